@@ -1,0 +1,62 @@
+"""What happened, as frozen facts. The core emits them; metrics and logs listen.
+
+A listener must not block and must not raise; it is called on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BatchExecuted:
+    """One call of a model ended, well or not.
+
+    rows: real rows in the batch; padded_rows: rows added to reach an allowed size.
+    reason: why the batch was closed: 'full', 'idle', 'delay' or 'drain'.
+    queue_s: seconds each of its requests waited, in arrival order.
+    """
+
+    model: str
+    version: int
+    signature: str
+    rows: int
+    padded_rows: int
+    reason: str
+    compute_s: float
+    queue_s: Sequence[float]
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinished:
+    """A protocol sent its answer. `code` is the protocol's own status; seconds from parse to answer.
+
+    model is '' and version 0 where the request did not get as far as a model.
+    """
+
+    protocol: str
+    code: str
+    model: str
+    version: int
+    signature: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStateChanged:
+    """A version moved to another state of its life. `error` is empty unless it ended by one."""
+
+    model: str
+    version: int
+    state: str
+    error: str = ""
+
+
+Event = BatchExecuted | RequestFinished | ModelStateChanged
+Listener = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """The listener for those who do not listen."""

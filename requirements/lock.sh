@@ -1,0 +1,8 @@
+#!/usr/bin/env sh
+# Rewrites the lock files from the .in files: versions and hashes, no host names.
+set -eu
+cd "$(dirname "$0")"
+lock() { uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --index-strategy unsafe-best-match "$@"; }
+lock serve.in -o serve.txt
+lock dev.in -c serve.txt -o dev.txt
+lock gpu.in -o gpu.txt
