@@ -26,13 +26,11 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FERRY_", extra="forbid", frozen=True, protected_namespaces=())
 
-    host: str = Field("0.0.0.0", description="Address to listen on.")
+    host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104 - a container serves its network
     rest_port: int = Field(8501, ge=0, le=65535, description="HTTP port; TensorFlow Serving's. 0 takes a free one.")
     models: Path = Field(Path("models"), description="Folder of models: <name>/<version>/saved_model.pb.")
     default_model: str = Field("", description="Model behind POST /predict; may stay empty where there is one model.")
-    poll_interval_s: PositiveFloat = Field(
-        1.0, description="How often the models folder is looked at for new versions."
-    )
+    poll_interval_s: PositiveFloat = Field(1.0, description="How often the models folder is looked at.")
 
     max_batch_size: PositiveInt = Field(64, description="Most rows in one call of a model.")
     batch_sizes: list[PositiveInt] = Field(
@@ -54,7 +52,7 @@ class Settings(BaseSettings):
     warm_up: bool = Field(True, description="Run every batch size once before a model counts as ready.")
 
     max_body_bytes: PositiveInt = Field(64 * 1024**2, description="Largest request body, inflated; beyond it 413.")
-    drain_timeout_s: PositiveFloat = Field(30.0, description="Time that accepted requests get to finish after SIGTERM.")
+    drain_timeout_s: PositiveFloat = Field(30.0, description="Time accepted requests get to finish after SIGTERM.")
     stuck_after_s: PositiveFloat = Field(60.0, description="A batch that runs longer than this turns /livez red.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."
@@ -77,8 +75,8 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the base class's signature
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = os.environ.get(CONFIG_VARIABLE)
         yaml = (YamlConfigSettingsSource(settings_cls, yaml_file=Path(file)),) if file else ()

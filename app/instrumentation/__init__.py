@@ -1,0 +1,1 @@
+"""Listeners to the core's events: metrics and logs."""

@@ -1,0 +1,1 @@
+"""One adapter per protocol: bytes to InferenceRequest and back, each with its error table."""

@@ -1,0 +1,1 @@
+"""What executes models. The only package that imports tensorflow."""
