@@ -1,0 +1,104 @@
+"""Rows of many requests into one call of a model, and back. Pure; runs on a device thread.
+
+One bad request fails alone: a batch refused for its input's sake is halved until the
+guilty one stands alone; so is one that the device had no memory for. Any other failure
+fails the whole batch once, without a retry.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from app.batching.queue import BatchFunction, PendingRequest
+from app.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
+from app.inference import Array
+
+logger = logging.getLogger(__name__)
+
+Outputs = dict[str, Array]
+Outcome = Outputs | ServingError
+
+
+class UnevenOutputs(InferenceFailed):
+    """An output has not one row for each input row, so callers cannot be told apart in it."""
+
+
+def execute(function: BatchFunction, requests: Sequence[PendingRequest]) -> list[Outcome]:
+    """Runs the requests together and gives each its own rows or its own error, in their order. Never raises."""
+    try:
+        return list(run_together(function, requests))
+    except UnevenOutputs:
+        function.batchable = False
+        logger.warning("The outputs do not follow the rows of the inputs: requests run one by one from now on")
+        return [outcome for request in requests for outcome in execute(function, [request])]
+    except (InvalidRequest, OutOfMemory) as error:
+        if len(requests) == 1:
+            return [error]
+        middle = len(requests) // 2
+        return execute(function, requests[:middle]) + execute(function, requests[middle:])
+    except ServingError as error:
+        return [type(error)(*error.args) for _ in requests]
+    except Exception:
+        logger.exception("A batch failed in a way that no runtime reported")
+        return [InferenceFailed("The model failed") for _ in requests]
+
+
+def run_together(function: BatchFunction, requests: Sequence[PendingRequest]) -> Sequence[Outputs]:
+    """One call for all. Raises what the model raises, and UnevenOutputs."""
+    if not function.batchable:
+        return [function.run(request.inputs) for request in requests]
+    rows = function.sizes.padded(sum(request.rows for request in requests))
+    return split(function.run(assemble(requests, rows)), [request.rows for request in requests], rows)
+
+
+def padded_rows(function: BatchFunction, requests: Sequence[PendingRequest]) -> int:
+    """How many rows of the call were nobody's."""
+    if not function.batchable:
+        return 0
+    rows = sum(request.rows for request in requests)
+    return function.sizes.padded(rows) - rows
+
+
+def assemble(requests: Sequence[PendingRequest], rows: int) -> dict[str, Array]:
+    """The requests' inputs stacked and padded to `rows`; a lone request of that size is passed on uncopied."""
+    first = requests[0]
+    if len(requests) == 1 and first.rows == rows:
+        return dict(first.inputs)
+    return {name: _stack([request.inputs[name] for request in requests], rows) for name in first.inputs}
+
+
+def _stack(parts: Sequence[Array], rows: int) -> Array:
+    stacked = np.empty((rows, *parts[0].shape[1:]), parts[0].dtype)
+    end = 0
+    for part in parts:
+        start, end = end, end + len(part)
+        stacked[start:end] = part
+    stacked[end:] = stacked[:1]  # padding repeats a real row: values that the model is made for
+    return stacked
+
+
+def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outputs]:
+    """Each request's own rows of each output, padding cut off. Raises UnevenOutputs."""
+    for name, output in outputs.items():
+        if output.ndim == 0 or len(output) != rows:
+            raise UnevenOutputs(f"Output {name!r} has shape {output.shape} for a batch of {rows} rows")
+    if len(request_rows) == 1 and request_rows[0] == rows:
+        return [outputs]
+    bounds = list(pairwise(accumulate(request_rows, initial=0)))
+    return [{name: output[start:end] for name, output in outputs.items()} for start, end in bounds]
+
+
+def cut(inputs: Mapping[str, Array], rows: int, max_rows: int) -> Iterator[tuple[Mapping[str, Array], int]]:
+    """A request larger than a batch, as several: the inputs of each and its rows, in order."""
+    for start in range(0, rows, max_rows):
+        end = min(start + max_rows, rows)
+        yield {name: array[start:end] for name, array in inputs.items()}, end - start
+
+
+def join(parts: Sequence[Outputs]) -> Outputs:
+    """The outputs of a request that was cut."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,304 @@
+"""The batcher: the only file of the core that waits.
+
+Life of a request: `infer` pushes it and awaits its reply -> `_dispatch` cuts a batch at the
+last instant before a free device takes it -> the device executes -> `_finished` replies.
+
+Rules
+- Every decision is made in synchronous methods on the event loop; nothing here is shared with
+  a thread but the batch that a device works on.
+- A batch is cut only when a device is free, so what was cancelled or has expired by then is
+  simply not in it, and batches fill while devices work.
+- `_dispatch` runs in a loop turn of its own, so all requests read in one turn share a batch.
+- The caller owns its deadline: on every way out of `infer` its entry leaves the queue.
+- A reply is set once, by whoever comes first: result, error, deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from app.batching.batch import Outcome, Outputs, cut, execute, join, padded_rows
+from app.batching.deadlines import Deadlines
+from app.batching.device import Device
+from app.batching.policy import BatchingPolicy, BatchPlan
+from app.batching.queue import BatchFunction, Lane, LaneKey, PendingRequest, RequestQueue
+from app.errors import DeadlineExceeded, InferenceFailed, RequestTooLarge, ServingError, ShuttingDown
+from app.events import BatchExecuted, Listener, ignore
+from app.inference import Array, BatchTiming
+
+logger = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+
+
+class Answer(NamedTuple):
+    """A request's own rows, and where its time went."""
+
+    outputs: Outputs
+    timing: BatchTiming
+
+
+class Execution(NamedTuple):
+    """What came back from a device: an outcome for each request, in order; seconds at the start and the end."""
+
+    outcomes: list[Outcome]
+    started_s: float
+    ended_s: float
+
+
+class Batcher:
+    """Queues requests in order of arrival and runs them in batches on free devices.
+
+    Args:
+        devices: each works on one batch at a time; list one twice for two batches in flight.
+        max_queue_rows: rows that may wait, over all lanes.
+        clock: monotonic seconds, the same base as the event loop's timers.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        policy: BatchingPolicy,
+        max_queue_rows: int,
+        listener: Listener = ignore,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.queue = RequestQueue(max_queue_rows)
+        self._devices = tuple(devices)
+        self._free = list(devices)
+        self._policy = policy
+        self._listener = listener
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines()
+        self._dispatch_due = False
+        self._due_timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._expiry_s = inf
+        self._drained: asyncio.Future[None] | None = None
+        self._failure = ""
+
+    # --- the caller's side ---
+
+    async def infer(
+        self,
+        key: LaneKey,
+        function: BatchFunction,
+        inputs: Mapping[str, Array],
+        rows: int,
+        deadline_s: float = inf,
+    ) -> Answer:
+        """Waits for the answer to `rows` rows (1 for a request that runs alone).
+
+        Raises:
+            ShuttingDown, Overloaded, RequestTooLarge: refused at the door; nothing was queued.
+            DeadlineExceeded: the time ran out; what had not begun was not computed.
+            InvalidRequest, InferenceFailed: what the model said to these rows.
+        """
+        self._check_open(rows, deadline_s)
+        if rows <= function.max_rows:
+            return await self._answer(self._push(key, function, inputs, rows, deadline_s))
+        parts = [
+            self._push(key, function, part, part_rows, deadline_s)
+            for part, part_rows in cut(inputs, rows, function.max_rows)
+        ]
+        return await self._joined(parts)
+
+    def _check_open(self, rows: int, deadline_s: float) -> None:
+        if self._drained is not None:
+            raise ShuttingDown("The server is shutting down")
+        if rows > self.queue.max_rows:
+            raise RequestTooLarge(f"The request has {rows} rows; the queue holds at most {self.queue.max_rows}")
+        if deadline_s <= self._clock():
+            raise DeadlineExceeded("The request's time was over when it arrived")
+        self.queue.check_room(rows or 1)
+
+    def _push(
+        self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, deadline_s: float
+    ) -> PendingRequest:
+        request = PendingRequest(inputs, rows, self._loop.create_future(), self._clock(), deadline_s)
+        self.queue.push(key, function, request)
+        if deadline_s != inf:
+            self._deadlines.push(request)
+            if deadline_s < self._expiry_s:
+                self._arm_expiry(deadline_s)
+        self._dispatch_soon()
+        return request
+
+    async def _answer(self, request: PendingRequest) -> Answer:
+        reply: asyncio.Future[Answer] = request.reply  # type: ignore[assignment]  # the loop's own kind of Reply
+        try:
+            return await reply
+        finally:
+            self._withdraw(request)
+
+    async def _joined(self, parts: Sequence[PendingRequest]) -> Answer:
+        try:
+            answers = [await self._answer(part) for part in parts]
+        finally:
+            for part in parts:
+                self._withdraw(part)
+        timing = BatchTiming(
+            max(answer.timing.queue_s for answer in answers),
+            sum(answer.timing.compute_s for answer in answers),
+            max(answer.timing.rows for answer in answers),
+        )
+        return Answer(join([answer.outputs for answer in answers]), timing)
+
+    def _withdraw(self, request: PendingRequest) -> None:
+        """Nobody waits for this request any more, answered or not."""
+        if request.lane is not None:
+            self.queue.remove(request)
+            self._check_drained()
+        request.forget()
+
+    # --- time ---
+
+    def _dispatch_soon(self) -> None:
+        if self._free and not self._dispatch_due:
+            self._dispatch_due = True
+            self._loop.call_soon(self._dispatch)
+
+    def _arm_due(self, due_s: float, now: float) -> None:
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+        self._due_timer = self._loop.call_later(due_s - now, self._dispatch)
+
+    def _arm_expiry(self, deadline_s: float) -> None:
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        self._expiry_s = deadline_s
+        self._expiry_timer = None
+        if deadline_s != inf:
+            self._expiry_timer = self._loop.call_later(max(0.0, deadline_s - self._clock()), self._expire)
+
+    def _expire(self) -> None:
+        for request in self._deadlines.pop_expired(self._clock()):
+            self.queue.remove(request)
+            request.reply.set_exception(DeadlineExceeded("The request's time ran out before its answer was ready"))
+        self._arm_expiry(self._deadlines.next_s)
+        self._check_drained()
+
+    # --- the devices' side ---
+
+    def _dispatch(self) -> None:
+        self._dispatch_due = False
+        try:
+            self._start_due_batches()
+        except Exception as error:  # the loop may not die quietly: /livez turns red
+            logger.exception("The batcher could not start a batch")
+            self._failure = f"The batcher failed: {error!r}"
+
+    def _start_due_batches(self) -> None:
+        while self._free and self.queue.lanes:
+            now = self._clock()
+            plan, lane = self._first_due()
+            if plan.due_s > now and self._drained is None:
+                self._arm_due(plan.due_s, now)
+                return
+            self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"))
+
+    def _first_due(self) -> tuple[BatchPlan, Lane]:
+        """The lane whose batch is due first; of equal ones the lane with the oldest request."""
+        plan = self._policy.plan
+        lanes = self.queue.lanes
+        if len(lanes) == 1:
+            lane = next(iter(lanes))
+            return plan(lane), lane
+        return min(((plan(lane), lane) for lane in lanes), key=lambda pair: (pair[0].due_s, pair[1].oldest_arrival_s))
+
+    def _start_batch(self, lane: Lane, plan: BatchPlan) -> None:
+        key, function, clock = lane.key, lane.function, self._clock
+        requests = self.queue.take(lane, plan.rows)
+        device = self._free.pop()
+
+        def work() -> Execution:
+            started_s = clock()
+            return Execution(execute(function, requests), started_s, clock())
+
+        def done(execution: Execution) -> None:
+            self._free.append(device)
+            self._dispatch()  # first: the device must not wait for the replies
+            self._finished(key, function, requests, plan.reason, execution)
+
+        try:
+            device.start(work, done)
+        except Exception:
+            self._free.append(device)
+            for request in requests:
+                _reply(request, InferenceFailed(f"Device {device.name} takes no work"))
+            raise
+
+    def _finished(
+        self,
+        key: LaneKey,
+        function: BatchFunction,
+        requests: Sequence[PendingRequest],
+        reason: str,
+        execution: Execution,
+    ) -> None:
+        compute_s = execution.ended_s - execution.started_s
+        rows = sum(request.rows for request in requests)
+        waits = [execution.started_s - request.arrival_s for request in requests]
+        for request, outcome, wait_s in zip(requests, execution.outcomes, waits, strict=True):
+            if isinstance(outcome, ServingError):
+                _reply(request, outcome)
+            elif not request.reply.done():
+                request.reply.set_result(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
+        self._check_drained()
+        failed = sum(isinstance(outcome, ServingError) for outcome in execution.outcomes)
+        padding = padded_rows(function, requests)
+        self._listener(
+            BatchExecuted(key.model, key.version, key.signature, rows, padding, reason, compute_s, waits, failed)
+        )
+
+    # --- the end, and health ---
+
+    def begin_drain(self) -> None:
+        """From now on nothing new is accepted and everything that waits is due."""
+        if self._drained is None:
+            self._drained = self._loop.create_future()
+            self._dispatch_soon()
+            self._check_drained()
+
+    async def drain(self) -> None:
+        """Waits until everything accepted is answered."""
+        self.begin_drain()
+        assert self._drained is not None  # noqa: S101 - set by begin_drain
+        await asyncio.shield(self._drained)
+
+    def _check_drained(self) -> None:
+        idle = not self.queue.rows and len(self._free) == len(self._devices)
+        if idle and self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def close(self) -> None:
+        """Stops timers and devices. To be called when drained, or when what waits may be lost."""
+        for timer in (self._due_timer, self._expiry_timer):
+            if timer is not None:
+                timer.cancel()
+        for device in self._devices:
+            device.close()
+
+    def failures(self, stranded_after_s: float) -> list[str]:
+        """What is dead or stuck; empty while all is well."""
+        now = self._clock()
+        found = [failure for device in self._devices if (failure := device.failure(now))]
+        if self._failure:
+            found.append(self._failure)
+        if self._free and self.queue.lanes and now - self._first_due()[0].due_s > stranded_after_s:
+            found.append(f"A batch is due for more than {stranded_after_s:g} s although a device is free")
+        return found
+
+    def __repr__(self) -> str:
+        return f"<Batcher {self.queue!r}, {len(self._free)} of {len(self._devices)} devices free>"
+
+
+def _reply(request: PendingRequest, error: ServingError) -> None:
+    if not request.reply.done():
+        request.reply.set_exception(error)

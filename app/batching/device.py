@@ -1,0 +1,24 @@
+"""The seam between the batcher and whatever carries out a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Device(Protocol):
+    """Carries out one piece of work at a time, off the event loop."""
+
+    @property
+    def name(self) -> str: ...
+
+    def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Runs `work`, which never raises, and then calls `done` with its result on the event loop."""
+
+    def failure(self, now: float) -> str:
+        """Why the device is dead or stuck; empty while it is well."""
+
+    def close(self) -> None:
+        """Ends the thread behind it once its work is done. Nothing may be started any more."""

@@ -1,0 +1,36 @@
+"""Which row counts a model is called with, and how a batch reaches one of them. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSizes:
+    """The row counts that a model is called with, ascending. The last one is the largest batch."""
+
+    allowed: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.allowed or self.allowed[0] < 1 or list(self.allowed) != sorted(set(self.allowed)):
+            raise ValueError(f"batch sizes must be positive and ascending, not {self.allowed}")
+
+    @classmethod
+    def powers_of_two(cls, largest: int) -> BatchSizes:
+        """1, 2, 4, ... and `largest` itself: at most half of a batch is padding."""
+        powers = [1 << exponent for exponent in range(largest.bit_length())]
+        return cls(tuple(sorted({*powers, largest})))
+
+    @classmethod
+    def of(cls, largest: int, allowed: Sequence[int] = ()) -> BatchSizes:
+        return cls(tuple(allowed)) if allowed else cls.powers_of_two(largest)
+
+    @property
+    def largest(self) -> int:
+        return self.allowed[-1]
+
+    def padded(self, rows: int) -> int:
+        """The least allowed size that holds `rows`, which must not exceed the largest. No rows need no padding."""
+        return self.allowed[bisect_left(self.allowed, rows)] if rows else 0

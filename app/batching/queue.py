@@ -1,0 +1,183 @@
+"""Requests that wait, in lanes, in order of arrival. Pure: no clock, no asyncio.
+
+Invariants
+- A lane exists only while something waits in it.
+- `rows` of the queue is the sum over its lanes, and of a lane the sum over its requests;
+  a request without rows counts as one, so that nothing waits for free.
+- A request leaves exactly once: taken into a batch or removed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple, Protocol
+
+from app.batching.padding import BatchSizes
+from app.errors import Overloaded
+from app.inference import Array
+
+
+class LaneKey(NamedTuple):
+    """Requests with equal keys may share one call of a model.
+
+    `shape` holds the inner shape (all dimensions but the first) of each input.
+    """
+
+    model: str
+    version: int
+    signature: str
+    outputs: tuple[str, ...] = ()
+    shape: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class BatchFunction:
+    """What a lane's batches are run through.
+
+    Where `batchable` is false a request runs alone, as it came, and counts as one row.
+    """
+
+    run: Callable[[Mapping[str, Array]], dict[str, Array]]
+    sizes: BatchSizes
+    batchable: bool = True
+
+    @property
+    def max_rows(self) -> int:
+        return self.sizes.largest if self.batchable else 1
+
+
+class Reply(Protocol):
+    """Where the answer goes: an asyncio.Future, or a fake of one."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
+class _Answered:
+    """Stands for a reply that was given, and keeps nothing of it."""
+
+    def done(self) -> bool:
+        return True
+
+    def set_result(self, result: Any, /) -> None:
+        raise AssertionError("answered twice")
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        raise AssertionError("answered twice")
+
+
+_ANSWERED = _Answered()
+
+
+@dataclass(slots=True, eq=False)
+class PendingRequest:
+    """A request on its way through the batcher. Times are monotonic seconds."""
+
+    inputs: Mapping[str, Array]
+    rows: int
+    reply: Reply
+    arrival_s: float
+    deadline_s: float = inf
+    lane: Lane | None = None
+
+    @property
+    def weight(self) -> int:
+        return self.rows or 1
+
+    def forget(self) -> None:
+        """Lets go of tensors and reply: whoever still lists the request must not keep their memory."""
+        self.inputs = {}
+        self.reply = _ANSWERED
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """First come, first served."""
+
+    key: LaneKey
+    function: BatchFunction
+    waiting: OrderedDict[PendingRequest, None] = field(default_factory=OrderedDict)
+    rows: int = 0
+
+    @property
+    def head(self) -> PendingRequest:
+        return next(iter(self.waiting))
+
+    @property
+    def oldest_arrival_s(self) -> float:
+        return self.head.arrival_s
+
+    @property
+    def max_rows(self) -> int:
+        return self.function.max_rows
+
+
+class RequestQueue:
+    """All lanes, and the room that they share."""
+
+    def __init__(self, max_rows: int) -> None:
+        self.max_rows = max_rows
+        self.rows = 0
+        self._lanes: dict[LaneKey, Lane] = {}
+
+    @property
+    def lanes(self) -> Collection[Lane]:
+        return self._lanes.values()
+
+    def check_room(self, rows: int) -> None:
+        """Raises Overloaded where `rows` more would not fit."""
+        if self.rows + rows > self.max_rows:
+            raise Overloaded(f"The queue is full: {self.rows} of {self.max_rows} rows wait, {rows} more do not fit")
+
+    def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
+        """Appends to the lane of `key`. Raises Overloaded where there is no room."""
+        self.check_room(request.weight)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(key, function)
+        lane.waiting[request] = None
+        request.lane = lane
+        self._count(lane, request.weight)
+
+    def remove(self, request: PendingRequest) -> bool:
+        """Takes a waiting request out; False where it does not wait (any more)."""
+        lane = request.lane
+        if lane is None:
+            return False
+        del lane.waiting[request]
+        self._left(lane, request)
+        return True
+
+    def take(self, lane: Lane, max_rows: int) -> list[PendingRequest]:
+        """Takes requests off the front while they fit into `max_rows`, at least the first."""
+        taken = [lane.head]
+        room = max_rows - taken[0].weight
+        waiting = iter(lane.waiting)
+        next(waiting)
+        for request in waiting:
+            room -= request.weight
+            if room < 0:
+                break
+            taken.append(request)
+        for request in taken:
+            del lane.waiting[request]
+            self._left(lane, request)
+        return taken
+
+    def _left(self, lane: Lane, request: PendingRequest) -> None:
+        request.lane = None
+        self._count(lane, -request.weight)
+        if not lane.waiting:
+            del self._lanes[lane.key]
+
+    def _count(self, lane: Lane, rows: int) -> None:
+        lane.rows += rows
+        self.rows += rows
+
+    def __repr__(self) -> str:
+        lanes = ", ".join(f"{lane.key.model}/{lane.key.signature}: {lane.rows}" for lane in self.lanes)
+        return f"<RequestQueue {self.rows}/{self.max_rows} rows ({lanes})>"

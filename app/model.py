@@ -1,0 +1,105 @@
+"""What protocols call: one version of a model, checked at the door and batched behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from app.batching.batcher import Batcher
+from app.batching.padding import BatchSizes
+from app.batching.queue import BatchFunction, LaneKey
+from app.errors import ModelNotReady, SignatureNotFound
+from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
+from app.runtime import LoadedModel
+from app.validation import check_inputs, check_outputs, count_rows
+
+#: Subsets of outputs are the callers' choice; this many are remembered.
+_MAX_FUNCTIONS = 256
+
+
+class Model:
+    """A loaded model whose requests go through the batcher."""
+
+    def __init__(self, name: str, version: int, loaded: LoadedModel, batcher: Batcher, sizes: BatchSizes) -> None:
+        self.name = name
+        self.version = version
+        self.sizes = sizes
+        self._loaded = loaded
+        self._batcher = batcher
+        self._functions: dict[tuple[str, tuple[str, ...]], BatchFunction] = {}
+        self._open_requests = 0
+        self._closed: asyncio.Future[None] | None = None
+
+    @property
+    def signatures(self) -> Mapping[str, ModelSignature]:
+        return self._loaded.signatures
+
+    def signature(self, name: str) -> ModelSignature:
+        """Raises SignatureNotFound."""
+        signature = self.signatures.get(name)
+        if signature is None:
+            raise SignatureNotFound(f'Serving signature name: "{name}" not found in signature def')
+        return signature
+
+    async def infer(self, request: InferenceRequest) -> InferenceResponse:
+        """Checks, queues and answers one request.
+
+        Raises:
+            InvalidRequest, SignatureNotFound: it does not fit the signature, or the model refuses its values.
+            ModelNotReady: this version is being unloaded.
+            Overloaded, ShuttingDown, DeadlineExceeded, InferenceFailed: see errors.py.
+        """
+        if self._closed is not None:
+            raise ModelNotReady(f"Version {self.version} of model {self.name} is being unloaded")
+        signature = self.signature(request.signature)
+        inputs = request.inputs
+        check_inputs(signature, inputs)
+        function = self._function(signature, request.outputs)
+        key, rows = self._place(signature, function, request)
+        self._open_requests += 1
+        try:
+            outputs, timing = await self._batcher.infer(key, function, inputs, rows, request.deadline_s)
+        finally:
+            self._open_requests -= 1
+            self._check_closed()
+        return InferenceResponse(outputs, self.name, self.version, signature.name, timing)
+
+    async def close(self) -> None:
+        """Takes nothing new, waits until everything accepted is answered, then gives the memory back."""
+        if self._closed is None:
+            self._closed = asyncio.get_running_loop().create_future()
+            self._check_closed()
+            await asyncio.shield(self._closed)
+            self._loaded.close()
+
+    def _place(
+        self, signature: ModelSignature, function: BatchFunction, request: InferenceRequest
+    ) -> tuple[LaneKey, int]:
+        """The lane that the request waits in, and the rows that it counts for."""
+        inputs, outputs = request.inputs, request.outputs
+        if not function.batchable:
+            return LaneKey(self.name, self.version, signature.name, outputs), 1
+        rows = count_rows(signature, inputs)
+        shape = tuple([inputs[name].shape[1:] for name in signature.inputs])
+        return LaneKey(self.name, self.version, signature.name, outputs, shape), rows
+
+    def _function(self, signature: ModelSignature, outputs: tuple[str, ...]) -> BatchFunction:
+        function = self._functions.get((signature.name, outputs))
+        if function is None:
+            check_outputs(signature, outputs)
+            if len(self._functions) >= _MAX_FUNCTIONS:
+                self._functions.clear()
+            function = BatchFunction(self._runner(signature.name, outputs), self.sizes, signature.batchable)
+            self._functions[signature.name, outputs] = function
+        return function
+
+    def _runner(self, signature: str, outputs: tuple[str, ...]) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        run = self._loaded.run
+        return lambda inputs: run(signature, inputs, outputs)
+
+    def _check_closed(self) -> None:
+        if self._closed is not None and not self._open_requests and not self._closed.done():
+            self._closed.set_result(None)
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name}/{self.version}, {self._open_requests} open requests>"

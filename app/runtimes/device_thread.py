@@ -1,0 +1,54 @@
+"""One thread for each lane of a device: models are called from here and nowhere else while serving."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import TypeVar
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class DeviceThread:
+    """Carries out one piece of work at a time. Made on the event loop that it reports to."""
+
+    def __init__(self, name: str, stuck_after_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name = name
+        self._stuck_after_s = stuck_after_s
+        self._clock = clock
+        self._busy_since_s: float | None = None
+        self._loop = asyncio.get_running_loop()
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name=f"device-{name}", daemon=True)
+        self._thread.start()
+
+    def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        def step() -> None:
+            result = work()
+            self._busy_since_s = None
+            self._loop.call_soon_threadsafe(done, result)
+
+        self._busy_since_s = self._clock()
+        self._work.put(step)
+
+    def failure(self, now: float) -> str:
+        if not self._thread.is_alive():
+            return f"The thread of device {self.name} is dead"
+        busy_since_s = self._busy_since_s
+        if busy_since_s is not None and now - busy_since_s > self._stuck_after_s:
+            return f"Device {self.name} works on one batch for {now - busy_since_s:.0f} s"
+        return ""
+
+    def close(self) -> None:
+        self._work.put(None)
+
+    def _run(self) -> None:
+        while (step := self._work.get()) is not None:
+            step()
+            del step  # the batch must not live on while the thread waits for the next one

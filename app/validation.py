@@ -1,0 +1,57 @@
+"""Does a request fit the signature? Pure; every refusal names the input and what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.errors import InvalidRequest
+from app.inference import Array, ModelSignature, TensorSpec, dtype_name, format_shape
+
+
+def check_inputs(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
+    """Raises InvalidRequest unless names, dtypes and shapes are the signature's."""
+    if inputs.keys() != signature.inputs.keys():
+        _refuse_names(signature, inputs)
+    for name, spec in signature.inputs.items():
+        array = inputs[name]
+        if array.dtype != spec.dtype:
+            raise InvalidRequest(f"Input {name!r} has dtype {dtype_name(array.dtype)}; expected {spec}")
+        if not spec.accepts_shape(array.shape):
+            _refuse_shape(spec, array)
+
+
+def count_rows(signature: ModelSignature, inputs: Mapping[str, Array]) -> int:
+    """The rows of checked inputs of a batchable signature. Raises InvalidRequest where inputs disagree."""
+    rows = {name: array.shape[0] for name, array in inputs.items()}
+    if len(set(rows.values())) > 1:
+        counts = ", ".join(f"{name!r} has {count}" for name, count in rows.items())
+        raise InvalidRequest(f"Inputs of signature {signature.name!r} must have equally many rows; {counts}")
+    return next(iter(rows.values()))
+
+
+def check_outputs(signature: ModelSignature, outputs: tuple[str, ...]) -> None:
+    """Raises InvalidRequest where an output is wanted that the signature has not."""
+    for name in outputs:
+        if name not in signature.outputs:
+            raise InvalidRequest(
+                f"Signature {signature.name!r} has no output {name!r}; it has {_names(signature.outputs)}"
+            )
+
+
+def _refuse_names(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
+    missing = signature.inputs.keys() - inputs.keys()
+    unknown = inputs.keys() - signature.inputs.keys()
+    parts = [f"{word} {_names(names)}" for word, names in (("missing", missing), ("unknown", unknown)) if names]
+    raise InvalidRequest(
+        f"Inputs do not match signature {signature.name!r}: {'; '.join(parts)}; expected {_names(signature.inputs)}"
+    )
+
+
+def _refuse_shape(spec: TensorSpec, array: Array) -> None:
+    raise InvalidRequest(
+        f"Input {spec.name!r} has shape {format_shape(array.shape)}; expected {format_shape(spec.shape)}"
+    )
+
+
+def _names(names: Mapping[str, TensorSpec] | set[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names)) or "none"
