@@ -1,0 +1,62 @@
+# Ferry at the desk and in CI. Every target sets itself up: Python 3.11 to 3.13, pip and make suffice.
+#
+# One environment, .venv: dev.txt holds the very versions of serve.txt, so `make test` extends what
+# `make serve` made. CUDA's TensorFlow would overwrite the CPU one, hence .venv-gpu beside it.
+# A stamp in the environment that is newer than its lock file says that nothing is left to do.
+
+PYTHON ?= python3
+BIN    := .venv/bin
+DEV    := .venv/.dev-installed
+SERVE  := $(if $(GPU),.venv-gpu/.gpu-installed,$(if $(wildcard $(DEV)),$(DEV),.venv/.serve-installed))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test lint bench lock clean
+
+help:  ## This list
+	@sed -n 's/^\([a-z]*\):.*##/\1 -/p' Makefile
+
+setup: $(DEV)  ## Make .venv with everything that development needs
+
+serve: $(SERVE)  ## Serve the models folder; obeys FERRY_*; GPU=1 for CUDA
+	@exec $(dir $(SERVE))bin/ferry serve
+
+test: lint  ## Linters, then all tests; at least 95 % of app/ must be covered
+	$(BIN)/pytest --cov=app --cov-report=term --cov-fail-under=95
+
+lint: $(DEV)  ## Style, types, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(DEV)  ## Run bench/run.py, or list what bench/ has
+	@if [ -f bench/run.py ]; then exec $(BIN)/python bench/run.py; fi; \
+	  echo 'There is no bench/run.py yet. In bench/:'; ls bench 2>/dev/null || echo '  nothing'
+
+lock:  ## Rewrite requirements/*.txt from the .in files (needs uv)
+	sh requirements/lock.sh
+
+clean:  ## Remove environments, caches and build outputs
+	rm -rf .venv .venv-gpu dist build .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+.venv/.dev-installed: requirements/dev.txt | .venv/.gitignore
+.venv/.serve-installed: requirements/serve.txt | .venv/.gitignore
+.venv-gpu/.gpu-installed: requirements/gpu.txt | .venv-gpu/.gitignore
+
+%-installed: pyproject.toml
+	@echo 'Installing $(filter requirements/%,$^) into $(@D)'
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(filter requirements/%,$^)
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Debian keeps ensurepip in python3-venv; where that is missing, the machine's pip fills in.
+%/.gitignore:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
+	  echo "Ferry needs Python 3.11, 3.12 or 3.13; $(PYTHON) is `$(PYTHON) --version 2>&1`." \
+	    "Name another: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }
+	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then $(PYTHON) -m venv $(@D); else \
+	    $(PYTHON) -m venv --without-pip $(@D) && \
+	    $(PYTHON) -m pip --python $(@D)/bin/python install -q --disable-pip-version-check pip; \
+	  fi || { echo "$(PYTHON) has neither ensurepip nor pip: install one (Debian: python3-venv)." >&2; exit 1; }
+	@echo '*' > $@
