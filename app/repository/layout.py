@@ -1,0 +1,135 @@
+"""What lies in the models folder: `<name>/<version>/saved_model.pb`. Reads the disk, keeps no state."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
+
+#: Name, size in bytes and modification time in nanoseconds of every file below a folder.
+Fingerprint = frozenset[tuple[str, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A folder that serves nothing, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """The complete versions of one model by number. `empty` says that no child has a version's name at all."""
+
+    versions: Mapping[int, Path]
+    ignored: tuple[Ignored, ...]
+    empty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One look at the models folder.
+
+    A model whose version folders are all incomplete is there, with no versions.
+    `unreadable` names the models that the disk refused to show: nothing is known about them.
+    """
+
+    models: Mapping[str, Mapping[int, Path]] = field(default_factory=dict)
+    ignored: frozenset[Ignored] = frozenset()
+    unreadable: frozenset[str] = frozenset()
+
+
+def scan(folder: Path) -> Layout:
+    """Looks at every model below `folder`.
+
+    Raises:
+        OSError: the folder itself cannot be read. One model that cannot be read does not hide the others.
+    """
+    models: dict[str, Mapping[int, Path]] = {}
+    ignored: set[Ignored] = set()
+    unreadable: set[str] = set()
+    for path in _subfolders(folder):
+        try:
+            model = scan_model(path)
+        except OSError as error:
+            unreadable.add(path.name)
+            ignored.add(Ignored(path, f"cannot be read: {error.strerror}"))
+            continue
+        ignored.update(model.ignored)
+        if model.empty:
+            ignored.add(Ignored(path, _why_no_model(path)))
+        else:
+            models[path.name] = model.versions
+    return Layout(models, frozenset(ignored), frozenset(unreadable))
+
+
+def scan_model(folder: Path) -> ModelFolder:
+    """Looks at one model's folder. Of two complete folders with the same number the last sorted name counts.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    versions: dict[int, Path] = {}
+    ignored: list[Ignored] = []
+    empty = True
+    for path in _subfolders(folder):
+        version = version_number(path.name)
+        if version is None:
+            ignored.append(Ignored(path, "its name is not a version: a whole number from 0 to 2^63-1"))
+            continue
+        empty = False
+        if missing := missing_part(path):
+            ignored.append(Ignored(path, missing))
+            continue
+        if twin := versions.get(version):
+            ignored.append(Ignored(twin, f"{path.name} has the same version number {version} and is taken instead"))
+        versions[version] = path
+    return ModelFolder(versions, tuple(ignored), empty)
+
+
+def version_number(name: str) -> int | None:
+    """The version a folder's name stands for ('00001' is 1), None where it is no version."""
+    digits = re.fullmatch("0*([0-9]{1,19})", name)
+    number = int(digits[1]) if digits else -1
+    return number if 0 <= number < 2**63 else None
+
+
+def missing_part(version: Path) -> str:
+    """What a version's folder still lacks to be loaded; empty where it is complete."""
+    if any((version / name).is_file() for name in MODEL_FILES):
+        return ""
+    return f"it holds no {MODEL_FILES[0]}"
+
+
+def fingerprint(version: Path) -> Fingerprint:
+    """Changes whenever a file below the folder comes, goes, grows or is written again."""
+    return frozenset(_files(version))
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            try:
+                stat = path.stat()
+            except OSError:  # it went while we looked: the next look tells
+                continue
+            yield str(path.relative_to(folder)), stat.st_size, stat.st_mtime_ns
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    """Sorted by name; dot folders are copies in the making or belong to others."""
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+    return [folder / name for name in names]
+
+
+def _why_no_model(folder: Path) -> str:
+    if not missing_part(folder):
+        return f"it holds {MODEL_FILES[0]} itself; a models folder is <name>/<version>/{MODEL_FILES[0]}"
+    return "it holds no version folder, named by a whole number"

@@ -1,0 +1,74 @@
+"""A models folder to play with, and a loader that needs no runtime."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.errors import InferenceFailed
+from app.events import Event, ModelStateChanged
+from app.repository.repository import ModelRepository
+
+BROKEN = b"broken"
+
+
+@dataclass
+class FakeModel:
+    name: str
+    version: int
+    path: Path
+    closed: int = 0
+    fail_to_close: bool = False
+
+    async def close(self) -> None:
+        self.closed += 1
+        if self.fail_to_close:
+            raise RuntimeError("stuck")
+
+
+@dataclass
+class FakeLoader:
+    """Loads any version whose file does not say that it is broken; remembers every model it made."""
+
+    made: list[FakeModel] = field(default_factory=list)
+    calls: list[tuple[str, int]] = field(default_factory=list)
+    threads: set[str] = field(default_factory=set)
+
+    def __call__(self, name: str, version: int, path: Path) -> FakeModel:
+        self.calls.append((name, version))
+        self.threads.add(threading.current_thread().name)
+        if (path / "saved_model.pb").read_bytes().startswith(BROKEN):
+            raise InferenceFailed(f"{path.name} holds no model")
+        model = FakeModel(name, version, path)
+        self.made.append(model)
+        return model
+
+
+@dataclass
+class Recorder:
+    """A listener that keeps what it hears."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def states(self, model: str) -> list[tuple[int, str]]:
+        return [(e.version, e.state) for e in self.events if isinstance(e, ModelStateChanged) and e.model == model]
+
+
+def add(folder: Path, name: str, version: int | str, content: bytes = b"good") -> Path:
+    path = folder / name / str(version)
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "saved_model.pb").write_bytes(content)
+    return path
+
+
+def remove(folder: Path, name: str, version: int | str) -> None:
+    shutil.rmtree(folder / name / str(version))
+
+
+def repository(folder: Path, load: FakeLoader, **options: object) -> ModelRepository:
+    return ModelRepository(folder, load, **options)  # type: ignore[arg-type]
