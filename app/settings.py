@@ -6,25 +6,56 @@ environment variables, a YAML file named by `FERRY_CONFIG` (or `--config`).
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     YamlConfigSettingsSource,
 )
 
+PREFIX = "FERRY_"
 CONFIG_VARIABLE = "FERRY_CONFIG"
+
+#: Kubernetes puts the addresses of a Service named "ferry..." into every pod's environment.
+_SERVICE_LINK = re.compile(
+    r"\w+_SERVICE_(HOST|PORT(_\w+)?)=.*|\w+_PORT(_\w+)?_(PROTO|PORT|ADDR)=.*|\w+=(tcp|udp|sctp)://.*"
+)
+
+
+class SettingsError(ValueError):
+    """A setting is wrong. The text is one line that names it as the user gave it, its value and what is expected."""
 
 
 class Settings(BaseSettings):
-    """See the field descriptions; `ferry serve --help` prints them."""
+    """See the field descriptions; `ferry serve --help` prints them.
 
-    model_config = SettingsConfigDict(env_prefix="FERRY_", extra="forbid", frozen=True, protected_namespaces=())
+    Made from arguments alone; `load_settings` reads the environment and the file too.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, protected_namespaces=()
+    )
 
     host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104 - a container serves its network
     rest_port: int = Field(8501, ge=0, le=65535, description="HTTP port; TensorFlow Serving's. 0 takes a free one.")
@@ -33,7 +64,7 @@ class Settings(BaseSettings):
     poll_interval_s: PositiveFloat = Field(1.0, description="How often the models folder is looked at.")
 
     max_batch_size: PositiveInt = Field(64, description="Most rows in one call of a model.")
-    batch_sizes: list[PositiveInt] = Field(
+    batch_sizes: Annotated[list[PositiveInt], NoDecode] = Field(
         default_factory=list,
         description="Row counts that batches are padded to, ascending, the last being max_batch_size; "
         "empty takes the powers of two.",
@@ -41,7 +72,9 @@ class Settings(BaseSettings):
     max_batch_delay_ms: NonNegativeFloat = Field(
         0.0, description="How long an idle device waits for company. 0 means 0: batches fill while the device works."
     )
-    max_queue_size: PositiveInt = Field(8192, description="Most rows that may wait; beyond it requests get 503.")
+    max_queue_size: PositiveInt = Field(
+        8192, validate_default=True, description="Most rows that may wait; beyond it requests get 503."
+    )
     request_timeout_ms: PositiveFloat = Field(30_000.0, description="Time a request has from arrival to answer.")
     batches_in_flight: PositiveInt = Field(1, description="Batches that one device works on at the same time.")
     batching_policy: str = Field("work_conserving", description="How batches are closed; a name in batching/policy.py.")
@@ -58,26 +91,133 @@ class Settings(BaseSettings):
         "info", description="Least severity that is logged."
     )
 
-    @model_validator(mode="after")
-    def _sizes_fit_together(self) -> Self:
-        sizes = self.batch_sizes
-        if sizes and (sorted(set(sizes)) != sizes or sizes[-1] != self.max_batch_size):
-            raise ValueError(f"batch_sizes must ascend and end with max_batch_size {self.max_batch_size}, not {sizes}")
-        if self.max_queue_size < self.max_batch_size:
-            raise ValueError(
-                f"max_queue_size {self.max_queue_size} must be at least max_batch_size {self.max_batch_size}"
-            )
-        return self
+    @field_validator("batch_sizes", mode="before")
+    @classmethod
+    def _read_list(cls, value: object) -> object:
+        """'1,2,4' and '[1,2,4]' from flags and the environment."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(f"[{value.strip().removeprefix('[').removesuffix(']')}]")
+        except json.JSONDecodeError:
+            raise ValueError("whole numbers such as 1,2,4") from None
+
+    @field_validator("batch_sizes")
+    @classmethod
+    def _sizes_ascend(cls, sizes: list[int], others: ValidationInfo) -> list[int]:
+        largest = others.data.get("max_batch_size")
+        if sizes and (sorted(set(sizes)) != sizes or (largest is not None and sizes[-1] != largest)):
+            raise ValueError(f"ascending numbers that end with max_batch_size, {largest}")
+        return sizes
+
+    @field_validator("max_queue_size")
+    @classmethod
+    def _queue_holds_a_batch(cls, size: int, others: ValidationInfo) -> int:
+        if size < others.data.get("max_batch_size", 0):
+            raise ValueError(f"at least max_batch_size, {others.data['max_batch_size']}")
+        return size
+
+    @field_validator("batching_policy")
+    @classmethod
+    def _policy_is_known(cls, name: str) -> str:
+        from app.batching.policy import policy_names  # noqa: PLC0415 - `ferry --help` needs no numpy
+
+        return _one_of(name, policy_names())
+
+    @field_validator("runtime")
+    @classmethod
+    def _runtime_is_known(cls, name: str) -> str:
+        from app.runtime import runtime_names  # noqa: PLC0415 - as above
+
+        return _one_of(name, runtime_names())
 
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the base class's signature
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the base class's signature
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        file = os.environ.get(CONFIG_VARIABLE)
-        yaml = (YamlConfigSettingsSource(settings_cls, yaml_file=Path(file)),) if file else ()
-        return (init_settings, env_settings, *yaml)
+        return (init_settings,)
+
+
+def load_settings(overrides: Mapping[str, Any], config: Path | None = None) -> Settings:
+    """Flags over environment over file.
+
+    Args:
+        overrides: the flags given, by setting name.
+        config: the YAML file; None takes the one that FERRY_CONFIG names, if any.
+
+    Raises:
+        SettingsError: a value, a name or the file is wrong.
+    """
+    file = config or (Path(named) if (named := os.environ.get(CONFIG_VARIABLE)) else None)
+    _refuse_unknown_variables()
+    from_environment = EnvSettingsSource(Settings)()
+    from_file = _read_file(file) if file else {}
+    try:
+        return Settings(**{**from_file, **from_environment, **overrides})
+    except ValidationError as error:
+        names = {
+            **{name: f"{name} in {file}" for name in from_file},
+            **{name: variable(name) for name in from_environment},
+            **{name: flag(name) for name in overrides},
+        }
+        raise SettingsError("; ".join(_explain(each, names) for each in error.errors())) from None
+
+
+def flag(name: str) -> str:
+    """A setting's name on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """A setting's name in the environment."""
+    return PREFIX + name.upper()
+
+
+def _refuse_unknown_variables() -> None:
+    known = [*Settings.model_fields, "config"]
+    for variable_name, value in sorted(os.environ.items()):
+        name = variable_name.lower()
+        if not name.startswith(PREFIX.lower()) or _SERVICE_LINK.match(f"{variable_name}={value}"):
+            continue
+        name = name.removeprefix(PREFIX.lower())
+        if name not in known:
+            raise SettingsError(f"{variable_name} is no setting of Ferry{_meant(name, known, variable)}")
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise SettingsError(f"The settings file {file} does not exist")
+    try:
+        values = YamlConfigSettingsSource(Settings, yaml_file=file)()
+    except Exception as error:  # the YAML reader has no common base of its errors
+        raise SettingsError(f"The settings file {file} is no YAML mapping: {' '.join(str(error).split())}") from None
+    for name in values:
+        if name not in Settings.model_fields:
+            raise SettingsError(f"{name} in {file} is no setting of Ferry{_meant(str(name), Settings.model_fields)}")
+    return values
+
+
+def _explain(error: ErrorDetails, names: Mapping[str, str]) -> str:
+    """One wrong value: its name as the user gave it, the value, what it should be."""
+    name = str(error["loc"][0])
+    expected = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ").partition(", unable to")[0]
+    where = names.get(name, f"The default of {name}")
+    if error["type"] == "extra_forbidden":
+        return f"{where} is no setting of Ferry{_meant(name, Settings.model_fields)}"
+    return f"{where} is {error['input']!r}, but should be {expected}"
+
+
+def _one_of(name: str, known: Sequence[str]) -> str:
+    if name not in known:
+        raise ValueError(f"one of: {', '.join(known)}")
+    return name
+
+
+def _meant(name: str, known: Iterable[str], spell: Callable[[str], str] = str) -> str:
+    close = get_close_matches(name, known, 1)
+    return f"; did you mean {spell(close[0])}?" if close else ""
