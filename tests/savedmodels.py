@@ -1,0 +1,249 @@
+"""Small SavedModels on disk, each to show one thing. `make_...(path)` writes folder `path` ('.../name/1')."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+#: What `every_dtype` echoes: TensorFlow's names of all types that an array can carry through a signature.
+DTYPES = (
+    *("bool", "string", "half", "bfloat16", "float32", "float64", "complex64", "complex128"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+)
+
+#: Steps of `slow` that take about a second, give or take a machine.
+SLOW_STEPS_A_SECOND = 150_000
+
+
+def make_half_plus_two(path: Path) -> None:
+    """x/2+2, as TensorFlow Serving's example model has it: predict, regress and classify."""
+    module = tf.Module()
+    module.half, module.two = tf.Variable(0.5), tf.Variable(2.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def predict(x: Any) -> Any:
+        return {"y": x * module.half + module.two}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, name="inputs")])
+    def regress(inputs: Any) -> Any:
+        return {"outputs": inputs * module.half + module.two}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, name="inputs")])
+    def classify(inputs: Any) -> Any:
+        return {"scores": inputs * module.half + module.two}
+
+    module.predict, module.regress, module.classify = predict, regress, classify
+    names = {"serving_default": predict, "regress_x_to_y": regress, "classify_x_to_y": classify}
+    tf.saved_model.save(module, str(path), signatures=names)
+    _set_method(path, "regress_x_to_y", "tensorflow/serving/regress")
+    _set_method(path, "classify_x_to_y", "tensorflow/serving/classify")
+
+
+def make_every_dtype(path: Path) -> None:
+    """One input and one output of every type in DTYPES, each output equal to its input `<type>` as `<type>_out`."""
+    specs = [tf.TensorSpec([None], getattr(tf, name), name=name) for name in DTYPES]
+    _save(path, specs, lambda *values: {f"{n}_out": tf.identity(v) for n, v in zip(DTYPES, values, strict=True)})
+
+
+def make_several_inputs(path: Path) -> None:
+    """a, b [batch, 2] -> sum, product [batch, 2]."""
+    specs = [tf.TensorSpec([None, 2], tf.float32, name=name) for name in "ab"]
+    _save(path, specs, lambda a, b: {"sum": a + b, "product": a * b})
+
+
+def make_scalar(path: Path) -> None:
+    """a [] and a greeting [] -> double [] and greeting []: nothing to batch."""
+    specs = [tf.TensorSpec([], tf.float32, name="a"), tf.TensorSpec([], tf.string, name="name")]
+    _save(path, specs, lambda a, name: {"double": 2.0 * a, "greeting": tf.strings.join(["hello ", name])})
+
+
+def make_no_inputs(path: Path) -> None:
+    """Nothing -> seven []."""
+    _save(path, [], lambda: {"seven": tf.constant(7)})
+
+
+def make_unknown_inner(path: Path) -> None:
+    """matrix [batch, ?, ?] -> total [batch], doubled [batch, ?, ?]."""
+    specs = [tf.TensorSpec([None, None, None], tf.float32, name="matrix")]
+    _save(path, specs, lambda matrix: {"total": tf.reduce_sum(matrix, axis=[1, 2]), "doubled": 2.0 * matrix})
+
+
+def make_unknown_rank(path: Path) -> None:
+    """x of any shape -> y = x + 1 of that shape."""
+    _save(path, [tf.TensorSpec(None, tf.float32, name="x")], lambda x: {"y": x + 1.0})
+
+
+def make_poison(path: Path) -> None:
+    """Doubles x [batch], but fails the whole call on any negative value."""
+
+    def double(x: Any) -> Any:
+        with tf.control_dependencies([tf.debugging.assert_non_negative(x, "x must not be negative")]):
+            return {"y": 2.0 * x}
+
+    _save(path, [tf.TensorSpec([None], tf.float32, name="x")], double)
+
+
+def make_slow(path: Path) -> None:
+    """steps [batch] int32 -> done [batch]: computes for as many steps as the greatest of the batch says."""
+
+    def work(steps: Any) -> Any:
+        def step(count: Any, value: Any) -> Any:
+            return count + 1, tf.linalg.matmul(value, value) / 32.0
+
+        most = tf.reduce_max(tf.concat([steps, [0]], axis=0))
+        _, value = tf.while_loop(lambda count, _: count < most, step, (0, tf.ones([32, 32])), parallel_iterations=1)
+        return {"done": tf.cast(steps, tf.float32) * value[0, 0]}
+
+    _save(path, [tf.TensorSpec([None], tf.int32, name="steps")], work)
+
+
+def make_several_signatures(path: Path) -> None:
+    """serving_default: x -> y = x + 1; double: x -> y = 2x; join: words [batch] -> text []."""
+    module = tf.Module()
+    x = tf.TensorSpec([None], tf.float32, name="x")
+    words = tf.TensorSpec([None], tf.string, name="words")
+    module.plus_one = tf.function(lambda x: {"y": x + 1.0}, input_signature=[x])
+    module.double = tf.function(lambda x: {"y": 2.0 * x}, input_signature=[x])
+    module.join = tf.function(lambda words: {"text": tf.strings.reduce_join(words)}, input_signature=[words])
+    signatures = {"serving_default": module.plus_one, "double": module.double, "join": module.join}
+    tf.saved_model.save(module, str(path), signatures=signatures)
+
+
+def make_unwanted_output(path: Path) -> None:
+    """text [batch] -> length, and number, which fails where the text is not one."""
+    specs = [tf.TensorSpec([None], tf.string, name="text")]
+    _save(path, specs, lambda text: {"length": tf.strings.length(text), "number": tf.strings.to_number(text)})
+
+
+def make_many_outputs(path: Path) -> None:
+    """x [batch] -> y0 ... y5, where yN = x + N: 63 sets of outputs to ask for."""
+    specs = [tf.TensorSpec([None], tf.float32, name="x")]
+    _save(path, specs, lambda x: {f"y{n}": x + float(n) for n in range(6)})
+
+
+def make_counter(path: Path) -> None:
+    """x [batch] -> y = x, and calls [batch]: how often the model was called, this call included."""
+    module = tf.Module()
+    module.calls = tf.Variable(0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def count(x: Any) -> Any:
+        return {"y": tf.identity(x), "calls": tf.fill(tf.shape(x), module.calls.assign_add(1))}
+
+    module.count = count
+    tf.saved_model.save(module, str(path), signatures=count)
+
+
+def make_image_net(path: Path) -> None:
+    """image [batch, 8, 8] -> probabilities [batch, 4] through a convolution and a dense layer."""
+    module = tf.Module()
+    random = tf.random.Generator.from_seed(7)
+    module.kernel = tf.Variable(random.normal([3, 3, 1, 8]))
+    module.dense = tf.Variable(random.normal([8 * 8 * 8, 4]) / 8.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 8, 8], tf.float32, name="image")])
+    def classify(image: Any) -> Any:
+        features = tf.nn.relu(tf.nn.conv2d(image[..., tf.newaxis], module.kernel, 1, "SAME"))
+        return {"probabilities": tf.nn.softmax(tf.reshape(features, [-1, 8 * 8 * 8]) @ module.dense)}
+
+    module.classify = classify
+    tf.saved_model.save(module, str(path), signatures=classify)
+
+
+def make_image_decoder(path: Path) -> None:
+    """png [batch] of encoded images -> size [batch]: refuses whatever is no image, the empty string included."""
+
+    def sizes(png: Any) -> Any:
+        return {"size": tf.map_fn(lambda one: tf.size(tf.io.decode_png(one)), png, fn_output_signature=tf.int32)}
+
+    _save(path, [tf.TensorSpec([None], tf.string, name="png")], sizes)
+
+
+def make_tf1(path: Path) -> None:
+    """A TensorFlow 1 model: images/x -> scaled, guarded (fails unless x < 10); classify; regress; and a
+    signature whose input is a resource.
+    """
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x = tf1.placeholder(tf.float32, [None, 1], name="x")
+        scale = tf1.get_variable("scale", initializer=3.0, use_resource=True)
+        scaled = tf.multiply(x, scale, name="scaled")
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(x < 10.0), ["x must be below 10", x])]):
+            guarded = tf.identity(x, name="guarded")
+        handle = tf1.placeholder(tf.resource, [], name="handle")
+        filled = tf.raw_ops.VarIsInitializedOp(resource=handle)
+        session.run(tf1.global_variables_initializer())
+        predict = _tf1_signature({"images/x": x}, {"scaled": scaled, "guarded": guarded}, "predict")
+        signatures = {
+            "serving_default": predict,
+            "classify": _tf1_signature({"inputs": x}, {"scores": scaled}, "classify"),
+            "regress": _tf1_signature({"inputs": x}, {"outputs": scaled}, "regress"),
+            "by_handle": _tf1_signature({"handle": handle}, {"filled": filled}, "predict"),
+        }
+        builder = tf1.saved_model.Builder(str(path))
+        builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map=signatures)
+        builder.save()
+
+
+def make_sparse_tf1(path: Path) -> None:
+    """A TensorFlow 1 model with a signature that takes a sparse tensor, and one that does not."""
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default(), tf1.Session() as session:
+        sparse = tf1.sparse_placeholder(tf.float32, [None, 4], name="sparse")
+        x = tf1.placeholder(tf.float32, [None], name="x")
+        signatures = {
+            "serving_default": _tf1_signature({"x": x}, {"y": x + 1.0}, "predict"),
+            "sparse": _tf1_signature({"sparse": sparse}, {"sum": tf1.sparse_reduce_sum(sparse, 1)}, "predict"),
+        }
+        builder = tf1.saved_model.Builder(str(path))
+        builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map=signatures)
+        builder.save()
+
+
+def make_training_graph(path: Path) -> None:
+    """A TensorFlow 1 model with a graph for training only."""
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x = tf1.placeholder(tf.float32, [None], name="x")
+        builder = tf1.saved_model.Builder(str(path))
+        signature = _tf1_signature({"x": x}, {"y": x + 1.0}, "predict")
+        builder.add_meta_graph_and_variables(session, ["train"], signature_def_map={"serving_default": signature})
+        builder.save()
+
+
+def _save(path: Path, specs: list[Any], function: Callable[..., Any]) -> None:
+    module = tf.Module()
+    module.function = tf.function(function, input_signature=specs)
+    tf.saved_model.save(module, str(path), signatures=module.function)
+
+
+def _tf1_signature(inputs: dict[str, Any], outputs: dict[str, Any], method: str) -> Any:
+    def describe(tensor: Any) -> Any:
+        if hasattr(tensor, "dense_shape"):
+            names = TensorInfo.CooSparse(
+                values_tensor_name=tensor.values.name,
+                indices_tensor_name=tensor.indices.name,
+                dense_shape_tensor_name=tensor.dense_shape.name,
+            )
+            shape = tensor.get_shape().as_proto()
+            return TensorInfo(coo_sparse=names, dtype=tensor.dtype.as_datatype_enum, tensor_shape=shape)
+        return TensorInfo(name=tensor.name, dtype=tensor.dtype.as_datatype_enum, tensor_shape=tensor.shape.as_proto())
+
+    return SignatureDef(
+        inputs={name: describe(tensor) for name, tensor in inputs.items()},
+        outputs={name: describe(tensor) for name, tensor in outputs.items()},
+        method_name=f"tensorflow/serving/{method}",
+    )
+
+
+def _set_method(path: Path, signature: str, method: str) -> None:
+    """tf.saved_model.save writes predict's method name everywhere; the classic ones need a second step."""
+    file = path / "saved_model.pb"
+    proto = SavedModel.FromString(file.read_bytes())
+    proto.meta_graphs[0].signature_def[signature].method_name = method
+    file.write_bytes(proto.SerializeToString())
