@@ -1,0 +1,195 @@
+"""What every HTTP protocol of Ferry shares: reading a body within limits, sending a reply, errors as replies.
+
+Plain ASGI: no framework stands between the socket and the model.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from app.errors import (
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidRequest,
+    ModelNotFound,
+    ModelNotReady,
+    OutOfMemory,
+    Overloaded,
+    RequestTooLarge,
+    ServingError,
+    ShuttingDown,
+    SignatureNotFound,
+)
+from app.protocols.asgi import Header, Receive, Scope, Send
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """`max_body_bytes` counts the inflated body; `request_timeout_ms` runs from arrival to answer."""
+
+    max_body_bytes: int
+    request_timeout_ms: float
+
+
+class ClientGone(Exception):
+    """The client hung up; there is nobody to answer."""
+
+
+class BodyTooLarge(RequestTooLarge):
+    """The caller's fault: the body is beyond the limit, and the rest of it is not read."""
+
+
+class UnsupportedEncoding(InvalidRequest):
+    """The caller's fault: a Content-Encoding that we do not know."""
+
+
+class Unsupported(InvalidRequest):
+    """The caller's fault: the protocol has no form for what is asked, another one may have."""
+
+
+#: Errors by the most special class that is listed.
+#: OutOfMemory is 503, not 500: the device's memory is short now, and the same request may succeed later or elsewhere.
+CODES: Mapping[type[ServingError], int] = {
+    InvalidRequest: 400,
+    SignatureNotFound: 400,
+    RequestTooLarge: 413,
+    UnsupportedEncoding: 415,
+    Unsupported: 501,
+    ModelNotFound: 404,
+    ModelNotReady: 503,
+    Overloaded: 503,
+    DeadlineExceeded: 504,
+    InferenceFailed: 500,
+    OutOfMemory: 503,
+    ShuttingDown: 503,
+}
+
+#: nginx's code for a request whose client went away, and TensorFlow Serving's for a cancelled one.
+CLIENT_GONE = "499"
+
+_JSON: Header = (b"content-type", b"application/json")
+_CLOSE: Header = (b"connection", b"close")
+
+#: zlib's window sizes: gzip or zlib by the header; raw deflate, which some clients send as 'deflate'.
+_ANY_HEADER, _NO_HEADER = 47, -15
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A JSON answer. `headers` come on top of its type and length."""
+
+    body: bytes
+    status: int = 200
+    headers: tuple[Header, ...] = ()
+
+    async def send(self, send: Send) -> None:
+        length = (b"content-length", str(len(self.body)).encode())
+        start = {"type": "http.response.start", "status": self.status, "headers": [_JSON, length, *self.headers]}
+        await send(start)
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def code_of(kind: type[ServingError]) -> int:
+    """The HTTP status of an error class or of its nearest listed base."""
+    return next((CODES[base] for base in kind.__mro__ if base in CODES), 500)
+
+
+def error_reply(error: ServingError) -> Reply:
+    """`{"error": text}`; 503 says when to come back, and a connection that is of no more use is closed."""
+    status = code_of(type(error))
+    headers: list[Header] = []
+    if status == 503:
+        headers.append((b"retry-after", str(math.ceil(error.retry_after_s or 1)).encode()))
+    if isinstance(error, ShuttingDown | BodyTooLarge):
+        headers.append(_CLOSE)
+    return Reply(error_body(str(error)), status, tuple(headers))
+
+
+def error_body(text: str) -> bytes:
+    return orjson.dumps({"error": text.encode(errors="backslashreplace").decode()})
+
+
+def internal_error() -> Reply:
+    """What a client sees of a bug of ours: nothing."""
+    return Reply(error_body("Internal error"), 500)
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body, inflated.
+
+    Raises:
+        BodyTooLarge: more than `limit` bytes announced, received or inflated.
+        InvalidRequest, UnsupportedEncoding: it cannot be inflated.
+        ClientGone: the client hung up before the end.
+    """
+    headers = dict(scope["headers"])
+    announced = headers.get(b"content-length", b"")
+    if announced.isdigit() and int(announced) > limit:
+        raise _too_large(limit)
+    body = await _receive_all(receive, limit)
+    encoding = headers.get(b"content-encoding")
+    return body if encoding is None else _inflate(body, encoding.decode("latin-1").strip().lower(), limit)
+
+
+async def _receive_all(receive: Receive, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _inflate(body: bytes, encoding: str, limit: int) -> bytes:
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise UnsupportedEncoding(
+            f"Content-Encoding {encoding[:64]!r} is not supported; send gzip, deflate or identity"
+        )
+    try:
+        return _decompress(body, _ANY_HEADER, limit)
+    except zlib.error as error:
+        if encoding != "deflate":
+            raise _not_compressed(encoding) from error
+    try:
+        return _decompress(body, _NO_HEADER, limit)
+    except zlib.error as error:
+        raise _not_compressed(encoding) from error
+
+
+def _decompress(body: bytes, window: int, limit: int) -> bytes:
+    """All members of the stream. Stops at the limit, however much a small body would grow to."""
+    parts: list[bytes] = []
+    room = limit + 1
+    while body:
+        stream = zlib.decompressobj(window)
+        part = stream.decompress(body, room)
+        room -= len(part)
+        if room <= 0:
+            raise _too_large(limit)
+        if not stream.eof:
+            raise zlib.error("the stream is cut off")
+        parts.append(part)
+        body = stream.unused_data
+    return b"".join(parts)
+
+
+def _not_compressed(encoding: str) -> InvalidRequest:
+    return InvalidRequest(f"The body is not valid {encoding} though Content-Encoding says so")
+
+
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The request body is larger than max_body_bytes, {limit} bytes")

@@ -1,0 +1,88 @@
+"""Arrays to JSON. Pure.
+
+Every float is written as the shortest text that reads back as the same value of its type,
+whole values with `.0`; NaN and infinities bare, as TensorFlow Serving writes them. half and
+bfloat16 are written as the float32 that they equal. orjson does it all but the non-finite
+values, which it writes as null: those nulls are then replaced one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import orjson
+
+from app.inference import STRING, Array
+from app.protocols.http import Unsupported
+from app.protocols.json_scalars import is_floating, is_integer
+from app.protocols.json_strings import from_bytes
+from app.protocols.tensorflow_types import enum_name
+
+_BYTES_SUFFIX = "_bytes"
+_NATIVE = frozenset(np.dtype(name) for name in ("float32", "float64", "bool", "int8", "int16", "int32", "int64"))
+_NATIVE |= frozenset(np.dtype(name) for name in ("uint8", "uint16", "uint32", "uint64"))
+
+
+def dumps(document: object) -> bytes:
+    """The JSON of a document whose leaves `jsonable` made."""
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def check_writable(dtype: np.dtype[Any]) -> None:
+    """Raises Unsupported where JSON has no form for the type: before it is computed, not after."""
+    if not (dtype == STRING or dtype.kind == "b" or is_integer(dtype) or is_floating(dtype)):
+        raise Unsupported(f"Failed to write JSON value for tensor type: {enum_name(dtype)}")
+
+
+def jsonable(name: str, array: Array) -> Any:
+    """What `dumps` writes as the nested lists of `array`. Rank 0 gives a scalar.
+
+    `name` says whether strings are bytes: those of outputs named `..._bytes` go as base64.
+    """
+    dtype = array.dtype
+    if dtype == STRING:
+        return _strings(array, name.endswith(_BYTES_SUFFIX))
+    if dtype not in _NATIVE:
+        array = _widen(array)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return orjson.Fragment(_write_non_finite(array))
+    return _writable(array)
+
+
+def jsonable_rows(name: str, array: Array) -> Any:
+    """As `jsonable`, and can be indexed by the first dimension."""
+    value = jsonable(name, array)
+    return [jsonable(name, row) for row in array] if isinstance(value, orjson.Fragment) else value
+
+
+def _writable(array: Array) -> Any:
+    """orjson takes no array of rank 0, and none whose rows are apart."""
+    return array if array.ndim and array.flags.c_contiguous else _copy(array)
+
+
+def _copy(array: Array) -> Any:
+    return np.ascontiguousarray(array) if array.ndim else array[()]
+
+
+def _widen(array: Array) -> Array:
+    check_writable(array.dtype)
+    return array.astype(np.float32 if is_floating(array.dtype) else np.int64)
+
+
+def _strings(array: Array, binary: bool) -> Any:
+    texts = np.empty(array.shape, STRING)
+    texts.reshape(-1)[:] = [from_bytes(value, binary) for value in array.reshape(-1)]
+    return texts.tolist()
+
+
+def _write_non_finite(array: Array) -> bytes:
+    words = _words(array[~np.isfinite(array)])
+    return re.sub(rb"null", lambda _: next(words), dumps(_writable(array)))
+
+
+def _words(values: Array) -> Iterator[bytes]:
+    for value in values:
+        yield b"NaN" if np.isnan(value) else b"Infinity" if value > 0 else b"-Infinity"
