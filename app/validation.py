@@ -22,7 +22,7 @@ def check_inputs(signature: ModelSignature, inputs: Mapping[str, Array]) -> None
 
 def count_rows(signature: ModelSignature, inputs: Mapping[str, Array]) -> int:
     """The rows of checked inputs of a batchable signature. Raises InvalidRequest where inputs disagree."""
-    rows = {name: array.shape[0] for name, array in inputs.items()}
+    rows: dict[str, int] = {name: array.shape[0] for name, array in inputs.items()}
     if len(set(rows.values())) > 1:
         counts = ", ".join(f"{name!r} has {count}" for name, count in rows.items())
         raise InvalidRequest(f"Inputs of signature {signature.name!r} must have equally many rows; {counts}")

@@ -8,19 +8,27 @@ fails the whole batch once, without a retry.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from app.batching.queue import BatchFunction, PendingRequest
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
-from app.inference import Array
+from app.inference import Array, BatchTiming
 
 logger = logging.getLogger(__name__)
 
 Outputs = dict[str, Array]
 Outcome = Outputs | ServingError
+
+
+class Answer(NamedTuple):
+    """A request's own rows, and where its time went."""
+
+    outputs: Outputs
+    timing: BatchTiming
 
 
 class UnevenOutputs(InferenceFailed):
@@ -90,15 +98,3 @@ def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outp
         return [outputs]
     bounds = list(pairwise(accumulate(request_rows, initial=0)))
     return [{name: output[start:end] for name, output in outputs.items()} for start, end in bounds]
-
-
-def cut(inputs: Mapping[str, Array], rows: int, max_rows: int) -> Iterator[tuple[Mapping[str, Array], int]]:
-    """A request larger than a batch, as several: the inputs of each and its rows, in order."""
-    for start in range(0, rows, max_rows):
-        end = min(start + max_rows, rows)
-        yield {name: array[start:end] for name, array in inputs.items()}, end - start
-
-
-def join(parts: Sequence[Outputs]) -> Outputs:
-    """The outputs of a request that was cut."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

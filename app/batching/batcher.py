@@ -22,11 +22,12 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from app.batching.batch import Outcome, Outputs, cut, execute, join, padded_rows
+from app.batching.batch import Answer, Outcome, execute, padded_rows
 from app.batching.deadlines import Deadlines
 from app.batching.device import Device
+from app.batching.large import cut, part_replies
 from app.batching.policy import BatchingPolicy, BatchPlan
-from app.batching.queue import BatchFunction, Lane, LaneKey, PendingRequest, RequestQueue
+from app.batching.queue import BatchFunction, Lane, LaneKey, PendingRequest, Reply, RequestQueue
 from app.errors import DeadlineExceeded, InferenceFailed, RequestTooLarge, ServingError, ShuttingDown
 from app.events import BatchExecuted, Listener, ignore
 from app.inference import Array, BatchTiming
@@ -34,13 +35,6 @@ from app.inference import Array, BatchTiming
 logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
-
-
-class Answer(NamedTuple):
-    """A request's own rows, and where its time went."""
-
-    outputs: Outputs
-    timing: BatchTiming
 
 
 class Execution(NamedTuple):
@@ -101,13 +95,29 @@ class Batcher:
             InvalidRequest, InferenceFailed: what the model said to these rows.
         """
         self._check_open(rows, deadline_s)
+        reply: asyncio.Future[Answer] = self._loop.create_future()
         if rows <= function.max_rows:
-            return await self._answer(self._push(key, function, inputs, rows, deadline_s))
-        parts = [
-            self._push(key, function, part, part_rows, deadline_s)
-            for part, part_rows in cut(inputs, rows, function.max_rows)
+            requests = [PendingRequest(inputs, rows, reply, self._clock(), deadline_s)]
+        else:
+            requests = self._parts(inputs, rows, function.max_rows, reply, deadline_s)
+        for request in requests:
+            self._push(key, function, request)
+        try:
+            return await reply
+        finally:
+            for request in requests:
+                self._withdraw(request)
+
+    def _parts(
+        self, inputs: Mapping[str, Array], rows: int, max_rows: int, reply: Reply, deadline_s: float
+    ) -> list[PendingRequest]:
+        parts = list(cut(inputs, rows, max_rows))
+        replies = part_replies(reply, [part_rows for _, part_rows in parts])
+        now = self._clock()
+        return [
+            PendingRequest(part, part_rows, part_reply, now, deadline_s)
+            for (part, part_rows), part_reply in zip(parts, replies, strict=True)
         ]
-        return await self._joined(parts)
 
     def _check_open(self, rows: int, deadline_s: float) -> None:
         if self._drained is not None:
@@ -118,43 +128,22 @@ class Batcher:
             raise DeadlineExceeded("The request's time was over when it arrived")
         self.queue.check_room(rows or 1)
 
-    def _push(
-        self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, deadline_s: float
-    ) -> PendingRequest:
-        request = PendingRequest(inputs, rows, self._loop.create_future(), self._clock(), deadline_s)
+    def _push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
         self.queue.push(key, function, request)
-        if deadline_s != inf:
+        if request.deadline_s != inf:
             self._deadlines.push(request)
-            if deadline_s < self._expiry_s:
-                self._arm_expiry(deadline_s)
+            if request.deadline_s < self._expiry_s:
+                self._arm_expiry(request.deadline_s)
         self._dispatch_soon()
-        return request
-
-    async def _answer(self, request: PendingRequest) -> Answer:
-        reply: asyncio.Future[Answer] = request.reply  # type: ignore[assignment]  # the loop's own kind of Reply
-        try:
-            return await reply
-        finally:
-            self._withdraw(request)
-
-    async def _joined(self, parts: Sequence[PendingRequest]) -> Answer:
-        try:
-            answers = [await self._answer(part) for part in parts]
-        finally:
-            for part in parts:
-                self._withdraw(part)
-        timing = BatchTiming(
-            max(answer.timing.queue_s for answer in answers),
-            sum(answer.timing.compute_s for answer in answers),
-            max(answer.timing.rows for answer in answers),
-        )
-        return Answer(join([answer.outputs for answer in answers]), timing)
 
     def _withdraw(self, request: PendingRequest) -> None:
         """Nobody waits for this request any more, answered or not."""
         if request.lane is not None:
             self.queue.remove(request)
             self._check_drained()
+        reply = request.reply
+        if reply.done() and not reply.cancelled():
+            reply.exception()  # seen: asyncio must not report an error that nobody was left to hear
         request.forget()
 
     # --- time ---
@@ -180,7 +169,7 @@ class Batcher:
     def _expire(self) -> None:
         for request in self._deadlines.pop_expired(self._clock()):
             self.queue.remove(request)
-            request.reply.set_exception(DeadlineExceeded("The request's time ran out before its answer was ready"))
+            _fail(request, DeadlineExceeded("The request's time ran out before its answer was ready"))
         self._arm_expiry(self._deadlines.next_s)
         self._check_drained()
 
@@ -215,6 +204,8 @@ class Batcher:
     def _start_batch(self, lane: Lane, plan: BatchPlan) -> None:
         key, function, clock = lane.key, lane.function, self._clock
         requests = self.queue.take(lane, plan.rows)
+        if not requests:
+            return
         device = self._free.pop()
 
         def work() -> Execution:
@@ -231,7 +222,7 @@ class Batcher:
         except Exception:
             self._free.append(device)
             for request in requests:
-                _reply(request, InferenceFailed(f"Device {device.name} takes no work"))
+                _fail(request, InferenceFailed(f"Device {device.name} takes no work"))
             raise
 
     def _finished(
@@ -247,7 +238,7 @@ class Batcher:
         waits = [execution.started_s - request.arrival_s for request in requests]
         for request, outcome, wait_s in zip(requests, execution.outcomes, waits, strict=True):
             if isinstance(outcome, ServingError):
-                _reply(request, outcome)
+                _fail(request, outcome)
             elif not request.reply.done():
                 request.reply.set_result(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
         self._check_drained()
@@ -299,6 +290,6 @@ class Batcher:
         return f"<Batcher {self.queue!r}, {len(self._free)} of {len(self._devices)} devices free>"
 
 
-def _reply(request: PendingRequest, error: ServingError) -> None:
+def _fail(request: PendingRequest, error: ServingError) -> None:
     if not request.reply.done():
         request.reply.set_exception(error)

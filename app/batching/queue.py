@@ -53,6 +53,8 @@ class Reply(Protocol):
     """Where the answer goes: an asyncio.Future, or a fake of one."""
 
     def done(self) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def exception(self) -> BaseException | None: ...
     def set_result(self, result: Any, /) -> None: ...
     def set_exception(self, exception: BaseException, /) -> None: ...
 
@@ -63,11 +65,16 @@ class _Answered:
     def done(self) -> bool:
         return True
 
-    def set_result(self, result: Any, /) -> None:
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> BaseException | None:
+        return None
+
+    def set_result(self, _result: Any, /) -> None:
         raise AssertionError("answered twice")
 
-    def set_exception(self, exception: BaseException, /) -> None:
-        raise AssertionError("answered twice")
+    set_exception = set_result
 
 
 _ANSWERED = _Answered()
@@ -153,17 +160,23 @@ class RequestQueue:
         return True
 
     def take(self, lane: Lane, max_rows: int) -> list[PendingRequest]:
-        """Takes requests off the front while they fit into `max_rows`, at least the first."""
-        taken = [lane.head]
-        room = max_rows - taken[0].weight
-        waiting = iter(lane.waiting)
-        next(waiting)
-        for request in waiting:
+        """Takes requests off the front while they fit into `max_rows`, at least the first.
+
+        What was answered meanwhile (cancelled, and not yet removed by its caller) is dropped on the way,
+        so the list may be empty.
+        """
+        gone: list[PendingRequest] = []
+        taken: list[PendingRequest] = []
+        room = max_rows
+        for request in lane.waiting:
+            if request.reply.done():
+                gone.append(request)
+                continue
             room -= request.weight
-            if room < 0:
+            if room < 0 and taken:
                 break
             taken.append(request)
-        for request in taken:
+        for request in gone + taken:
             del lane.waiting[request]
             self._left(lane, request)
         return taken

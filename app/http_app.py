@@ -1,0 +1,72 @@
+"""The HTTP face: predict endpoints as plain ASGI before everything else, the rest in FastAPI.
+
+FastAPI's stack costs more than half of a small request (docs/architecture.md, "The HTTP face"),
+so the paths that carry inference bypass it; they are in the OpenAPI document all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app import __version__
+from app.protocols.health import health_routes
+from app.protocols.openapi import model_paths
+from app.server import Server
+
+
+class HttpApp(FastAPI):
+    """A FastAPI application whose `inference` paths are answered by plain ASGI applications.
+
+    Args:
+        inference: the application for each first path segment, in lower case.
+    """
+
+    def __init__(self, server: Server, inference: dict[str, ASGIApp]) -> None:
+        super().__init__(
+            title="Ferry", version=__version__, summary="Serves TensorFlow SavedModels", lifespan=_lifespan
+        )
+        self.server = server
+        self._inference = inference
+        self.include_router(health_routes(server))
+        self.add_exception_handler(HTTPException, _http_error)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            application = self._inference.get(scope["path"].split("/", 2)[1].lower())
+            if application is not None:
+                return await application(scope, receive, send)
+        return await super().__call__(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        """FastAPI's document and the paths of the models that are served now."""
+        self.openapi_schema = None
+        schema = super().openapi()
+        schema["paths"] = {**model_paths(self.server.repository), **schema["paths"]}
+        return schema
+
+
+def create_app(server: Server) -> HttpApp:
+    """The application of `server`; its lifespan starts and stops it."""
+    return HttpApp(server, {"v1": server.tensorflow_rest, "predict": server.tensorflow_rest})
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    assert isinstance(app, HttpApp)  # noqa: S101 - HttpApp gives itself this lifespan
+    await app.server.start()
+    yield
+    await app.server.stop()
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    """Errors in the one form that all of Ferry's HTTP errors have."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for these alone
+    text = f"{error.detail}: {request.method} {request.url.path}. See /docs for what there is"
+    return JSONResponse({"error": text}, status_code=error.status_code, headers=error.headers)

@@ -1,0 +1,12 @@
+"""`uvicorn app.main:app`: the application with its settings from the environment."""
+
+from __future__ import annotations
+
+from app.http_app import create_app
+from app.instrumentation.logs import configure
+from app.server import Server
+from app.settings import load_settings
+
+settings = load_settings({}, None)
+configure(settings.log_level)
+app = create_app(Server(settings))

@@ -1,0 +1,82 @@
+"""Runs the HTTP server until a signal ends it: `ferry serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from types import FrameType
+
+import uvicorn
+
+from app.http_app import create_app
+from app.instrumentation.logs import configure
+from app.server import Server
+from app.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+#: After the drain only answers that are being written are left; they get this long.
+_CLOSE_TIMEOUT_S = 5
+
+
+class _UvicornServer(uvicorn.Server):
+    """Stops when told, but drains first: while draining it still answers, with 503."""
+
+    def __init__(self, config: uvicorn.Config, server: Server) -> None:
+        super().__init__(config)
+        self._server = server
+        self._drain: asyncio.Task[None] | None = None
+        self.exit_code = 0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
+        """The first signal begins the drain, a second one ends at once."""
+        if self._drain is not None:
+            self.force_exit = self.should_exit = True
+            return
+        asyncio.get_running_loop().call_soon_threadsafe(self._begin_drain)  # thread safe: wakes the loop at once
+
+    def _begin_drain(self) -> None:
+        self._drain = self._drain or asyncio.create_task(self._drain_and_exit(), name="drain")
+
+    async def _drain_and_exit(self) -> None:
+        logger.info("Draining")
+        if not await self._server.drain():
+            self.exit_code = 1
+        self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ends a process that could not start."""
+        if self._server.failure:
+            self.exit_code = 1
+            return True
+        return await super().on_tick(counter)
+
+
+def serve(settings: Settings) -> int:
+    """Serves until SIGTERM or SIGINT; returns the exit code: 0 when everything accepted was answered."""
+    configure(settings.log_level)
+    server = Server(settings)
+    config = uvicorn.Config(
+        create_app(server),
+        host=settings.host,
+        port=settings.rest_port,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
+        server_header=False,
+    )
+    uvicorn_server = _UvicornServer(config, server)
+    uvicorn_server.run()
+    if any(thread.name.startswith("loader") for thread in threading.enumerate()):
+        _leave(uvicorn_server.exit_code)
+    return uvicorn_server.exit_code
+
+
+def _leave(exit_code: int) -> None:
+    """Exits without waiting for a model that is still loading."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(exit_code)

@@ -1,0 +1,175 @@
+"""The composition root: the one file that knows everyone. Start, serve, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from app import __version__
+from app.batching.batcher import Batcher
+from app.batching.padding import BatchSizes
+from app.batching.policy import create_policy
+from app.events import Event, Listener
+from app.instrumentation import metrics
+from app.instrumentation.logs import log_event
+from app.model import Model
+from app.protocols.http import HttpLimits
+from app.protocols.tensorflow_rest import TensorFlowRest
+from app.repository.repository import ModelRepository
+from app.runtime import Runtime, RuntimeOptions, create_runtime
+from app.runtimes.device_thread import DeviceThread
+from app.settings import Settings
+from app.warm_up import warm_up
+
+logger = logging.getLogger(__name__)
+
+
+class Server:
+    """Everything that one process serves with. Made anywhere, started on the event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.failure = ""
+        self._runtime: Runtime | None = None
+        self._batcher: Batcher | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._draining = False
+        self._warming: dict[tuple[str, int], str] = {}
+        self._started_s = time.monotonic()
+        self._metrics = metrics.Metrics(self._queue_rows)
+        self._listener = _tell_all(self._metrics, log_event)
+        self._sizes = BatchSizes.of(settings.max_batch_size, settings.batch_sizes)
+        self.repository = ModelRepository(
+            settings.models, self._load, self._listener, settings.poll_interval_s, settings.default_model
+        )
+        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
+        self.tensorflow_rest = TensorFlowRest(self.repository, self._listener, limits)
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Returns at once; models load behind. Until then /readyz says what is missing."""
+        self._starting = asyncio.create_task(self._start(), name="start")
+
+    async def _start(self) -> None:
+        settings = self.settings
+        try:
+            options = RuntimeOptions(settings.intra_op_threads, settings.inter_op_threads)
+            runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
+            lanes = [device for device in runtime.devices for _ in range(settings.batches_in_flight)]
+            devices = [DeviceThread(name, settings.stuck_after_s) for name in lanes]
+            policy = create_policy(settings.batching_policy, settings.max_batch_delay_ms / 1000)
+            self._batcher = Batcher(devices, policy, settings.max_queue_size, self._listener)
+            self._runtime = runtime
+            await self.repository.start()
+        except Exception as error:
+            logger.exception("Ferry could not start")
+            self.failure = f"Ferry could not start: {error}"
+
+    def begin_drain(self) -> None:
+        """Not ready, nothing new accepted, everything that waits is due."""
+        self._draining = True
+        if self._batcher is not None:
+            self._batcher.begin_drain()
+
+    async def drain(self) -> bool:
+        """Waits until everything accepted is answered; False where the time for that ran out."""
+        self.begin_drain()
+        if self._batcher is None:
+            return True
+        try:
+            async with asyncio.timeout(self.settings.drain_timeout_s):
+                await self._batcher.drain()
+        except TimeoutError:
+            logger.error("Not drained after %g s: %r", self.settings.drain_timeout_s, self._batcher)
+            return False
+        return True
+
+    async def stop(self) -> None:
+        """Drains, unloads and ends the threads. A load under way is left to itself."""
+        drained = await self.drain()
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+        elif drained:
+            await self.repository.close()
+        if self._batcher is not None:
+            self._batcher.close()
+
+    # --- models ---
+
+    def _load(self, name: str, version: int, path: Path) -> Model:
+        """Reads and warms up a model, blocking: called on the repository's loader thread."""
+        assert self._runtime is not None  # noqa: S101 - the repository starts after the runtime
+        assert self._batcher is not None  # noqa: S101 - as above
+        loaded = self._runtime.load(path)
+        if self.settings.warm_up:
+            try:
+                warm_up(loaded, self._sizes.allowed, partial(self._report_warm_up, name, version))
+            finally:
+                self._warming.pop((name, version), None)
+        return Model(name, version, loaded, self._batcher, self._sizes)
+
+    def _report_warm_up(self, name: str, version: int, done: int, total: int, what: str) -> None:
+        self._warming[name, version] = f"Model {name} version {version} warms up: {done} of {total}, {what}"
+        logger.info("%s", self._warming[name, version])
+
+    # --- health ---
+
+    def dead(self) -> list[str]:
+        """Reasons to restart the process."""
+        reasons = [self.failure] if self.failure else []
+        if not self.repository.alive():
+            reasons.append("The models folder is no longer watched")
+        if self._batcher is not None:
+            reasons += self._batcher.failures(self.settings.stuck_after_s)
+        return reasons
+
+    def unready(self) -> list[str]:
+        """Reasons to send no requests here now."""
+        reasons = ["The server is draining"] if self._draining else []
+        if self._batcher is None:
+            reasons.append("The runtime is starting")
+        elif loading := self.repository.unready_reasons():
+            reasons += [*loading, *list(self._warming.values())]
+        return reasons
+
+    def summary(self) -> dict[str, Any]:
+        """What /health shows."""
+        unready = [*self.dead(), *self.unready()]
+        return {
+            "status": "ready" if not unready else "not ready",
+            "reasons": unready,
+            "ferry": __version__,
+            "uptime_s": round(time.monotonic() - self._started_s, 1),
+            "runtime": self.settings.runtime,
+            "devices": list(self._runtime.devices) if self._runtime else [],
+            "queue": {"rows": self._queue_rows(), "max_rows": self.settings.max_queue_size},
+            "batch_sizes": list(self._sizes.allowed),
+            "models": {
+                name: [
+                    {"version": status.version, "state": status.state, "error": status.error_message}
+                    for status in self.repository.statuses(name)
+                ]
+                for name in self.repository.names()
+            },
+        }
+
+    def metrics(self) -> tuple[bytes, str]:
+        """The Prometheus page and its content type."""
+        return self._metrics.render(), metrics.CONTENT_TYPE
+
+    def _queue_rows(self) -> int:
+        return self._batcher.queue.rows if self._batcher is not None else 0
+
+
+def _tell_all(*listeners: Callable[[Event], None]) -> Listener:
+    def tell(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
+
+    return tell

@@ -1,0 +1,112 @@
+import logging
+
+import numpy as np
+import pytest
+
+from app.batching.batch import UnevenOutputs, assemble, execute, padded_rows, split
+from app.errors import InferenceFailed, InvalidRequest, OutOfMemory
+from app.inference import Array
+from tests.fakes import FakeFunction, batch_function, pending, rows_of
+
+
+def outcomes(function: FakeFunction, *values: float, largest: int = 8) -> list[object]:
+    found = execute(batch_function(function, largest), [pending(value) for value in values])
+    return [each["y"][:, 0].tolist() if isinstance(each, dict) else type(each) for each in found]
+
+
+def test_everyone_gets_their_own_rows() -> None:
+    function = FakeFunction()
+    requests = [pending(1.0, 2), pending(2.0, 1), pending(3.0, 0), pending(4.0, 3)]
+    found = execute(batch_function(function, 8), requests)
+    assert [each["y"][:, 0].tolist() for each in found if isinstance(each, dict)] == [[2, 2], [4], [], [8, 8, 8]]
+    assert function.calls == [[1, 1, 2, 4, 4, 4, 1, 1]]  # padded to 8 by repeating a row
+
+
+def test_a_lone_request_of_an_allowed_size_is_not_copied() -> None:
+    request = pending(1.0, 4)
+    assert assemble([request], 4)["x"] is request.inputs["x"]
+
+
+def test_a_request_without_rows_is_run_without_rows() -> None:
+    function = FakeFunction()
+    (found,) = execute(batch_function(function), [pending(1.0, 0)])
+    assert isinstance(found, dict)
+    assert found["y"].shape == (0, 2)
+    assert function.calls == [[]]
+
+
+def test_one_bad_request_fails_alone() -> None:
+    assert outcomes(FakeFunction(), 1, 2, -3, 4, 5) == [[2], [4], InvalidRequest, [8], [10]]
+
+
+def test_all_bad_requests_fail_each_with_its_own_error() -> None:
+    found = execute(batch_function(FakeFunction()), [pending(-1.0), pending(-2.0)])
+    assert [str(each) for each in found] == ["x must not be negative, got -1", "x must not be negative, got -2"]
+
+
+def test_out_of_memory_halves_the_batch() -> None:
+    function = FakeFunction(memory_rows=2)
+    assert outcomes(function, 1, 2, 3, 4) == [[2], [4], [6], [8]]
+    assert [len(call) for call in function.calls] == [4, 2, 2]
+    assert outcomes(FakeFunction(memory_rows=0), 1) == [OutOfMemory]
+
+
+def test_any_other_failure_fails_the_batch_once() -> None:
+    function = FakeFunction()
+    assert outcomes(function, 1, float("nan"), 3) == [InferenceFailed] * 3
+    assert len(function.calls) == 1
+
+
+def test_errors_are_not_shared_between_callers() -> None:
+    first, second = execute(batch_function(FakeFunction()), [pending(float("nan")), pending(1.0)])
+    assert first is not second
+
+
+def test_an_unexpected_exception_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(inputs: object) -> dict[str, Array]:
+        raise KeyError("secret")
+
+    with caplog.at_level(logging.ERROR):
+        (found,) = execute(batch_function(broken), [pending()])
+    assert str(found) == "The model failed"
+    assert "secret" in caplog.text
+
+
+def test_outputs_that_do_not_follow_the_rows_end_the_sharing(caplog: pytest.LogCaptureFixture) -> None:
+    calls = []
+
+    def distinct(inputs: object) -> dict[str, Array]:
+        x = inputs["x"]  # type: ignore[index]
+        calls.append(len(x))
+        return {"y": np.unique(x)}
+
+    function = batch_function(distinct, 8)
+    found = execute(function, [pending(1.0, 2), pending(2.0, 2)])
+    assert [each["y"].tolist() for each in found if isinstance(each, dict)] == [[1], [2]]
+    assert calls == [4, 2, 2]
+    assert not function.batchable
+    assert padded_rows(function, [pending(1.0, 3)]) == 0
+    assert "one by one" in caplog.text
+
+
+def test_rank_0_outputs_cannot_be_split() -> None:
+    with pytest.raises(UnevenOutputs, match="'y'"):
+        split({"y": np.float32(1.0) + np.zeros(())}, [1, 1], 2)
+
+
+def test_padded_rows() -> None:
+    assert padded_rows(batch_function(FakeFunction(), 8), [pending(rows=3), pending(rows=2)]) == 3
+
+
+def test_strings_are_stacked_and_padded() -> None:
+    requests = [pending(), pending()]
+    for request, text in zip(requests, (b"a", b"bc"), strict=True):
+        request.inputs = {"s": np.array([text], object)}
+    stacked = assemble(requests, 4)["s"]
+    assert stacked.tolist() == [b"a", b"bc", b"a", b"a"]
+
+
+def test_no_row_of_another_caller_leaks_into_an_answer() -> None:
+    (found,) = execute(batch_function(lambda inputs: {"y": inputs["x"]}, 8), [pending(5.0, 3)])
+    assert isinstance(found, dict)
+    np.testing.assert_array_equal(found["y"], rows_of(5.0, 3)["x"])

@@ -1,0 +1,403 @@
+import asyncio
+import gc
+from collections.abc import Callable, Sequence
+from math import inf
+
+import pytest
+
+from app.batching.batch import Answer
+from app.batching.batcher import Batcher
+from app.batching.device import Device
+from app.batching.policy import BatchPlan, LaneView, WorkConserving
+from app.batching.queue import LaneKey
+from app.errors import (
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidRequest,
+    Overloaded,
+    RequestTooLarge,
+    ServingError,
+    ShuttingDown,
+)
+from app.events import BatchExecuted, Event
+from tests.fakes import KEY, FakeDevice, FakeFunction, batch_function, rows_of, run_in_fake_time
+
+
+class Bench:
+    """A batcher over fake devices that take one second a batch, and what it said."""
+
+    def __init__(self, devices: int = 1, delay_s: float = 0.0, max_rows: int = 100, largest: int = 4) -> None:
+        self.devices: Sequence[FakeDevice] = [FakeDevice() for _ in range(devices)]
+        self.events: list[Event] = []
+        self.loop = asyncio.get_running_loop()
+        self.batcher = Batcher(self.devices, WorkConserving(delay_s), max_rows, self.events.append, self.loop.time)
+        self.model = FakeFunction()
+        self.function = batch_function(self.model, largest)
+        self.start_s = self.loop.time()
+
+    @property
+    def now(self) -> float:
+        return self.loop.time() - self.start_s
+
+    def send(self, value: float, rows: int = 1, timeout_s: float = inf, key: LaneKey = KEY) -> asyncio.Task[Answer]:
+        call = self.batcher.infer(key, self.function, rows_of(value, rows), rows, self.loop.time() + timeout_s)
+        return asyncio.create_task(call)
+
+    @property
+    def reasons(self) -> list[str]:
+        return [event.reason for event in self.events if isinstance(event, BatchExecuted)]
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def scenario(make: Callable[[], object]) -> None:
+    run_in_fake_time(make())  # type: ignore[arg-type]
+
+
+def test_an_idle_server_does_not_wait_for_company() -> None:
+    async def main() -> None:
+        bench = Bench()
+        answer = await bench.send(3.0)
+        assert answer.outputs["y"].tolist() == [[6.0, 6.0]]
+        assert (bench.now, answer.timing.queue_s, answer.timing.rows) == (1.0, 0.0, 1)
+        assert bench.reasons == ["idle"]
+
+    scenario(main)
+
+
+def test_what_is_read_in_one_turn_shares_a_batch() -> None:
+    async def main() -> None:
+        bench = Bench()
+        await asyncio.gather(*[bench.send(value) for value in (1.0, 2.0, 3.0)])
+        assert bench.model.calls == [[1, 2, 3, 1]]
+
+    scenario(main)
+
+
+def test_batches_fill_while_the_device_works() -> None:
+    async def main() -> None:
+        bench = Bench()
+        first = bench.send(1.0)
+        await turns()
+        rest = [bench.send(value) for value in (2.0, 3.0, 4.0, 5.0, 6.0)]
+        await asyncio.gather(first, *rest)
+        assert bench.model.calls == [[1], [2, 3, 4, 5], [6]]
+        assert bench.reasons == ["idle", "full", "idle"]
+
+    scenario(main)
+
+
+def test_the_delay_counts_from_the_oldest_request() -> None:
+    async def main() -> None:
+        bench = Bench(delay_s=0.5)
+        first = bench.send(1.0)
+        await asyncio.sleep(0.4)
+        second = bench.send(2.0)
+        answers = await asyncio.gather(first, second)
+        assert bench.now == pytest.approx(1.5)
+        assert [answer.timing.queue_s for answer in answers] == pytest.approx([0.5, 0.1])
+        assert bench.reasons == ["delay"]
+
+    scenario(main)
+
+
+def test_a_full_batch_does_not_wait_out_the_delay() -> None:
+    async def main() -> None:
+        bench = Bench(delay_s=60.0)
+        await asyncio.gather(*[bench.send(float(value)) for value in range(4)])
+        assert bench.now == 1.0
+        assert bench.reasons == ["full"]
+
+    scenario(main)
+
+
+def test_the_lane_whose_head_is_oldest_goes_first() -> None:
+    async def main() -> None:
+        bench = Bench()
+        blocker = bench.send(0.0)
+        await turns()
+        other = LaneKey("m", 1, "other")
+        tasks = [bench.send(1.0, key=other)]
+        await asyncio.sleep(0.1)
+        tasks += [bench.send(value) for value in (2.0, 3.0, 4.0, 5.0)]  # full, and still younger
+        await asyncio.gather(blocker, *tasks)
+        assert bench.model.calls == [[0], [1], [2, 3, 4, 5]]
+
+    scenario(main)
+
+
+def test_several_devices_work_at_the_same_time() -> None:
+    async def main() -> None:
+        bench = Bench(devices=2)
+        await asyncio.gather(*[bench.send(float(value)) for value in range(8)])
+        assert bench.now == 1.0
+
+    scenario(main)
+
+
+def test_the_cancelled_is_never_computed_and_its_neighbour_is() -> None:
+    async def main() -> None:
+        bench = Bench()
+        blocker = bench.send(0.0)
+        await turns()
+        gone, neighbour = bench.send(1.0), bench.send(2.0)
+        await turns()
+        gone.cancel()
+        await turns()
+        assert bench.batcher.queue.rows == 1
+        await asyncio.gather(blocker, neighbour)
+        assert bench.model.computed == [0, 2]
+
+    scenario(main)
+
+
+def test_cancelled_while_executing_harms_nobody() -> None:
+    async def main() -> None:
+        bench = Bench()
+        gone, neighbour = bench.send(1.0), bench.send(2.0)
+        await asyncio.sleep(0.5)
+        gone.cancel()
+        assert (await neighbour).outputs["y"].tolist() == [[4.0, 4.0]]
+        assert gone.cancelled()
+
+    scenario(main)
+
+
+def test_the_expired_is_answered_at_once_and_never_computed() -> None:
+    async def main() -> None:
+        bench = Bench()
+        blocker = bench.send(0.0)
+        await turns()
+        late = bench.send(1.0, timeout_s=0.3)
+        with pytest.raises(DeadlineExceeded):
+            await late
+        assert bench.now == pytest.approx(0.3)
+        assert bench.batcher.queue.rows == 0
+        await blocker
+        assert bench.model.computed == [0]
+
+    scenario(main)
+
+
+def test_an_expired_request_in_execution_is_answered_at_once() -> None:
+    async def main() -> None:
+        bench = Bench()
+        with pytest.raises(DeadlineExceeded):
+            await bench.send(1.0, timeout_s=0.5)
+        assert bench.now == pytest.approx(0.5)
+        await bench.batcher.drain()
+        assert bench.now == 1.0
+
+    scenario(main)
+
+
+def test_deadlines_expire_in_any_order() -> None:
+    async def main() -> None:
+        bench = Bench()
+        blocker = bench.send(0.0)
+        await turns()
+        times: dict[float, float] = {}
+
+        async def note(timeout_s: float) -> None:
+            with pytest.raises(DeadlineExceeded):
+                await bench.send(1.0, timeout_s=timeout_s)
+            times[timeout_s] = bench.now
+
+        await asyncio.gather(*[note(timeout_s) for timeout_s in (0.5, 0.2, 0.4, 0.3)])
+        assert all(at == pytest.approx(timeout_s) for timeout_s, at in times.items())
+        await blocker
+
+    scenario(main)
+
+
+def test_a_deadline_that_is_over_is_refused_at_the_door() -> None:
+    async def main() -> None:
+        bench = Bench()
+        with pytest.raises(DeadlineExceeded):
+            await bench.send(1.0, timeout_s=-1.0)
+        assert bench.model.calls == []
+
+    scenario(main)
+
+
+def test_a_full_queue_refuses_and_keeps_what_it_has() -> None:
+    async def main() -> None:
+        bench = Bench(max_rows=4)
+        accepted = [bench.send(float(value)) for value in range(4)]
+        refused = bench.send(9.0)
+        with pytest.raises(Overloaded, match="4 of 4 rows"):
+            await refused
+        assert len(await asyncio.gather(*accepted)) == 4
+
+    scenario(main)
+
+
+def test_a_large_request_is_cut_and_joined() -> None:
+    async def main() -> None:
+        bench = Bench()
+        answer = await bench.send(1.0, rows=10)
+        assert answer.outputs["y"].shape == (10, 2)
+        assert [len(call) for call in bench.model.calls] == [4, 4, 2]
+        assert answer.timing.rows == 4
+        assert answer.timing.queue_s == pytest.approx(2.0)
+
+    scenario(main)
+
+
+def test_a_request_larger_than_the_queue_is_refused_for_ever() -> None:
+    async def main() -> None:
+        bench = Bench(max_rows=8)
+        with pytest.raises(RequestTooLarge, match="9 rows; the queue holds at most 8"):
+            await bench.send(1.0, rows=9)
+
+    scenario(main)
+
+
+def test_a_large_request_that_fails_takes_all_its_parts_along() -> None:
+    async def main() -> None:
+        bench = Bench()
+        with pytest.raises(InvalidRequest):
+            await bench.send(-1.0, rows=10)
+        assert bench.batcher.queue.rows == 0
+
+    scenario(main)
+
+
+def test_a_large_request_that_is_cancelled_leaves_the_queue() -> None:
+    async def main() -> None:
+        bench = Bench()
+        task = bench.send(1.0, rows=40)
+        await asyncio.sleep(1.5)
+        task.cancel()
+        await turns()
+        assert bench.batcher.queue.rows == 0
+        await bench.batcher.drain()
+        assert len(bench.model.calls) == 2
+
+    scenario(main)
+
+
+def test_one_bad_request_fails_alone() -> None:
+    async def main() -> None:
+        bench = Bench(largest=32)
+        tasks = [bench.send(float(-1 if value == 7 else value)) for value in range(32)]
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(answers[7], InvalidRequest)
+        for value, answer in enumerate(answers):
+            if value != 7:
+                assert isinstance(answer, Answer)
+                assert answer.outputs["y"].tolist() == [[2.0 * value] * 2]
+        (event,) = bench.events
+        assert isinstance(event, BatchExecuted)
+        assert (event.rows, event.failed, len(event.queue_s)) == (32, 1, 32)
+
+    scenario(main)
+
+
+def test_drain_refuses_the_new_and_answers_the_accepted() -> None:
+    async def main() -> None:
+        bench = Bench(delay_s=60.0)
+        accepted = [bench.send(float(value)) for value in range(6)]
+        await turns()
+        bench.batcher.begin_drain()
+        with pytest.raises(ShuttingDown):
+            await bench.send(9.0)
+        await bench.batcher.drain()
+        assert len(await asyncio.gather(*accepted)) == 6
+        assert bench.now == 2.0
+        assert bench.reasons == ["full", "drain"]
+        bench.batcher.close()
+        assert bench.devices[0].closed
+
+    scenario(main)
+
+
+def test_drain_of_an_idle_batcher_is_immediate() -> None:
+    async def main() -> None:
+        bench = Bench()
+        await bench.batcher.drain()
+        await bench.batcher.drain()
+        assert bench.now == 0.0
+
+    scenario(main)
+
+
+def test_drain_ends_when_the_last_waiting_request_expires_or_is_cancelled() -> None:
+    async def main() -> None:
+        bench = Bench()
+        blocker = bench.send(0.0)
+        await turns()
+        late, gone = bench.send(1.0, timeout_s=0.5), bench.send(2.0)
+        await turns()
+        draining = asyncio.create_task(bench.batcher.drain())
+        gone.cancel()
+        with pytest.raises(DeadlineExceeded):
+            await late
+        await draining
+        assert bench.now == 1.0
+        await blocker
+
+    scenario(main)
+
+
+def test_a_device_that_takes_no_work_fails_its_batch_and_liveness() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.devices[0].broken = "on fire"
+        with pytest.raises(InferenceFailed, match="takes no work"):
+            await bench.send(1.0)
+        failures = bench.batcher.failures(60.0)
+        assert failures[0] == "on fire"
+        assert "on fire" in failures[1]
+
+    scenario(main)
+
+
+class BrokenPolicy:
+    def plan(self, lane: LaneView) -> BatchPlan:
+        raise ZeroDivisionError
+
+
+def test_a_failing_loop_turns_liveness_red_and_requests_still_expire() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        devices: list[Device] = [FakeDevice()]
+        batcher = Batcher(devices, BrokenPolicy(), 10, clock=loop.time)
+        assert batcher.failures(60.0) == []
+        with pytest.raises(DeadlineExceeded):
+            await batcher.infer(KEY, batch_function(FakeFunction()), rows_of(1.0), 1, loop.time() + 5.0)
+        assert "ZeroDivisionError" in batcher.failures(60.0)[0]
+
+    scenario(main)
+
+
+def test_stranded_work_turns_liveness_red() -> None:
+    async def main() -> None:
+        bench = Bench()
+        task = bench.send(1.0)
+        await turns(1)  # pushed, not yet dispatched
+        assert bench.batcher.queue.rows == 1
+        assert bench.batcher.failures(60.0) == []
+        assert "although a device is free" in bench.batcher.failures(-1.0)[0]
+        assert repr(bench.batcher) == "<Batcher <RequestQueue 1/100 rows (m/serving_default: 1)>, 1 of 1 devices free>"
+        await task
+
+    scenario(main)
+
+
+def test_no_error_goes_unseen_in_asyncio() -> None:
+    async def main() -> None:
+        complaints: list[object] = []
+        bench = Bench()
+        bench.loop.set_exception_handler(lambda _, context: complaints.append(context))
+        with pytest.raises(ServingError):
+            await bench.send(-1.0, rows=30)
+        await bench.batcher.drain()
+        gc.collect()
+        await turns()
+        assert complaints == []
+
+    scenario(main)

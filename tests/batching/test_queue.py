@@ -1,0 +1,125 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.queue import LaneKey, PendingRequest, RequestQueue
+from app.errors import Overloaded
+from tests.fakes import KEY, FakeFunction, batch_function, pending
+
+OTHER = LaneKey("m", 1, "other")
+
+
+def test_a_lane_is_first_come_first_served() -> None:
+    queue = RequestQueue(100)
+    requests = [pending(arrival_s=float(i)) for i in range(5)]
+    for request in requests:
+        queue.push(KEY, batch_function(FakeFunction()), request)
+    (lane,) = queue.lanes
+    assert lane.oldest_arrival_s == 0.0
+    assert queue.take(lane, 3) == requests[:3]
+    assert queue.take(lane, 3) == requests[3:]
+    assert not queue.lanes
+    assert queue.rows == 0
+
+
+def test_room_is_counted_in_rows() -> None:
+    queue = RequestQueue(5)
+    queue.push(KEY, batch_function(FakeFunction()), pending(rows=4))
+    with pytest.raises(Overloaded, match="4 of 5 rows wait, 2 more do not fit"):
+        queue.push(KEY, batch_function(FakeFunction()), pending(rows=2))
+    queue.push(OTHER, batch_function(FakeFunction()), pending(rows=1))
+    assert queue.rows == 5
+    assert repr(queue) == "<RequestQueue 5/5 rows (m/serving_default: 4, m/other: 1)>"
+
+
+def test_a_request_without_rows_does_not_wait_for_free() -> None:
+    queue = RequestQueue(1)
+    queue.push(KEY, batch_function(FakeFunction()), pending(rows=0))
+    with pytest.raises(Overloaded):
+        queue.push(KEY, batch_function(FakeFunction()), pending(rows=0))
+
+
+def test_an_oversized_head_does_not_block() -> None:
+    queue = RequestQueue(100)
+    big, small = pending(rows=9), pending(rows=1)
+    for request in (big, small):
+        queue.push(KEY, batch_function(FakeFunction()), request)
+    (lane,) = queue.lanes
+    assert queue.take(lane, 4) == [big]
+    assert queue.take(lane, 4) == [small]
+
+
+def test_nobody_is_overtaken_by_a_smaller_one() -> None:
+    queue = RequestQueue(100)
+    requests = [pending(rows=3), pending(rows=2), pending(rows=1)]
+    for request in requests:
+        queue.push(KEY, batch_function(FakeFunction()), request)
+    (lane,) = queue.lanes
+    assert queue.take(lane, 4) == requests[:1]
+
+
+def test_a_removed_request_leaves_once() -> None:
+    queue = RequestQueue(100)
+    request = pending(rows=3)
+    queue.push(KEY, batch_function(FakeFunction()), request)
+    assert queue.remove(request)
+    assert not queue.remove(request)
+    assert queue.rows == 0
+    assert not queue.lanes
+
+
+def test_a_function_that_forbids_company_takes_one_row() -> None:
+    assert batch_function(FakeFunction(), 8).max_rows == 8
+    assert batch_function(FakeFunction(), 8, batchable=False).max_rows == 1
+
+
+def test_an_answered_request_keeps_no_memory() -> None:
+    request = pending()
+    request.forget()
+    assert request.inputs == {}
+    assert request.reply.done()
+    with pytest.raises(AssertionError, match="twice"):
+        request.reply.set_result(1)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("push"), st.integers(0, 3), st.integers(0, 6)),
+            st.tuples(st.just("take"), st.integers(0, 3), st.integers(1, 8)),
+            st.tuples(st.just("remove"), st.integers(0, 30), st.just(0)),
+        ),
+        max_size=60,
+    )
+)
+def test_rows_are_never_lost_or_counted_twice(steps: list[tuple[str, int, int]]) -> None:
+    queue = RequestQueue(20)
+    waiting: dict[LaneKey, list[PendingRequest]] = {}
+    pushed: list[PendingRequest] = []
+    for step, which, size in steps:
+        key = LaneKey("m", 1, str(which))
+        if step == "push":
+            request = pending(rows=size)
+            total = sum(each.weight for lane in waiting.values() for each in lane)
+            if total + request.weight > 20:
+                with pytest.raises(Overloaded):
+                    queue.push(key, batch_function(FakeFunction()), request)
+            else:
+                queue.push(key, batch_function(FakeFunction()), request)
+                waiting.setdefault(key, []).append(request)
+                pushed.append(request)
+        elif step == "take":
+            for lane in [lane for lane in queue.lanes if lane.key == key]:
+                taken = queue.take(lane, size)
+                assert taken == waiting[key][: len(taken)]
+                assert len(taken) == 1 or sum(each.weight for each in taken) <= size
+                del waiting[key][: len(taken)]
+        elif which < len(pushed):
+            request = pushed[which]
+            there = [lane for lane in waiting.values() if request in lane]
+            assert queue.remove(request) == bool(there)
+            for lane in there:
+                lane.remove(request)
+        assert queue.rows == sum(each.weight for lane in waiting.values() for each in lane)
+        assert {lane.key: list(lane.waiting) for lane in queue.lanes} == {k: v for k, v in waiting.items() if v}
+        assert all(lane.rows == sum(each.weight for each in lane.waiting) for lane in queue.lanes)
