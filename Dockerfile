@@ -22,7 +22,9 @@ COPY --from=build /venv /venv
 COPY --from=build /ferry /
 # A volume mounted on /models takes the place of the models that Ferry ships.
 COPY models /models
+# Without the NVIDIA line the container runtime gives a GPU container no CUDA driver library; CPUs ignore it.
 ENV PATH=/venv/bin:$PATH \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     HOME=/tmp \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -1,0 +1,56 @@
+"""What the Dockerfile promises, read from its text; check_image.py tries the image itself."""
+
+import json
+import re
+import shlex
+
+from app.settings import Settings
+from tests.deploy.manifests import BASE, ROOT, pod_specs, read
+
+TEXT = (ROOT / "Dockerfile").read_text()
+LINES = re.sub(r"\\\n", " ", TEXT).splitlines()
+
+
+def _last(instruction: str) -> str:
+    return next(line for line in reversed(LINES) if line.startswith(f"{instruction} ")).partition(" ")[2].strip()
+
+
+def _variables() -> dict[str, str]:
+    return dict(word.split("=", 1) for word in shlex.split(_last("ENV")))
+
+
+def test_no_frontend_has_to_be_fetched() -> None:
+    assert not any(re.match(r"#\s*syntax\s*=", line) for line in LINES)
+
+
+def test_runs_under_a_numeric_user_that_kubernetes_runs_too() -> None:
+    user, group = map(int, _last("USER").split(":"))
+    (spec,) = pod_specs(read(BASE))
+    assert user >= 10_000
+    assert (user, group) == (spec["securityContext"]["runAsUser"], spec["securityContext"]["runAsGroup"])
+
+
+def test_ferry_is_process_one_and_gets_the_signals() -> None:
+    assert json.loads(_last("ENTRYPOINT")) == ["ferry"]
+    assert json.loads(_last("CMD")) == ["serve"]
+
+
+def test_exposes_and_checks_the_port_that_ferry_takes() -> None:
+    port = str(Settings.model_fields["rest_port"].default)
+    assert _last("EXPOSE") == _variables()["FERRY_REST_PORT"] == port
+    assert "FERRY_REST_PORT" in _last("HEALTHCHECK")
+    assert "/readyz" in _last("HEALTHCHECK")
+
+
+def test_every_ferry_variable_is_a_setting() -> None:
+    names = {name for name in _variables() if name.startswith("FERRY_")}
+    assert names
+    assert names <= {f"FERRY_{name.upper()}" for name in Settings.model_fields}
+
+
+def test_build_context_holds_all_that_is_copied() -> None:
+    allowed = {line[1:].rstrip("/") for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"}
+    copied = [word for line in LINES if re.match(r"COPY (?!--from)", line) for word in line.split()[1:-1]]
+    assert copied
+    for source in copied:
+        assert source.replace("${FLAVOUR}", "*") in allowed

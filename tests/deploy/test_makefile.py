@@ -1,0 +1,77 @@
+"""The Makefile's own decisions: which environment, what is left to do, and what it says when Python does not suit."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.manifests import ROOT
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "requirements").mkdir()
+    for name in ("serve", "dev", "gpu"):
+        (tmp_path / "requirements" / f"{name}.txt").touch()
+    return tmp_path
+
+
+def _make(clone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(["make", *arguments], cwd=clone, env=environment, capture_output=True, text=True, check=False)
+
+
+def _installed(clone: Path, environment: str, flavour: str) -> None:
+    """What the Makefile leaves behind after an installation."""
+    (clone / environment).mkdir(exist_ok=True)
+    (clone / environment / ".gitignore").write_text("*\n")
+    (clone / environment / f".{flavour}-installed").touch()
+
+
+def test_fresh_clone_serves_from_the_serving_lock(clone: Path) -> None:
+    plan = _make(clone, "-n", "serve").stdout
+    assert "-m venv .venv" in plan
+    assert "--require-hashes -r requirements/serve.txt" in plan
+    assert plan.rstrip().endswith("exec .venv/bin/ferry serve")
+
+
+@pytest.mark.parametrize("flavour", ["serve", "dev"])
+def test_second_serve_installs_nothing(clone: Path, flavour: str) -> None:
+    _installed(clone, ".venv", flavour)
+    assert _make(clone, "-n", "serve").stdout.split() == ["exec", ".venv/bin/ferry", "serve"]
+
+
+def test_tests_extend_the_environment_that_serves(clone: Path) -> None:
+    _installed(clone, ".venv", "serve")
+    plan = _make(clone, "-n", "test").stdout
+    assert "-m venv" not in plan
+    assert "-r requirements/dev.txt" in plan
+
+
+def test_changed_lock_is_installed_again(clone: Path) -> None:
+    _installed(clone, ".venv", "dev")
+    os.utime(clone / "requirements" / "dev.txt", (2**32, 2**32))
+    assert "-r requirements/dev.txt" in _make(clone, "-n", "serve").stdout
+
+
+def test_gpu_has_an_environment_of_its_own(clone: Path) -> None:
+    _installed(clone, ".venv", "dev")
+    plan = _make(clone, "-n", "serve", "GPU=1").stdout
+    assert "-r requirements/gpu.txt" in plan
+    assert plan.rstrip().endswith("exec .venv-gpu/bin/ferry serve")
+
+
+def test_old_python_is_refused_with_the_way_out(clone: Path) -> None:
+    old = clone / "old-python"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2 && exit 0\nexit 1\n')
+    old.chmod(0o755)
+    made = _make(clone, "setup", f"PYTHON={old}")
+    assert made.returncode != 0
+    assert "needs Python 3.11, 3.12 or 3.13" in made.stderr
+    assert "is Python 3.9.2" in made.stderr
+    assert "make setup PYTHON=python3.11" in made.stderr
+    assert not (clone / ".venv").exists()
