@@ -10,6 +10,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+Make = Callable[[Path], None]
+
 #: What `every_dtype` echoes: TensorFlow's names of all types that an array can carry through a signature.
 DTYPES = (
     *("bool", "string", "half", "bfloat16", "float32", "float64", "complex64", "complex128"),

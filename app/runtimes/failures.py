@@ -21,7 +21,8 @@ _MODELS_STATE_TEXT = re.compile(r"initiali[sz]ed|could not find", re.IGNORECASE)
 
 # Lines that say where in TensorFlow or in the author's source something happened, not what.
 _NOISE = re.compile(
-    r"""\s*( $ | Graph\ execution\ error | Detected\ at\ node | <stack\ traces | File\ " | \d+\ root\ error | \[\[ )""",
+    r"""\s*( $ | Graph\ execution\ error | Detected\ at\ node | Node:\  | <stack\ traces | File\ "
+          | \d+\ root\ error | \[\[ )""",
     re.VERBOSE,
 )
 _QUOTED_SOURCE = re.compile(r"^ {4}")
