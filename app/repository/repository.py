@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
+from app.errors import InvalidRequest, ModelNotReady
 from app.events import Listener, ignore
+from app.repository.catalog import Catalog
 from app.repository.layout import Ignored, Layout, fingerprint, scan
 from app.repository.policy import VersionPolicy, latest
 from app.repository.servable import Servable
@@ -54,9 +55,9 @@ class ModelRepository:
         self._poll_interval_s = poll_interval_s
         self._default_model = default_model
         self._policy = policy
-        self._models: dict[str, dict[int, Servable]] = {}
+        self._catalog = Catalog()
         self._layout = Layout()
-        self._expected: frozenset[str] = frozenset()
+        self._awaited: frozenset[str] | None = None
         self._first_round = asyncio.Event()
         self._stopping = asyncio.Event()
         self._one_round = asyncio.Lock()
@@ -69,14 +70,16 @@ class ModelRepository:
         """Returns when every model was loaded or failed to; the folder is watched from then on."""
         self._polling = asyncio.create_task(self._poll(), name="watch models")
         await self._first_round.wait()
+        if self._default_model not in {"", *self.names()}:
+            log.warning("default_model is %s, but the models are: %s", self._default_model, ", ".join(self.names()))
 
     async def close(self) -> None:
         """Stops watching, waits for the load under way and for the requests that the models accepted."""
         self._stopping.set()
         if self._polling is not None:
-            await self._polling
+            await asyncio.wait({self._polling})
         async with self._one_round:
-            for servable in self._servables():
+            for servable in self._catalog.servables():
                 self._unload(servable)
         await asyncio.gather(*self._unloading)
         self._loader.shutdown()
@@ -98,29 +101,16 @@ class ModelRepository:
         return self._polling is None or self._stopping.is_set() or not self._polling.done()
 
     def resolve(self, name: str, version: int | None = None, label: str | None = None) -> Model:
-        """The model to call: the newest available, or the version asked for. Call it before anything awaits.
-
-        Raises:
-            InvalidRequest: no version carries that label.
-            ModelNotFound: no such model or version.
-            ModelNotReady: it is still loading, or failed to load.
-        """
-        if label is not None:
-            raise InvalidRequest(f"Unrecognized servable version label: {label}")
-        servables = self._models.get(name, {})
-        if version is not None:
-            servables = {number: servable for number, servable in servables.items() if number == version}
-        newest = max((number for number, servable in servables.items() if servable.model), default=None)
-        model = None if newest is None else servables[newest].model
-        if model is None:
-            raise _unavailable(name, version, servables)
-        return model
+        """See Catalog. Call it when nothing awaits before the model is called: versions may be swapped in between."""
+        return self._catalog.resolve(name, version, label)
 
     def names(self) -> list[str]:
-        """Every model that is served, is on its way, or failed and is still in the folder."""
-        return sorted(
-            name for name, servables in self._models.items() if not all(each.ended for each in servables.values())
-        )
+        """See Catalog."""
+        return self._catalog.names()
+
+    def statuses(self, name: str, version: int | None = None) -> Sequence[VersionStatus]:
+        """See Catalog."""
+        return self._catalog.statuses(name, version)
 
     def default_name(self) -> str:
         """The model behind the short routes.
@@ -138,21 +128,6 @@ class ModelRepository:
             raise InvalidRequest(f"Several models are served: {', '.join(names)}. Name one, or set default_model")
         return names[0]
 
-    def statuses(self, name: str, version: int | None = None) -> Sequence[VersionStatus]:
-        """Newest first; the last few ended ones are still told.
-
-        Raises:
-            ModelNotFound: no such model, or no such version of it.
-        """
-        servables = self._models.get(name)
-        if not servables:
-            raise ModelNotFound(f"Could not find any versions of model {name}")
-        if version is None:
-            return [servables[number].status for number in sorted(servables, reverse=True)]
-        if version not in servables:
-            raise ModelNotFound(f"Could not find version {version} of model {name}")
-        return [servables[version].status]
-
     def ready(self) -> bool:
         """True while something is served and nothing that was there at the start is missing.
 
@@ -162,14 +137,10 @@ class ModelRepository:
 
     def unready_reasons(self) -> list[str]:
         """What `ready` waits for, a line for each model."""
-        waiting = [
-            name
-            for name in sorted(self._expected & self._layout.models.keys())
-            if not any(servable.model for servable in self._models.get(name, {}).values())
-        ]
-        if waiting:
-            return [_why_waiting(name, self._models.get(name, {})) for name in waiting]
-        if any(servable.model for servable in self._servables()):
+        awaited = sorted(self._awaited or ())
+        if reasons := [reason for name in awaited if (reason := self._catalog.why_unavailable(name))]:
+            return reasons
+        if any(servable.model for servable in self._catalog.servables()):
             return []
         return [f"No model is served from {self._folder}" if self._first_round.is_set() else "Models are still loading"]
 
@@ -186,7 +157,10 @@ class ModelRepository:
     def _look(self, layout: Layout) -> None:
         self._report(layout.ignored)
         self._layout = layout
-        self._expected = self._expected or frozenset(layout.models)
+        if self._awaited is not None:
+            self._awaited &= layout.models.keys()
+        elif layout.models:
+            self._awaited = frozenset(layout.models)
 
     def _report(self, ignored: frozenset[Ignored]) -> None:
         """Says what is ignored when it is new, not at every look."""
@@ -195,7 +169,7 @@ class ModelRepository:
         self._layout = Layout(self._layout.models, ignored, self._layout.unreadable)
 
     async def _reconcile_all(self) -> None:
-        names = sorted((self._layout.models.keys() | self._models.keys()) - self._layout.unreadable)
+        names = sorted((self._layout.models.keys() | self._catalog.models.keys()) - self._layout.unreadable)
         rounds = [self._reconcile(name) for name in names]
         for failure in await asyncio.gather(*rounds, return_exceptions=True):
             if failure:
@@ -206,7 +180,7 @@ class ModelRepository:
 
         While a wanted version is not available the others stay: a model never drops to nothing in between.
         """
-        servables = self._models.setdefault(name, {})
+        servables = self._catalog.models.setdefault(name, {})
         folders = self._layout.models.get(name, {})
         await _forgive_changed(servables, folders)
         while (missing := self._wanted(servables, folders) - _available(servables)) and not self._stopping.is_set():
@@ -228,7 +202,7 @@ class ModelRepository:
         return self._policy(folders.keys() - passed_over)
 
     async def _load(self, name: str, version: int, folder: Path) -> None:
-        servable = self._models[name][version] = Servable(name, version, self._listener)
+        servable = self._catalog.models[name][version] = Servable(name, version, self._listener)
         async with self._one_load:
             if self._stopping.is_set():
                 return
@@ -241,9 +215,6 @@ class ModelRepository:
         task = asyncio.create_task(servable.unload())
         self._unloading.add(task)
         task.add_done_callback(self._unloading.discard)
-
-    def _servables(self) -> list[Servable]:
-        return [servable for servables in self._models.values() for servable in servables.values()]
 
 
 async def _forgive_changed(servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> None:
@@ -265,21 +236,3 @@ def _drop_old_endings(servables: dict[int, Servable]) -> None:
     ended = sorted(version for version, servable in servables.items() if servable.ended)
     for version in ended[:-_ENDED_KEPT]:
         del servables[version]
-
-
-def _why_waiting(name: str, servables: Mapping[int, Servable]) -> str:
-    if not servables:
-        return f"Model {name} has no complete version folder"
-    return str(_unavailable(name, None, servables))
-
-
-def _unavailable(name: str, version: int | None, servables: Mapping[int, Servable]) -> ServingError:
-    """Why none of these servables of the model can be called."""
-    if any(servable.loading for servable in servables.values()):
-        return ModelNotReady(f"Model {name} is still loading")
-    failed = [servable for servable in servables.values() if servable.failed_on is not None]
-    if failed:
-        newest = max(failed, key=lambda servable: servable.version)
-        return ModelNotReady(f"Model {name} version {newest.version} failed to load: {newest.error}")
-    wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-    return ModelNotFound(f"Servable not found for request: {wanted}")

@@ -52,8 +52,8 @@ class Servable:
             self.model = await model
         except Exception as error:  # whatever a load raises must not stop the others
             self.failed_on = files
-            expected = isinstance(error, ServingError)
-            log.error("%s failed to load: %s", self, _text(error), exc_info=None if expected else error)
+            if not isinstance(error, ServingError):
+                log.exception("%s failed to load in a way that nobody foresaw", self)
             self._enter(VersionState.END, _text(error))
         else:
             self._enter(VersionState.AVAILABLE)
@@ -75,7 +75,6 @@ class Servable:
     def _enter(self, state: VersionState, error: str = "") -> None:
         self.state = state
         self.error = error
-        log.info("%s is %s", self, state)
         self._listener(ModelStateChanged(self.name, self.version, state, error))
 
     def __str__(self) -> str:

@@ -326,6 +326,11 @@ def test_a_server_is_not_ready_until_all_it_found_first_is_served(tmp_path: Path
         add(tmp_path, "late", 1, BROKEN)
         await poll(models)
         assert models.ready()
+        shutil.rmtree(tmp_path / "bad")
+        await poll(models)
+        add(tmp_path, "bad", 1, BROKEN)
+        await poll(models)
+        assert models.ready()
         assert models.names() == ["bad", "good", "late"]
 
     play(tmp_path, steps)
@@ -431,6 +436,20 @@ def test_start_loads_then_watches_until_close(tmp_path: Path) -> None:
     assert told.states("m")[-1] == (2, "END")
 
 
+def test_a_default_model_that_is_not_there_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    add(tmp_path, "a", 1)
+    add(tmp_path, "b", 1)
+
+    async def run() -> None:
+        for chosen in ("b", "c"):
+            models = repository(tmp_path, FakeLoader(), default_model=chosen)
+            await models.start()
+            await models.close()
+
+    asyncio.run(run())
+    assert [r.getMessage() for r in caplog.records] == ["default_model is c, but the models are: a, b"]
+
+
 def test_close_waits_for_the_load_under_way_and_starts_no_other(tmp_path: Path) -> None:
     add(tmp_path, "a", 1)
     add(tmp_path, "b", 1)
@@ -513,5 +532,6 @@ def test_a_watch_that_died_is_seen(tmp_path: Path) -> None:
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
         assert not models.alive()
+        await models.close()
 
     asyncio.run(run())
