@@ -1,0 +1,42 @@
+"""The command line. Commands import what they run inside, so that `ferry --help` is instant."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from app import __version__
+from app.cli.inspection import inspect
+from app.cli.predict import predict
+from app.cli.serve import serve
+
+app = typer.Typer(
+    help="Serve TensorFlow SavedModels, in order and in batches.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(serve)
+app.command()(predict)
+app.command()(inspect)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ferry {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _ferry(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None: ...
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="ferry")

@@ -1,0 +1,64 @@
+"""Model inputs from numpy's files: .npy holds the only input, .npz holds each under its name."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+
+from app.errors import InvalidRequest
+from app.inference import STRING, Array, ModelSignature, TensorSpec, dtype_name
+
+_NPY, _NPZ = b"\x93NUMPY", b"PK\x03\x04"
+
+
+def are_in(body: bytes) -> bool:
+    """Is this one of numpy's files?"""
+    return body.startswith((_NPY, _NPZ))
+
+
+def read(body: bytes, signature: ModelSignature) -> dict[str, Array]:
+    """The named inputs, in the signature's types. Names it does not know are left for the check of all inputs.
+
+    Raises InvalidRequest: the file is broken, holds Python objects, or values that the types cannot hold.
+    """
+    try:
+        content = np.load(io.BytesIO(body), allow_pickle=False)
+        arrays = dict(content) if isinstance(content, np.lib.npyio.NpzFile) else {_only_input(signature): content}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidRequest(f"The file of arrays cannot be read: {error}") from error
+    specs = signature.inputs
+    return {name: _cast(array, specs[name]) if name in specs else array for name, array in arrays.items()}
+
+
+def _only_input(signature: ModelSignature) -> str:
+    if len(signature.inputs) != 1:
+        names = ", ".join(signature.inputs)
+        raise InvalidRequest(f"One array is no input of signature {signature.name!r}; give a .npz with {names}")
+    return next(iter(signature.inputs))
+
+
+def _cast(array: Array, spec: TensorSpec) -> Array:
+    if spec.dtype == STRING:
+        return _strings(array, spec)
+    if array.dtype.kind in "SU" or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
+        raise _misfit(array.dtype, spec)
+    cast = array.astype(spec.dtype)
+    if spec.dtype.kind in "iu" and not np.array_equal(cast, array):
+        raise InvalidRequest(f"Input {spec.name!r} holds numbers that {dtype_name(spec.dtype)} cannot")
+    return cast
+
+
+def _strings(array: Array, spec: TensorSpec) -> Array:
+    if array.dtype.kind == "U":
+        array = np.char.encode(array, "utf-8")
+    if array.dtype.kind != "S":
+        raise _misfit(array.dtype, spec)
+    return array.astype(STRING)
+
+
+def _misfit(dtype: np.dtype[Any], spec: TensorSpec) -> InvalidRequest:
+    return InvalidRequest(f"Input {spec.name!r} has dtype {dtype_name(dtype)}; expected {spec}")

@@ -1,0 +1,27 @@
+"""What a person at the command line sees when something is wrong: one line, and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from app.errors import ServingError
+from app.settings import SettingsError
+
+
+@contextmanager
+def one_line_failures() -> Iterator[None]:
+    """Exit code 2 for a wrong setting, 1 for a model or an input that does not work."""
+    try:
+        yield
+    except SettingsError as error:
+        raise _exit(error, 2) from None
+    except (ServingError, OSError) as error:
+        raise _exit(error, 1) from None
+
+
+def _exit(error: Exception, code: int) -> typer.Exit:
+    typer.echo(" ".join(f"ferry: {error}".split()), err=True)
+    return typer.Exit(code)

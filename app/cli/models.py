@@ -1,0 +1,61 @@
+"""Finds the model that a person means and loads it in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.errors import ModelNotFound
+from app.repository.layout import missing_part, scan_model
+from app.settings import load_settings
+
+if TYPE_CHECKING:
+    from app.runtime import LoadedModel
+
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Folder of a model or of one version, or a name in the models folder.")
+]
+ModelsOption = Annotated[
+    Path | None, typer.Option("--models", metavar="FOLDER", help="Where names are looked for. [env: FERRY_MODELS]")
+]
+
+
+@contextmanager
+def loaded_model(model: str, models: Path | None) -> Iterator[tuple[Path, LoadedModel]]:
+    """The version's folder and the model in it, in memory as long as the context lasts.
+
+    Raises:
+        SettingsError: the environment holds a wrong setting.
+        ModelNotFound: there is no such model.
+        InferenceFailed: it cannot be loaded.
+    """
+    settings = load_settings({} if models is None else {"models": models})
+    path = find_version(model, settings.models)
+    from app.runtime import RuntimeOptions, create_runtime  # noqa: PLC0415 - numpy, and TensorFlow behind it
+
+    runtime = create_runtime(settings.runtime, RuntimeOptions(settings.intra_op_threads, settings.inter_op_threads))
+    loaded = runtime.load(path)
+    try:
+        yield path, loaded
+    finally:
+        loaded.close()
+
+
+def find_version(model: str, models: Path) -> Path:
+    """The version folder that `model` names: itself, or the newest in the model folder.
+
+    Raises ModelNotFound.
+    """
+    for folder in (Path(model), models / model):
+        if not folder.is_dir():
+            continue
+        if not missing_part(folder):
+            return folder
+        versions = scan_model(folder).versions
+        if versions:
+            return versions[max(versions)]
+    raise ModelNotFound(f"No model at {model} and none of that name in {models}")

@@ -1,0 +1,72 @@
+"""`ferry serve`: every setting is a flag, made from its one definition in settings.py."""
+
+from __future__ import annotations
+
+import os
+import signal
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+
+from app.cli.failures import one_line_failures
+from app.settings import Settings, flag, load_settings, variable
+
+
+def serve(**flags: Any) -> None:
+    """Serve the models of a folder over HTTP until SIGTERM.
+
+    Each option may also stand in the environment (FERRY_...) or, by its name with underscores,
+    in the YAML file; flags beat the environment, which beats the file.
+    """
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, _leave)
+    config = flags.pop("config")
+    with one_line_failures():
+        settings = load_settings({name: value for name, value in flags.items() if value is not None}, config)
+    from app.serve import serve as run  # noqa: PLC0415 - after the signals: this import takes long
+
+    raise typer.Exit(run(settings))
+
+
+def _leave(*_: object) -> None:
+    """Ends a process that is still importing: nothing was accepted yet, so nothing is lost."""
+    os._exit(0)
+
+
+def _option(name: str, field: FieldInfo) -> Parameter:
+    """Values stay text, so that Settings checks them and its one line says what is wrong."""
+    is_switch = field.annotation is bool
+    declaration = f"{flag(name)}/--no-{flag(name)[2:]}" if is_switch else flag(name)
+    default = field.get_default(call_default_factory=True)
+    shown = f"default: {default}, " if default not in ("", []) else ""
+    option = typer.Option(
+        declaration,
+        help=f"{field.description} [{shown}env: {variable(name)}]",
+        metavar=None if is_switch else _metavar(field.annotation),
+        show_default=False,
+    )
+    annotation = Annotated[bool | None, option] if is_switch else Annotated[str | None, option]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _metavar(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return "|".join(get_args(annotation))
+    return {int: "NUMBER", float: "NUMBER", Path: "FOLDER"}.get(annotation, "TEXT")
+
+
+_CONFIG = Parameter(
+    "config",
+    Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        Path | None, typer.Option("--config", help="YAML file of settings. [env: FERRY_CONFIG]", metavar="FILE")
+    ],
+)
+
+serve.__signature__ = Signature(  # type: ignore[attr-defined]
+    [_CONFIG, *(_option(name, field) for name, field in Settings.model_fields.items())]
+)
