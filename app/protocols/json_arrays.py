@@ -9,7 +9,6 @@ values, which it writes as null: those nulls are then replaced one by one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import orjson
 
 from app.inference import STRING, Array
 from app.protocols.http import Unsupported
-from app.protocols.json_scalars import is_floating, is_integer
+from app.protocols.json_scalars import is_floating, is_number
 from app.protocols.json_strings import from_bytes
 from app.protocols.tensorflow_types import enum_name
 
@@ -33,7 +32,7 @@ def dumps(document: object) -> bytes:
 
 def check_writable(dtype: np.dtype[Any]) -> None:
     """Raises Unsupported where JSON has no form for the type: before it is computed, not after."""
-    if not (dtype == STRING or dtype.kind == "b" or is_integer(dtype) or is_floating(dtype)):
+    if not (dtype == STRING or dtype.kind == "b" or is_number(dtype)):
         raise Unsupported(f"Failed to write JSON value for tensor type: {enum_name(dtype)}")
 
 
@@ -60,10 +59,6 @@ def jsonable_rows(name: str, array: Array) -> Any:
 
 def _writable(array: Array) -> Any:
     """orjson takes no array of rank 0, and none whose rows are apart."""
-    return array if array.ndim and array.flags.c_contiguous else _copy(array)
-
-
-def _copy(array: Array) -> Any:
     return np.ascontiguousarray(array) if array.ndim else array[()]
 
 
@@ -79,10 +74,11 @@ def _strings(array: Array, binary: bool) -> Any:
 
 
 def _write_non_finite(array: Array) -> bytes:
-    words = _words(array[~np.isfinite(array)])
+    words = iter([_word(value) for value in array[~np.isfinite(array)]])
     return re.sub(rb"null", lambda _: next(words), dumps(_writable(array)))
 
 
-def _words(values: Array) -> Iterator[bytes]:
-    for value in values:
-        yield b"NaN" if np.isnan(value) else b"Infinity" if value > 0 else b"-Infinity"
+def _word(value: float) -> bytes:
+    if np.isnan(value):
+        return b"NaN"
+    return b"Infinity" if value > 0 else b"-Infinity"

@@ -65,6 +65,11 @@ def is_floating(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or (dtype.kind == "V" and dtype.name.startswith(("bfloat", "float")))
 
 
+def is_number(dtype: np.dtype[Any]) -> bool:
+    """One that JSON has a form for: complex is none."""
+    return is_integer(dtype) or is_floating(dtype)
+
+
 def _require(leaves: Sequence[Any], kinds: frozenset[type], dtype: np.dtype[Any]) -> None:
     if not kinds.issuperset(map(type, leaves)):
         index = _first(type(leaf) not in kinds for leaf in leaves)

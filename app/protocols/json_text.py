@@ -15,7 +15,8 @@ from app.errors import InvalidRequest
 QUOTED_BYTES = 256
 
 #: Strings, which are passed over, or the spellings of IEEE values that json.loads does not know.
-_SPELLINGS = re.compile(r'"(?:[^"\\]|\\.)*+"|-?\bInf\b|-NaN\b')
+#: A string without end matches too: otherwise each of its escaped quotes would be tried as a start.
+_SPELLINGS = re.compile(r'"(?:[^"\\]|\\.)*+"?|-?\bInf\b|-NaN\b', re.DOTALL)
 _BLANK = re.compile(r"[ \t\n\r]*")
 
 
@@ -60,7 +61,9 @@ def _parse_leniently(body: bytes) -> object:
     except UnicodeDecodeError as error:
         raise _parse_error("invalid UTF-8", error.start) from error
     except json.JSONDecodeError as error:
-        raise _parse_error(error.msg if text.strip() else "The document is empty", error.pos) from error
+        raise _parse_error(
+            error.msg.removesuffix(" at") if text.strip() else "The document is empty", error.pos
+        ) from error
     except RecursionError as error:
         raise InvalidRequest("JSON Parse error: too deeply nested") from error
     except ValueError as error:

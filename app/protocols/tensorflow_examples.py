@@ -15,6 +15,7 @@ import numpy as np
 from app.errors import InvalidRequest
 from app.inference import STRING, Array, ModelSignature
 from app.protocols.json_arrays import dumps, jsonable
+from app.protocols.json_scalars import is_number
 from app.protocols.json_text import quote
 from app.protocols.tensorflow_call import Call
 from app.protocols.tf_example import serialize_example
@@ -57,7 +58,7 @@ def _encode_classify(outputs: Mapping[str, Array], count: int) -> bytes:
 def _encode_regress(outputs: Mapping[str, Array], count: int) -> bytes:
     """A number an example. Raises InvalidRequest."""
     array = outputs[_REGRESSION]
-    if array.shape not in ((count,), (count, 1)) or array.dtype.kind not in "fiu":
+    if array.shape not in ((count,), (count, 1)) or not is_number(array.dtype):
         raise _inconsistent(_REGRESSION, array, f"[{count}] or [{count},1] numbers")
     return dumps({"results": jsonable(_REGRESSION, array.reshape(count))})
 
@@ -94,7 +95,7 @@ def _features(value: object, place: str) -> dict[str, Any]:
 
 
 def _matrix(name: str, array: Array, count: int) -> Array:
-    fits = array.dtype == STRING if name == _CLASSES else array.dtype.kind in "fiu"
+    fits = array.dtype == STRING if name == _CLASSES else is_number(array.dtype)
     if array.ndim != 2 or len(array) != count or not fits:
         raise _inconsistent(name, array, f"[{count},?] {'strings' if name == _CLASSES else 'numbers'}")
     return array

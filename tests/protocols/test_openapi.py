@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.errors import ModelNotReady
+from app.protocols.openapi import example_body, model_paths
+from app.protocols.tensorflow_predict import decode_predict
+from app.validation import check_inputs
+from tests.protocols.fakes import FakeModel, FakeRepository, signature_of, specs
+
+DIGITS = signature_of(specs(image=("float32", (None, 8, 8))), specs(probabilities=("float32", (None, 10))))
+FREE = (None, None)
+SIGNATURES = [
+    DIGITS,
+    signature_of(
+        specs(tokens=("int64", FREE), text=("string", (None,)), flag=("bool", (None,))), specs(y=("int8", (None,)))
+    ),
+    signature_of(specs(x=("float32", ())), specs(y=("float32", ()))),
+    signature_of(specs(x=("float16", None)), specs(y=("float32", None))),
+    signature_of({}, specs(y=("float32", ()))),
+    signature_of(specs(x=("float64", (3, 2))), specs(y=("float32", (3,)))),
+]
+CLASSIC = signature_of(specs(inputs=("string", (None,))), specs(scores=("float32", FREE), outputs=("float32", (None,))))
+
+
+def served(**signatures: Any) -> Any:
+    return FakeModel("digits", 3, signatures, {})
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda each: ",".join(map(str, each.inputs.values())) or "none")
+def test_the_example_works(signature: Any) -> None:
+    inputs, _ = decode_predict(json.loads(json.dumps(example_body(signature))), signature)
+    check_inputs(signature, inputs)
+    schema = model_paths(FakeRepository(served(serving_default=signature)))  # type: ignore[arg-type]
+    assert schema["/v1/models/digits:predict"]["post"]["requestBody"]["content"]["application/json"]
+
+
+def test_inputs_are_named_with_dtype_and_shape() -> None:
+    paths = model_paths(FakeRepository(served(serving_default=DIGITS, other=SIGNATURES[1])))  # type: ignore[arg-type]
+    json.dumps(paths)
+    assert list(paths) == ["/v1/models", "/v1/models/digits", "/v1/models/digits/metadata", "/v1/models/digits:predict"]
+    body = paths["/v1/models/digits:predict"]["post"]["requestBody"]["content"]["application/json"]
+    first, second = body["schema"]["anyOf"]
+    image = first["properties"]["inputs"]["properties"]["image"]
+    assert image["description"] == "float32[?,8,8]"
+    assert image["items"]["maxItems"] == image["items"]["items"]["minItems"] == 8
+    assert first["properties"]["instances"]["items"]["minItems"] == 8
+    assert second["properties"]["instances"]["items"]["required"] == ["tokens", "text", "flag"]
+    assert body["examples"]["serving_default"]["value"] == {"instances": [[[0.0] * 8] * 8]}
+    assert body["examples"]["other"]["value"] == {
+        "signature_name": "other",
+        "instances": [{"tokens": [0], "text": "", "flag": False}],
+    }
+
+
+def test_classify_and_regress_are_shown_where_they_work() -> None:
+    paths = model_paths(FakeRepository(served(serving_default=DIGITS, classic=CLASSIC)))  # type: ignore[arg-type]
+    for action in ("classify", "regress"):
+        body = paths[f"/v1/models/digits:{action}"]["post"]["requestBody"]["content"]["application/json"]
+        assert body["example"] == {"signature_name": "classic", "examples": [{}]}
+
+
+def test_models_that_are_not_ready_and_models_without_signatures() -> None:
+    assert list(model_paths(FakeRepository(served(), failure=ModelNotReady("loading")))) == ["/v1/models"]  # type: ignore[arg-type]
+    assert list(model_paths(FakeRepository(served()))) == [  # type: ignore[arg-type]
+        "/v1/models",
+        "/v1/models/digits",
+        "/v1/models/digits/metadata",
+    ]
+
+
+def test_a_type_without_a_json_form_is_shown_without_a_schema() -> None:
+    signature = signature_of(specs(x=("complex64", (None,))), specs(y=("float32", (None,))))
+    paths = model_paths(FakeRepository(served(serving_default=signature)))  # type: ignore[arg-type]
+    body = paths["/v1/models/digits:predict"]["post"]["requestBody"]["content"]["application/json"]
+    assert body["schema"]["anyOf"][0]["properties"]["instances"]["items"] == {"description": "complex64[?]"}
