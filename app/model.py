@@ -70,7 +70,7 @@ class Model:
             self._closed = asyncio.get_running_loop().create_future()
             self._check_closed()
             await asyncio.shield(self._closed)
-            self._loaded.close()
+            await asyncio.to_thread(self._loaded.close)
 
     def _place(
         self, signature: ModelSignature, function: BatchFunction, request: InferenceRequest

@@ -13,7 +13,7 @@ from app.runtime import LoadedModel
 
 log = logging.getLogger(__name__)
 
-#: Called after each call with the calls done, the calls there will be, and what was run.
+#: Called before each call with its number, the calls there will be, and what is run.
 ProgressReport = Callable[[int, int, str], None]
 
 
@@ -34,18 +34,19 @@ def warm_up(model: LoadedModel, sizes: Sequence[int], report: ProgressReport) ->
     Raises:
         InferenceFailed: the model or the device failed; OutOfMemory, if a size does not fit the device.
     """
-    calls = [
-        (signature, rows)
-        for signature in model.signatures.values()
-        for rows in (sizes if signature.batchable else (1,))
-    ]
-    for done, (signature, rows) in enumerate(calls, start=1):
-        what = f"signature {signature.name!r} with {rows} {'row' if rows == 1 else 'rows'}"
-        try:
-            model.run(signature.name, example_inputs(signature, rows), ())
-        except InvalidRequest as refusal:
-            log.warning("%s is not warmed up, it refuses the example values: %s", what, refusal)
-        report(done, len(calls), what)
+    calls = [(signature, sizes if signature.batchable else (1,)) for signature in model.signatures.values()]
+    total = sum(len(rows) for _, rows in calls)
+    done = 0
+    for signature, all_rows in calls:
+        for count, rows in enumerate(all_rows, start=1):
+            what = f"signature {signature.name!r} with {rows} {'row' if rows == 1 else 'rows'}"
+            report(done + count, total, what)
+            try:
+                model.run(signature.name, example_inputs(signature, rows), ())
+            except InvalidRequest as refusal:
+                log.warning("Signature %r stays cold, it refuses the example values: %s", signature.name, refusal)
+                break
+        done += len(all_rows)
 
 
 def _example(spec: TensorSpec, rows: int) -> Array:

@@ -30,6 +30,8 @@ class _JumpingSelector(selectors.DefaultSelector):
         events = super().select(0)
         if events:
             return events
+        if timeout is None and (events := super().select(10)):  # a thread reported
+            return events
         if timeout is None:
             raise AssertionError("Everything waits and nothing is due: a wake-up was lost")
         self.now += timeout

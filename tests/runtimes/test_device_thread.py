@@ -1,0 +1,51 @@
+import asyncio
+import threading
+
+from app.runtimes.device_thread import DeviceThread
+
+
+def test_work_runs_in_order_on_one_thread_and_is_reported_on_the_loop() -> None:
+    async def main() -> None:
+        device = DeviceThread("CPU:0", 60.0)
+        done: asyncio.Queue[tuple[int, str, str]] = asyncio.Queue()
+
+        def work(number: int) -> tuple[int, str]:
+            return number, threading.current_thread().name
+
+        for number in range(3):
+            device.start(
+                lambda number=number: work(number),
+                lambda result: done.put_nowait((*result, threading.current_thread().name)),
+            )
+        found = [await done.get() for _ in range(3)]
+        assert found == [(number, "device-CPU:0", "MainThread") for number in range(3)]
+        assert device.failure(0.0) == ""
+        device.close()
+
+    asyncio.run(main())
+
+
+def test_a_stuck_device_says_so() -> None:
+    async def main() -> None:
+        device = DeviceThread("CPU:0", stuck_after_s=60.0, clock=lambda: 100.0)
+        release = threading.Event()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        device.start(release.wait, lambda _: done.set_result(None))
+        assert device.failure(160.0) == ""
+        assert device.failure(161.0) == "Device CPU:0 works on one batch for 61 s"
+        release.set()
+        await done
+        assert device.failure(161.0) == ""
+        device.close()
+
+    asyncio.run(main())
+
+
+def test_a_dead_device_says_so() -> None:
+    async def main() -> None:
+        device = DeviceThread("CPU:0", 60.0)
+        device.close()
+        device._thread.join(10)
+        assert device.failure(0.0) == "The thread of device CPU:0 is dead"
+
+    asyncio.run(main())

@@ -1,0 +1,124 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import pytest
+
+from app.batching.batcher import Batcher
+from app.batching.padding import BatchSizes
+from app.batching.policy import WorkConserving
+from app.errors import InvalidRequest, ModelNotReady, SignatureNotFound
+from app.inference import Array, InferenceRequest, InferenceResponse
+from app.model import Model
+from tests.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fake_time
+
+
+def with_model(scenario: Callable[[Model, FakeLoadedModel], Awaitable[None]]) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=loop.time)
+        loaded = FakeLoadedModel()
+        await scenario(Model("m", 3, loaded, batcher, BatchSizes.powers_of_two(8)), loaded)
+
+    run_in_fake_time(main())
+
+
+def ask(model: Model, inputs: dict[str, Array], **more: str | tuple[str, ...]) -> asyncio.Task[InferenceResponse]:
+    return asyncio.create_task(model.infer(InferenceRequest(inputs, **more)))  # type: ignore[arg-type]
+
+
+def test_an_answer_says_who_computed_it() -> None:
+    async def scenario(model: Model, _: FakeLoadedModel) -> None:
+        response = await ask(model, rows_of(2.0))
+        assert (response.model, response.version, response.signature) == ("m", 3, "serving_default")
+        assert response.outputs["y"].tolist() == [[4.0, 4.0]]
+        assert response.timing.rows == 1
+
+    with_model(scenario)
+
+
+def test_requests_of_one_lane_share_a_call_and_others_do_not() -> None:
+    async def scenario(model: Model, loaded: FakeLoadedModel) -> None:
+        pair = {"x": rows_of(1.0)["x"], "z": rows_of(5.0)["x"]}
+        both, y, y_again, w = await asyncio.gather(
+            ask(model, pair, signature="pair"),
+            ask(model, pair, signature="pair", outputs=("y",)),
+            ask(model, pair, signature="pair", outputs=("y",)),
+            ask(model, pair, signature="pair", outputs=("w",)),
+        )
+        assert set(both.outputs) == {"y", "w"}
+        assert set(y.outputs) == {"y"}
+        assert w.outputs["w"].tolist() == [[15.0, 15.0]]
+        assert y_again.timing.rows == 2
+        assert loaded.wanted == [(), ("y",), ("w",)]
+
+    with_model(scenario)
+
+
+def test_a_scalar_signature_runs_alone() -> None:
+    async def scenario(model: Model, _: FakeLoadedModel) -> None:
+        answers = await asyncio.gather(
+            *[ask(model, {"x": np.array(value, np.float32)}, signature="total") for value in (1.0, 2.0)]
+        )
+        assert [answer.outputs["y"].item() for answer in answers] == [2.0, 3.0]
+        assert [answer.timing.rows for answer in answers] == [1, 1]
+
+    with_model(scenario)
+
+
+def test_outputs_that_do_not_follow_the_rows_are_answered_alone_from_then_on() -> None:
+    async def scenario(model: Model, _: FakeLoadedModel) -> None:
+        for _ in range(2):
+            answers = await asyncio.gather(*[ask(model, rows_of(value, 2), signature="uneven") for value in (1.0, 2.0)])
+            assert [answer.outputs["y"].tolist() for answer in answers] == [[1.0], [2.0]]
+
+    with_model(scenario)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "more", "error"),
+    [
+        ({"z": np.zeros((1, 2), np.float32)}, {}, InvalidRequest),
+        (rows_of(1.0), {"signature": "none"}, SignatureNotFound),
+        (rows_of(1.0), {"outputs": ("none",)}, InvalidRequest),
+        (rows_of(-1.0), {}, InvalidRequest),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    inputs: dict[str, Array], more: dict[str, str | tuple[str, ...]], error: type[Exception]
+) -> None:
+    async def scenario(model: Model, _: FakeLoadedModel) -> None:
+        with pytest.raises(error):
+            await ask(model, inputs, **more)
+
+    with_model(scenario)
+
+
+def test_choices_of_outputs_are_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.model._MAX_FUNCTIONS", 1)
+
+    async def scenario(model: Model, loaded: FakeLoadedModel) -> None:
+        pair = {"x": rows_of(1.0)["x"], "z": rows_of(5.0)["x"]}
+        for outputs in (("y",), ("w",), ("y",)):
+            await ask(model, pair, signature="pair", outputs=outputs)
+        assert loaded.wanted == [("y",), ("w",), ("y",)]
+
+    with_model(scenario)
+
+
+def test_closing_waits_for_what_was_accepted() -> None:
+    async def scenario(model: Model, loaded: FakeLoadedModel) -> None:
+        accepted = ask(model, rows_of(2.0))
+        await asyncio.sleep(0)
+        assert repr(model) == "<Model m/3, 1 open requests>"
+        closing = asyncio.create_task(model.close())
+        await asyncio.sleep(0)
+        with pytest.raises(ModelNotReady, match="being unloaded"):
+            await ask(model, rows_of(2.0))
+        assert not loaded.closed
+        await accepted
+        await closing
+        assert loaded.closed
+        await model.close()
+
+    with_model(scenario)
