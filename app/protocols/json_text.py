@@ -14,7 +14,10 @@ from app.errors import InvalidRequest
 #: Quoted values in error texts are cut here, as TensorFlow Serving's are.
 QUOTED_BYTES = 256
 
-#: Strings, which are passed over, or the spellings of IEEE values that json.loads does not know.
+#: A quick look whether there may be any of the spellings that json.loads does not know.
+_UNUSUAL = re.compile(r"Inf(?!inity)|-NaN")
+
+#: Strings, which are passed over, or those spellings.
 #: A string without end matches too: otherwise each of its escaped quotes would be tried as a start.
 _SPELLINGS = re.compile(r'"(?:[^"\\]|\\.)*+"?|-?\bInf\b|-NaN\b', re.DOTALL)
 _BLANK = re.compile(r"[ \t\n\r]*")
@@ -55,7 +58,8 @@ def quote(value: object) -> str:
 def _parse_leniently(body: bytes) -> object:
     try:
         text = body.decode("utf-8-sig")
-        text = _SPELLINGS.sub(_spell_out, text)
+        if _UNUSUAL.search(text):
+            text = _SPELLINGS.sub(_spell_out, text)
         start = _BLANK.match(text)
         value, _ = _DECODER.raw_decode(text, start.end() if start else 0)
     except UnicodeDecodeError as error:

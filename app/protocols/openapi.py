@@ -98,6 +98,8 @@ def _predict_body(signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
     """A schema and a working example for each signature."""
     examples = {}
     for name, signature in signatures.items():
+        if any(_is_classic(signature, outputs) for outputs in _CLASSIC.values()):
+            continue  # its string is a tf.Example, whose features the signature does not tell
         choice = {} if name == "serving_default" else {"signature_name": name}
         examples[name] = {"summary": _describe(signature), "value": {**choice, **example_body(signature)}}
     schema = {"anyOf": [_signature_schema(signature) for signature in signatures.values()]}
@@ -174,7 +176,7 @@ def _examples_body(signatures: list[str]) -> dict[str, Any]:
             "examples": {
                 "type": "array",
                 "minItems": 1,
-                "items": {"type": "object", "description": "Features by name"},
+                "items": {"type": "object", "description": "The model's features by name"},
             },
         },
         "required": ["examples"],

@@ -60,7 +60,15 @@ def test_classify_and_regress_are_shown_where_they_work() -> None:
     paths = model_paths(FakeRepository(served(serving_default=DIGITS, classic=CLASSIC)))  # type: ignore[arg-type]
     for action in ("classify", "regress"):
         body = paths[f"/v1/models/digits:{action}"]["post"]["requestBody"]["content"]["application/json"]
+        assert body["schema"]["properties"]["signature_name"]["enum"] == ["classic"]
         assert body["example"] == {"signature_name": "classic", "examples": [{}]}
+
+
+def test_no_example_is_made_up_for_a_string_that_holds_features() -> None:
+    paths = model_paths(FakeRepository(served(serving_default=DIGITS, classic=CLASSIC)))  # type: ignore[arg-type]
+    body = paths["/v1/models/digits:predict"]["post"]["requestBody"]["content"]["application/json"]
+    assert list(body["examples"]) == ["serving_default"]
+    assert [each["title"] for each in body["schema"]["anyOf"]] == ["x", "x"]
 
 
 def test_models_that_are_not_ready_and_models_without_signatures() -> None:
