@@ -18,6 +18,9 @@ from app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+#: The clients of the last answers may send one more request: they are still told 503 rather than cut off.
+_LINGER_S = 0.5
+
 #: After the drain only answers that are being written are left; they get this long.
 _CLOSE_TIMEOUT_S = 5
 
@@ -45,6 +48,7 @@ class _UvicornServer(uvicorn.Server):
         logger.info("Draining")
         if not await self._server.drain():
             self.exit_code = 1
+        await asyncio.sleep(_LINGER_S)
         self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
