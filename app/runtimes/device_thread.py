@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
@@ -32,7 +33,8 @@ class DeviceThread:
         def step() -> None:
             result = work()
             self._busy_since_s = None
-            self._loop.call_soon_threadsafe(done, result)
+            with suppress(RuntimeError):  # the loop is closed: the server gave up on this batch
+                self._loop.call_soon_threadsafe(done, result)
 
         self._busy_since_s = self._clock()
         self._work.put(step)

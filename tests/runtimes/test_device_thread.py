@@ -49,3 +49,18 @@ def test_a_dead_device_says_so() -> None:
         assert device.failure(0.0) == "The thread of device CPU:0 is dead"
 
     asyncio.run(main())
+
+
+def test_a_result_that_comes_after_the_loop_ended_is_dropped() -> None:
+    release = threading.Event()
+
+    async def main() -> DeviceThread:
+        device = DeviceThread("CPU:0", 60.0)
+        device.start(release.wait, lambda _: None)
+        device.close()
+        return device
+
+    device = asyncio.run(main())
+    release.set()
+    device._thread.join(10)
+    assert not device._thread.is_alive()

@@ -1,0 +1,172 @@
+import asyncio
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from app import runtime
+from app.errors import ShuttingDown
+from app.inference import Array, InferenceRequest
+from app.server import Server
+from app.settings import Settings
+from tests.fakes import FakeLoadedModel, FakeRuntime, rows_of
+
+
+class HeldModel(FakeLoadedModel):
+    """Works until it is released."""
+
+    release = threading.Event()
+    started = threading.Event()
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        if inputs["x"].any():
+            self.started.set()
+            self.release.wait(30)
+        return super().run(signature, inputs, outputs)
+
+
+class HeldRuntime(FakeRuntime):
+    def load(self, path: Path) -> FakeLoadedModel:
+        return HeldModel()
+
+
+@pytest.fixture(autouse=True)
+def _fake_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, maker in {"fake": "FakeRuntime", "missing": "NoSuchRuntime"}.items():
+        monkeypatch.setitem(runtime._REGISTRY, name, f"tests.fakes:{maker}")
+    monkeypatch.setitem(runtime._REGISTRY, "held", "tests.test_server:HeldRuntime")
+
+
+def settings(folder: Path, runtime_name: str = "fake", **more: object) -> Settings:
+    version = folder / "m" / "1"
+    version.mkdir(parents=True, exist_ok=True)
+    (version / "saved_model.pb").touch()
+    values = {"models": folder, "runtime": runtime_name, "max_batch_size": 4, "grpc_port": 0, **more}
+    return Settings(**{name: value for name, value in values.items() if name in Settings.model_fields})  # type: ignore[arg-type]
+
+
+async def started(server: Server) -> Server:
+    await server.start()
+    assert server._starting is not None
+    await server._starting
+    return server
+
+
+def test_ready_when_models_are_loaded_and_warm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        server = Server(settings(tmp_path))
+        assert server.unready() == ["The runtime is starting"]
+        with caplog.at_level("INFO"):
+            await started(server)
+        assert "Model m version 1 warms up: 1 of" in caplog.text
+        assert server.unready() == server.dead() == []
+        response = await server.repository.resolve("m").infer(InferenceRequest(rows_of(2.0)))
+        assert response.outputs["y"].tolist() == [[4.0, 4.0]]
+        summary = server.summary()
+        assert summary["status"] == "ready"
+        assert summary["devices"] == ["fake:0"]
+        assert summary["batch_sizes"] == [1, 2, 4]
+        assert summary["models"]["m"] == [{"version": 1, "state": "AVAILABLE", "error": ""}]
+        page, content_type = server.metrics()
+        assert b"ferry_queue_rows 0.0" in page
+        assert content_type.startswith("text/plain")
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_warm_up_can_be_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        with caplog.at_level("INFO"):
+            server = await started(Server(settings(tmp_path, warm_up=False)))
+        assert "warms up" not in caplog.text
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_several_batches_in_flight(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = await started(Server(settings(tmp_path, batches_in_flight=3)))
+        assert "3 of 3 devices free" in repr(server._batcher)
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_runtime_that_does_not_start_turns_liveness_red(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = await started(Server(settings(tmp_path, "missing")))
+        assert server.dead()[0].startswith("Ferry could not start")
+        assert server.summary()["status"] == "not ready"
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_watch_that_ended_turns_liveness_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        server = await started(Server(settings(tmp_path)))
+        monkeypatch.setattr(server.repository, "alive", lambda: False)
+        assert server.dead() == ["The models folder is no longer watched"]
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_what_loads_is_named_while_it_loads(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = Server(settings(tmp_path, "fake"))
+        await started(server)
+        server._report_warm_up("m", 2, 1, 7, "signature 's' with 1 row")
+        assert server.unready() == []  # a version beside the one that serves keeps nobody waiting
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_drain_answers_what_was_accepted_and_refuses_the_rest(tmp_path: Path) -> None:
+    async def main() -> None:
+        HeldModel.release.clear()
+        server = await started(Server(settings(tmp_path, "held")))
+        model = server.repository.resolve("m")
+        accepted = asyncio.create_task(model.infer(InferenceRequest(rows_of(2.0))))
+        await asyncio.sleep(0)
+        draining = asyncio.create_task(server.drain())
+        await asyncio.sleep(0)
+        assert server.unready() == ["The server is draining"]
+        with pytest.raises(ShuttingDown):
+            await model.infer(InferenceRequest(rows_of(2.0)))
+        HeldModel.release.set()
+        assert await draining
+        assert (await accepted).outputs["y"].tolist() == [[4.0, 4.0]]
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_drain_that_takes_too_long_is_given_up_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        HeldModel.release.clear()
+        server = await started(Server(settings(tmp_path, "held", drain_timeout_s=0.01)))
+        accepted = asyncio.create_task(server.repository.resolve("m").infer(InferenceRequest(rows_of(2.0))))
+        await asyncio.sleep(0)
+        assert not await server.drain()
+        assert "Not drained after 0.01 s" in caplog.text
+        HeldModel.release.set()
+        await accepted
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_stopping_before_the_start_is_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = Server(settings(tmp_path))
+        await server.stop()
+        await server.start()
+        await server.stop()
+        assert server.unready()[0] == "The server is draining"
+
+    asyncio.run(main())
