@@ -22,6 +22,7 @@ from app.model import Model
 from app.protocols.http import HttpLimits
 from app.protocols.tensorflow_rest import TensorFlowRest
 from app.repository.repository import ModelRepository
+from app.repository.sources import ModelsFolder
 from app.runtime import Runtime, RuntimeOptions, create_runtime
 from app.runtimes.device_thread import DeviceThread
 from app.settings import Settings
@@ -46,7 +47,11 @@ class Server:
         self._listener = _tell_all(self._metrics, log_event)
         self._sizes = BatchSizes.of(settings.max_batch_size, settings.batch_sizes)
         self.repository = ModelRepository(
-            settings.models, self._load, self._listener, settings.poll_interval_s, settings.default_model
+            ModelsFolder(settings.models),
+            self._load,
+            self._listener,
+            settings.poll_interval_s,
+            settings.default_model,
         )
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
         self.tensorflow_rest = TensorFlowRest(self.repository, self._listener, limits)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from app.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
+from app.errors import InvalidRequest, ModelNotFound, ModelNotReady
 from app.repository.servable import Servable
 from app.repository.versions import VersionStatus
 
@@ -14,13 +14,18 @@ if TYPE_CHECKING:
 
 
 class Catalog:
-    """The servables by model name and version. Whoever keeps it up to date writes to `models`."""
+    """The servables by model name and version, and the labels of versions by model name.
+
+    Whoever keeps it up to date writes to its attributes. Until it is `complete`, a name that is missing may still come.
+    """
 
     def __init__(self) -> None:
         self.models: dict[str, dict[int, Servable]] = {}
+        self.labels: Mapping[str, Mapping[str, int]] = {}
+        self.complete = False
 
     def resolve(self, name: str, version: int | None = None, label: str | None = None) -> Model:
-        """The model to call: the newest available, or the version asked for.
+        """The model to call: the newest available, or the version asked for by its number or its label.
 
         Raises:
             InvalidRequest: no version carries that label.
@@ -28,28 +33,38 @@ class Catalog:
             ModelNotReady: it is still loading, or failed to load.
         """
         if label is not None:
-            raise InvalidRequest(f"Unrecognized servable version label: {label}")
+            version = self._labelled(name, label)
         servables = self.models.get(name, {})
         if version is not None:
             servables = {version: servables[version]} if version in servables else {}
         newest = max((number for number, servable in servables.items() if servable.model), default=None)
         model = None if newest is None else servables[newest].model
-        if model is None:
-            raise _unavailable(name, version, servables)
-        return model
+        if model is not None:
+            return model
+        if reason := _why_unavailable(name, servables.values()):
+            raise ModelNotReady(reason)
+        self._check_complete()
+        wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+        raise ModelNotFound(f"Servable not found for request: {wanted}")
 
     def names(self) -> list[str]:
         """Every model that is served, is on its way, or failed and is still on disk."""
         return sorted(name for name, each in self.models.items() if not all(s.ended for s in each.values()))
+
+    def available(self, name: str) -> set[int]:
+        """The versions that can be called."""
+        return {version for version, servable in self.models.get(name, {}).items() if servable.model}
 
     def statuses(self, name: str, version: int | None = None) -> Sequence[VersionStatus]:
         """Newest first; the last few ended ones are still told.
 
         Raises:
             ModelNotFound: no such model, or no such version of it.
+            ModelNotReady: it is not known yet which models there are.
         """
         servables = self.models.get(name)
         if not servables:
+            self._check_complete()
             raise ModelNotFound(f"Could not find any versions of model {name}")
         if version is None:
             return [servables[number].status for number in sorted(servables, reverse=True)]
@@ -58,23 +73,29 @@ class Catalog:
         return [servables[version].status]
 
     def why_unavailable(self, name: str) -> str:
-        """Why no version of a model that is on disk can be called; empty where one can."""
-        servables = self.models.get(name, {})
-        if any(servable.model for servable in servables.values()):
-            return ""
-        return str(_unavailable(name, None, servables)) if servables else f"Model {name} has no complete version folder"
+        """Why no version of the model can be called; empty where one can, or where there is none."""
+        return "" if self.available(name) else _why_unavailable(name, self.models.get(name, {}).values())
 
     def servables(self) -> list[Servable]:
         return [servable for servables in self.models.values() for servable in servables.values()]
 
+    def _labelled(self, name: str, label: str) -> int:
+        version = self.labels.get(name, {}).get(label)
+        if version is None:
+            self._check_complete()
+            raise InvalidRequest(f"Unrecognized servable version label: {label}")
+        return version
 
-def _unavailable(name: str, version: int | None, servables: Mapping[int, Servable]) -> ServingError:
-    """Why none of these servables of the model can be called."""
-    if any(servable.loading for servable in servables.values()):
-        return ModelNotReady(f"Model {name} is still loading")
-    failed = [servable for servable in servables.values() if servable.failed_on is not None]
-    if failed:
-        newest = max(failed, key=lambda servable: servable.version)
-        return ModelNotReady(f"Model {name} version {newest.version} failed to load: {newest.error}")
-    wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-    return ModelNotFound(f"Servable not found for request: {wanted}")
+    def _check_complete(self) -> None:
+        if not self.complete:
+            raise ModelNotReady("Models are still loading")
+
+
+def _why_unavailable(name: str, servables: Collection[Servable]) -> str:
+    if any(servable.loading for servable in servables):
+        return f"Model {name} is still loading"
+    failed = [servable for servable in servables if servable.failed_on is not None]
+    if not failed:
+        return ""
+    newest = max(failed, key=lambda servable: servable.version)
+    return f"Model {name} version {newest.version} failed to load: {newest.error}"

@@ -1,12 +1,14 @@
-"""What lies in the models folder: `<name>/<version>/saved_model.pb`. Reads the disk, keeps no state."""
+"""What lies on disk for each model: `<base path>/<version>/saved_model.pb`. Reads the disk, keeps no state."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from app.repository.model_config import ModelConfig
 
 MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
@@ -33,39 +35,44 @@ class ModelFolder:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One look at the models folder.
+    """One look at the disk.
 
-    A model whose version folders are all incomplete is there, with no versions.
-    `unreadable` names the models that the disk refused to show: nothing is known about them.
+    configs: the models that there should be, by name.
+    models: the complete versions of those that have a version folder; of incomplete ones alone, none.
+    unreadable: the models that the disk refused to show. Nothing is known about them.
     """
 
+    configs: Mapping[str, ModelConfig] = field(default_factory=dict)
     models: Mapping[str, Mapping[int, Path]] = field(default_factory=dict)
     ignored: frozenset[Ignored] = frozenset()
     unreadable: frozenset[str] = frozenset()
 
+    def without(self, names: Collection[str]) -> Layout:
+        """As if these models were not there."""
+        configs = {name: config for name, config in self.configs.items() if name not in names}
+        models = {name: versions for name, versions in self.models.items() if name not in names}
+        return replace(self, configs=configs, models=models, unreadable=self.unreadable.difference(names))
 
-def scan(folder: Path) -> Layout:
-    """Looks at every model below `folder`.
 
-    Raises:
-        OSError: the folder itself cannot be read. One model that cannot be read does not hide the others.
-    """
+def scan(configs: Iterable[ModelConfig]) -> Layout:
+    """Looks at the folder of every model. One that cannot be read does not hide the others."""
     models: dict[str, Mapping[int, Path]] = {}
     ignored: set[Ignored] = set()
     unreadable: set[str] = set()
-    for path in _subfolders(folder):
+    by_name = {config.name: config for config in configs}
+    for name, config in by_name.items():
         try:
-            model = scan_model(path)
+            model = scan_model(config.base_path)
         except OSError as error:
-            unreadable.add(path.name)
-            ignored.add(Ignored(path, f"cannot be read: {error.strerror}"))
+            unreadable.add(name)
+            ignored.add(Ignored(config.base_path, f"cannot be read: {error.strerror}"))
             continue
         ignored.update(model.ignored)
         if model.empty:
-            ignored.add(Ignored(path, _why_no_model(path)))
+            ignored.add(Ignored(config.base_path, _why_no_model(config.base_path)))
         else:
-            models[path.name] = model.versions
-    return Layout(models, frozenset(ignored), frozenset(unreadable))
+            models[name] = model.versions
+    return Layout(by_name, models, frozenset(ignored), frozenset(unreadable))
 
 
 def scan_model(folder: Path) -> ModelFolder:
@@ -77,7 +84,7 @@ def scan_model(folder: Path) -> ModelFolder:
     versions: dict[int, Path] = {}
     ignored: list[Ignored] = []
     empty = True
-    for path in _subfolders(folder):
+    for path in subfolders(folder):
         version = version_number(path.name)
         if version is None:
             ignored.append(Ignored(path, "its name is not a version: a whole number from 0 to 2^63-1"))
@@ -122,7 +129,7 @@ def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
             yield str(path.relative_to(folder)), stat.st_size, stat.st_mtime_ns
 
 
-def _subfolders(folder: Path) -> list[Path]:
+def subfolders(folder: Path) -> list[Path]:
     """Sorted by name; dot folders are copies in the making or belong to others."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())

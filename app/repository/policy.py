@@ -3,11 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from heapq import nlargest
 
 #: From the versions that can be served to those that shall be.
 VersionPolicy = Callable[[Collection[int]], set[int]]
 
 
-def latest(available: Collection[int]) -> set[int]:
-    """The newest by number; nothing of nothing."""
-    return {max(available)} if available else set()
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The newest few by number."""
+
+    count: int = 1
+
+    def __call__(self, available: Collection[int]) -> set[int]:
+        return set(nlargest(self.count, available))
+
+
+@dataclass(frozen=True, slots=True)
+class Specific:
+    """Those of the named versions that there are."""
+
+    versions: frozenset[int]
+
+    def __call__(self, available: Collection[int]) -> set[int]:
+        return set(self.versions.intersection(available))
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All versions that there are."""
+
+    def __call__(self, available: Collection[int]) -> set[int]:
+        return set(available)
+
+
+NEWEST = Latest()

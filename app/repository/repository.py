@@ -1,104 +1,157 @@
-"""Keeps the models in memory in step with the models folder."""
+"""Keeps the models in memory in step with a list of models and with what lies on disk for each."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.errors import InvalidRequest, ModelNotReady
+from app.errors import InvalidRequest, ModelNotFound, ModelNotReady
 from app.events import Listener, ignore
 from app.repository.catalog import Catalog
-from app.repository.layout import Ignored, Layout, fingerprint, scan
-from app.repository.policy import VersionPolicy, latest
-from app.repository.servable import Servable
-from app.repository.versions import VersionState, VersionStatus
+from app.repository.checks import check_labels, check_list, check_platforms
+from app.repository.layout import Ignored, Layout
+from app.repository.model_config import ModelConfig
+from app.repository.reconciler import LoadModel, Reconciler
+from app.repository.sources import ModelList, ModelSource
+from app.repository.versions import VersionStatus
 
 if TYPE_CHECKING:
     from app.model import Model
 
 log = logging.getLogger(__name__)
 
-#: Name, version, folder -> the model, loaded and warmed up. Blocking; called on the loader thread.
-LoadModel = Callable[[str, int, Path], "Model"]
-
-_ENDED_KEPT = 8
-
 
 class ModelRepository:
-    """The models of `folder`, each served at the versions its policy wants.
+    """The models of `source`, each served at the versions its policy wants.
 
     A new version is loaded and warmed up beside the old one on one loader thread, then takes over, then the
     old one answers what it accepted and is unloaded. A version that fails to load leaves what is served as it
     is and is tried again when its files change or come back. A version in memory is not loaded again when its
     files change: new content takes a new number, as in TensorFlow Serving. When every version folder of a
     model is deleted, the model is unloaded; a deleted version whose replacement cannot be loaded stays.
+
+    Args:
+        poll_interval_s: how often the disk is looked at; 0 looks once.
+        labels_anywhere: new labels may name versions that are not available (yet).
     """
 
     def __init__(
         self,
-        folder: Path,
+        source: ModelSource,
         load: LoadModel,
         listener: Listener = ignore,
         poll_interval_s: float = 1.0,
         default_model: str = "",
         *,
-        policy: VersionPolicy = latest,
+        labels_anywhere: bool = False,
     ) -> None:
-        self._folder = folder
-        self._load_model = load
-        self._listener = listener
+        self._source = source
         self._poll_interval_s = poll_interval_s
         self._default_model = default_model
-        self._policy = policy
+        self._labels_anywhere = labels_anywhere
         self._catalog = Catalog()
+        self._reconciler = Reconciler(self._catalog, load, listener)
         self._layout = Layout()
+        self._withdrawn: set[str] = set()
         self._awaited: frozenset[str] | None = None
         self._first_round = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._one_round = asyncio.Lock()
-        self._one_load = asyncio.Lock()
-        self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
+        self._one_round = asyncio.Condition()
         self._polling: asyncio.Task[None] | None = None
-        self._unloading: set[asyncio.Task[None]] = set()
+
+    # --- life ---
 
     async def start(self) -> None:
-        """Returns when every model was loaded or failed to; the folder is watched from then on."""
+        """Returns when every model was loaded or failed to; the disk is watched from then on."""
         self._polling = asyncio.create_task(self._poll(), name="watch models")
         await self._first_round.wait()
         if self._default_model not in {"", *self.names()}:
             log.warning("default_model is %s, but the models are: %s", self._default_model, ", ".join(self.names()))
 
+    async def wait_until_available(self) -> None:
+        """Returns when every model that there was at the start can be called.
+
+        Raises ModelNotReady: one of them failed to load.
+        """
+        async with self._one_round:
+            while missing := [name for name in self._awaited or () if not self._catalog.available(name)]:
+                for name in missing:
+                    if reason := self._catalog.why_unavailable(name):
+                        raise ModelNotReady(reason)
+                await self._one_round.wait()
+
     async def close(self) -> None:
         """Stops watching, waits for the load under way and for the requests that the models accepted."""
         self._stopping.set()
+        self._reconciler.stop()
         if self._polling is not None:
             await asyncio.wait({self._polling})
         async with self._one_round:
-            for servable in self._catalog.servables():
-                self._unload(servable)
-        await asyncio.gather(*self._unloading)
-        self._loader.shutdown()
+            await self._reconciler.close()
 
     async def poll_once(self) -> None:
-        """Looks at the folder once and does what it takes to serve it. Never raises for what it finds there."""
+        """Looks at the disk once and does what it takes to serve what it finds. Never raises for what that is."""
         async with self._one_round:
-            try:
-                self._look(await asyncio.to_thread(scan, self._folder))
-            except OSError as error:
-                self._report(frozenset({Ignored(self._folder, f"the models folder cannot be read: {error.strerror}")}))
-            else:
-                await self._reconcile_all()
-            finally:
-                self._first_round.set()
+            await self._round()
 
     def alive(self) -> bool:
-        """False when the folder is no longer watched though it should be."""
+        """False when the disk is no longer watched though it should be."""
         return self._polling is None or self._stopping.is_set() or not self._polling.done()
+
+    # --- changes at run time ---
+
+    async def reload(self, configs: Sequence[ModelConfig]) -> None:
+        """Serves these models from now on and no others; returns when the new ones among them are available.
+
+        Raises:
+            InvalidRequest: the list is wrong, and nothing changed.
+            ModelNotFound: a new model has no version that can be served; it will be when it gets one.
+            ModelNotReady: a new model failed to load; the others are served all the same.
+        """
+        check_list(configs)
+        source = ModelList(tuple(configs))
+        async with self._one_round:
+            old = self._layout.configs
+            check_platforms(old, configs)
+            check_labels(old, await asyncio.to_thread(source.scan), self._catalog, self._labels_anywhere)
+            self._source = source
+            self._withdrawn.clear()
+            await self._round()
+        for config in configs:
+            if config.name not in old:
+                self._check_available(config.name)
+
+    async def load(self, name: str) -> None:
+        """Puts a model (back) into service, a failed one by another try; returns when it is available.
+
+        Raises:
+            ModelNotFound: there is no such model, or no version of it that can be served.
+            ModelNotReady: it failed to load.
+        """
+        async with self._one_round:
+            self._withdrawn.discard(name)
+            for servable in self._catalog.models.get(name, {}).values():
+                servable.failed_on = None
+            await self._round()
+        self._check_available(name)
+
+    async def unload(self, name: str) -> None:
+        """Takes a model out of service until it is loaded again. What it accepted is still answered.
+
+        Raises ModelNotFound.
+        """
+        async with self._one_round:
+            if name not in self._layout.configs and name not in self._withdrawn:
+                raise ModelNotFound(f"Model {name} is not in the repository")
+            self._withdrawn.add(name)
+            await self._round()
+
+    # --- what there is ---
 
     def resolve(self, name: str, version: int | None = None, label: str | None = None) -> Model:
         """See Catalog. Call it when nothing awaits before the model is called: versions may be swapped in between."""
@@ -107,6 +160,10 @@ class ModelRepository:
     def names(self) -> list[str]:
         """See Catalog."""
         return self._catalog.names()
+
+    def known_names(self) -> list[str]:
+        """Every model that there is, those out of service and those that have no version yet included."""
+        return sorted({*self.names(), *self._layout.configs, *self._withdrawn})
 
     def statuses(self, name: str, version: int | None = None) -> Sequence[VersionStatus]:
         """See Catalog."""
@@ -137,102 +194,68 @@ class ModelRepository:
 
     def unready_reasons(self) -> list[str]:
         """What `ready` waits for, a line for each model."""
-        awaited = sorted(self._awaited or ())
-        if reasons := [reason for name in awaited if (reason := self._catalog.why_unavailable(name))]:
-            return reasons
+        awaited = [name for name in sorted(self._awaited or ()) if not self._catalog.available(name)]
+        if awaited:
+            return [self._catalog.why_unavailable(name) or self._why_no_version(name) for name in awaited]
         if any(servable.model for servable in self._catalog.servables()):
             return []
-        return [f"No model is served from {self._folder}" if self._first_round.is_set() else "Models are still loading"]
+        return [f"No model is served from {self._source}" if self._first_round.is_set() else "Models are still loading"]
+
+    def _check_available(self, name: str) -> None:
+        if self._catalog.available(name):
+            return
+        if reason := self._catalog.why_unavailable(name):
+            raise ModelNotReady(reason)
+        if name in self._layout.configs:
+            raise ModelNotFound(self._why_no_version(name))
+        raise ModelNotFound(f"Model {name} is not in the repository")
+
+    def _why_no_version(self, name: str) -> str:
+        return f"Model {name} has no complete version folder in {self._layout.configs[name].base_path}"
+
+    # --- rounds; whoever begins one holds _one_round ---
 
     async def _poll(self) -> None:
         while not self._stopping.is_set():
             try:
                 await self.poll_once()
             except Exception:  # the watch must outlive any bug in a round
-                log.exception("Looking at the models folder failed; trying again in %s s", self._poll_interval_s)
+                log.exception("Looking at the models failed; trying again in %s s", self._poll_interval_s)
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._poll_interval_s):
+                async with asyncio.timeout(self._poll_interval_s or None):
                     await self._stopping.wait()
+
+    async def _round(self) -> None:
+        try:
+            self._look(await asyncio.to_thread(self._source.scan))
+        except OSError as error:
+            unreadable = Ignored(Path(error.filename), f"the models folder cannot be read: {error.strerror}")
+            self._report(frozenset({unreadable}))
+        else:
+            await self._reconcile_all()
+            self._catalog.complete = True
+        finally:
+            self._first_round.set()
+            self._one_round.notify_all()
 
     def _look(self, layout: Layout) -> None:
         self._report(layout.ignored)
-        self._layout = layout
+        self._layout = layout.without(self._withdrawn)
+        self._catalog.labels = {name: config.labels for name, config in layout.configs.items()}
         if self._awaited is not None:
-            self._awaited &= layout.models.keys()
-        elif layout.models:
-            self._awaited = frozenset(layout.models)
+            self._awaited &= self._layout.configs.keys()
+        elif layout.configs:
+            self._awaited = frozenset(self._layout.configs)
 
     def _report(self, ignored: frozenset[Ignored]) -> None:
         """Says what is ignored when it is new, not at every look."""
         for each in sorted(ignored - self._layout.ignored, key=str):
             log.warning("%s is ignored: %s", each.path, each.reason)
-        self._layout = Layout(self._layout.models, ignored, self._layout.unreadable)
+        self._layout = replace(self._layout, ignored=ignored)
 
     async def _reconcile_all(self) -> None:
-        names = sorted((self._layout.models.keys() | self._catalog.models.keys()) - self._layout.unreadable)
-        rounds = [self._reconcile(name) for name in names]
+        names = sorted((self._layout.configs.keys() | self._catalog.models.keys()) - self._layout.unreadable)
+        rounds = [self._reconciler.reconcile(name, self._layout) for name in names]
         for failure in await asyncio.gather(*rounds, return_exceptions=True):
             if failure:
                 log.error("Bringing a model up to date failed: %r", failure, exc_info=failure)
-
-    async def _reconcile(self, name: str) -> None:
-        """Loads what the policy wants of one model, then unloads the rest.
-
-        While a wanted version is not available the others stay: a model never drops to nothing in between.
-        """
-        servables = self._catalog.models.setdefault(name, {})
-        folders = self._layout.models.get(name, {})
-        await _forgive_changed(servables, folders)
-        while (missing := self._wanted(servables, folders) - _available(servables)) and not self._stopping.is_set():
-            await self._load(name, max(missing), folders[max(missing)])
-        wanted, available = self._wanted(servables, folders), _available(servables)
-        gone = name not in self._layout.models
-        if gone or (wanted and wanted <= available):
-            for version in available - wanted:
-                self._unload(servables[version])
-        _drop_old_endings(servables)
-
-    def _wanted(self, servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> set[int]:
-        """A version that failed is no candidate, nor is one whose earlier life has not ended yet."""
-        passed_over = {
-            number
-            for number, servable in servables.items()
-            if servable.failed_on is not None or servable.state is VersionState.UNLOADING
-        }
-        return self._policy(folders.keys() - passed_over)
-
-    async def _load(self, name: str, version: int, folder: Path) -> None:
-        servable = self._catalog.models[name][version] = Servable(name, version, self._listener)
-        async with self._one_load:
-            if self._stopping.is_set():
-                return
-            files = await asyncio.to_thread(fingerprint, folder)
-            loop = asyncio.get_running_loop()
-            await servable.load(loop.run_in_executor(self._loader, self._load_model, name, version, folder), files)
-
-    def _unload(self, servable: Servable) -> None:
-        """In a task of its own: slow answers of an old version must not hold up the watch."""
-        task = asyncio.create_task(servable.unload())
-        self._unloading.add(task)
-        task.add_done_callback(self._unloading.discard)
-
-
-async def _forgive_changed(servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> None:
-    """Lets a failed version be tried again when its files changed or went away."""
-    for version, servable in servables.items():
-        if servable.failed_on is None:
-            continue
-        folder = folders.get(version)
-        if folder is None or await asyncio.to_thread(fingerprint, folder) != servable.failed_on:
-            servable.failed_on = None
-
-
-def _available(servables: Mapping[int, Servable]) -> set[int]:
-    return {version for version, servable in servables.items() if servable.model}
-
-
-def _drop_old_endings(servables: dict[int, Servable]) -> None:
-    """Statuses of ended versions are for people to read: the newest few do."""
-    ended = sorted(version for version, servable in servables.items() if servable.ended)
-    for version in ended[:-_ENDED_KEPT]:
-        del servables[version]

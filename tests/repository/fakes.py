@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from app.errors import InferenceFailed
 from app.events import Event, ModelStateChanged
+from app.repository.policy import NEWEST, VersionPolicy
 from app.repository.repository import ModelRepository
+from app.repository.sources import ModelsFolder
 
 BROKEN = b"broken"
 
@@ -70,5 +74,7 @@ def remove(folder: Path, name: str, version: int | str) -> None:
     shutil.rmtree(folder / name / str(version))
 
 
-def repository(folder: Path, load: FakeLoader, **options: object) -> ModelRepository:
-    return ModelRepository(folder, load, **options)  # type: ignore[arg-type]
+def repository(
+    folder: Path, load: Callable[[str, int, Path], FakeModel], policy: VersionPolicy = NEWEST, **options: Any
+) -> ModelRepository:
+    return ModelRepository(ModelsFolder(folder, policy), load, **options)  # type: ignore[arg-type]

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.repository import layout
-from app.repository.layout import Ignored, fingerprint, missing_part, scan, scan_model, version_number
+from app.repository.layout import Ignored, fingerprint, missing_part, scan_model, version_number
+from app.repository.model_config import ModelConfig
+from app.repository.sources import ModelsFolder
 from tests.repository.fakes import add, remove
 
 
@@ -47,7 +49,9 @@ def test_models_are_found_with_their_versions(tmp_path: Path) -> None:
     (tmp_path / "b" / "3" / "saved_model.pbtxt").touch()
     (tmp_path / "a" / "train.py").touch()
     (tmp_path / "README.md").touch()
-    assert scan(tmp_path) == layout.Layout({"a": {1: one, 2: two}, "b": {3: tmp_path / "b" / "3"}})
+    configs = {name: ModelConfig(name, tmp_path / name) for name in "ab"}
+    models = {"a": {1: one, 2: two}, "b": {3: tmp_path / "b" / "3"}}
+    assert ModelsFolder(tmp_path).scan() == layout.Layout(configs, models)
 
 
 def test_what_is_ignored_says_why(tmp_path: Path) -> None:
@@ -58,7 +62,7 @@ def test_what_is_ignored_says_why(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "flat").mkdir()
     (tmp_path / "flat" / "saved_model.pb").touch()
-    found = scan(tmp_path)
+    found = ModelsFolder(tmp_path).scan()
     assert set(found.models) == {"m"}
     assert set(found.models["m"]) == {1}
     assert found.ignored == {
@@ -86,7 +90,7 @@ def test_an_incomplete_twin_does_not_count(tmp_path: Path) -> None:
 
 def test_a_model_with_only_incomplete_versions_is_known(tmp_path: Path) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
-    assert scan(tmp_path).models == {"m": {}}
+    assert ModelsFolder(tmp_path).scan().models == {"m": {}}
 
 
 def test_a_link_to_a_folder_is_a_folder_and_a_dead_one_is_nothing(tmp_path: Path) -> None:
@@ -94,12 +98,12 @@ def test_a_link_to_a_folder_is_a_folder_and_a_dead_one_is_nothing(tmp_path: Path
     (tmp_path / "models" / "m").mkdir(parents=True)
     (tmp_path / "models" / "m" / "1").symlink_to(real)
     (tmp_path / "models" / "m" / "2").symlink_to(tmp_path / "nowhere")
-    assert set(scan(tmp_path / "models").models["m"]) == {1}
+    assert set(ModelsFolder(tmp_path / "models").scan().models["m"]) == {1}
 
 
 def test_a_missing_models_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        scan(tmp_path / "nowhere")
+        ModelsFolder(tmp_path / "nowhere").scan()
 
 
 def test_one_unreadable_model_does_not_hide_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +116,7 @@ def test_one_unreadable_model_does_not_hide_the_others(tmp_path: Path, monkeypat
         return scan_model(folder)
 
     monkeypatch.setattr(layout, "scan_model", refuse_a)
-    found = scan(tmp_path)
+    found = ModelsFolder(tmp_path).scan()
     assert set(found.models) == {"b"}
     assert found.unreadable == {"a"}
     assert found.ignored == {Ignored(tmp_path / "a", "cannot be read: Input/output error")}

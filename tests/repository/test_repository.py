@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from app.errors import InvalidRequest, ModelNotFound, ModelNotReady
-from app.repository import repository as module
-from app.repository.layout import Layout, scan
+from app.repository.layout import Layout
 from app.repository.repository import ModelRepository
+from app.repository.sources import ModelsFolder
 from app.repository.versions import VersionState, VersionStatus
 from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, Recorder, add, remove, repository
 
@@ -114,7 +114,7 @@ def test_while_a_version_loads_the_old_one_answers_and_others_are_told_to_wait(t
         return FakeModel(name, version, path)
 
     async def run() -> None:
-        models = ModelRepository(tmp_path, slow)  # type: ignore[arg-type]
+        models = repository(tmp_path, slow)
         await models.poll_once()
         add(tmp_path, "m", 2)
         add(tmp_path, "new", 1)
@@ -282,11 +282,11 @@ def test_a_server_without_models_waits_for_them(tmp_path: Path) -> None:
 def test_a_model_that_cannot_be_read_keeps_what_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add(tmp_path, "a", 1)
 
-    def refuse_a(folder: Path) -> Layout:
-        return Layout({}, frozenset(), frozenset({"a"}))
+    def refuse_a(_: ModelsFolder) -> Layout:
+        return Layout(unreadable=frozenset({"a"}))
 
     async def steps(models: ModelRepository, load: FakeLoader) -> None:
-        monkeypatch.setattr(module, "scan", refuse_a)
+        monkeypatch.setattr(ModelsFolder, "scan", refuse_a)
         await poll(models)
         assert models.resolve("a").version == 1
 
@@ -317,7 +317,7 @@ def test_a_server_is_not_ready_until_all_it_found_first_is_served(tmp_path: Path
         assert not models.ready()
         assert models.unready_reasons() == [
             "Model bad version 1 failed to load: 1 holds no model",
-            "Model half has no complete version folder",
+            f"Model half has no complete version folder in {tmp_path}/half",
         ]
         add(tmp_path, "bad", 1)
         shutil.rmtree(tmp_path / "half")
@@ -392,7 +392,7 @@ def test_a_version_comes_back_only_after_its_earlier_life_ended(tmp_path: Path) 
         return Draining(name, version, path)
 
     async def run() -> None:
-        models = ModelRepository(tmp_path, load)  # type: ignore[arg-type]
+        models = repository(tmp_path, load)
         await models.poll_once()
         first = models.resolve("m")
         shutil.rmtree(tmp_path / "m")
@@ -462,7 +462,7 @@ def test_close_waits_for_the_load_under_way_and_starts_no_other(tmp_path: Path) 
         return load(name, version, path)
 
     async def run() -> None:
-        models = ModelRepository(tmp_path, slow)  # type: ignore[arg-type]
+        models = repository(tmp_path, slow)
         starting = asyncio.create_task(models.start())
         await asyncio.to_thread(entered.wait, 10)
         closing = asyncio.create_task(models.close())
@@ -484,17 +484,19 @@ def test_the_watch_survives_what_nobody_foresaw(
     looks = 0
     recovered = asyncio.Event()
 
-    def faulty(folder: Path) -> Layout:
+    scan = ModelsFolder.scan
+
+    def faulty(source: ModelsFolder) -> Layout:
         nonlocal looks
         looks += 1
         if looks == 1:
             raise RuntimeError("a bug")
-        return scan(folder)
+        return scan(source)
 
     def listen(event: object) -> None:
         recovered.set()
 
-    monkeypatch.setattr(module, "scan", faulty)
+    monkeypatch.setattr(ModelsFolder, "scan", faulty)
 
     async def run() -> None:
         models = repository(tmp_path, FakeLoader(), listener=listen, poll_interval_s=0.001)
@@ -505,7 +507,7 @@ def test_the_watch_survives_what_nobody_foresaw(
         await models.close()
 
     asyncio.run(run())
-    assert "Looking at the models folder failed" in caplog.text
+    assert "Looking at the models failed" in caplog.text
 
 
 def test_a_fault_with_one_model_does_not_stop_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,61 @@
+"""May this list of models take the place of the one that is served? Pure; in TensorFlow Serving's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from app.errors import InvalidRequest
+from app.repository.catalog import Catalog
+from app.repository.layout import Layout
+from app.repository.model_config import TENSORFLOW, ModelConfig
+
+
+def check_list(configs: Sequence[ModelConfig]) -> None:
+    """Raises InvalidRequest unless every model has a name of its own and an absolute base path."""
+    names: set[str] = set()
+    for config in configs:
+        if not config.name:
+            raise InvalidRequest("A model in the list has no name")
+        if config.name in names:
+            raise InvalidRequest(f"Illegal to list model {config.name} multiple times in config list")
+        names.add(config.name)
+        if not config.base_path.is_absolute():
+            raise InvalidRequest(
+                f"Expected model {config.name} to have an absolute local base_path, not {str(config.base_path)!r}"
+            )
+
+
+def check_platforms(old: Mapping[str, ModelConfig], new: Sequence[ModelConfig]) -> None:
+    """Raises InvalidRequest where a model that is served would become one of another kind, or is of no known kind."""
+    for config in new:
+        before = old.get(config.name, config).platform
+        if before != config.platform:
+            raise InvalidRequest(
+                f"Illegal to change a model's platform. For model {config.name} platform was {before} "
+                f"and is now {config.platform}"
+            )
+        if config.platform != TENSORFLOW:
+            raise InvalidRequest(f"Model {config.name} has platform {config.platform!r}; expected {TENSORFLOW!r}")
+
+
+def check_labels(old: Mapping[str, ModelConfig], new: Layout, catalog: Catalog, new_anywhere: bool) -> None:
+    """Raises InvalidRequest where a label names a version that is neither available nor will be with its new model.
+
+    Args:
+        new_anywhere: labels that are new may name versions that are not available (yet).
+    """
+    for config in new.configs.values():
+        known = old[config.name].labels if config.name in old else {}
+        for label, version in config.labels.items():
+            if new_anywhere and known.get(label, version) == version:
+                continue
+            if version not in _callable(config, new, catalog):
+                raise InvalidRequest(
+                    f"Request to assign label {label} to version {version} of model {config.name}, "
+                    "which is not currently available for inference"
+                )
+
+
+def _callable(config: ModelConfig, new: Layout, catalog: Catalog) -> set[int]:
+    """The versions that can be called; of a model that is not served yet, those that will be loaded first."""
+    return catalog.available(config.name) or config.policy(new.models.get(config.name, {}).keys())

@@ -1,0 +1,119 @@
+"""Brings the servables of one model after the other in step with what lies on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.events import Listener
+from app.repository.catalog import Catalog
+from app.repository.layout import Layout, fingerprint
+from app.repository.policy import VersionPolicy
+from app.repository.servable import Servable
+from app.repository.versions import VersionState
+
+if TYPE_CHECKING:
+    from app.model import Model
+
+#: Name, version, folder -> the model, loaded and warmed up. Blocking; called on the loader thread.
+LoadModel = Callable[[str, int, Path], "Model"]
+
+_ENDED_KEPT = 8
+
+
+class Reconciler:
+    """Loads, one at a time, and unloads. Whoever calls it sees to it that no two calls are about one model."""
+
+    def __init__(self, catalog: Catalog, load: LoadModel, listener: Listener) -> None:
+        self._catalog = catalog
+        self._load_model = load
+        self._listener = listener
+        self._one_load = asyncio.Lock()
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
+        self._unloading: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    async def reconcile(self, name: str, layout: Layout) -> None:
+        """Loads what the policy wants of one model, then unloads the rest.
+
+        While a wanted version is not available the others stay: a model never drops to nothing in between.
+        """
+        servables = self._catalog.models.setdefault(name, {})
+        folders = layout.models.get(name)
+        if folders is None:
+            self._unload_all(servables.values())
+        else:
+            await self._update(name, servables, folders, layout.configs[name].policy)
+        _drop_old_endings(servables)
+
+    async def _update(
+        self, name: str, servables: dict[int, Servable], folders: Mapping[int, Path], policy: VersionPolicy
+    ) -> None:
+        await _forgive_changed(servables, folders)
+        while (missing := _wanted(policy, servables, folders) - self._catalog.available(name)) and not self._stopping:
+            await self._load(name, max(missing), folders[max(missing)])
+        wanted, available = _wanted(policy, servables, folders), self._catalog.available(name)
+        if wanted and wanted <= available:
+            for version in available - wanted:
+                self._unload(servables[version])
+
+    def stop(self) -> None:
+        """No load begins from now on."""
+        self._stopping = True
+
+    async def close(self) -> None:
+        """Waits for the requests that the models accepted and gives the memory back."""
+        self._unload_all(self._catalog.servables())
+        await asyncio.gather(*self._unloading)
+        self._loader.shutdown()
+
+    async def _load(self, name: str, version: int, folder: Path) -> None:
+        servable = self._catalog.models[name][version] = Servable(name, version, self._listener)
+        async with self._one_load:
+            if self._stopping:
+                return
+            files = await asyncio.to_thread(fingerprint, folder)
+            loop = asyncio.get_running_loop()
+            await servable.load(loop.run_in_executor(self._loader, self._load_model, name, version, folder), files)
+
+    def _unload_all(self, servables: Iterable[Servable]) -> None:
+        for servable in servables:
+            servable.failed_on = None
+            if servable.model:
+                self._unload(servable)
+
+    def _unload(self, servable: Servable) -> None:
+        """In a task of its own: slow answers of an old version must not hold up the watch."""
+        task = asyncio.create_task(servable.unload())
+        self._unloading.add(task)
+        task.add_done_callback(self._unloading.discard)
+
+
+def _wanted(policy: VersionPolicy, servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> set[int]:
+    """A version that failed is no candidate, nor is one whose earlier life has not ended yet."""
+    passed_over = {
+        number
+        for number, servable in servables.items()
+        if servable.failed_on is not None or servable.state is VersionState.UNLOADING
+    }
+    return policy(folders.keys() - passed_over)
+
+
+async def _forgive_changed(servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> None:
+    """Lets a failed version be tried again when its files changed or went away."""
+    for version, servable in servables.items():
+        if servable.failed_on is None:
+            continue
+        folder = folders.get(version)
+        if folder is None or await asyncio.to_thread(fingerprint, folder) != servable.failed_on:
+            servable.failed_on = None
+
+
+def _drop_old_endings(servables: dict[int, Servable]) -> None:
+    """Statuses of ended versions are for people to read: the newest few do."""
+    ended = sorted(version for version, servable in servables.items() if servable.ended)
+    for version in ended[:-_ENDED_KEPT]:
+        del servables[version]

@@ -1,0 +1,51 @@
+"""Where the list of models comes from: the subfolders of one folder, or a list that someone wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from app.repository.layout import Layout, scan, subfolders
+from app.repository.model_config import ModelConfig
+from app.repository.policy import NEWEST, VersionPolicy
+
+
+class ModelSource(Protocol):
+    """Knows the models that there are. Its text says where they come from."""
+
+    def scan(self) -> Layout:
+        """Looks at the disk, blocking.
+
+        Raises:
+            OSError: nothing could be seen. One model that cannot be read does not hide the others.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsFolder:
+    """Each subfolder that holds a version folder is a model of that name."""
+
+    folder: Path
+    policy: VersionPolicy = NEWEST
+
+    def scan(self) -> Layout:
+        layout = scan([ModelConfig(path.name, path, self.policy) for path in subfolders(self.folder)])
+        return replace(layout, configs={name: layout.configs[name] for name in layout.models})
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelList:
+    """These models and no others, wherever their folders are."""
+
+    configs: Sequence[ModelConfig]
+
+    def scan(self) -> Layout:
+        return scan(self.configs)
+
+    def __str__(self) -> str:
+        return "the list of models"
