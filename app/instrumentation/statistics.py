@@ -1,0 +1,126 @@
+"""What each model version did since it was loaded, in the words of Triton's statistics extension."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.events import BatchExecuted, Event, RequestFinished
+
+_SUCCESS = frozenset({"200", "OK"})
+
+
+@dataclass(slots=True)
+class _Duration:
+    """How often, and for how long in all."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+    def add(self, count: int, seconds: float) -> None:
+        self.count += count
+        self.seconds += seconds
+
+    def document(self) -> dict[str, int]:
+        return {"count": self.count, "ns": round(self.seconds * 1e9)}
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Of one model version."""
+
+    last_inference_ms: int = 0
+    rows: int = 0
+    executions: int = 0
+    success: _Duration = field(default_factory=_Duration)
+    fail: _Duration = field(default_factory=_Duration)
+    queue: _Duration = field(default_factory=_Duration)
+    compute: _Duration = field(default_factory=_Duration)
+    batches: dict[int, _Duration] = field(default_factory=dict)
+
+
+class Statistics:
+    """A listener that counts.
+
+    success, fail: requests to compute something, over all protocols, by their answer; from arrival to answer.
+    inference_count: rows computed without an error. Of a batch in which some requests failed it is only
+        known how many did, and each is taken for one row.
+    execution_count: batches, and batch_stats the same by their rows.
+    queue, compute_infer: one for each request, with the whole time that its batch computed; a request
+        larger than a batch counts once for each batch it was cut into. What failed is in queue only.
+    compute_input, compute_output: how often as compute_infer, and no time: the time to put a batch together
+        and to cut it apart is part of compute_infer.
+    cache_hit, cache_miss: always 0, there is no cache.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._counts: dict[tuple[str, int], _Counts] = {}
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RequestFinished):
+            self._request_finished(event)
+        elif isinstance(event, BatchExecuted):
+            self._batch_executed(event)
+        elif event.state in ("LOADING", "END"):
+            self._counts.pop((event.model, event.version), None)
+
+    def document(self, model: str, version: int) -> dict[str, Any]:
+        """One entry of `model_stats`; zeros for what never ran."""
+        counts = self._counts.get((model, version)) or _Counts()
+        compute = counts.compute.document()
+        return {
+            "name": model,
+            "version": str(version),
+            "last_inference": counts.last_inference_ms,
+            "inference_count": counts.rows,
+            "execution_count": counts.executions,
+            "inference_stats": {
+                "success": counts.success.document(),
+                "fail": counts.fail.document(),
+                "queue": counts.queue.document(),
+                **_compute_documents(compute),
+                "cache_hit": _none(),
+                "cache_miss": _none(),
+            },
+            "response_stats": {},
+            "batch_stats": [
+                {"batch_size": rows, **_compute_documents(duration.document())}
+                for rows, duration in sorted(counts.batches.items())
+            ],
+            "memory_usage": [],
+        }
+
+    def _request_finished(self, event: RequestFinished) -> None:
+        if event.signature:
+            counts = self._of(event.model, event.version)
+            (counts.success if event.code in _SUCCESS else counts.fail).add(1, event.seconds)
+
+    def _batch_executed(self, event: BatchExecuted) -> None:
+        counts = self._of(event.model, event.version)
+        requests = len(event.queue_s)
+        computed = requests - event.failed
+        counts.last_inference_ms = int(self._clock() * 1e3)
+        counts.executions += 1
+        counts.queue.add(requests, sum(event.queue_s))
+        if computed:
+            counts.rows += max(0, event.rows - event.failed)
+            counts.compute.add(computed, event.compute_s * computed)
+            counts.batches.setdefault(event.rows, _Duration()).add(1, event.compute_s)
+
+    def _of(self, model: str, version: int) -> _Counts:
+        counts = self._counts.get((model, version))
+        if counts is None:
+            counts = self._counts[model, version] = _Counts()
+        return counts
+
+
+def _compute_documents(compute: dict[str, int]) -> dict[str, dict[str, int]]:
+    unknown = {"count": compute["count"], "ns": 0}
+    return {"compute_input": unknown, "compute_infer": compute, "compute_output": unknown}
+
+
+def _none() -> dict[str, int]:
+    return {"count": 0, "ns": 0}

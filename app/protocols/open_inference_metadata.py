@@ -1,0 +1,74 @@
+"""Metadata of the server and of models, and the repository's index, as the protocol's JSON documents. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from app import __version__
+from app.inference import ModelSignature, TensorSpec
+from app.protocols.open_inference_datatypes import described_datatype
+from app.repository.versions import VersionState, VersionStatus
+
+PLATFORM = "tensorflow_savedmodel"
+
+#: Triton's extensions that work here. Priorities do not, so `schedule_policy` is not among them.
+_EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "statistics",
+)
+
+_STATES = {
+    VersionState.START: "LOADING",
+    VersionState.LOADING: "LOADING",
+    VersionState.AVAILABLE: "READY",
+    VersionState.UNLOADING: "UNLOADING",
+    VersionState.END: "UNAVAILABLE",
+}
+
+
+def server_document(shared_memory: bool) -> dict[str, Any]:
+    extensions = [*_EXTENSIONS, *(["system_shared_memory"] if shared_memory else [])]
+    return {"name": "ferry", "version": __version__, "extensions": extensions}
+
+
+def model_document(name: str, versions: Iterable[int], signature: ModelSignature) -> dict[str, Any]:
+    return {
+        "name": name,
+        "versions": [str(version) for version in sorted(versions)],
+        "platform": PLATFORM,
+        "inputs": [_tensor(spec) for spec in signature.inputs.values()],
+        "outputs": [_tensor(spec) for spec in signature.outputs.values()],
+    }
+
+
+def index_documents(models: Mapping[str, Sequence[VersionStatus]], ready: bool) -> list[dict[str, str]]:
+    """A document for each version; `ready` leaves out those that cannot be called."""
+    return [
+        {
+            "name": name,
+            "version": str(status.version),
+            "state": _STATES[status.state],
+            "reason": status.error_message or ("unloaded" if status.state is VersionState.END else ""),
+        }
+        for name, statuses in models.items()
+        for status in statuses
+        if not ready or status.state is VersionState.AVAILABLE
+    ]
+
+
+def available(statuses: Sequence[VersionStatus]) -> list[int]:
+    return [status.version for status in statuses if status.state is VersionState.AVAILABLE]
+
+
+def wire_shape(spec: TensorSpec) -> list[int]:
+    """-1 where a size is free. The protocol has no word for an unknown rank: it shows as one free dimension."""
+    return [-1] if spec.shape is None else [-1 if size is None else size for size in spec.shape]
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": described_datatype(spec.dtype), "shape": wire_shape(spec)}

@@ -1,0 +1,101 @@
+"""Replies to infer requests over REST: JSON, with binary tensors behind it where they are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.inference import Array, InferenceResponse
+from app.protocols.asgi import Header, Send
+from app.protocols.http_compression import MIN_BYTES, compress
+from app.protocols.json_arrays import dumps
+from app.protocols.open_inference_binary import Buffer, encode
+from app.protocols.open_inference_call import Call, WantedOutput
+from app.protocols.open_inference_datatypes import datatype_of
+from app.protocols.open_inference_json import encode_data
+from app.protocols.open_inference_memory import RegionSlice
+
+#: Puts bytes into a part of shared memory.
+Write = Callable[[RegionSlice, Buffer], None]
+
+_JSON: Header = (b"content-type", b"application/json")
+_BINARY: Header = (b"content-type", b"application/octet-stream")
+
+#: Smaller bodies go out in one piece: a copy costs less than a packet.
+_JOINED_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ContentReply:
+    """A body in pieces, with headers that say what it is. Large pieces are sent as they lie in memory."""
+
+    pieces: Sequence[Buffer]
+    headers: tuple[Header, ...] = (_JSON,)
+    status: int = 200
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.pieces))
+
+    async def send(self, send: Send) -> None:
+        size = self.size
+        headers = [*self.headers, (b"content-length", str(size).encode())]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        pieces = self.pieces if size > _JOINED_BYTES else [b"".join(self.pieces)]
+        for piece in pieces[:-1]:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": pieces[-1]})
+
+    async def compressed(self, encoding: str | None) -> ContentReply:
+        """The same reply in this encoding; a small one stays as it is."""
+        if encoding is None or self.size < MIN_BYTES:
+            return self
+        body = await compress(b"".join(self.pieces), encoding)
+        return ContentReply([body], (*self.headers, (b"content-encoding", encoding.encode())), self.status)
+
+
+def document_reply(document: object, status: int = 200) -> ContentReply:
+    return ContentReply([dumps(document)], status=status)
+
+
+def infer_reply(call: Call, response: InferenceResponse, write: Write) -> ContentReply:
+    """Raises InvalidRequest where an output cannot be classified or does not fit its shared memory."""
+    outputs: list[dict[str, Any]] = []
+    tail: list[Buffer] = []
+    for wanted, array in call.results(response):
+        document, binary = _output(wanted, array, write)
+        outputs.append(document)
+        tail += binary
+    head = {"model_name": response.model, "model_version": str(response.version), "outputs": outputs}
+    if call.id:
+        head["id"] = call.id
+    text = dumps(head)
+    if not tail:
+        return ContentReply([text])
+    return ContentReply([text, *tail], (_BINARY, (b"inference-header-content-length", str(len(text)).encode())))
+
+
+def _output(wanted: WantedOutput, array: Array, write: Write) -> tuple[dict[str, Any], list[Buffer]]:
+    """One output's document, and its bytes where they go behind the JSON."""
+    document: dict[str, Any] = {"name": wanted.name, "datatype": datatype_of(array.dtype), "shape": list(array.shape)}
+    if wanted.region is not None:
+        content = encode(array)
+        write(wanted.region, content)
+        document["parameters"] = region_parameters(wanted.region, len(content))
+        return document, []
+    if wanted.binary:
+        content = encode(array)
+        document["parameters"] = {"binary_data_size": len(content)}
+        return document, [content]
+    document["data"] = encode_data(array)
+    return document, []
+
+
+def region_parameters(region: RegionSlice, byte_size: int) -> dict[str, str | int]:
+    """Where an output of `byte_size` bytes was written."""
+    return {
+        "shared_memory_region": region.region,
+        "shared_memory_offset": region.offset,
+        "shared_memory_byte_size": byte_size,
+    }

@@ -1,0 +1,89 @@
+"""Which URL asks for what, in the Open Inference Protocol's REST form. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
+from urllib.parse import unquote
+
+
+class Action(Enum):
+    """What a request asks for."""
+
+    SERVER = auto()
+    LIVE = auto()
+    READY = auto()
+    METADATA = auto()
+    MODEL_READY = auto()
+    INFER = auto()
+    CONFIG = auto()
+    STATISTICS = auto()
+    INDEX = auto()
+    LOAD = auto()
+    UNLOAD = auto()
+    MEMORY_STATUS = auto()
+    MEMORY_REGISTER = auto()
+    MEMORY_UNREGISTER = auto()
+    CUDA_MEMORY = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`name` is the model's or the region's, '' where there is none; `version` '' is the newest."""
+
+    action: Action
+    name: str = ""
+    version: str = ""
+
+
+class NoSuchRoute(Exception):
+    """`allowed` is the method that the path takes; None where there is no such path."""
+
+    def __init__(self, method: str, path: str, allowed: str | None) -> None:
+        super().__init__(f"{'Not found' if allowed is None else 'Method not allowed'}: {method} {path[:256]}")
+        self.allowed = allowed
+
+
+_MODEL = r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?"
+_REGION = r"/v2/systemsharedmemory(?:/region/(?P<name>[^/]+))?"
+
+#: The first that matches counts.
+_ROUTES = tuple(
+    (method, re.compile(pattern + "/?"), action)
+    for method, pattern, action in (
+        ("POST", _MODEL + "/infer", Action.INFER),
+        ("GET", "/v2", Action.SERVER),
+        ("GET", "/v2/health/live", Action.LIVE),
+        ("GET", "/v2/health/ready", Action.READY),
+        ("GET", "/v2/models/stats", Action.STATISTICS),
+        ("GET", _MODEL + "/stats", Action.STATISTICS),
+        ("GET", _MODEL + "/ready", Action.MODEL_READY),
+        ("GET", _MODEL + "/config", Action.CONFIG),
+        ("GET", _MODEL, Action.METADATA),
+        ("POST", "/v2/repository/index", Action.INDEX),
+        ("POST", "/v2/repository/models/(?P<name>[^/]+)/load", Action.LOAD),
+        ("POST", "/v2/repository/models/(?P<name>[^/]+)/unload", Action.UNLOAD),
+        ("GET", _REGION + "/status", Action.MEMORY_STATUS),
+        ("POST", "/v2/systemsharedmemory/region/(?P<name>[^/]+)/register", Action.MEMORY_REGISTER),
+        ("POST", _REGION + "/unregister", Action.MEMORY_UNREGISTER),
+        ("GET", "/v2/cudasharedmemory(?:/region/[^/]+)?/status", Action.CUDA_MEMORY),
+        ("POST", "/v2/cudasharedmemory(?:/region/[^/]+)?/(?:un)?register", Action.CUDA_MEMORY),
+    )
+)
+
+
+@lru_cache(maxsize=1024)
+def find_route(method: str, path: str) -> Route:
+    """`path` is as sent, still percent-encoded and without the query. Raises NoSuchRoute."""
+    allowed: str | None = None
+    for wanted, pattern, action in _ROUTES:
+        found = pattern.fullmatch(path)
+        if found is None:
+            continue
+        if method == wanted:
+            named = found.groupdict()
+            return Route(action, unquote(named.get("name") or ""), unquote(named.get("version") or ""))
+        allowed = allowed or wanted
+    raise NoSuchRoute(method, path, allowed)
