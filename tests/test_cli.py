@@ -1,10 +1,8 @@
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +30,6 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.upper().startswith(PREFIX):
             monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def _signals_restored() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, disposition in before.items():
-        signal.signal(number, disposition)
 
 
 def ferry(*arguments: object, stdin: bytes | None = None) -> Result:
@@ -120,7 +110,6 @@ def test_every_setting_is_a_flag_with_its_description() -> None:
     assert "debug|info|warning|error" in shown
 
 
-@pytest.mark.usefixtures("_signals_restored")
 def test_flags_and_file_reach_the_server_and_its_code_is_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +136,6 @@ def test_flags_and_file_reach_the_server_and_its_code_is_the_exit_code(
     ]
 
 
-@pytest.mark.usefixtures("_signals_restored")
 def test_a_wrong_setting_is_one_line_and_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = ferry("serve", "--max-batch-size", "0")
     assert one_line(refused, 2) == "ferry: --max-batch-size is '0', but should be greater than 0"
@@ -156,17 +144,6 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(monkeypatch: pytest.MonkeyP
     assert one_line(refused, 2) == (
         "ferry: FERRY_MAX_BATCHSIZE is no setting of Ferry; did you mean FERRY_MAX_BATCH_SIZE?"
     )
-
-
-def test_a_server_that_still_imports_ends_at_once_with_code_0(tmp_path: Path) -> None:
-    (tmp_path / "uvicorn.py").write_text("import signal\nprint('importing', flush=True)\nwhile True: signal.pause()\n")
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-c", "from app.cli import main; main()", "serve", "--rest-port", "0"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "importing\n"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
 
 
 # --- which model ---

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -21,19 +19,12 @@ def serve(**flags: Any) -> None:
     Each option may also stand in the environment (FERRY_...) or, by its name with underscores,
     in the YAML file; flags beat the environment, which beats the file.
     """
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signal_number, _leave)
     config = flags.pop("config")
     with one_line_failures():
         settings = load_settings({name: value for name, value in flags.items() if value is not None}, config)
-    from app.serve import serve as run  # noqa: PLC0415 - after the signals: this import takes long
+    from app.serve import serve as run  # noqa: PLC0415 - this import takes long, `--help` needs none of it
 
     raise typer.Exit(run(settings))
-
-
-def _leave(*_: object) -> None:
-    """Ends a process that is still importing: nothing was accepted yet, so nothing is lost."""
-    os._exit(0)
 
 
 def _option(name: str, field: FieldInfo) -> Parameter:
