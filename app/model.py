@@ -11,22 +11,39 @@ from app.batching.queue import BatchFunction, LaneKey
 from app.errors import ModelNotReady, SignatureNotFound
 from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.runtime import LoadedModel
-from app.validation import check_inputs, check_outputs, count_rows
+from app.validation import check_inputs, check_names_and_dtypes, check_outputs, count_rows, shapes_fit
 
 #: Subsets of outputs are the callers' choice; this many are remembered.
 _MAX_FUNCTIONS = 256
 
 
 class Model:
-    """A loaded model whose requests go through the batcher."""
+    """A loaded model whose requests go through the batcher.
 
-    def __init__(self, name: str, version: int, loaded: LoadedModel, batcher: Batcher, sizes: BatchSizes) -> None:
+    Args:
+        batching: without it each request runs alone, just as it came.
+        strict_shapes: without it a request whose shapes do not fit the signature runs alone, for the model to judge.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        loaded: LoadedModel,
+        batcher: Batcher,
+        sizes: BatchSizes,
+        *,
+        batching: bool = True,
+        strict_shapes: bool = True,
+    ) -> None:
         self.name = name
         self.version = version
         self.sizes = sizes
         self._loaded = loaded
         self._batcher = batcher
-        self._functions: dict[tuple[str, tuple[str, ...]], BatchFunction] = {}
+        self._batching = batching
+        self._strict_shapes = strict_shapes
+        self._functions: dict[tuple[str, tuple[str, ...], bool], BatchFunction] = {}
         self._open_requests = 0
         self._closed: asyncio.Future[None] | None = None
 
@@ -53,8 +70,8 @@ class Model:
             raise ModelNotReady(f"Version {self.version} of model {self.name} is being unloaded")
         signature = self.signature(request.signature)
         inputs = request.inputs
-        check_inputs(signature, inputs)
-        function = self._function(signature, request.outputs)
+        alone = self._runs_alone(signature, inputs)
+        function = self._function(signature, request.outputs, alone)
         key, rows = self._place(signature, function, request)
         self._open_requests += 1
         try:
@@ -72,6 +89,16 @@ class Model:
             await asyncio.shield(self._closed)
             await asyncio.to_thread(self._loaded.close)
 
+    def _runs_alone(self, signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:
+        """May the request not share a call with others? Raises InvalidRequest where it is not run at all."""
+        if self._strict_shapes:
+            check_inputs(signature, inputs)
+        else:
+            check_names_and_dtypes(signature, inputs)
+            if not shapes_fit(signature, inputs):
+                return True
+        return not (self._batching and signature.batchable)
+
     def _place(
         self, signature: ModelSignature, function: BatchFunction, request: InferenceRequest
     ) -> tuple[LaneKey, int]:
@@ -83,14 +110,14 @@ class Model:
         shape = tuple([inputs[name].shape[1:] for name in signature.inputs])
         return LaneKey(self.name, self.version, signature.name, outputs, shape), rows
 
-    def _function(self, signature: ModelSignature, outputs: tuple[str, ...]) -> BatchFunction:
-        function = self._functions.get((signature.name, outputs))
+    def _function(self, signature: ModelSignature, outputs: tuple[str, ...], alone: bool) -> BatchFunction:
+        function = self._functions.get((signature.name, outputs, alone))
         if function is None:
             check_outputs(signature, outputs)
             if len(self._functions) >= _MAX_FUNCTIONS:
                 self._functions.clear()
-            function = BatchFunction(self._runner(signature.name, outputs), self.sizes, signature.batchable)
-            self._functions[signature.name, outputs] = function
+            function = BatchFunction(self._runner(signature.name, outputs), self.sizes, not alone)
+            self._functions[signature.name, outputs, alone] = function
         return function
 
     def _runner(self, signature: str, outputs: tuple[str, ...]) -> Callable[[Mapping[str, Array]], dict[str, Array]]:

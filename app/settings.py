@@ -58,11 +58,20 @@ class Settings(BaseSettings):
     )
 
     host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104 - a container serves its network
+    rest: bool = Field(True, description="Serve HTTP; without it only gRPC is served, and there are no health pages.")
     rest_port: int = Field(8501, ge=0, le=65535, description="HTTP port; TensorFlow Serving's. 0 takes a free one.")
+    cors: bool = Field(False, description="Let web pages of any origin send requests.")
+    metrics_path: str = Field(
+        "", pattern="^(/[^/?#]+.*)?$", description="Metrics also lie here, by TensorFlow Serving's names too."
+    )
     models: Path = Field(Path("models"), description="Folder of models: <name>/<version>/saved_model.pb.")
     default_model: str = Field("", description="Model behind POST /predict; may stay empty where there is one model.")
-    poll_interval_s: PositiveFloat = Field(1.0, description="How often the models folder is looked at.")
+    poll_interval_s: NonNegativeFloat = Field(1.0, description="How often model folders are looked at. 0 looks once.")
+    wait_for_models: bool = Field(
+        False, description="Take requests only when every model is loaded; end where one cannot be."
+    )
 
+    batching: bool = Field(True, description="Run requests in batches; without it each runs alone, just as it came.")
     max_batch_size: PositiveInt = Field(64, description="Most rows in one call of a model.")
     batch_sizes: Annotated[list[PositiveInt], NoDecode] = Field(
         default_factory=list,
@@ -79,12 +88,22 @@ class Settings(BaseSettings):
     batches_in_flight: PositiveInt = Field(1, description="Batches that one device works on at the same time.")
     batching_policy: str = Field("work_conserving", description="How batches are closed; a name in batching/policy.py.")
 
+    per_model_batching: bool = Field(
+        False, description="Let batching_params.pbtxt in a version's folder set the batch sizes of that version."
+    )
+    strict_shapes: bool = Field(
+        True, description="Refuse tensors whose shape does not fit the signature; without it they run alone."
+    )
+
     runtime: str = Field("tensorflow", description="What executes models; a name in runtime.py.")
     intra_op_threads: NonNegativeInt = Field(0, description="Threads inside one operation; 0 lets TensorFlow choose.")
     inter_op_threads: NonNegativeInt = Field(0, description="Operations at a time; 0 lets TensorFlow choose.")
     warm_up: bool = Field(True, description="Run every batch size once before a model counts as ready.")
 
     max_body_bytes: PositiveInt = Field(64 * 1024**2, description="Largest request body, inflated; beyond it 413.")
+    allow_shared_memory: bool = Field(
+        False, description="Let clients of this machine pass tensors through system shared memory (Open Inference)."
+    )
     drain_timeout_s: PositiveFloat = Field(30.0, description="Time accepted requests get to finish after SIGTERM.")
     stuck_after_s: PositiveFloat = Field(60.0, description="A batch that runs longer than this turns /livez red.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -10,14 +10,27 @@ from app.inference import Array, ModelSignature, TensorSpec, dtype_name, format_
 
 def check_inputs(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
     """Raises InvalidRequest unless names, dtypes and shapes are the signature's."""
+    check_names_and_dtypes(signature, inputs)
+    for name, spec in signature.inputs.items():
+        if not spec.accepts_shape(inputs[name].shape):
+            _refuse_shape(spec, inputs[name])
+
+
+def check_names_and_dtypes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
+    """Raises InvalidRequest unless they are the signature's; shapes are left to the model."""
     if inputs.keys() != signature.inputs.keys():
         _refuse_names(signature, inputs)
     for name, spec in signature.inputs.items():
         array = inputs[name]
         if array.dtype != spec.dtype:
             raise InvalidRequest(f"Input {name!r} has dtype {dtype_name(array.dtype)}; expected {spec}")
-        if not spec.accepts_shape(array.shape):
-            _refuse_shape(spec, array)
+
+
+def shapes_fit(signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:
+    """Are the shapes the signature's, with equally many rows in each input of a batchable one?"""
+    if not all(spec.accepts_shape(inputs[name].shape) for name, spec in signature.inputs.items()):
+        return False
+    return not signature.batchable or len({len(array) for array in inputs.values()}) == 1
 
 
 def count_rows(signature: ModelSignature, inputs: Mapping[str, Array]) -> int:
