@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -40,6 +41,15 @@ def test_digits_are_recognised(server: ServerProcess) -> None:
     predictions = predict(server, [{"image": sample["image"]} for sample in SAMPLES])
     right = sum(int(np.argmax(row)) == sample["label"] for row, sample in zip(predictions, SAMPLES, strict=True))
     assert right >= 0.97 * len(SAMPLES)
+
+
+def test_the_readmes_curl_gets_the_readmes_answer(server: ServerProcess) -> None:
+    readme = (ROOT / "README.md").read_text()
+    path, body = re.findall(r"curl -s localhost:8501(\S+) -d '([^']+)'", readme)[0]
+    (answer,) = re.findall(r'^{"predictions":.*}$', readme, re.MULTILINE)
+    reply = server.client.post(path, content=body, headers={"Content-Type": "application/x-www-form-urlencoded"})
+    np.testing.assert_allclose(reply.json()["predictions"], json.loads(answer)["predictions"], rtol=1e-3, atol=1e-6)
+    assert int(np.argmax(reply.json()["predictions"])) == 7
 
 
 def test_the_short_route_serves_the_default_model(server: ServerProcess) -> None:

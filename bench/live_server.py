@@ -1,0 +1,46 @@
+"""A Ferry server of its own for a benchmark, on a free loopback port, ended with the block."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+@contextmanager
+def live_server(**settings: object) -> Iterator[int]:
+    """Yields the port of a ready server; `settings` become FERRY_ variables."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    values = {"host": "127.0.0.1", "rest_port": port, "log_level": "warning", **settings}
+    environment = {**os.environ, **{f"FERRY_{name.upper()}": str(value) for name, value in values.items()}}
+    process = subprocess.Popen([sys.executable, "-m", "app", "serve"], cwd=ROOT, env=environment)
+    try:
+        _wait_until_ready(process, port)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int) -> None:
+    give_up = time.monotonic() + 120
+    while time.monotonic() < give_up and process.poll() is None:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            connection.request("GET", "/readyz")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.05)
+    raise RuntimeError("The server did not become ready")
