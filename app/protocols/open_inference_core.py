@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from app.errors import InvalidRequest, ModelNotFound, ModelNotReady
 from app.model import Model
@@ -28,16 +28,6 @@ class Health(Protocol):
         """Reasons to send no requests here now; empty when it may be asked."""
 
 
-class LoadControl(Protocol):
-    """Takes models in and out of service."""
-
-    async def load(self, name: str) -> None:
-        """Returns when the model can be called. Raises a ServingError that says why it cannot."""
-
-    async def unload(self, name: str) -> None:
-        """Out of service until it is loaded again. Raises ModelNotFound."""
-
-
 class Statistics(Protocol):
     """What was counted."""
 
@@ -55,13 +45,11 @@ class OpenInference:
     def __init__(
         self,
         repository: ModelRepository,
-        control: LoadControl,
         statistics: Statistics,
         health: Health,
         regions: SharedMemory | None = None,
     ) -> None:
         self._repository = repository
-        self._control = control
         self._statistics = statistics
         self._health = health
         self._regions = regions
@@ -123,10 +111,10 @@ class OpenInference:
             raise InvalidRequest(
                 f"Parameter {key[:64]!r} is not supported: models are loaded as they lie in the models folder"
             )
-        await self._control.load(name)
+        await self._repository.load(name)
 
     async def unload_model(self, name: str) -> None:
-        await self._control.unload(name)
+        await self._repository.unload(name)
 
     # --- shared memory ---
 
@@ -144,8 +132,8 @@ class OpenInference:
         self.regions.write(part, content)
 
 
-def refuse_cuda_memory() -> None:
-    """Raises Unsupported."""
+def refuse_cuda_memory(_: object) -> NoReturn:
+    """Raises Unsupported, whatever is asked."""
     raise Unsupported("CUDA shared memory is not supported; use system shared memory")
 
 

@@ -136,6 +136,5 @@ class OpenInferenceRest(HttpProtocol):
         self._served.regions.unregister(route.name)
         return document_reply({})
 
-    async def _cuda_memory(self, _: Route, __: Exchange) -> ContentReply:
-        refuse_cuda_memory()
-        raise AssertionError("unreachable")  # pragma: no cover
+    async def _cuda_memory(self, route: Route, _: Exchange) -> ContentReply:
+        refuse_cuda_memory(route)
