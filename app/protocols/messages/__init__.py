@@ -41,7 +41,14 @@ def service_descriptor(name: str) -> ServiceDescriptor:
 @cache
 def pool() -> DescriptorPool:
     """Every message, enum and service of ours."""
+    return new_pool()
+
+
+def new_pool(*more: bytes) -> DescriptorPool:
+    """A pool of everything of ours and of `more`, serialized files that import nothing else."""
     descriptors = DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(_DESCRIPTORS.read_bytes()).file:
         descriptors.AddSerializedFile(file.SerializeToString())
+    for each in more:
+        descriptors.AddSerializedFile(each)
     return descriptors

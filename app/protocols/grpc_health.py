@@ -1,0 +1,46 @@
+"""grpc.health.v1 that is true at any time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import grpc
+from grpc_health.v1 import health, health_pb2
+
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has no types
+    """Every service is SERVING while `ready` says so. A check asks it; who watches hears of a change in `period_s`.
+
+    A service goes by its full name and, as TensorFlow Serving has it, by the last part of that; '' is all of them.
+    """
+
+    def __init__(self, services: Sequence[str], ready: Callable[[], bool], period_s: float = 0.25) -> None:
+        super().__init__()
+        self._services = ("", *services, *(name.rpartition(".")[2] for name in services))
+        self._ready = ready
+        self._period_s = period_s
+
+    async def Check(  # noqa: N802 - gRPC's name
+        self,
+        request: health_pb2.HealthCheckRequest,
+        context: grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse],
+    ) -> health_pb2.HealthCheckResponse:
+        await self.refresh()
+        return await super().Check(request, context)
+
+    async def refresh(self) -> None:
+        """Tells watchers what has changed."""
+        status = _SERVING if self._ready() else _NOT_SERVING
+        for service in self._services:
+            if self._server_status.get(service) != status:
+                await self.set(service, status)
+
+    async def follow(self) -> None:
+        """Refreshes until cancelled."""
+        while True:
+            await self.refresh()
+            await asyncio.sleep(self._period_s)
