@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import __version__
+from app.protocols.cors import AllowAnyOrigin
 from app.protocols.health import health_routes
 from app.protocols.openapi import model_paths
 from app.server import Server
@@ -35,7 +36,13 @@ class HttpApp(FastAPI):
         self.server = server
         self._inference = inference
         self.include_router(health_routes(server))
+        if path := server.settings.metrics_path:
+            self.add_api_route(path, self._metrics, include_in_schema=False)
         self.add_exception_handler(HTTPException, _http_error)
+
+    async def _metrics(self) -> Response:
+        page, content_type = self.server.metrics()
+        return Response(page, media_type=content_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -54,7 +61,10 @@ class HttpApp(FastAPI):
 
 def create_app(server: Server) -> HttpApp:
     """The application of `server`; its lifespan starts and stops it."""
-    return HttpApp(server, {"v1": server.tensorflow_rest, "predict": server.tensorflow_rest})
+    inference: dict[str, ASGIApp] = {"v1": server.tensorflow_rest, "predict": server.tensorflow_rest}
+    if server.settings.cors:
+        inference = {segment: AllowAnyOrigin(application) for segment, application in inference.items()}
+    return HttpApp(server, inference)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ import uvicorn
 
 from app.http_app import create_app
 from app.instrumentation.logs import configure
+from app.repository.list_watch import ListedModels
 from app.server import Server
 from app.settings import Settings
 
@@ -59,10 +60,13 @@ class _UvicornServer(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def serve(settings: Settings) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit code: 0 when everything accepted was answered."""
+def serve(settings: Settings, models: ListedModels | None = None) -> int:
+    """Serves until SIGTERM or SIGINT; returns the exit code: 0 when everything accepted was answered.
+
+    `models` are served instead of the folder that the settings name.
+    """
     configure(settings.log_level)
-    server = Server(settings)
+    server = Server(settings, models)
     config = uvicorn.Config(
         create_app(server),
         host=settings.host,
@@ -73,7 +77,7 @@ def serve(settings: Settings) -> int:
         server_header=False,
     )
     uvicorn_server = _UvicornServer(config, server)
-    uvicorn_server.run()
+    uvicorn_server.run(sockets=None if settings.rest else [])
     if any(thread.name.startswith("loader") for thread in threading.enumerate()):
         _leave(uvicorn_server.exit_code)
     return uvicorn_server.exit_code

@@ -15,14 +15,19 @@ from app import __version__
 from app.batching.batcher import Batcher
 from app.batching.padding import BatchSizes
 from app.batching.policy import create_policy
+from app.errors import ServingError
 from app.events import Event, Listener
 from app.instrumentation import metrics
 from app.instrumentation.logs import log_event
+from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.model import Model
+from app.protocols.batching_parameters import FILE_NAME as PARAMETERS_FILE
+from app.protocols.batching_parameters import read_batching_parameters
 from app.protocols.http import HttpLimits
 from app.protocols.tensorflow_rest import TensorFlowRest
+from app.repository.list_watch import ListedModels, follow
 from app.repository.repository import ModelRepository
-from app.repository.sources import ModelsFolder
+from app.repository.sources import ModelList, ModelsFolder
 from app.runtime import Runtime, RuntimeOptions, create_runtime
 from app.runtimes.device_thread import DeviceThread
 from app.settings import Settings
@@ -32,26 +37,34 @@ logger = logging.getLogger(__name__)
 
 
 class Server:
-    """Everything that one process serves with. Made anywhere, started on the event loop."""
+    """Everything that one process serves with. Made anywhere, started on the event loop.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        models: the models to serve; None takes those of the folder that the settings name.
+    """
+
+    def __init__(self, settings: Settings, models: ListedModels | None = None) -> None:
         self.settings = settings
+        self._models = models
         self.failure = ""
         self._runtime: Runtime | None = None
         self._batcher: Batcher | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._draining = False
+        self._following: asyncio.Task[None] | None = None
+        self._draining = asyncio.Event()
         self._warming: dict[tuple[str, int], str] = {}
         self._started_s = time.monotonic()
         self._metrics = metrics.Metrics(self._queue_rows)
-        self._listener = _tell_all(self._metrics, log_event)
-        self._sizes = BatchSizes.of(settings.max_batch_size, settings.batch_sizes)
+        self._tensorflow_metrics = TensorFlowMetrics() if settings.metrics_path else None
+        self._listener = _tell_all(self._metrics, log_event, *filter(None, [self._tensorflow_metrics]))
+        self._sizes = _batch_sizes(settings)
         self.repository = ModelRepository(
-            ModelsFolder(settings.models),
+            ModelList(models.configs) if models else ModelsFolder(settings.models),
             self._load,
             self._listener,
             settings.poll_interval_s,
             settings.default_model,
+            labels_anywhere=bool(models and models.labels_anywhere),
         )
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
         self.tensorflow_rest = TensorFlowRest(self.repository, self._listener, limits)
@@ -59,8 +72,12 @@ class Server:
     # --- life ---
 
     async def start(self) -> None:
-        """Returns at once; models load behind. Until then /readyz says what is missing."""
+        """Returns at once, unless it is to wait for the models. Until they are loaded /readyz says what is missing."""
         self._starting = asyncio.create_task(self._start(), name="start")
+        if self.settings.wait_for_models:
+            drain = asyncio.create_task(self._draining.wait())
+            await asyncio.wait({self._starting, drain}, return_when=asyncio.FIRST_COMPLETED)
+            drain.cancel()
 
     async def _start(self) -> None:
         settings = self.settings
@@ -74,13 +91,20 @@ class Server:
             self._batcher = Batcher(devices, policy, settings.max_queue_size, self._listener)
             self._runtime = runtime
             await self.repository.start()
+            if settings.wait_for_models:
+                await self.repository.wait_until_available()
+            if self._models is not None:
+                self._following = asyncio.create_task(follow(self._models, self.repository.reload), name="follow list")
+        except ServingError as error:
+            self.failure = f"Failed to start server. Error: {error}"
+            logger.error("%s", self.failure)
         except Exception as error:
             logger.exception("Ferry could not start")
             self.failure = f"Ferry could not start: {error}"
 
     def begin_drain(self) -> None:
         """Not ready, nothing new accepted, everything that waits is due."""
-        self._draining = True
+        self._draining.set()
         if self._batcher is not None:
             self._batcher.begin_drain()
 
@@ -100,6 +124,8 @@ class Server:
     async def stop(self) -> None:
         """Drains, unloads and ends the threads. A load under way is left to itself."""
         drained = await self.drain()
+        if self._following is not None:
+            self._following.cancel()
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
         elif drained:
@@ -113,13 +139,25 @@ class Server:
         """Reads and warms up a model, blocking: called on the repository's loader thread."""
         assert self._runtime is not None  # noqa: S101 - the repository starts after the runtime
         assert self._batcher is not None  # noqa: S101 - as above
+        settings = self.settings
+        sizes = self._sizes
+        if settings.per_model_batching and settings.batching and (path / PARAMETERS_FILE).exists():
+            sizes = read_batching_parameters(path / PARAMETERS_FILE).sizes(sizes)
         loaded = self._runtime.load(path)
-        if self.settings.warm_up:
+        if settings.warm_up:
             try:
-                warm_up(loaded, self._sizes.allowed, partial(self._report_warm_up, name, version))
+                warm_up(loaded, sizes.allowed, partial(self._report_warm_up, name, version))
             finally:
                 self._warming.pop((name, version), None)
-        return Model(name, version, loaded, self._batcher, self._sizes)
+        return Model(
+            name,
+            version,
+            loaded,
+            self._batcher,
+            sizes,
+            batching=settings.batching,
+            strict_shapes=settings.strict_shapes,
+        )
 
     def _report_warm_up(self, name: str, version: int, done: int, total: int, what: str) -> None:
         progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
@@ -139,7 +177,7 @@ class Server:
 
     def unready(self) -> list[str]:
         """Reasons to send no requests here now."""
-        reasons = ["The server is draining"] if self._draining else []
+        reasons = ["The server is draining"] if self._draining.is_set() else []
         if self._batcher is None:
             reasons.append("The runtime is starting")
         elif loading := self.repository.unready_reasons():
@@ -169,7 +207,10 @@ class Server:
 
     def metrics(self) -> tuple[bytes, str]:
         """The Prometheus page and its content type."""
-        return self._metrics.render(), metrics.CONTENT_TYPE
+        page = self._metrics.render()
+        if self._tensorflow_metrics is not None:
+            page += self._tensorflow_metrics.render()
+        return page, metrics.CONTENT_TYPE
 
     def _queue_rows(self) -> int:
         return self._batcher.queue.rows if self._batcher is not None else 0
@@ -182,6 +223,12 @@ def _spare_from_collection() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def _batch_sizes(settings: Settings) -> BatchSizes:
+    if not settings.batching:
+        return BatchSizes((1,))
+    return BatchSizes.of(settings.max_batch_size, settings.batch_sizes)
 
 
 def _tell_all(*listeners: Callable[[Event], None]) -> Listener:

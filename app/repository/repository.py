@@ -67,7 +67,12 @@ class ModelRepository:
     # --- life ---
 
     async def start(self) -> None:
-        """Returns when every model was loaded or failed to; the disk is watched from then on."""
+        """Returns when every model was loaded or failed to; the disk is watched from then on.
+
+        Raises InvalidRequest: the source is a list of models, and wrong.
+        """
+        if isinstance(self._source, ModelList):
+            await self._check(self._source)
         self._polling = asyncio.create_task(self._poll(), name="watch models")
         await self._first_round.wait()
         if self._default_model not in {"", *self.names()}:
@@ -113,12 +118,10 @@ class ModelRepository:
             ModelNotFound: a new model has no version that can be served; it will be when it gets one.
             ModelNotReady: a new model failed to load; the others are served all the same.
         """
-        check_list(configs)
         source = ModelList(tuple(configs))
         async with self._one_round:
+            await self._check(source)
             old = self._layout.configs
-            check_platforms(old, configs)
-            check_labels(old, await asyncio.to_thread(source.scan), self._catalog, self._labels_anywhere)
             self._source = source
             self._withdrawn.clear()
             await self._round()
@@ -200,6 +203,13 @@ class ModelRepository:
         if any(servable.model for servable in self._catalog.servables()):
             return []
         return [f"No model is served from {self._source}" if self._first_round.is_set() else "Models are still loading"]
+
+    async def _check(self, source: ModelList) -> None:
+        """Raises InvalidRequest where the list may not take the place of what is served."""
+        check_list(source.configs)
+        check_platforms(self._layout.configs, source.configs)
+        layout = await asyncio.to_thread(source.scan)
+        check_labels(self._layout.configs, layout, self._catalog, self._labels_anywhere)
 
     def _check_available(self, name: str) -> None:
         if self._catalog.available(name):
