@@ -28,5 +28,5 @@ def test_holds_the_package_and_nothing_beside_it(wheel: zipfile.ZipFile) -> None
 
 def test_names_the_command_and_carries_the_licence(wheel: zipfile.ZipFile) -> None:
     by_name = {name.rpartition("/")[2]: name for name in wheel.namelist()}
-    assert "ferry = app.cli:main" in wheel.read(by_name["entry_points.txt"]).decode()
+    assert "ferry = app.__main__:main" in wheel.read(by_name["entry_points.txt"]).decode()
     assert "Apache License" in wheel.read(by_name["LICENSE"]).decode()
