@@ -29,8 +29,6 @@ def config_document(name: str, signature: ModelSignature, sizes: BatchSizes) -> 
     if batched:
         config["dynamic_batching"] = {
             "preferred_batch_size": list(sizes.allowed),
-            "max_queue_delay_microseconds": 0,
-            "preserve_ordering": True,
         }
     return config
 

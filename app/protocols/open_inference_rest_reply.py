@@ -80,9 +80,8 @@ def _output(wanted: WantedOutput, array: Array, write: Write) -> tuple[dict[str,
     """One output's document, and its bytes where they go behind the JSON."""
     document: dict[str, Any] = {"name": wanted.name, "datatype": datatype_of(array.dtype), "shape": list(array.shape)}
     if wanted.region is not None:
-        content = encode(array)
-        write(wanted.region, content)
-        document["parameters"] = region_parameters(wanted.region, len(content))
+        # The document says nothing of it: Triton's C++ client takes any parameters for those of a binary tensor.
+        write(wanted.region, encode(array))
         return document, []
     if wanted.binary:
         content = encode(array)
@@ -90,12 +89,3 @@ def _output(wanted: WantedOutput, array: Array, write: Write) -> tuple[dict[str,
         return document, [content]
     document["data"] = encode_data(array)
     return document, []
-
-
-def region_parameters(region: RegionSlice, byte_size: int) -> dict[str, str | int]:
-    """Where an output of `byte_size` bytes was written."""
-    return {
-        "shared_memory_region": region.region,
-        "shared_memory_offset": region.offset,
-        "shared_memory_byte_size": byte_size,
-    }
