@@ -1,0 +1,61 @@
+"""Predict in TensorFlow Serving's gRPC: tensors in, tensors out. Pure but for the call of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from app.errors import InvalidRequest
+from app.inference import Array, InferenceRequest, ModelSignature
+from app.protocols.grpc_calls import Call
+from app.protocols.messages import message_class
+from app.protocols.tensor_protos import decode_tensor, encode_tensor
+from app.protocols.tensorflow_grpc_spec import fill_spec, find_signature, resolve
+from app.repository.repository import ModelRepository
+
+_PredictResponse = message_class("tensorflow.serving.PredictResponse")
+
+
+class Predict:
+    """Answers PredictRequest.
+
+    Args:
+        max_bytes: the most memory that an input may take.
+        tensor_content: outputs go out as raw bytes, not as a list of numbers; fast, but some clients read lists only.
+    """
+
+    def __init__(self, repository: ModelRepository, max_bytes: int, tensor_content: bool) -> None:
+        self._repository = repository
+        self._max_bytes = max_bytes
+        self._tensor_content = tensor_content
+
+    async def __call__(self, request: Any, call: Call) -> Any:
+        model = resolve(self._repository, request.model_spec, call)
+        signature = find_signature(model, request.model_spec, call)
+        inputs = self._inputs(request.inputs, signature)
+        outputs = tuple(sorted(set(request.output_filter)))
+        response = await model.infer(InferenceRequest(inputs, signature.name, outputs, call.deadline_s))
+        reply = _PredictResponse()
+        fill_spec(reply.model_spec, model, signature.name)
+        for name, array in response.outputs.items():
+            encode_tensor(array, reply.outputs[name], self._tensor_content)
+        return reply
+
+    def _inputs(self, protos: Any, signature: ModelSignature) -> dict[str, Array]:
+        inputs = {name: decode_tensor(name, proto, self._max_bytes) for name, proto in protos.items()}
+        if len(inputs) != len(signature.inputs):
+            raise _wrong_names(inputs.keys(), signature.inputs.keys())
+        return inputs
+
+
+def _wrong_names(sent: Collection[str], wanted: Collection[str]) -> InvalidRequest:
+    """In TensorFlow Serving's words, which its users search for."""
+    return InvalidRequest(
+        f"input size does not match signature: {len(sent)}!={len(wanted)}"
+        f" len({_set(sent)}) != len({_set(wanted)})."
+        f" Sent extra: {_set(set(sent) - set(wanted))}. Missing but required: {_set(set(wanted) - set(sent))}."
+    )
+
+
+def _set(names: Collection[str]) -> str:
+    return "{" + ",".join(sorted(names)) + "}"
