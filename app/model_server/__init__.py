@@ -1,0 +1,1 @@
+"""Ferry started as TensorFlow Serving is: its flags, its files, its environment."""

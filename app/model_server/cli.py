@@ -1,0 +1,98 @@
+"""`ferry-model-server`, alias `tensorflow_model_server`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from app import __version__
+from app.errors import ServingError
+from app.model_server.flags import FLAGS, Flag, Value
+from app.model_server.parsing import UsageError, parse
+
+NAME = "ferry-model-server"
+ALIAS = "tensorflow_model_server"
+
+
+def run(command: Sequence[str]) -> int:
+    """Runs a command line, program included; the exit code is 2 where it is wrong, 1 where the server cannot start."""
+    path, *arguments = command
+    program = NAME if Path(path).name == "__main__.py" else Path(path).name
+    if arguments[:1] == ["install-alias"]:
+        return _install_alias(path, program, arguments[1:])
+    if "--help" in arguments:
+        sys.stdout.write(usage(program))
+        return 0
+    try:
+        given = parse(arguments)
+    except UsageError as error:
+        return _fail(f"{program}: {error}", 2)
+    if given.get("version"):
+        sys.stdout.write(_versions())
+        return 0
+    for name in given:
+        if FLAGS[name].idle:
+            sys.stderr.write(f"Warning: --{name} does nothing here: {FLAGS[name].meaning}\n")
+    return _serve(given)
+
+
+def usage(program: str) -> str:
+    """Every flag with its meaning."""
+    lines = [f"usage: {program} [--flag=value ...]", f"       {program} install-alias FOLDER", "Flags:"]
+    for flag in FLAGS.values():
+        lines.append(f"  --{flag.name}={default_text(flag)}")
+        lines.append(f"      {'Does nothing here: ' if flag.idle else ''}{flag.meaning}")
+    return "\n".join(lines) + "\n"
+
+
+def default_text(flag: Flag) -> str:
+    """As it is written on a command line."""
+    return str(flag.default).lower() if isinstance(flag.default, bool) else str(flag.default)
+
+
+def _serve(flags: Mapping[str, Value]) -> int:
+    from app.model_server.options import from_environment, models_of, settings_of  # noqa: PLC0415 - takes long
+    from app.settings import SettingsError, load_settings  # noqa: PLC0415 - as above
+
+    given = {**from_environment(os.environ), **flags}
+    try:
+        models = models_of(given)
+        settings = load_settings(settings_of(given))
+    except (ServingError, SettingsError, OSError) as error:
+        return _fail(f"Failed to start server. Error: {error}", 1)
+    from app.serve import serve  # noqa: PLC0415 - takes long
+
+    return serve(settings, models)
+
+
+def _install_alias(path: str, program: str, arguments: Sequence[str]) -> int:
+    """Lets scripts that call tensorflow_model_server call the program at `path`."""
+    target = shutil.which(path)
+    if len(arguments) != 1 or target is None:
+        return _fail(f"usage: {program} install-alias FOLDER", 2)
+    alias = Path(arguments[0]) / ALIAS
+    try:
+        alias.symlink_to(Path(target).absolute())
+    except OSError as error:
+        return _fail(f"{alias}: {error.strerror}", 1)
+    return 0
+
+
+def _versions() -> str:
+    lines = [f"TensorFlow ModelServer: Ferry {__version__}"]
+    for package in ("tensorflow", "tensorflow-cpu"):
+        try:
+            lines.append(f"TensorFlow Library: {version(package)}")
+            break
+        except PackageNotFoundError:
+            continue
+    return "\n".join(lines) + "\n"
+
+
+def _fail(text: str, code: int) -> int:
+    sys.stderr.write(" ".join(text.split()) + "\n")
+    return code

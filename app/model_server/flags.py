@@ -1,0 +1,100 @@
+"""Every flag of tensorflow_model_server, and what it means here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """`default` is TensorFlow Serving's; its type is the flag's, and `least` and `most` bound its numbers.
+
+    `meaning` is for people. `idle` flags are accepted and do nothing; `meaning` says why.
+    """
+
+    name: str
+    default: Value
+    meaning: str
+    idle: bool = False
+    least: float | None = None
+    most: float | None = None
+
+
+_PORT = 65535
+
+_USED = (
+    Flag("port", 8500, "gRPC port; 0 takes a free one.", least=0, most=_PORT),
+    Flag("grpc_socket_path", "", "Unix socket that serves gRPC too."),
+    Flag("rest_api_port", 0, "HTTP port; 0 serves no HTTP.", least=0, most=_PORT),
+    Flag("rest_api_timeout_in_ms", 30000, "Time that a request may take, over HTTP and over gRPC.", least=1),
+    Flag("rest_api_enable_cors_support", False, "Let web pages of any origin send requests."),
+    Flag(
+        "enable_batching",
+        False,
+        "Run requests in batches. Ferry does so when the flag is left out, too; "
+        "--enable_batching=false runs each request alone, as it came.",
+    ),
+    Flag(
+        "allow_version_labels_for_unavailable_models",
+        False,
+        "New labels may name versions that are not available yet.",
+    ),
+    Flag("batching_parameters_file", "", "BatchingParameters as text; needs --enable_batching."),
+    Flag(
+        "enable_per_model_batching_parameters",
+        False,
+        "batching_params.pbtxt in a version's folder sets the batch sizes of that version.",
+    ),
+    Flag("model_config_file", "", "ModelServerConfig as text: which models to serve."),
+    Flag(
+        "model_config_file_poll_wait_seconds",
+        0,
+        "How often the file is read again; 0 reads it once.",
+        least=0,
+    ),
+    Flag("model_name", "default", "Name of the one model; not used with --model_config_file."),
+    Flag("model_base_path", "", "Folder of the one model's versions; not used with --model_config_file."),
+    Flag("file_system_poll_wait_seconds", 1, "How often model folders are looked at; 0 or less looks once."),
+    Flag("tensorflow_session_parallelism", 0, "Sets both of the next two where they are not given.", least=0),
+    Flag("tensorflow_intra_op_parallelism", 0, "Threads inside one operation; 0 lets TensorFlow choose.", least=0),
+    Flag("tensorflow_inter_op_parallelism", 0, "Operations at a time; 0 lets TensorFlow choose.", least=0),
+    Flag("use_alts_credentials", False, "Not supported: Ferry does not start with it."),
+    Flag("ssl_config_file", "", "SSLConfig as text: TLS for gRPC."),
+    Flag("grpc_channel_arguments", "", "gRPC's own arguments: key=value,...; integers and strings."),
+    Flag("enable_model_warmup", True, "Run a model once at every batch size before it is served."),
+    Flag("version", False, "Print the version and exit."),
+    Flag("monitoring_config_file", "", "MonitoringConfig as text: where the Prometheus page lies."),
+    Flag("enable_grpc_healthcheck_service", False, "The service is always there, and always true."),
+    Flag("enable_serialization_as_tensor_content", False, "gRPC outputs as tensor_content instead of typed fields."),
+)
+
+_IDLE = (
+    Flag("rest_api_num_threads", 0, "HTTP is served by an event loop, not by threads."),
+    Flag("grpc_max_threads", 0, "gRPC is served by an event loop, not by threads."),
+    Flag("num_load_threads", 0, "Models are loaded one at a time, beside those that serve."),
+    Flag("num_unload_threads", 0, "A model is unloaded as soon as its last request is answered."),
+    Flag("max_num_load_retries", 5, "A load that failed is tried again when the model's files change."),
+    Flag("load_retry_interval_micros", 60_000_000, "A load that failed is tried again when the model's files change."),
+    Flag("flush_filesystem_caches", True, "Reading a model leaves no cache of Ferry's behind."),
+    Flag("tensorflow_session_config_file", "", "There is no session; threads have flags of their own."),
+    Flag("platform_config_file", "", "There is one platform, tensorflow, configured by flags."),
+    Flag("per_process_gpu_memory_fraction", 0.0, "GPU memory is taken as it is needed."),
+    Flag("saved_model_tags", "serve", "The graph tagged serve is served."),
+    Flag("num_request_iterations_for_warmup", 1, "Warm-up runs every batch size once."),
+    Flag("remove_unused_fields_from_bundle_metagraph", True, "Ferry keeps only what it serves with."),
+    Flag("prefer_tflite_model", False, "SavedModels are served, TensorFlow Lite models are not."),
+    Flag("num_tflite_pools", 1, "SavedModels are served, TensorFlow Lite models are not."),
+    Flag("num_tflite_interpreters_per_pool", 1, "SavedModels are served, TensorFlow Lite models are not."),
+    Flag("enable_signature_method_name_check", False, "Calls are checked by the names of inputs and outputs."),
+    Flag("xla_cpu_compilation_enabled", False, "Models run as they were saved."),
+    Flag("xla_gpu_compilation_enabled", False, "Models run as they were saved."),
+    Flag("enable_profiler", True, "There is no profiler service; the metrics page tells where time goes."),
+    Flag("thread_pool_factory_config_file", "", "TensorFlow's own thread pools are used."),
+    Flag("mixed_precision", "", "Models run with the types that they were saved with."),
+    Flag("skip_initialize_tpu", False, "TPUs are not used."),
+)
+
+#: By name.
+FLAGS = {flag.name: flag for flag in (*_USED, *(replace(flag, idle=True) for flag in _IDLE))}

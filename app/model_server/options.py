@@ -1,0 +1,103 @@
+"""From TensorFlow Serving's flags, files and environment to Ferry's own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from app.errors import InvalidRequest
+from app.model_server.flags import FLAGS, Value
+from app.model_server.text_files import metrics_path
+from app.protocols.batching_parameters import read_batching_parameters
+from app.protocols.model_server_config import read_model_configs
+from app.repository.list_watch import ListedModels
+from app.repository.model_config import ModelConfig
+from app.settings import Settings
+
+#: What the entry script of TensorFlow Serving's image assumes where only one of its two variables is set.
+_IMAGE_NAME, _IMAGE_FOLDER = "model", "/models"
+
+
+def from_environment(environment: Mapping[str, str]) -> Mapping[str, Value]:
+    """The flags that the entry script of TensorFlow Serving's image gives, where one of its variables is set."""
+    name, folder = environment.get("MODEL_NAME"), environment.get("MODEL_BASE_PATH")
+    if not name and not folder:
+        return {}
+    name = name or _IMAGE_NAME
+    return {"rest_api_port": 8501, "model_name": name, "model_base_path": f"{folder or _IMAGE_FOLDER}/{name}"}
+
+
+def models_of(given: Mapping[str, Value]) -> ListedModels:
+    """The models to serve.
+
+    Raises:
+        InvalidRequest: neither a file nor a folder is given, or the file is wrong.
+        OSError: the file cannot be read.
+    """
+    value = partial(_value, given)
+    anywhere = bool(value("allow_version_labels_for_unavailable_models"))
+    if file := value("model_config_file"):
+        read = partial(read_model_configs, Path(str(file)))
+        return ListedModels(read(), read, float(value("model_config_file_poll_wait_seconds")), anywhere)
+    if folder := value("model_base_path"):
+        return ListedModels([ModelConfig(str(value("model_name")), Path(str(folder)).absolute())])
+    raise InvalidRequest("give --model_config_file, or --model_base_path with --model_name")
+
+
+def settings_of(given: Mapping[str, Value]) -> dict[str, Any]:
+    """The settings that the flags stand for, by name; those that differ from Ferry's own defaults included.
+
+    Raises:
+        InvalidRequest: a flag or a file is wrong.
+        OSError: a file cannot be read.
+    """
+    if given.get("use_alts_credentials"):
+        raise InvalidRequest("--use_alts_credentials is not supported; --ssl_config_file gives TLS")
+    value = partial(_value, given)
+    both = value("tensorflow_session_parallelism")
+    return {
+        "wait_for_models": True,
+        "strict_shapes": False,
+        "rest": value("rest_api_port") != 0,
+        "rest_port": value("rest_api_port"),
+        "request_timeout_ms": value("rest_api_timeout_in_ms"),
+        "cors": value("rest_api_enable_cors_support"),
+        "poll_interval_s": max(0, value("file_system_poll_wait_seconds")),
+        "intra_op_threads": given.get("tensorflow_intra_op_parallelism", both),
+        "inter_op_threads": given.get("tensorflow_inter_op_parallelism", both),
+        "warm_up": value("enable_model_warmup"),
+        "per_model_batching": value("enable_per_model_batching_parameters"),
+        "batching": given.get("enable_batching", True),
+        **_batching(given),
+        **_monitoring(given),
+    }
+
+
+def _batching(given: Mapping[str, Value]) -> dict[str, Any]:
+    file = given.get("batching_parameters_file")
+    if not file:
+        return {}
+    if not given.get("enable_batching"):
+        raise InvalidRequest("--batching_parameters_file is set without setting --enable_batching to true")
+    parameters = read_batching_parameters(Path(str(file)))
+    rows = parameters.max_batch_size or Settings().max_batch_size
+    queue = None if parameters.max_queue_batches is None else rows * max(1, parameters.max_queue_batches)
+    found = {
+        "max_batch_size": rows,
+        "batch_sizes": list(parameters.batch_sizes) or None,
+        "max_batch_delay_ms": parameters.max_batch_delay_ms,
+        "max_queue_size": queue or max(rows, Settings().max_queue_size),
+        "batches_in_flight": parameters.batches_in_flight,
+    }
+    return {name: setting for name, setting in found.items() if setting is not None}
+
+
+def _monitoring(given: Mapping[str, Value]) -> dict[str, Any]:
+    file = given.get("monitoring_config_file")
+    return {"metrics_path": metrics_path(Path(str(file)))} if file else {}
+
+
+def _value(given: Mapping[str, Value], name: str) -> Any:
+    return given.get(name, FLAGS[name].default)

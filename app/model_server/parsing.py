@@ -1,0 +1,68 @@
+"""The command line: `--flag=value`, `--flag value`, and bare `--flag` for true. The last of several counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from app.model_server.flags import FLAGS, Flag, Value
+
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+class UsageError(ValueError):
+    """The command line is wrong. The text is one line that says what, and what is expected."""
+
+
+def parse(arguments: Iterable[str]) -> Mapping[str, Value]:
+    """The flags given, by name. Raises UsageError."""
+    given: dict[str, Value] = {}
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, text = argument.removeprefix("--").partition("=")
+        flag = FLAGS.get(name) if argument.startswith("--") else None
+        if flag is None:
+            raise UsageError(_unknown(argument, name))
+        if isinstance(flag.default, bool) and not equals:
+            given[name] = True
+            continue
+        following = text if equals else next(rest, None)
+        if following is None:
+            raise UsageError(f"--{name} needs a value")
+        given[name] = _read(flag, following)
+    return given
+
+
+def _unknown(argument: str, name: str) -> str:
+    close = get_close_matches(name, FLAGS, 1)
+    return f"unknown argument: {argument[:256]}" + (f"; did you mean --{close[0]}?" if close else "")
+
+
+def _read(flag: Flag, text: str) -> Value:
+    match flag.default:
+        case bool():
+            if text.lower() not in _BOOLEANS:
+                raise _wrong(flag, text, "true or false")
+            return _BOOLEANS[text.lower()]
+        case int():
+            return _number(flag, text, int, "a whole number")
+        case float():
+            return _number(flag, text, float, "a number")
+        case _:
+            return text
+
+
+def _number(flag: Flag, text: str, kind: type[int] | type[float], expected: str) -> int | float:
+    try:
+        number = kind(text)
+    except ValueError:
+        raise _wrong(flag, text, expected) from None
+    if flag.least is not None and number < flag.least:
+        raise _wrong(flag, text, f"at least {flag.least:g}")
+    if flag.most is not None and number > flag.most:
+        raise _wrong(flag, text, f"at most {flag.most:g}")
+    return number
+
+
+def _wrong(flag: Flag, text: str, expected: str) -> UsageError:
+    return UsageError(f"--{flag.name} is {text[:256]!r}, but should be {expected}")

@@ -1,0 +1,40 @@
+"""The small text files that flags name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.errors import InvalidRequest
+from app.protocols.text_proto import parse_text
+
+_METRICS_PATH = "/monitoring/prometheus/metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Certificates and key as PEM texts. `client_ca` empty trusts the machine's; `verify_clients` asks for theirs."""
+
+    key: bytes
+    certificate: bytes
+    client_ca: bytes
+    verify_clients: bool
+
+
+def metrics_path(file: Path) -> str:
+    """Where a MonitoringConfig wants the Prometheus page; empty where it wants none. Raises InvalidRequest, OSError."""
+    config = parse_text(file.read_text("utf-8", "replace"), "tensorflow.serving.MonitoringConfig").prometheus_config
+    path = config.path or _METRICS_PATH
+    if not path.startswith("/"):
+        raise InvalidRequest(f"{file}: prometheus_config.path must start with /, not be {path!r}")
+    return path if config.enable else ""
+
+
+def read_tls(file: Path) -> Tls:
+    """What an SSLConfig says. Raises InvalidRequest, OSError."""
+    config = parse_text(file.read_text("utf-8", "replace"), "tensorflow.serving.SSLConfig")
+    for name in ("server_key", "server_cert"):
+        if "-----BEGIN" not in getattr(config, name):
+            raise InvalidRequest(f"{file}: {name} must be a PEM text")
+    key, certificate, ca = config.server_key.encode(), config.server_cert.encode(), config.custom_ca.encode()
+    return Tls(key, certificate, ca, config.client_verify)
