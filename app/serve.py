@@ -73,6 +73,7 @@ def serve(settings: Settings, models: ListedModels | None = None) -> int:
         port=settings.rest_port,
         log_config=None,
         access_log=False,
+        proxy_headers=False,  # nothing here asks who the client was
         timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
         server_header=False,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -52,6 +53,8 @@ class Metrics:
         )
         Gauge("ferry_queue_rows", "Rows that wait for a device.", registry=registry).set_function(queue_rows)
 
+        self._of_request = cache(self._label_request)  # finding labelled metrics costs more than counting
+
     def __call__(self, event: Event) -> None:
         if isinstance(event, RequestFinished):
             self._request_finished(event)
@@ -63,9 +66,15 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _request_finished(self, event: RequestFinished) -> None:
-        model = (event.model, str(event.version), event.signature)
-        self._requests.labels(event.protocol, event.code, *model).inc()
-        self._request_seconds.labels(event.protocol, *model).observe(event.seconds)
+        requests, seconds = self._of_request(event.protocol, event.code, event.model, event.version, event.signature)
+        requests.inc()
+        seconds.observe(event.seconds)
+
+    def _label_request(
+        self, protocol: str, code: str, model: str, version: int, signature: str
+    ) -> tuple[Counter, Histogram]:
+        labels = (model, str(version), signature)
+        return self._requests.labels(protocol, code, *labels), self._request_seconds.labels(protocol, *labels)
 
     def _batch_executed(self, event: BatchExecuted) -> None:
         model = (event.model, str(event.version), event.signature)
