@@ -86,12 +86,13 @@ class GrpcServer:
 
 
 def _arguments(options: GrpcOptions) -> list[tuple[str, int | str]]:
-    return [
-        ("grpc.max_receive_message_length", options.max_message_bytes),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.so_reuseport", 0),  # a port that is in use is an error, not a share of its connections
-        *options.arguments,
-    ]
+    """gRPC takes the first of two values of a name, so the user's go into ours."""
+    arguments: dict[str, int | str] = {
+        "grpc.max_receive_message_length": options.max_message_bytes,
+        "grpc.max_send_message_length": -1,
+        "grpc.so_reuseport": 0,  # a port that is in use is an error, not a share of its connections
+    }
+    return list({**arguments, **dict(options.arguments)}.items())
 
 
 def _address(options: GrpcOptions) -> str:
