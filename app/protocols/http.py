@@ -48,6 +48,14 @@ class UnsupportedEncoding(InvalidRequest):
     """The caller's fault: a Content-Encoding that we do not know."""
 
 
+class UnsupportedMediaType(InvalidRequest):
+    """The caller's fault: a Content-Type that is not read here."""
+
+
+class NotAcceptable(InvalidRequest):
+    """The caller's fault: no reply to this request has a form that its Accept allows."""
+
+
 class Unsupported(InvalidRequest):
     """The caller's fault: the protocol has no form for what is asked, another one may have."""
 
@@ -59,6 +67,8 @@ CODES: Mapping[type[ServingError], int] = {
     SignatureNotFound: 400,
     RequestTooLarge: 413,
     UnsupportedEncoding: 415,
+    UnsupportedMediaType: 415,
+    NotAcceptable: 406,
     Unsupported: 501,
     ModelNotFound: 404,
     ModelNotReady: 503,
@@ -72,25 +82,25 @@ CODES: Mapping[type[ServingError], int] = {
 #: nginx's code for a request whose client went away, and TensorFlow Serving's for a cancelled one.
 CLIENT_GONE = "499"
 
-_JSON: Header = (b"content-type", b"application/json")
 _CLOSE: Header = (b"connection", b"close")
 
 #: zlib's window sizes: gzip or zlib by the header; raw deflate, which some clients send as 'deflate'.
 _ANY_HEADER, _NO_HEADER = 47, -15
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # freezing would cost each request as much as reading its headers
 class Reply:
-    """A JSON answer. `headers` come on top of its type and length."""
+    """An answer, of JSON where nothing else is said. `headers` come on top of its type and length."""
 
     body: bytes
     status: int = 200
     headers: tuple[Header, ...] = ()
+    content_type: bytes = b"application/json"
 
     async def send(self, send: Send) -> None:
+        kind = (b"content-type", self.content_type)
         length = (b"content-length", str(len(self.body)).encode())
-        start = {"type": "http.response.start", "status": self.status, "headers": [_JSON, length, *self.headers]}
-        await send(start)
+        await send({"type": "http.response.start", "status": self.status, "headers": [kind, length, *self.headers]})
         await send({"type": "http.response.body", "body": self.body})
 
 

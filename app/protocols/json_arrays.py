@@ -46,7 +46,7 @@ def jsonable(name: str, array: Array) -> Any:
         return _strings(array, name.endswith(_BYTES_SUFFIX))
     if dtype not in _NATIVE:
         array = _widen(array)
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if array.dtype.kind == "f" and np.count_nonzero(np.isfinite(array)) < array.size:  # .all() takes 1 us longer
         return orjson.Fragment(_write_non_finite(array))
     return _writable(array)
 

@@ -24,7 +24,8 @@ from app.protocols.tensorflow_types import short_name
 _REAL = frozenset({int, float})
 _INTEGER = frozenset({int})
 _BOOL = frozenset({bool})
-_TEXT = frozenset({str, dict})
+#: Bytes are never in JSON, but in MessagePack documents, which are read as JSON's are.
+_TEXT = frozenset({str, dict, bytes})
 
 _KINDS = {type(None): "Null", dict: "Object", list: "Array", str: "String"}
 

@@ -16,11 +16,13 @@ def is_base64(value: object) -> bool:
 
 
 def to_bytes(value: object) -> bytes:
-    """Raises InvalidRequest where `value` is no JSON string and no base64 object, or cannot be decoded."""
+    """Raises InvalidRequest where `value` is no string and no base64 object, or cannot be decoded."""
     if type(value) is str:
         return _encode(value)
     if type(value) is dict and is_base64(value):
         return _decode_base64(value["b64"])
+    if type(value) is bytes:
+        return value
     raise InvalidRequest(f"JSON Value: {quote(value)} not formatted correctly for base64 data")
 
 

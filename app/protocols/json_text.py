@@ -44,7 +44,7 @@ def quote(value: object) -> str:
     """A JSON value for an error text, in at most 256 bytes, however large and deep it is."""
     parts: list[str] = []
     size = 0
-    for part in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
+    for part in json.JSONEncoder(ensure_ascii=False, default=str, skipkeys=True).iterencode(value):
         parts.append(part[: QUOTED_BYTES + 1])
         size += len(part)
         if size > QUOTED_BYTES:

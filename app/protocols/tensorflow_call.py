@@ -1,4 +1,4 @@
-"""What predict, classify and regress have in common in TensorFlow Serving's REST API."""
+"""What classify and regress have in common in TensorFlow Serving's REST API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.inference import Array
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request body as understood: what to compute (`outputs` empty for all), and how its result is written.
+    """A request body as understood: what to compute (`outputs`), and how its result is written.
 
     `encode` takes the outputs by name; it raises InvalidRequest where they have no form in the reply asked for.
     """

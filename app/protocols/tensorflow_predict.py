@@ -1,36 +1,36 @@
-"""Predict in TensorFlow Serving's JSON: rows (`instances`) or columns (`inputs`), in and out. Pure."""
+"""Predict in TensorFlow Serving's documents: rows (`instances`) or columns (`inputs`), in and out. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
+import numpy as np
+
 from app.errors import InvalidRequest
-from app.inference import Array, ModelSignature
+from app.inference import Array, ModelSignature, TensorSpec
+from app.protocols.body_arrays import cast
 from app.protocols.json_arrays import check_writable, dumps, jsonable, jsonable_rows
 from app.protocols.json_strings import is_base64
 from app.protocols.json_tensors import rows, tensor
 from app.protocols.json_text import quote
-from app.protocols.tensorflow_call import Call
 
-_DEFAULT_SIGNATURE = "serving_default"
-
-
-def predict(document: Mapping[str, Any], signature: ModelSignature) -> Call:
-    """Raises as `decode_predict` does."""
-    inputs, by_row = decode_predict(document, signature)
-    return Call(inputs, (), partial(encode_predict, by_row=by_row))
+DEFAULT_SIGNATURE = "serving_default"
 
 
 def signature_name(document: Mapping[str, Any]) -> str:
     """The signature asked for; left out and empty mean the default one. Raises InvalidRequest."""
+    return named_signature(document) or DEFAULT_SIGNATURE
+
+
+def named_signature(document: Mapping[str, Any]) -> str:
+    """Empty where none is named. Raises InvalidRequest."""
     name = document.get("signature_name", "")
     if type(name) is not str:
         raise InvalidRequest(
             f"JSON Value: {quote(document)} not formatted correctly. 'signature_name' key must be a string value."
         )
-    return name or _DEFAULT_SIGNATURE
+    return name
 
 
 def decode_predict(document: Mapping[str, Any], signature: ModelSignature) -> tuple[dict[str, Array], bool]:
@@ -38,10 +38,8 @@ def decode_predict(document: Mapping[str, Any], signature: ModelSignature) -> tu
 
     Raises:
         InvalidRequest: naming what is wrong and where.
-        Unsupported: an input or output type has no JSON form.
+        Unsupported: an input type has no JSON form.
     """
-    for spec in signature.outputs.values():
-        check_writable(spec.dtype)
     if "instances" in document:
         if "inputs" in document:
             raise InvalidRequest(
@@ -52,6 +50,12 @@ def decode_predict(document: Mapping[str, Any], signature: ModelSignature) -> tu
     if "inputs" in document:
         return _decode_columns(document["inputs"], signature), False
     raise InvalidRequest("Missing 'inputs' or 'instances' key")
+
+
+def check_outputs_writable(outputs: Mapping[str, TensorSpec]) -> None:
+    """Raises Unsupported where an output type has no JSON form: before it is computed, not after."""
+    for spec in outputs.values():
+        check_writable(spec.dtype)
 
 
 def encode_predict(outputs: Mapping[str, Array], by_row: bool) -> bytes:
@@ -115,8 +119,11 @@ def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
 
 
 def _column(name: str, value: Any, signature: ModelSignature) -> Array:
+    spec = signature.inputs[name]
+    if isinstance(value, np.ndarray):  # never in JSON, but in documents of the same form
+        return cast(value, spec)
     try:
-        return tensor(value, signature.inputs[name].dtype)
+        return tensor(value, spec.dtype)
     except InvalidRequest as error:
         error.args = (f"Input {name!r}: {error}",)
         raise

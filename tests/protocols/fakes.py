@@ -131,6 +131,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
+        assert self.headers["content-type"] == "application/json"
         return json.loads(self.body)
 
     @property
@@ -172,7 +173,6 @@ class Client:
         start, end = sent
         answer = Answer(start["status"], {k.decode(): v.decode() for k, v in start["headers"]}, end["body"])
         assert answer.headers["content-length"] == str(len(answer.body))
-        assert answer.headers["content-type"] == "application/json"
         return answer
 
     @property
@@ -185,7 +185,9 @@ class Client:
 
 def scope(method: str, path: str, headers: Mapping[str, str] = {}) -> dict[str, Any]:
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    return {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "headers": raw}
+    path, _, query = path.partition("?")
+    location = {"path": path, "raw_path": path.encode(), "query_string": query.encode()}
+    return {"type": "http", "method": method, **location, "headers": raw}
 
 
 def scripted(*messages: dict[str, Any]) -> Callable[[], Any]:

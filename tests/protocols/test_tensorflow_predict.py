@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.errors import InvalidRequest
 from app.inference import STRING, Array
 from app.protocols.http import Unsupported
-from app.protocols.tensorflow_predict import decode_predict, encode_predict, predict, signature_name
+from app.protocols.tensorflow_predict import check_outputs_writable, decode_predict, encode_predict, signature_name
 from tests.protocols.fakes import signature_of, specs
 
 ONE = signature_of(specs(x=("float32", (None, 2))), specs(y=("float32", (None,))))
@@ -111,7 +111,7 @@ def test_types_without_a_json_form_are_refused_before_they_are_computed() -> Non
     with pytest.raises(Unsupported, match="Input 'x': Conversion of JSON Value: 1 to type: complex64"):
         decode_predict({"inputs": 1}, complex_in)
     with pytest.raises(Unsupported, match="Failed to write JSON value for tensor type: DT_COMPLEX64"):
-        decode_predict({"instances": [1]}, complex_out)
+        check_outputs_writable(complex_out.outputs)
 
 
 def test_signature_names() -> None:
@@ -165,10 +165,11 @@ def test_outputs_that_are_no_rows(outputs: dict[str, Array], text: str) -> None:
     st.lists(st.tuples(st.integers(-5, 5), st.lists(st.floats(-5, 5, width=32), min_size=2, max_size=2)), min_size=1)
 )
 def test_rows_and_columns_are_the_same_request(instances: list[tuple[int, list[float]]]) -> None:
-    by_row = predict({"instances": [{"a": a, "b": b} for b, a in instances]}, TWO)
-    by_column = predict({"inputs": {"a": [a for _, a in instances], "b": [b for b, _ in instances]}}, TWO)
+    by_row, _ = decode_predict({"instances": [{"a": a, "b": b} for b, a in instances]}, TWO)
+    columns = {"a": [a for _, a in instances], "b": [b for b, _ in instances]}
+    by_column, _ = decode_predict({"inputs": columns}, TWO)
     for name in TWO.inputs:
-        np.testing.assert_array_equal(by_row.inputs[name], by_column.inputs[name])
-    answers = json.loads(by_row.encode(by_row.inputs))["predictions"]
-    columns = json.loads(by_column.encode(by_column.inputs))["outputs"]
-    assert {name: [answer[name] for answer in answers] for name in columns} == columns
+        np.testing.assert_array_equal(by_row[name], by_column[name])
+    answers = json.loads(encode_predict(by_row, by_row=True))["predictions"]
+    read_back = json.loads(encode_predict(by_column, by_row=False))["outputs"]
+    assert {name: [answer[name] for answer in answers] for name in read_back} == read_back
