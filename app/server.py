@@ -7,6 +7,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.model import Model
 from app.protocols.batching_parameters import FILE_NAME as PARAMETERS_FILE
 from app.protocols.batching_parameters import read_batching_parameters
+from app.protocols.grpc_server import GrpcOptions, GrpcServer
 from app.protocols.http import HttpLimits
+from app.protocols.tensorflow_grpc import TensorFlowGrpc
 from app.protocols.tensorflow_rest import TensorFlowRest
 from app.repository.list_watch import ListedModels, follow
 from app.repository.repository import ModelRepository
@@ -35,15 +38,21 @@ from app.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
 
+#: After the drain only answers that are being written are left; they get this long.
+_CLOSE_TIMEOUT_S = 5.0
+
+_UNLOAD_TIMEOUT_S = 5.0
+
 
 class Server:
     """Everything that one process serves with. Made anywhere, started on the event loop.
 
     Args:
-        models: the models to serve; None takes those of the folder that the settings name.
+        models: the models to serve, which callers may change; None takes those of the folder that the settings name.
+        grpc: where and how gRPC is served; None takes what the settings say.
     """
 
-    def __init__(self, settings: Settings, models: ListedModels | None = None) -> None:
+    def __init__(self, settings: Settings, models: ListedModels | None = None, grpc: GrpcOptions | None = None) -> None:
         self.settings = settings
         self._models = models
         self.failure = ""
@@ -68,6 +77,16 @@ class Server:
         )
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
         self.tensorflow_rest = TensorFlowRest(self.repository, self._listener, limits)
+        tensorflow_grpc = TensorFlowGrpc(
+            self.repository,
+            self._listener,
+            max_message_bytes=settings.grpc_max_message_bytes,
+            timeout_ms=settings.request_timeout_ms,
+            tensor_content=settings.tensor_content,
+            reload=self.repository.reload if models else None,
+        )
+        services = tensorflow_grpc.handlers()
+        self.grpc = GrpcServer(grpc or grpc_options(settings), services, lambda: not (self.dead() or self.unready()))
 
     # --- life ---
 
@@ -78,6 +97,11 @@ class Server:
             drain = asyncio.create_task(self._draining.wait())
             await asyncio.wait({self._starting, drain}, return_when=asyncio.FIRST_COMPLETED)
             drain.cancel()
+        try:
+            await self.grpc.start()
+        except OSError as error:
+            self.failure = self.failure or f"Ferry could not start: {error}"
+            logger.error("%s", self.failure)
 
     async def _start(self) -> None:
         settings = self.settings
@@ -124,12 +148,15 @@ class Server:
     async def stop(self) -> None:
         """Drains, unloads and ends the threads. A load under way is left to itself."""
         drained = await self.drain()
+        await self.grpc.stop(_CLOSE_TIMEOUT_S if drained else 0)
         if self._following is not None:
             self._following.cancel()
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
         elif drained:
-            await self.repository.close()
+            with suppress(TimeoutError):  # a load under way may take long, and nobody waits for it any more
+                async with asyncio.timeout(_UNLOAD_TIMEOUT_S):
+                    await self.repository.close()
         if self._batcher is not None:
             self._batcher.close()
 
@@ -229,6 +256,10 @@ def _batch_sizes(settings: Settings) -> BatchSizes:
     if not settings.batching:
         return BatchSizes((1,))
     return BatchSizes.of(settings.max_batch_size, settings.batch_sizes)
+
+
+def grpc_options(settings: Settings) -> GrpcOptions:
+    return GrpcOptions(settings.host, settings.grpc_port, settings.grpc_max_message_bytes, settings.grpc_unix_socket)
 
 
 def _tell_all(*listeners: Callable[[Event], None]) -> Listener:

@@ -31,11 +31,23 @@ class HeldRuntime(FakeRuntime):
         return HeldModel()
 
 
+class HeldLoadRuntime(FakeRuntime):
+    """Version 1 loads at once, any other when it is released."""
+
+    release = threading.Event()
+
+    def load(self, path: Path) -> FakeLoadedModel:
+        if path.name != "1":
+            self.release.wait(30)
+        return super().load(path)
+
+
 @pytest.fixture(autouse=True)
 def _fake_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, maker in {"fake": "FakeRuntime", "missing": "NoSuchRuntime"}.items():
         monkeypatch.setitem(runtime._REGISTRY, name, f"tests.fakes:{maker}")
     monkeypatch.setitem(runtime._REGISTRY, "held", "tests.test_server:HeldRuntime")
+    monkeypatch.setitem(runtime._REGISTRY, "held_load", "tests.test_server:HeldLoadRuntime")
 
 
 def settings(folder: Path, runtime_name: str = "fake", **more: object) -> Settings:
@@ -168,5 +180,21 @@ def test_stopping_before_the_start_is_over(tmp_path: Path) -> None:
         await server.start()
         await server.stop()
         assert server.unready()[0] == "The server is draining"
+
+    asyncio.run(main())
+
+
+def test_stopping_does_not_wait_for_a_load_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.server._UNLOAD_TIMEOUT_S", 0.01)
+
+    async def main() -> None:
+        server = await started(Server(settings(tmp_path, "held_load", poll_interval_s=0.01)))
+        (tmp_path / "m" / "2").mkdir()
+        (tmp_path / "m" / "2" / "saved_model.pb").touch()
+        async with asyncio.timeout(30):
+            while server.repository.statuses("m")[0].state != "LOADING":
+                await asyncio.sleep(0)
+        await server.stop()
+        HeldLoadRuntime.release.set()
 
     asyncio.run(main())
