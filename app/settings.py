@@ -60,6 +60,14 @@ class Settings(BaseSettings):
     host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104 - a container serves its network
     rest: bool = Field(True, description="Serve HTTP; without it only gRPC is served, and there are no health pages.")
     rest_port: int = Field(8501, ge=0, le=65535, description="HTTP port; TensorFlow Serving's. 0 takes a free one.")
+    grpc_port: int = Field(8500, ge=0, le=65535, description="gRPC port; TensorFlow Serving's. 0 takes a free one.")
+    grpc_unix_socket: str = Field("", description="Path of a Unix socket that serves gRPC too; empty for none.")
+    grpc_max_message_bytes: PositiveInt = Field(
+        64 * 1024**2, le=2**31 - 1, description="Largest gRPC request; beyond it RESOURCE_EXHAUSTED."
+    )
+    tensor_content: bool = Field(
+        True, description="TensorFlow's gRPC outputs are raw bytes, which is fast; without it lists of numbers."
+    )
     cors: bool = Field(False, description="Let web pages of any origin send requests.")
     metrics_path: str = Field(
         "", pattern="^(/[^/?#]+.*)?$", description="Metrics also lie here, by TensorFlow Serving's names too."

@@ -93,7 +93,7 @@ def serving(
 ) -> Iterator[ServerProcess]:
     """Serves the folder until the block ends. `settings` become FERRY_ variables."""
     port = free_port()
-    values = {"host": "127.0.0.1", "rest_port": port, "models": models, **settings}
+    values = {"host": "127.0.0.1", "rest_port": port, "grpc_port": 0, "models": models, **settings}
     environment = {f"FERRY_{name.upper()}": str(value) for name, value in values.items()}
     arguments = [argument.format(port=port) for argument in command]
     server = ServerProcess([sys.executable, *arguments], environment, port, log)
