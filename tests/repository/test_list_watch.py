@@ -1,0 +1,85 @@
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from app.errors import InvalidRequest
+from app.repository.list_watch import ListedModels, follow
+from app.repository.model_config import ModelConfig
+
+A, B = ModelConfig("a", Path("/a")), ModelConfig("b", Path("/b"))
+
+
+def watch(*readings: Callable[[], Sequence[ModelConfig]], refuse: Sequence[Exception] = ()) -> list[list[str]]:
+    """Follows a list that started as [A]; returns the names in each reload, when all readings were taken."""
+    reloads: list[list[str]] = []
+    refusals = list(refuse)
+    waiting = list(readings)
+    done = asyncio.Event()
+
+    async def reload(configs: Sequence[ModelConfig]) -> None:
+        reloads.append([config.name for config in configs])
+        if refusals:
+            raise refusals.pop(0)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def read() -> Sequence[ModelConfig]:
+            if len(waiting) > 1:
+                return waiting.pop(0)()
+            loop.call_soon_threadsafe(done.set)
+            return waiting[0]()
+
+        following = asyncio.create_task(follow(ListedModels([A], read, 0.001), reload))
+        async with asyncio.timeout(10):
+            await done.wait()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(main())
+    return reloads
+
+
+def lists(*configs: ModelConfig) -> Callable[[], Sequence[ModelConfig]]:
+    return lambda: list(configs)
+
+
+def fails(error: Exception) -> Callable[[], Sequence[ModelConfig]]:
+    def read() -> Sequence[ModelConfig]:
+        raise error
+
+    return read
+
+
+def test_only_changes_are_put_into_effect() -> None:
+    assert watch(lists(A), lists(A, B), lists(A, B), lists(), lists()) == [["a", "b"], []]
+
+
+def test_what_cannot_be_read_or_is_refused_is_said_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    wrong = fails(InvalidRequest("wrong"))
+    gone = fails(FileNotFoundError(2, "No such file or directory"))
+    readings = [wrong, wrong, gone, lists(B), lists(B), lists(B)]
+    assert watch(*readings, refuse=[InvalidRequest("refused")]) == [["b"], ["b"]]
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("app.")] == [
+        "The list of models is not in effect: wrong",
+        "The list of models is not in effect: [Errno 2] No such file or directory",
+        "The list of models is not in effect: refused",
+        "The models are now: b",
+    ]
+
+
+def test_a_bug_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+    assert watch(fails(RuntimeError("a bug")), lists(B), lists(B)) == [["b"]]
+    assert "Following the list of models failed" in caplog.text
+
+
+@pytest.mark.parametrize("models", [ListedModels([A]), ListedModels([A], lists(B), 0.0), ListedModels([A], None, 1.0)])
+def test_a_list_that_is_not_polled_is_not_followed(models: ListedModels) -> None:
+    async def reload(configs: Sequence[ModelConfig]) -> None:
+        raise AssertionError
+
+    asyncio.run(follow(models, reload))

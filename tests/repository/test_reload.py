@@ -1,0 +1,348 @@
+"""Lists of models: version policies, labels, and changes while serving."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from app.repository.model_config import ModelConfig
+from app.repository.policy import NEWEST, Every, Specific, VersionPolicy
+from app.repository.repository import ModelRepository
+from app.repository.sources import ModelList
+from app.repository.versions import VersionState
+from tests.repository.fakes import BROKEN, FakeLoader, add, remove, repository
+
+Steps = Callable[[ModelRepository], Awaitable[None]]
+
+
+def play(source: list[ModelConfig] | Path, steps: Steps, **options: Any) -> FakeLoader:
+    """Runs `steps` with a repository that was started, and closes it. It looks at the disk only when it is told to."""
+    load = FakeLoader()
+
+    async def run() -> None:
+        options["poll_interval_s"] = 0
+        if isinstance(source, Path):
+            models = repository(source, load, **options)
+        else:
+            models = ModelRepository(ModelList(source), load, **options)  # type: ignore[arg-type]
+        await models.start()
+        try:
+            await steps(models)
+        finally:
+            await models.close()
+
+    asyncio.run(run())
+    assert all(model.closed == 1 for model in load.made)
+    return load
+
+
+def model(folder: Path, name: str = "m", policy: VersionPolicy = NEWEST, **labels: int) -> ModelConfig:
+    return ModelConfig(name, folder / name, policy, labels)
+
+
+def versions(*numbers: int) -> Specific:
+    return Specific(frozenset(numbers))
+
+
+def served(models: ModelRepository, name: str) -> set[int]:
+    return {status.version for status in models.statuses(name) if status.state is VersionState.AVAILABLE}
+
+
+# --- policies and labels ---
+
+
+def test_each_model_has_its_own_policy(tmp_path: Path) -> None:
+    for name in ("newest", "two", "all"):
+        for version in (1, 2, 3):
+            add(tmp_path, name, version)
+
+    async def steps(models: ModelRepository) -> None:
+        assert served(models, "newest") == {3}
+        assert served(models, "two") == {1, 2}
+        assert served(models, "all") == {1, 2, 3}
+        assert models.resolve("two").version == 2
+
+    play([model(tmp_path, "newest"), model(tmp_path, "two", versions(1, 2)), model(tmp_path, "all", Every())], steps)
+
+
+def test_a_label_names_a_version(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+    add(tmp_path, "m", 2)
+
+    async def steps(models: ModelRepository) -> None:
+        assert models.resolve("m", label="stable").version == 1
+        assert models.resolve("m", label="canary").version == 2
+        with pytest.raises(InvalidRequest, match=r"^Unrecognized servable version label: beta$"):
+            models.resolve("m", label="beta")
+        with pytest.raises(InvalidRequest, match=r"^Unrecognized servable version label: stable$"):
+            models.resolve("other", label="stable")
+        remove(tmp_path, "m", 1)
+        await models.poll_once()
+        with pytest.raises(ModelNotFound, match=r"^Servable not found for request: Specific\(m, 1\)$"):
+            models.resolve("m", label="stable")
+
+    play([model(tmp_path, policy=Every(), stable=1, canary=2)], steps)
+
+
+def test_a_label_moves_with_the_next_list(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+    add(tmp_path, "m", 2)
+
+    async def steps(models: ModelRepository) -> None:
+        await models.reload([model(tmp_path, policy=Every(), stable=2)])
+        assert models.resolve("m", label="stable").version == 2
+
+    assert play([model(tmp_path, policy=Every(), stable=1)], steps).calls == [("m", 2), ("m", 1)], "nothing is reloaded"
+
+
+def test_a_label_of_a_version_that_is_not_served_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+    add(tmp_path, "m", 2)
+    text = "Request to assign label stable to version 2 of model m, which is not currently available for inference"
+
+    async def steps(models: ModelRepository) -> None:
+        with pytest.raises(InvalidRequest, match=f"^{text}$"):
+            await models.reload([model(tmp_path, policy=Every(), stable=2), model(tmp_path, "other")])
+        assert served(models, "m") == {1}
+        assert models.resolve("m", label="stable").version == 1
+        assert models.known_names() == ["m"]
+
+    play([model(tmp_path, policy=versions(1), stable=1)], steps)
+
+
+def test_a_flag_lets_new_labels_go_anywhere_but_not_old_ones(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        with pytest.raises(ModelNotFound):
+            models.resolve("m", label="later")
+        await models.reload([model(tmp_path, stable=1, later=9, never=10)])
+        with pytest.raises(InvalidRequest, match="label stable to version 9"):
+            await models.reload([model(tmp_path, stable=9)])
+        add(tmp_path, "m", 9)
+        await models.poll_once()
+        assert models.resolve("m", label="later").version == 9
+
+    play([model(tmp_path, stable=1, later=9)], steps, labels_anywhere=True)
+
+
+def test_a_start_with_a_label_of_nothing_is_refused(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def steps(models: ModelRepository) -> None: ...
+
+    with pytest.raises(InvalidRequest, match="label stable to version 2 of model m"):
+        play([model(tmp_path, stable=2)], steps)
+
+
+# --- wrong lists ---
+
+
+@pytest.mark.parametrize(
+    ("configs", "text"),
+    [
+        ([ModelConfig("", Path("/m"))], "A model in the list has no name"),
+        ([ModelConfig("m", Path("/m"))] * 2, "Illegal to list model m multiple times in config list"),
+        ([ModelConfig("m", Path("m"))], "Expected model m to have an absolute local base_path, not 'm'"),
+        ([ModelConfig("n", Path("/n"), platform="x")], "Model n has platform 'x'; expected 'tensorflow'"),
+        (
+            [ModelConfig("m", Path("/m"), platform="x")],
+            "Illegal to change a model's platform. For model m platform was tensorflow and is now x",
+        ),
+    ],
+)
+def test_a_wrong_list_is_refused_and_nothing_changes(configs: list[ModelConfig], text: str, tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        with pytest.raises(InvalidRequest) as refused:
+            await models.reload(configs)
+        assert str(refused.value) == text
+        assert models.resolve("m").version == 1
+
+    play([model(tmp_path)], steps)
+
+
+# --- reload ---
+
+
+def test_the_new_list_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    for name in ("stays", "goes", "comes"):
+        add(tmp_path, name, 1)
+
+    async def steps(models: ModelRepository) -> None:
+        stays = models.resolve("stays")
+        await models.reload([model(tmp_path, "stays"), model(tmp_path, "comes")])
+        assert models.resolve("stays") is stays
+        assert models.resolve("comes").version == 1
+        with pytest.raises(ModelNotFound):
+            models.resolve("goes")
+        await models.reload([])
+        assert models.known_names() == []
+
+    play([model(tmp_path, "stays"), model(tmp_path, "goes")], steps)
+
+
+def test_a_folder_gives_way_to_a_list(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+    add(tmp_path, "b", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        await models.reload([model(tmp_path, "b")])
+        await models.poll_once()
+        assert models.names() == ["b"]
+
+    play(tmp_path, steps)
+
+
+def test_a_new_model_that_fails_is_an_error_and_the_others_are_served(tmp_path: Path) -> None:
+    add(tmp_path, "bad", 1, BROKEN)
+    add(tmp_path, "good", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        with pytest.raises(ModelNotReady, match=r"^Model bad version 1 failed to load: 1 holds no model$"):
+            await models.reload([model(tmp_path, "bad"), model(tmp_path, "good")])
+        assert models.resolve("good").version == 1
+        add(tmp_path, "bad", 2)
+        await models.poll_once()
+        assert models.resolve("bad").version == 2
+
+    play([], steps)
+
+
+def test_a_new_model_without_a_version_is_an_error_and_served_when_it_gets_one(tmp_path: Path) -> None:
+    async def steps(models: ModelRepository) -> None:
+        with pytest.raises(ModelNotFound, match=f"^Model m has no complete version folder in {tmp_path}/m$"):
+            await models.reload([model(tmp_path)])
+        add(tmp_path, "m", 1)
+        await models.poll_once()
+        assert models.resolve("m").version == 1
+
+    play([], steps)
+
+
+def test_one_missing_base_path_disturbs_no_other_model_and_unloads_nothing(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+    add(tmp_path, "b", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        (tmp_path / "a").rename(tmp_path / "aside")
+        add(tmp_path, "b", 2)
+        await models.poll_once()
+        assert models.resolve("a").version == 1
+        assert models.resolve("b").version == 2
+
+    play([model(tmp_path, "a"), model(tmp_path, "b"), model(tmp_path, "missing")], steps)
+
+
+def test_a_listed_model_whose_versions_are_all_deleted_is_unloaded(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        remove(tmp_path, "m", 1)
+        await models.poll_once()
+        with pytest.raises(ModelNotFound):
+            models.resolve("m")
+        assert models.unready_reasons() == [f"Model m has no complete version folder in {tmp_path}/m"]
+        assert models.known_names() == ["m"]
+
+    play([model(tmp_path)], steps)
+
+
+# --- start ---
+
+
+def test_before_the_first_round_ended_nothing_is_unknown(tmp_path: Path) -> None:
+    models = repository(tmp_path, FakeLoader())
+    for call in (models.resolve, models.statuses, lambda name: models.resolve(name, label="x")):
+        with pytest.raises(ModelNotReady, match=r"^Models are still loading$"):
+            call("m")
+
+
+def test_waiting_ends_when_every_model_is_there(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        waiting = asyncio.create_task(models.wait_until_available())
+        await models.poll_once()
+        assert not waiting.done()
+        add(tmp_path, "late", 1)
+        await models.poll_once()
+        await waiting
+
+    play([model(tmp_path, "a"), model(tmp_path, "late")], steps)
+
+
+def test_waiting_fails_with_the_model_that_fails(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+    add(tmp_path, "bad", 1, BROKEN)
+
+    async def steps(models: ModelRepository) -> None:
+        with pytest.raises(ModelNotReady, match=r"^Model bad version 1 failed to load: 1 holds no model$"):
+            await models.wait_until_available()
+
+    play([model(tmp_path, "a"), model(tmp_path, "bad"), model(tmp_path, "missing")], steps)
+
+
+# --- load and unload ---
+
+
+def test_an_unloaded_model_stays_out_of_service_until_it_is_loaded(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+    add(tmp_path, "b", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        await models.unload("a")
+        await models.unload("a")
+        await models.poll_once()
+        with pytest.raises(ModelNotFound):
+            models.resolve("a")
+        assert models.ready(), "what was taken out on purpose is not missing"
+        assert models.known_names() == ["a", "b"]
+        await models.load("a")
+        assert models.resolve("a").version == 1
+        await models.load("a")
+
+    assert play(tmp_path, steps).calls == [("a", 1), ("b", 1), ("a", 1)]
+
+
+def test_loading_tries_a_failed_model_again_and_says_why_it_fails(tmp_path: Path) -> None:
+    add(tmp_path, "bad", 1, BROKEN)
+
+    async def steps(models: ModelRepository) -> None:
+        with pytest.raises(ModelNotReady, match="failed to load"):
+            await models.load("bad")
+
+    assert play(tmp_path, steps).calls == [("bad", 1)] * 2
+
+
+def test_loading_finds_a_model_that_is_new(tmp_path: Path) -> None:
+    async def steps(models: ModelRepository) -> None:
+        add(tmp_path, "new", 1)
+        await models.load("new")
+        assert models.resolve("new").version == 1
+
+    play(tmp_path, steps)
+
+
+def test_what_is_not_there_can_be_neither_loaded_nor_unloaded(tmp_path: Path) -> None:
+    async def steps(models: ModelRepository) -> None:
+        for change in (models.load, models.unload):
+            with pytest.raises(ModelNotFound, match=r"^Model x is not in the repository$"):
+                await change("x")
+
+    play(tmp_path, steps)
+
+
+def test_a_new_list_brings_unloaded_models_back(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        await models.unload("m")
+        await models.reload([model(tmp_path)])
+        assert models.resolve("m").version == 1
+
+    play([model(tmp_path)], steps)
