@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from tenacity import RetryCallState, retry_if_exception_type, wait_random_exponential
 
@@ -19,8 +20,8 @@ class Deadline:
     """The end of a call."""
 
     def __init__(self, timeout_s: float, clock: Callable[[], float]) -> None:
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s must be above 0, not {timeout_s!r}")
+        if not 0 < timeout_s < inf:
+            raise ValueError(f"timeout_s must be a number of seconds above 0, not {timeout_s!r}")
         self._clock = clock
         self._at_s = clock() + timeout_s
         self._timeout_s = timeout_s

@@ -260,8 +260,12 @@ def test_what_cannot_work_is_refused_at_once(client: Any) -> None:
         client("localhost:8501")
     with pytest.raises(ValueError, match="protocol must be one of v2, v1-json"):
         client("http://localhost", protocol="v3")
-    with pytest.raises(ValueError, match="timeout_s must be above 0"):
-        ask_sync(FakeServer(echo), "models", timeout_s=0)
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("inf"), float("nan")])
+def test_every_call_ends(ask: Ask, timeout_s: float) -> None:
+    with pytest.raises(ValueError, match="timeout_s must be a number of seconds above 0"):
+        ask(FakeServer(echo), "models", timeout_s=timeout_s)
 
 
 def test_connections_of_their_own_are_closed() -> None:
