@@ -13,6 +13,7 @@ import uvicorn
 
 from app.http_app import create_app
 from app.instrumentation.logs import configure
+from app.protocols.grpc_server import GrpcOptions
 from app.repository.list_watch import ListedModels
 from app.server import Server
 from app.settings import Settings
@@ -60,13 +61,13 @@ class _UvicornServer(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def serve(settings: Settings, models: ListedModels | None = None) -> int:
+def serve(settings: Settings, models: ListedModels | None = None, grpc: GrpcOptions | None = None) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit code: 0 when everything accepted was answered.
 
-    `models` are served instead of the folder that the settings name.
+    `models` are served instead of the folder that the settings name; `grpc` says how instead of the settings.
     """
     configure(settings.log_level)
-    server = Server(settings, models)
+    server = Server(settings, models, grpc)
     config = uvicorn.Config(
         create_app(server),
         host=settings.host,

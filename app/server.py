@@ -97,6 +97,8 @@ class Server:
             drain = asyncio.create_task(self._draining.wait())
             await asyncio.wait({self._starting, drain}, return_when=asyncio.FIRST_COMPLETED)
             drain.cancel()
+            if self.failure:
+                return
         try:
             await self.grpc.start()
         except OSError as error:

@@ -55,18 +55,21 @@ def default_text(flag: Flag) -> str:
 
 
 def _serve(flags: Mapping[str, Value]) -> int:
-    from app.model_server.options import from_environment, models_of, settings_of  # noqa: PLC0415 - takes long
-    from app.settings import SettingsError, load_settings  # noqa: PLC0415 - as above
+    from app.model_server.grpc_flags import grpc_options_of  # noqa: PLC0415 - takes long
+    from app.model_server.options import DIFFERENCES, from_environment, models_of, settings_of  # noqa: PLC0415 - so
+    from app.serve import serve  # noqa: PLC0415 - as above
+    from app.server import grpc_options  # noqa: PLC0415 - as above
+    from app.settings import SettingsError, load_settings, variable  # noqa: PLC0415 - as above
 
     given = {**from_environment(os.environ), **flags}
+    differences = {name: value for name, value in DIFFERENCES.items() if not os.environ.get(variable(name))}
     try:
         models = models_of(given)
-        settings = load_settings(settings_of(given))
+        settings = load_settings({**differences, **settings_of(given)})
+        grpc = grpc_options_of(given, grpc_options(settings))
     except (ServingError, SettingsError, OSError) as error:
         return _fail(f"Failed to start server. Error: {error}", 1)
-    from app.serve import serve  # noqa: PLC0415 - takes long
-
-    return serve(settings, models)
+    return serve(settings, models, grpc)
 
 
 def _install_alias(path: str, program: str, arguments: Sequence[str]) -> int:

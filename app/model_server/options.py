@@ -19,6 +19,14 @@ from app.settings import Settings
 #: What the entry script of TensorFlow Serving's image assumes where only one of its two variables is set.
 _IMAGE_NAME, _IMAGE_FOLDER = "model", "/models"
 
+#: Where Ferry's own default is another than TensorFlow Serving's behaviour, and no flag is for it.
+DIFFERENCES: Mapping[str, Any] = {
+    "wait_for_models": True,
+    "strict_shapes": False,
+    "grpc_max_message_bytes": 2**31 - 1,
+    "max_body_bytes": 256 * 1024**2,
+}
+
 
 def from_environment(environment: Mapping[str, str]) -> Mapping[str, Value]:
     """The flags that the entry script of TensorFlow Serving's image gives, where one of its variables is set."""
@@ -47,7 +55,7 @@ def models_of(given: Mapping[str, Value]) -> ListedModels:
 
 
 def settings_of(given: Mapping[str, Value]) -> dict[str, Any]:
-    """The settings that the flags stand for, by name; those that differ from Ferry's own defaults included.
+    """The settings that the flags stand for, by name.
 
     Raises:
         InvalidRequest: a flag or a file is wrong.
@@ -58,11 +66,12 @@ def settings_of(given: Mapping[str, Value]) -> dict[str, Any]:
     value = partial(_value, given)
     both = value("tensorflow_session_parallelism")
     return {
-        "wait_for_models": True,
-        "strict_shapes": False,
         "rest": value("rest_api_port") != 0,
         "rest_port": value("rest_api_port"),
+        "grpc_port": value("port"),
+        "grpc_unix_socket": value("grpc_socket_path"),
         "request_timeout_ms": value("rest_api_timeout_in_ms"),
+        "tensor_content": value("enable_serialization_as_tensor_content"),
         "cors": value("rest_api_enable_cors_support"),
         "poll_interval_s": max(0, value("file_system_poll_wait_seconds")),
         "intra_op_threads": given.get("tensorflow_intra_op_parallelism", both),

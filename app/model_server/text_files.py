@@ -13,7 +13,7 @@ _METRICS_PATH = "/monitoring/prometheus/metrics"
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Certificates and key as PEM texts. `client_ca` empty trusts the machine's; `verify_clients` asks for theirs."""
+    """Certificates and key as PEM texts. `verify_clients` asks clients for a certificate that `client_ca` signed."""
 
     key: bytes
     certificate: bytes

@@ -1,0 +1,44 @@
+"""How gRPC is served, where the settings alone cannot say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+
+from app.errors import InvalidRequest
+from app.model_server.flags import Value
+from app.model_server.text_files import read_tls
+from app.protocols.grpc_server import GrpcOptions
+
+
+def grpc_options_of(given: Mapping[str, Value], options: GrpcOptions) -> GrpcOptions:
+    """`options`, with what the flags add.
+
+    Raises:
+        InvalidRequest: a flag or a file is wrong.
+        OSError: a file cannot be read.
+    """
+    arguments = channel_arguments(str(given.get("grpc_channel_arguments", "")))
+    file = given.get("ssl_config_file")
+    return replace(options, arguments=arguments, credentials=_credentials(Path(str(file))) if file else None)
+
+
+def channel_arguments(text: str) -> Sequence[tuple[str, int | str]]:
+    """'key=value,...' as pairs; values that are whole numbers are numbers. Raises InvalidRequest."""
+    pairs: list[tuple[str, int | str]] = []
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not key or not equals:
+            raise InvalidRequest(f"--grpc_channel_arguments holds {part[:256]!r}, but should be key=value,...")
+        pairs.append((key, int(value) if value.removeprefix("-").isdecimal() else value))
+    return pairs
+
+
+def _credentials(file: Path) -> grpc.ServerCredentials:
+    tls = read_tls(file)
+    if tls.verify_clients and not tls.client_ca:
+        raise InvalidRequest(f"{file}: client_verify needs custom_ca, which says whose clients are trusted")
+    return grpc.ssl_server_credentials([(tls.key, tls.certificate)], tls.client_ca or None, tls.verify_clients)
