@@ -1,0 +1,59 @@
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.events import BatchExecuted, Event, ModelStateChanged, RequestFinished
+from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
+
+PREFIX = ":tensorflow:serving:"
+
+
+def finished(code: str, model: str = "m", signature: str = "s", protocol: str = "tensorflow_rest") -> RequestFinished:
+    return RequestFinished(protocol, code, model, 1, signature, 0.002)
+
+
+def page(*events: Event) -> str:
+    metrics = TensorFlowMetrics()
+    for event in events:
+        metrics(event)
+    return metrics.render().decode()
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    families = text_string_to_metric_families(text)  # it calls every counter `..._total`, whatever the page says
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+def test_calls_are_counted_by_model_and_tensorflows_status() -> None:
+    found = samples(page(finished("200"), finished("200"), finished("504"), finished("OK", protocol="tensorflow_grpc")))
+    assert found[PREFIX + "request_count_total", (("model_name", "m"), ("status", "OK"))] == 3
+    assert found[PREFIX + "request_count_total", (("model_name", "m"), ("status", "DEADLINE_EXCEEDED"))] == 1
+    assert found[PREFIX + "request_latency_count", (("entrypoint", "REST"), ("model_name", "m"))] == 3
+    assert found[PREFIX + "request_latency_count", (("entrypoint", "GRPC"), ("model_name", "m"))] == 1
+    assert found[PREFIX + "request_latency_sum", (("entrypoint", "GRPC"), ("model_name", "m"))] == 2000
+
+
+def test_what_computes_nothing_is_not_counted() -> None:
+    text = page(finished("200", signature=""), ModelStateChanged("m", 1, "START"))
+    assert not any(name.startswith(PREFIX) for name, _ in samples(text))
+
+
+def test_batches_are_told_with_their_padding_in_microseconds() -> None:
+    found = samples(page(BatchExecuted("m", 1, "s", 3, 1, "idle", 0.01, [0.001, 0.002])))
+    model = (("model_name", "m"),)
+    assert found[PREFIX + "batching_session:processed_batch_size_sum", model] == 4
+    assert found[PREFIX + "batching_session:queuing_latency_count", model] == 2
+    assert found[PREFIX + "batching_session:queuing_latency_sum", model] == 3000
+    assert found[PREFIX + "batching_session:padding_size_sum", (("execution_batch_size", "4"), *model)] == 1
+    assert found[PREFIX + "runtime_latency_sum", (*model, ("runtime", "TF2"))] == 10_000
+
+
+def test_any_model_name_can_be_read_back() -> None:
+    name = 'a"b\\c\nd'
+    assert (PREFIX + "request_count_total", (("model_name", name), ("status", "OK"))) in samples(
+        page(finished("200", name))
+    )
+
+
+def test_the_count_has_tensorflow_servings_own_name() -> None:
+    lines = page(finished("200")).splitlines()
+    assert f"# TYPE {PREFIX}request_count counter" in lines
+    assert f'{PREFIX}request_count{{model_name="m",status="OK"}} 1' in lines
