@@ -61,7 +61,11 @@ class HttpApp(FastAPI):
 
 def create_app(server: Server) -> HttpApp:
     """The application of `server`; its lifespan starts and stops it."""
-    inference: dict[str, ASGIApp] = {"v1": server.tensorflow_rest, "predict": server.tensorflow_rest}
+    inference: dict[str, ASGIApp] = {
+        "v1": server.tensorflow_rest,
+        "predict": server.tensorflow_rest,
+        "v2": server.open_inference_rest,
+    }
     if server.settings.cors:
         inference = {segment: AllowAnyOrigin(application) for segment, application in inference.items()}
     return HttpApp(server, inference)

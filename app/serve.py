@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import sys
-import threading
 from types import FrameType
 
 import uvicorn
@@ -80,13 +79,13 @@ def serve(settings: Settings, models: ListedModels | None = None, grpc: GrpcOpti
     )
     uvicorn_server = _UvicornServer(config, server)
     uvicorn_server.run(sockets=None if settings.rest else [])
-    if any(thread.name.startswith("loader") for thread in threading.enumerate()):
+    if not server.stopped:
         _leave(uvicorn_server.exit_code)
     return uvicorn_server.exit_code
 
 
 def _leave(exit_code: int) -> None:
-    """Exits without waiting for a model that is still loading."""
+    """Exits without waiting for a model that still loads or a batch that still runs."""
     logging.shutdown()
     sys.stdout.flush()
     os._exit(exit_code)

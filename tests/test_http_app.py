@@ -42,7 +42,7 @@ def test_health_turns_red_with_its_reasons(tmp_path: Path) -> None:
     async def scenario(client: httpx.AsyncClient, app: HttpApp) -> None:
         for path in ("/livez", "/readyz"):
             assert ((await client.get(path)).status_code, (await client.get(path)).text) == (200, "ok")
-        app.server.begin_drain()
+        app.server.engine.begin_drain()
         reply = await client.get("/readyz")
         assert (reply.status_code, reply.text) == (503, "The server is draining")
         assert (await client.get("/livez")).status_code == 200

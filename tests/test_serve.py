@@ -13,7 +13,7 @@ import pytest
 from app import runtime
 from app.serve import serve
 from tests.processes import free_port
-from tests.test_server import HeldModel, settings
+from tests.test_server import HeldLoadRuntime, HeldModel, settings
 
 #: What os._exit was called with, instead of leaving.
 left_with: list[int] = []
@@ -112,13 +112,21 @@ def test_a_server_that_cannot_start_ends_with_1(tmp_path: Path, monkeypatch: pyt
     assert serve(settings(tmp_path, "missing", host="127.0.0.1", rest_port=free_port())) == 1
 
 
-def test_a_load_under_way_is_not_waited_for(tmp_path: Path) -> None:
-    release = threading.Event()
-    loader = threading.Thread(target=release.wait, name="loader_0")
-    loader.start()
-    thread = while_serving(f"http://127.0.0.1:{(port := free_port())}", lambda _: terminate())
-    serve(settings(tmp_path, host="127.0.0.1", rest_port=port))
-    release.set()
+def test_a_load_under_way_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(runtime._REGISTRY, "held_load", "tests.test_server:HeldLoadRuntime")
+    monkeypatch.setattr("app.engine._UNLOAD_TIMEOUT_S", 0.01)
+    HeldLoadRuntime.release.clear()
+    port = free_port()
+
+    def act(client: httpx.Client) -> None:
+        (tmp_path / "m" / "2").mkdir()
+        (tmp_path / "m" / "2" / "saved_model.pb").touch()
+        while "LOADING" not in client.get("/v1/models/m").text:
+            pass
+        terminate()
+
+    thread = while_serving(f"http://127.0.0.1:{port}", act)
+    serve(settings(tmp_path, "held_load", host="127.0.0.1", rest_port=port, poll_interval_s=0.01))
+    HeldLoadRuntime.release.set()
     thread.join(30)
-    loader.join(30)
     assert left_with == [0]

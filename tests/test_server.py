@@ -101,7 +101,7 @@ def test_warm_up_can_be_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixtur
 def test_several_batches_in_flight(tmp_path: Path) -> None:
     async def main() -> None:
         server = await started(Server(settings(tmp_path, batches_in_flight=3)))
-        assert "3 of 3 devices free" in repr(server._batcher)
+        assert "3 of 3 devices free" in repr(server.engine._batcher)
         await server.stop()
 
     asyncio.run(main())
@@ -131,7 +131,7 @@ def test_what_loads_is_named_while_it_loads(tmp_path: Path) -> None:
     async def main() -> None:
         server = Server(settings(tmp_path, "fake"))
         await started(server)
-        server._report_warm_up("m", 2, 1, 7, "signature 's' with 1 row")
+        server.engine._report_warm_up("m", 2, 1, 7, "signature 's' with 1 row")
         assert server.unready() == []  # a version beside the one that serves keeps nobody waiting
         await server.stop()
 
@@ -185,7 +185,7 @@ def test_stopping_before_the_start_is_over(tmp_path: Path) -> None:
 
 
 def test_stopping_does_not_wait_for_a_load_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server._UNLOAD_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("app.engine._UNLOAD_TIMEOUT_S", 0.01)
 
     async def main() -> None:
         server = await started(Server(settings(tmp_path, "held_load", poll_interval_s=0.01)))

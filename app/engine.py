@@ -1,0 +1,185 @@
+"""What executes: the runtime, its devices, the batcher, and the models in memory.
+
+Protocols see of it the repository and, behind that, `Model.infer`; so this is also the half
+that could live in a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from app.batching.batcher import Batcher
+from app.batching.padding import BatchSizes
+from app.batching.policy import create_policy
+from app.events import Listener
+from app.model import Model
+from app.protocols.batching_parameters import FILE_NAME as PARAMETERS_FILE
+from app.protocols.batching_parameters import read_batching_parameters
+from app.repository.list_watch import ListedModels, follow
+from app.repository.repository import ModelRepository
+from app.repository.sources import ModelList, ModelsFolder
+from app.runtime import Runtime, RuntimeOptions, create_runtime
+from app.runtimes.device_thread import DeviceThread
+from app.settings import Settings
+from app.warm_up import warm_up
+
+logger = logging.getLogger(__name__)
+
+_UNLOAD_TIMEOUT_S = 5.0
+
+
+class Engine:
+    """Made anywhere, started on the event loop.
+
+    Args:
+        models: the models to serve, which callers may change; None takes those of the folder that the settings name.
+    """
+
+    def __init__(self, settings: Settings, models: ListedModels | None, listener: Listener) -> None:
+        self.settings = settings
+        self.sizes = (
+            BatchSizes.of(settings.max_batch_size, settings.batch_sizes) if settings.batching else BatchSizes((1,))
+        )
+        self.draining = asyncio.Event()
+        self._models = models
+        self._listener = listener
+        self._runtime: Runtime | None = None
+        self._batcher: Batcher | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._warming: dict[tuple[str, int], str] = {}
+        self.repository = ModelRepository(
+            ModelList(models.configs) if models else ModelsFolder(settings.models),
+            self._load,
+            listener,
+            settings.poll_interval_s,
+            settings.default_model,
+            labels_anywhere=bool(models and models.labels_anywhere),
+        )
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Returns when every model was loaded or failed to.
+
+        Raises whatever keeps it from starting; ServingError where the models are at fault.
+        """
+        settings = self.settings
+        options = RuntimeOptions(settings.intra_op_threads, settings.inter_op_threads)
+        runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
+        _spare_from_collection()
+        lanes = [device for device in runtime.devices for _ in range(settings.batches_in_flight)]
+        devices = [DeviceThread(name, settings.stuck_after_s) for name in lanes]
+        policy = create_policy(settings.batching_policy, settings.max_batch_delay_ms / 1000)
+        self._batcher = Batcher(devices, policy, settings.max_queue_size, self._listener)
+        self._runtime = runtime
+        await self.repository.start()
+        if settings.wait_for_models:
+            await self.repository.wait_until_available()
+        if self._models is not None:
+            self._following = asyncio.create_task(follow(self._models, self.repository.reload), name="follow list")
+
+    def begin_drain(self) -> None:
+        """Not ready, nothing new accepted, everything that waits is due."""
+        self.draining.set()
+        if self._batcher is not None:
+            self._batcher.begin_drain()
+
+    async def drain(self) -> bool:
+        """Waits until everything accepted is answered; False where the time for that ran out."""
+        self.begin_drain()
+        if self._batcher is None:
+            return True
+        try:
+            async with asyncio.timeout(self.settings.drain_timeout_s):
+                await self._batcher.drain()
+        except TimeoutError:
+            logger.error("Not drained after %g s: %r", self.settings.drain_timeout_s, self._batcher)
+            return False
+        return True
+
+    async def close(self, drained: bool) -> bool:
+        """Unloads what is drained and ends the threads; False where a load under way is left to itself."""
+        unloaded = False
+        if self._following is not None:
+            self._following.cancel()
+        if drained:
+            with suppress(TimeoutError):  # a load under way may take long, and nobody waits for it any more
+                async with asyncio.timeout(_UNLOAD_TIMEOUT_S):
+                    await self.repository.close()
+                    unloaded = True
+        if self._batcher is not None:
+            self._batcher.close()
+        return unloaded
+
+    # --- models ---
+
+    def _load(self, name: str, version: int, path: Path) -> Model:
+        """Reads and warms up a model, blocking: called on the repository's loader thread."""
+        assert self._runtime is not None  # noqa: S101 - the repository starts after the runtime
+        assert self._batcher is not None  # noqa: S101 - as above
+        settings = self.settings
+        sizes = self.sizes
+        if settings.per_model_batching and settings.batching and (path / PARAMETERS_FILE).exists():
+            sizes = read_batching_parameters(path / PARAMETERS_FILE).sizes(sizes)
+        loaded = self._runtime.load(path)
+        if settings.warm_up:
+            try:
+                warm_up(loaded, sizes.allowed, partial(self._report_warm_up, name, version))
+            finally:
+                self._warming.pop((name, version), None)
+        return Model(
+            name,
+            version,
+            loaded,
+            self._batcher,
+            sizes,
+            batching=settings.batching,
+            strict_shapes=settings.strict_shapes,
+        )
+
+    def _report_warm_up(self, name: str, version: int, done: int, total: int, what: str) -> None:
+        progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
+        logger.log(logging.INFO if done in {1, total} or done % 10 == 0 else logging.DEBUG, "%s", progress)
+        self._warming[name, version] = progress
+
+    # --- health ---
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """The devices that models run on; empty before the runtime is there."""
+        return self._runtime.devices if self._runtime is not None else ()
+
+    def queue_rows(self) -> int:
+        """Rows that wait for a device."""
+        return self._batcher.queue.rows if self._batcher is not None else 0
+
+    def dead(self) -> list[str]:
+        """Reasons to restart the process."""
+        reasons = [] if self.repository.alive() else ["The models folder is no longer watched"]
+        if self._batcher is not None:
+            reasons += self._batcher.failures(self.settings.stuck_after_s)
+        return reasons
+
+    def unready(self) -> list[str]:
+        """Reasons to send no requests here now."""
+        reasons = ["The server is draining"] if self.draining.is_set() else []
+        if self._batcher is None:
+            reasons.append("The runtime is starting")
+        elif loading := self.repository.unready_reasons():
+            reasons += [*loading, *list(self._warming.values())]
+        return reasons
+
+
+def _spare_from_collection() -> None:
+    """Takes what the runtime's import left behind out of the garbage collector's sight.
+
+    A full collection walks every object TensorFlow keeps for ever: 0.2 s with the GIL held, seen as the p99.
+    """
+    gc.collect()
+    gc.freeze()
