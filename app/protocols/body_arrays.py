@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
@@ -36,7 +37,7 @@ def cast(array: Array, spec: TensorSpec) -> Array:
         return array
     if spec.dtype == STRING and array.dtype.kind in "SU":
         return _strings(array, spec.name)
-    if array.dtype.kind == "V" and spec.dtype.kind == "V" and array.dtype.itemsize == spec.dtype.itemsize:
+    if array.dtype.kind == "V" and is_foreign(spec.dtype) and array.dtype.itemsize == spec.dtype.itemsize:
         return array.view(spec.dtype)  # how numpy saves bfloat16 and the like: bytes without a type
     if spec.dtype == STRING or not np.can_cast(array.dtype, spec.dtype, "safe"):
         raise InvalidRequest(
@@ -44,6 +45,11 @@ def cast(array: Array, spec: TensorSpec) -> Array:
             f" cannot hold without loss; expected {spec}"
         )
     return array.astype(spec.dtype)
+
+
+def is_foreign(dtype: np.dtype[Any]) -> bool:
+    """bfloat16 and its like, which plain numpy knows nothing of."""
+    return dtype.isbuiltin == 2
 
 
 def from_bytes(content: bytes | memoryview, dtype: np.dtype[Any], shape: Sequence[int], name: str) -> Array:
@@ -72,7 +78,16 @@ def check_simple(outputs: Mapping[str, TensorSpec]) -> None:
 def _strings(array: Array, name: str) -> Array:
     values = np.empty(array.size, STRING)
     try:
+        _check_text(array)
         values[:] = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
     except ValueError as error:
         raise InvalidRequest(f"Input {name!r} has text that is no valid Unicode") from error
     return values.reshape(array.shape)
+
+
+def _check_text(array: Array) -> None:
+    """Raises ValueError where an element has a number that is no character: Python must not see those."""
+    if array.dtype.kind == "U" and array.size:
+        points = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1).view(np.uint32)
+        if points.max() > sys.maxunicode:
+            raise ValueError

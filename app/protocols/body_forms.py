@@ -19,8 +19,7 @@ FORMS = (
     body_npz.FORM,
     body_msgpack.FORM,
     body_protobuf.FORM,
-    body_image.JPEG,
-    body_image.PNG,
+    *body_image.FORMS,
 )
 
 

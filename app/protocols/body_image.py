@@ -112,3 +112,5 @@ def _reason(error: BaseException) -> str:
 
 JPEG = BodyForm(("image/jpeg",), partial(read, "JPEG"), also_read=("image/jpg",))
 PNG = BodyForm(("image/png",), partial(read, "PNG"))
+
+FORMS = (JPEG, PNG)

@@ -27,7 +27,7 @@ _BOOL = frozenset({bool})
 #: Bytes are never in JSON, but in MessagePack documents, which are read as JSON's are.
 _TEXT = frozenset({str, dict, bytes})
 
-_KINDS = {type(None): "Null", dict: "Object", list: "Array", str: "String"}
+_KINDS = {type(None): "Null", dict: "Object", list: "Array", str: "String", bytes: "Binary"}
 
 _LARGEST_DOUBLE = int(np.finfo(np.float64).max)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from app.errors import InvalidRequest
 from app.inference import Array
-from app.protocols.body_arrays import from_bytes
+from app.protocols.body_arrays import from_bytes, is_foreign
 
 _MAGIC = b"\x93NUMPY"
 
@@ -50,6 +50,8 @@ def read_npy(content: bytes, name: str) -> Array:
 
 def write_npy(array: Array) -> bytes:
     """As numpy.save writes it; bfloat16 and other types outside plain numpy as `V2`, `V1`."""
+    if is_foreign(array.dtype):
+        array = array.view(f"V{array.itemsize}")
     file = BytesIO()
     np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
     return file.getvalue()

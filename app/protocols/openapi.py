@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.errors import ServingError
-from app.inference import STRING, ModelSignature, TensorSpec
 from app.model import Model
-from app.protocols.json_scalars import is_floating, is_integer
+from app.protocols import body_image, body_npy
+from app.protocols.body_form import BodyForm
+from app.protocols.body_forms import FORMS
+from app.protocols.openapi_bodies import CLASSIC, examples_body, is_classic, predict_body
 from app.repository.repository import ModelRepository
-
-_CLASSIC = {"classify": ("classes", "scores"), "regress": ("outputs",)}
 
 _ERRORS = {
     "400": "The request does not parse or does not fit the model",
@@ -19,6 +19,13 @@ _ERRORS = {
     "503": "Loading, overloaded or shutting down; see Retry-After",
     "504": "The request's time ran out",
 }
+
+_PREDICT_ERRORS = {
+    "406": "No reply of a form that Accept allows",
+    "415": "A Content-Type or Content-Encoding that is not read here",
+}
+
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 _ERROR_SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
 
@@ -35,15 +42,6 @@ def model_paths(repository: ModelRepository) -> dict[str, Any]:
     return paths
 
 
-def example_body(signature: ModelSignature) -> dict[str, Any]:
-    """A predict body that the signature accepts: zeros, one of every free dimension."""
-    inputs = signature.inputs
-    if not signature.batchable:
-        return {"inputs": {name: _zeros(spec, spec.shape or ()) for name, spec in inputs.items()}}
-    row = {name: _zeros(spec, (spec.shape or ())[1:]) for name, spec in inputs.items()}
-    return {"instances": [row if len(row) > 1 else next(iter(row.values()))]}
-
-
 def _paths_of(model: Model) -> dict[str, Any]:
     base = f"/v1/models/{model.name}"
     paths = {
@@ -52,29 +50,49 @@ def _paths_of(model: Model) -> dict[str, Any]:
     }
     signatures = model.signatures
     if signatures:
-        paths[f"{base}:predict"] = _write(
-            f"Predict with {model.name}, version {model.version}", model, _predict_body(signatures)
-        )
-    for action, outputs in _CLASSIC.items():
-        fitting = [name for name, signature in signatures.items() if _is_classic(signature, outputs)]
+        paths[f"{base}:predict"] = _predict(model)
+    for action, outputs in CLASSIC.items():
+        fitting = [name for name, signature in signatures.items() if is_classic(signature, outputs)]
         if fitting:
             summary = f"{action.capitalize()} with {model.name}, version {model.version}"
-            paths[f"{base}:{action}"] = _write(summary, model, _examples_body(fitting))
+            paths[f"{base}:{action}"] = _write(summary, model, {"application/json": examples_body(fitting)})
     return paths
-
-
-def _is_classic(signature: ModelSignature, outputs: tuple[str, ...]) -> bool:
-    spec = signature.inputs.get("inputs")
-    has_output = any(name in signature.outputs for name in outputs)
-    return len(signature.inputs) == 1 and spec is not None and spec.dtype == STRING and has_output
 
 
 def _read(summary: str, tag: str) -> dict[str, Any]:
     return {"get": {"summary": summary, "tags": [tag], "responses": _responses()}}
 
 
-def _write(summary: str, model: Model, body: dict[str, Any]) -> dict[str, Any]:
-    content = {"application/json": body}
+def _predict(model: Model) -> dict[str, Any]:
+    """With every content type that some signature takes, and those of replies."""
+    signatures = model.signatures.values()
+    left_out = {
+        *(() if any(len(signature.inputs) == 1 for signature in signatures) else body_npy.FORM.media_types),
+        *(() if any(map(body_image.takes_image, signatures)) else _types(body_image.FORMS)),
+    }
+    content = {name: _BINARY for name in _types(FORMS) if name not in left_out}
+    content |= {"application/json": predict_body(model.signatures)}
+    operation = _write(f"Predict with {model.name}, version {model.version}", model, content)
+    replies = dict.fromkeys(_types(form for form in FORMS if form.reply), _BINARY)
+    operation["post"]["responses"]["200"]["content"] = replies | _responses()["200"]["content"]
+    operation["post"]["responses"] |= _failures(_PREDICT_ERRORS)
+    operation["post"]["parameters"] = [
+        _query("signature_name", {"type": "string"}, "The signature, where the body has no place for it"),
+        _query("output", {"type": "array", "items": {"type": "string"}}, "The outputs wanted; all where none is named"),
+    ]
+    return operation
+
+
+def _types(forms: Iterable[BodyForm]) -> list[str]:
+    """The usual name of each form."""
+    return [form.media_types[0] for form in forms]
+
+
+def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
+
+
+def _write(summary: str, model: Model, content: dict[str, Any]) -> dict[str, Any]:
     return {
         "post": {
             "summary": summary,
@@ -86,99 +104,10 @@ def _write(summary: str, model: Model, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _responses() -> dict[str, Any]:
+    answer = {"application/json": {"schema": {"type": "object"}}}
+    return {"200": {"description": "The answer", "content": answer}, **_failures(_ERRORS)}
+
+
+def _failures(texts: Mapping[str, str]) -> dict[str, Any]:
     error = {"application/json": {"schema": _ERROR_SCHEMA}}
-    failures = {code: {"description": text, "content": error} for code, text in _ERRORS.items()}
-    return {
-        "200": {"description": "The answer", "content": {"application/json": {"schema": {"type": "object"}}}},
-        **failures,
-    }
-
-
-def _predict_body(signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
-    """A schema and a working example for each signature."""
-    examples = {}
-    for name, signature in signatures.items():
-        if any(_is_classic(signature, outputs) for outputs in _CLASSIC.values()):
-            continue  # its string is a tf.Example, whose features the signature does not tell
-        choice = {} if name == "serving_default" else {"signature_name": name}
-        examples[name] = {"summary": _describe(signature), "value": {**choice, **example_body(signature)}}
-    schema = {"anyOf": [_signature_schema(signature) for signature in signatures.values()]}
-    return {"schema": schema, "examples": examples}
-
-
-def _signature_schema(signature: ModelSignature) -> dict[str, Any]:
-    inputs = signature.inputs
-    columns = {name: _tensor_schema(spec, spec.shape) for name, spec in inputs.items()}
-    properties: dict[str, Any] = {
-        "signature_name": {"type": "string", "default": "serving_default"},
-        "inputs": {"type": "object", "properties": columns, "required": list(columns)},
-    }
-    if signature.batchable:
-        rows = {name: _tensor_schema(spec, (spec.shape or ())[1:]) for name, spec in inputs.items()}
-        named = {"type": "object", "properties": rows, "required": list(rows)}
-        instance = next(iter(rows.values())) if len(rows) == 1 else named
-        properties["instances"] = {"type": "array", "minItems": 1, "items": instance}
-    return {"title": signature.name, "type": "object", "description": _describe(signature), "properties": properties}
-
-
-def _describe(signature: ModelSignature) -> str:
-    inputs, outputs = (
-        ", ".join(f"{name}: {spec}" for name, spec in specs.items()) or "nothing"
-        for specs in (signature.inputs, signature.outputs)
-    )
-    return f"{inputs} -> {outputs}"
-
-
-def _tensor_schema(spec: TensorSpec, shape: tuple[int | None, ...] | None) -> dict[str, Any]:
-    """Nested arrays; anything where the rank is unknown."""
-    if shape is None:
-        return {"description": str(spec)}
-    schema = _scalar_schema(spec)
-    for size in reversed(shape):
-        schema = {"type": "array", "items": schema}
-        if size is not None:
-            schema |= {"minItems": size, "maxItems": size}
-    return {**schema, "description": str(spec)}
-
-
-def _scalar_schema(spec: TensorSpec) -> dict[str, Any]:
-    if spec.dtype == STRING:
-        base64 = {"type": "object", "properties": {"b64": {"type": "string"}}, "required": ["b64"]}
-        return {"anyOf": [{"type": "string"}, base64]}
-    if spec.dtype.kind == "b":
-        return {"type": "boolean"}
-    if is_integer(spec.dtype):
-        return {"type": "integer"}
-    return {"type": "number"} if is_floating(spec.dtype) else {}
-
-
-def _zeros(spec: TensorSpec, shape: tuple[int | None, ...]) -> Any:
-    value: Any = _zero(spec)
-    for size in reversed(shape):
-        value = [value] * (1 if size is None else size)
-    return value
-
-
-def _zero(spec: TensorSpec) -> Any:
-    if spec.dtype == STRING:
-        return ""
-    if spec.dtype.kind == "b":
-        return False
-    return 0 if is_integer(spec.dtype) else 0.0
-
-
-def _examples_body(signatures: list[str]) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "properties": {
-            "signature_name": {"type": "string", "enum": signatures},
-            "context": {"type": "object", "description": "Features of every example"},
-            "examples": {
-                "type": "array",
-                "minItems": 1,
-                "items": {"type": "object", "description": "The model's features by name"},
-            },
-        },
-        "required": ["examples"],
-    }
-    return {"schema": schema, "example": {"signature_name": signatures[0], "examples": [{}]}}
+    return {code: {"description": text, "content": error} for code, text in texts.items()}

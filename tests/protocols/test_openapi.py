@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from app.errors import ModelNotReady
-from app.protocols.openapi import example_body, model_paths
+from app.protocols.openapi import model_paths
+from app.protocols.openapi_bodies import example_body
 from app.protocols.tensorflow_predict import decode_predict
 from app.validation import check_inputs
 from tests.protocols.fakes import FakeModel, FakeRepository, signature_of, specs
@@ -85,3 +86,21 @@ def test_a_type_without_a_json_form_is_shown_without_a_schema() -> None:
     paths = model_paths(FakeRepository(served(serving_default=signature)))  # type: ignore[arg-type]
     body = paths["/v1/models/digits:predict"]["post"]["requestBody"]["content"]["application/json"]
     assert body["schema"]["anyOf"][0]["properties"]["instances"]["items"] == {"description": "complex64[?]"}
+
+
+def test_every_content_type_of_predict_is_shown_where_it_works() -> None:
+    several = signature_of(specs(a=("float32", FREE), b=("float32", FREE)), specs(y=("float32", (None,))))
+    table = signature_of(specs(x=("float32", FREE)), specs(y=("float32", (None,))))
+    always = ["application/json", "application/x-npz", "application/msgpack", "application/x-protobuf"]
+    for signature, more in (
+        (several, []),
+        (table, ["application/x-npy"]),
+        (DIGITS, ["application/x-npy", "image/jpeg", "image/png"]),
+    ):
+        paths = model_paths(FakeRepository(served(serving_default=signature)))  # type: ignore[arg-type]
+        operation = paths["/v1/models/digits:predict"]["post"]
+        assert set(operation["requestBody"]["content"]) == {*always, *more}
+        assert next(iter(operation["requestBody"]["content"])) == "application/json"
+        assert set(operation["responses"]["200"]["content"]) == {*always, "application/x-npy"}
+        assert {"406", "415"} <= operation["responses"].keys()
+        assert [each["name"] for each in operation["parameters"]] == ["signature_name", "output"]
