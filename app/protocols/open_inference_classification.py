@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from app.errors import InvalidRequest
@@ -18,7 +20,8 @@ def classify(name: str, array: Array, count: int, batched: bool) -> Array:
     """
     if array.dtype == STRING or array.dtype.kind in "bc":
         raise InvalidRequest(f"Output {name!r} cannot be classified: only numbers can, not {array.dtype.name}")
-    rows = array.reshape(len(array), -1) if batched and array.ndim else array.reshape(1, -1)
+    shape = array.shape if batched and array.ndim else (1, array.size)
+    rows = array.reshape(shape[0], prod(shape[1:]))
     exact = rows if rows.dtype.kind in "iu" else rows.astype(np.float64)
     best = _descending(exact)[:, :count]
     write = "{}:{}" if exact.dtype.kind in "iu" else "{:.6f}:{}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
 from app.errors import InvalidRequest, ModelNotFound, ModelNotReady
@@ -14,6 +15,7 @@ from app.protocols.open_inference_memory import RegionSlice, SharedMemory
 from app.protocols.open_inference_metadata import available, index_documents, model_document, server_document
 from app.protocols.open_inference_parameters import Parameters
 from app.repository.repository import ModelRepository
+from app.repository.versions import VersionStatus
 
 _INT64_MAX = 2**63 - 1
 
@@ -104,7 +106,15 @@ class OpenInference:
     # --- the repository ---
 
     def repository_index(self, ready: bool = False) -> list[dict[str, str]]:
-        return index_documents({name: self._repository.statuses(name) for name in self._repository.names()}, ready)
+        """A document for each version of each model; `ready` leaves out those that cannot be called."""
+        return index_documents({name: self._statuses(name) for name in self._repository.known_names()}, ready)
+
+    def _statuses(self, name: str) -> Sequence[VersionStatus]:
+        """Nothing, for a model that never had a version."""
+        try:
+            return self._repository.statuses(name)
+        except (ModelNotFound, ModelNotReady):
+            return []
 
     async def load_model(self, name: str, parameters: Parameters) -> None:
         for key in parameters:

@@ -30,6 +30,8 @@ _STATES = {
     VersionState.END: "UNAVAILABLE",
 }
 
+_NEVER_LOADED = {"name": "", "version": "", "state": "UNAVAILABLE", "reason": "no version of it is loaded"}
+
 
 def server_document(shared_memory: bool) -> dict[str, Any]:
     extensions = [*_EXTENSIONS, *(["system_shared_memory"] if shared_memory else [])]
@@ -47,17 +49,12 @@ def model_document(name: str, versions: Iterable[int], signature: ModelSignature
 
 
 def index_documents(models: Mapping[str, Sequence[VersionStatus]], ready: bool) -> list[dict[str, str]]:
-    """A document for each version; `ready` leaves out those that cannot be called."""
+    """A document for each version, or for a model without any; `ready` leaves out those that cannot be called."""
     return [
-        {
-            "name": name,
-            "version": str(status.version),
-            "state": _STATES[status.state],
-            "reason": status.error_message or ("unloaded" if status.state is VersionState.END else ""),
-        }
+        document
         for name, statuses in models.items()
-        for status in statuses
-        if not ready or status.state is VersionState.AVAILABLE
+        for document in [_index_entry(name, status) for status in statuses] or [_NEVER_LOADED | {"name": name}]
+        if not ready or document["state"] == "READY"
     ]
 
 
@@ -68,6 +65,15 @@ def available(statuses: Sequence[VersionStatus]) -> list[int]:
 def wire_shape(spec: TensorSpec) -> list[int]:
     """-1 where a size is free. The protocol has no word for an unknown rank: it shows as one free dimension."""
     return [-1] if spec.shape is None else [-1 if size is None else size for size in spec.shape]
+
+
+def _index_entry(name: str, status: VersionStatus) -> dict[str, str]:
+    return {
+        "name": name,
+        "version": str(status.version),
+        "state": _STATES[status.state],
+        "reason": status.error_message or ("unloaded" if status.state is VersionState.END else ""),
+    }
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:

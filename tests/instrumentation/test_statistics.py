@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from app.events import BatchExecuted, ModelStateChanged, RequestFinished
+from app.instrumentation.statistics import Statistics
+
+NONE = {"count": 0, "ns": 0}
+
+
+def batch(rows=4, queue_s=(0.5, 0.25), compute_s=2.0, failed=0, version=1):
+    return BatchExecuted("m", version, "s", rows, 0, "idle", compute_s, queue_s, failed)
+
+
+def finished(code="200", seconds=3.0, signature="s"):
+    return RequestFinished("p", code, "m", 1, signature, seconds)
+
+
+def told(*events):
+    statistics = Statistics(clock=lambda: 1234.5678)
+    for event in events:
+        statistics(event)
+    return statistics
+
+
+def test_what_never_ran_is_zero():
+    document = told().document("m", 7)
+    assert document == {
+        "name": "m", "version": "7", "last_inference": 0, "inference_count": 0, "execution_count": 0,
+        "inference_stats": dict.fromkeys(
+            ["success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit",
+             "cache_miss"], NONE,
+        ),
+        "response_stats": {}, "batch_stats": [], "memory_usage": [],
+    }  # fmt: skip
+
+
+def test_batches_are_counted_by_requests_and_by_size():
+    document = told(batch(), batch(rows=1, queue_s=[0.0], compute_s=1.0), batch()).document("m", 1)
+    assert document["inference_count"] == 9
+    assert document["execution_count"] == 3
+    assert document["last_inference"] == 1234567
+    stats = document["inference_stats"]
+    assert stats["queue"] == {"count": 5, "ns": 1_500_000_000}
+    assert stats["compute_infer"] == {"count": 5, "ns": 9_000_000_000}
+    assert stats["compute_input"] == stats["compute_output"] == {"count": 5, "ns": 0}
+    assert [(each["batch_size"], each["compute_infer"]) for each in document["batch_stats"]] == [
+        (1, {"count": 1, "ns": 1_000_000_000}),
+        (4, {"count": 2, "ns": 4_000_000_000}),
+    ]
+    assert document["batch_stats"][1]["compute_input"] == {"count": 2, "ns": 0}
+
+
+def test_requests_are_counted_by_their_answer():
+    events = [finished(), finished("OK", 1.0), finished("400", 0.5), finished("INTERNAL", 0.5), finished("499", 1.0)]
+    stats = told(*events).document("m", 1)["inference_stats"]
+    assert stats["success"] == {"count": 2, "ns": 4_000_000_000}
+    assert stats["fail"] == {"count": 3, "ns": 2_000_000_000}
+
+
+def test_requests_that_compute_nothing_are_not_counted():
+    assert told(finished(signature="")).document("m", 1)["inference_stats"]["success"] == NONE
+
+
+def test_what_failed_was_not_computed():
+    document = told(batch(failed=1), batch(failed=2)).document("m", 1)
+    assert document["inference_count"] == 3
+    assert document["execution_count"] == 2
+    assert document["inference_stats"]["compute_infer"] == {"count": 1, "ns": 2_000_000_000}
+    assert [each["compute_infer"]["count"] for each in document["batch_stats"]] == [1]
+
+
+def test_versions_are_counted_apart_and_a_new_life_begins_at_zero():
+    statistics = told(batch(), batch(version=2))
+    statistics(ModelStateChanged("m", 1, "UNLOADING"))
+    assert statistics.document("m", 1)["execution_count"] == 1
+    statistics(ModelStateChanged("m", 1, "END"))
+    assert statistics.document("m", 1)["execution_count"] == 0
+    assert statistics.document("m", 2)["execution_count"] == 1
