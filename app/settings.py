@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     )
     cors: bool = Field(False, description="Let web pages of any origin send requests.")
     metrics_path: str = Field(
-        "", pattern="^(/[^/?#]+.*)?$", description="Metrics also lie here, by TensorFlow Serving's names too."
+        "", pattern="^(/[^/?#][^?#]*)?$", description="Metrics also lie here, by TensorFlow Serving's names too."
     )
     models: Path = Field(Path("models"), description="Folder of models: <name>/<version>/saved_model.pb.")
     default_model: str = Field("", description="Model behind POST /predict; may stay empty where there is one model.")

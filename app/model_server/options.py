@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,8 @@ from app.protocols.model_server_config import read_model_configs
 from app.repository.list_watch import ListedModels
 from app.repository.model_config import ModelConfig
 from app.settings import Settings
+
+log = logging.getLogger(__name__)
 
 #: What the entry script of TensorFlow Serving's image assumes where only one of its two variables is set.
 _IMAGE_NAME, _IMAGE_FOLDER = "model", "/models"
@@ -91,6 +94,10 @@ def _batching(given: Mapping[str, Value]) -> dict[str, Any]:
     if not given.get("enable_batching"):
         raise InvalidRequest("--batching_parameters_file is set without setting --enable_batching to true")
     parameters = read_batching_parameters(Path(str(file)))
+    if parameters.pads_lengths:
+        log.warning(
+            "pad_variable_length_inputs does nothing here: requests of different length run in batches of their own"
+        )
     rows = parameters.max_batch_size or Settings().max_batch_size
     queue = None if parameters.max_queue_batches is None else rows * max(1, parameters.max_queue_batches)
     found = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +25,9 @@ class Tls:
 def metrics_path(file: Path) -> str:
     """Where a MonitoringConfig wants the Prometheus page; empty where it wants none. Raises InvalidRequest, OSError."""
     config = parse_text(file.read_text("utf-8", "replace"), "tensorflow.serving.MonitoringConfig").prometheus_config
-    path = config.path or _METRICS_PATH
-    if not path.startswith("/"):
-        raise InvalidRequest(f"{file}: prometheus_config.path must start with /, not be {path!r}")
+    path: str = config.path or _METRICS_PATH
+    if not re.fullmatch("/[^/?#][^?#]*", path):
+        raise InvalidRequest(f"{file}: prometheus_config.path must be /and more, not {path!r}")
     return path if config.enable else ""
 
 

@@ -1,0 +1,169 @@
+"""The real program, started as TensorFlow Serving is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from app.protocols.messages import message_class
+from tests.processes import ROOT, ServerProcess, free_port
+from tests.repository.fakes import BROKEN, add
+from tests.savedmodels import make_half_plus_two
+
+PROGRAM = [sys.executable, "-m", "app.model_server"]
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for version in ("00000123", "124"):
+        make_half_plus_two(folder / "half" / version)
+    return folder
+
+
+@contextmanager
+def model_server(log: Path, *flags: str, **variables: str) -> Iterator[tuple[ServerProcess, int]]:
+    """The server with its gRPC port; it takes requests when its models are loaded, not before."""
+    rest, port = free_port(), free_port()
+    command = [*PROGRAM, f"--rest_api_port={rest}", f"--port={port}", *flags]
+    server = ServerProcess(command, {"FERRY_HOST": "127.0.0.1", **variables}, rest, log)
+    try:
+        server.wait_for("/livez", 200)
+        yield server, port
+    finally:
+        server.client.close()
+        if server.process.poll() is None:
+            server.process.kill()
+        server.process.wait(10)
+
+
+def config(models: Path, *versions: int, **labels: int) -> str:
+    policy = " ".join(f"versions: {version}" for version in versions)
+    pairs = " ".join(f'version_labels {{ key: "{label}" value: {version} }}' for label, version in labels.items())
+    return f"""model_config_list {{ config {{
+        name: "half" base_path: "{models}/half" model_platform: "tensorflow"
+        model_version_policy {{ specific {{ {policy} }} }} {pairs}
+    }} }}"""
+
+
+def call(port: int, service: str, method: str, request: Any, reply: str) -> Any:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        path = f"/tensorflow.serving.{service}/{method}"
+        decode = message_class(f"tensorflow.serving.{reply}").FromString
+        return channel.unary_unary(path, lambda message: message.SerializeToString(), decode)(
+            request, timeout=PATIENCE_S
+        )
+
+
+def eventually(check: Callable[[], bool], what: str) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not check():
+        assert time.monotonic() < give_up, what
+        time.sleep(0.02)
+
+
+def states(server: ServerProcess) -> dict[str, str]:
+    found = server.client.get("/v1/models/half").json()["model_version_status"]
+    return {status["version"]: status["state"] for status in found}
+
+
+def test_versions_labels_and_changes_of_the_file(models: Path, tmp_path: Path) -> None:
+    file, monitoring = tmp_path / "models.config", tmp_path / "monitoring.config"
+    file.write_text(config(models, 123, 124, stable=123, canary=124))
+    monitoring.write_text('prometheus_config { enable: true path: "/monitoring/prometheus/metrics" }')
+    flags = [
+        f"--model_config_file={file}", "--model_config_file_poll_wait_seconds", "1", "--rest_api_enable_cors_support",
+        f"--monitoring_config_file={monitoring}", "--enable_profiler=false",
+    ]  # fmt: skip
+    with model_server(tmp_path / "log", *flags) as (server, port):
+        assert states(server) == {"123": "AVAILABLE", "124": "AVAILABLE"}, "it waits for its models"
+
+        reply = server.client.post("/v1/models/half/labels/stable:predict", json={"instances": [1, 2]})
+        assert reply.json() == {"predictions": [2.5, 3.0]}
+        assert reply.headers["access-control-allow-origin"] == "*"
+        reply = server.client.post("/v1/models/half/labels/beta:predict", json={"instances": [1, 2]})
+        assert (reply.status_code, reply.json()) == (400, {"error": "Unrecognized servable version label: beta"})
+
+        request = message_class("tensorflow.serving.PredictRequest")()
+        request.model_spec.name, request.model_spec.version_label = "half", "stable"
+        request.inputs["x"].CopyFrom(
+            message_class("tensorflow.TensorProto")(dtype=1, tensor_shape={"dim": [{"size": 1}]}, float_val=[4.0])
+        )
+        answer = call(port, "PredictionService", "Predict", request, "PredictResponse")
+        assert list(answer.outputs["y"].float_val) == [4.0], "typed fields, as its clients read them"
+        assert answer.model_spec.version.value == 123
+
+        page = server.client.get("/monitoring/prometheus/metrics").text
+        assert ':tensorflow:serving:request_count{model_name="half",status="OK"} 2' in page
+
+        file.write_text(config(models, 124, stable=124))
+        eventually(lambda: states(server)["123"] == "END", "the file's new list is in effect")
+        answer = call(port, "PredictionService", "Predict", request, "PredictResponse")
+        assert answer.model_spec.version.value == 124
+
+        file.write_text("nonsense")
+        eventually(lambda: "The list of models is not in effect" in server.log.read_text(), "a bad file is said")
+        assert states(server)["124"] == "AVAILABLE"
+
+        reload = message_class("tensorflow.serving.ReloadConfigRequest")()
+        answer = call(port, "ModelService", "HandleReloadConfigRequest", reload, "ReloadConfigResponse")
+        assert answer.status.error_code == 0
+        assert "Warning: --enable_profiler does nothing here: " in server.log.read_text()
+        server.terminate()
+        assert server.wait() == 0
+
+
+def test_started_as_the_image_is(models: Path, tmp_path: Path) -> None:
+    variables = {"MODEL_NAME": "half", "MODEL_BASE_PATH": str(models)}
+    socket = tmp_path / "socket"
+    with model_server(tmp_path / "log", f"--grpc_socket_path={socket}", **variables) as (server, _):
+        assert states(server) == {"124": "AVAILABLE"}
+        assert socket.exists()
+
+
+def failed_start(*flags: str) -> str:
+    """What the program wrote to standard error; it must end by itself, and not with 0."""
+    command = [*PROGRAM, f"--port={free_port()}", f"--rest_api_port={free_port()}", *flags]
+    environment = {**os.environ, "FERRY_HOST": "127.0.0.1"}
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    assert ended.returncode != 0
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
+def test_a_file_that_is_no_list_ends_the_start(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("model_config_list: config {")
+    text = failed_start(f"--model_config_file={tmp_path}/bad")
+    assert text.startswith("Failed to start server. Error: ")
+    assert "Error parsing text-format tensorflow.serving.ModelServerConfig" in text
+
+
+def test_a_model_that_does_not_load_ends_the_start(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1, BROKEN)
+    text = failed_start(f"--model_base_path={tmp_path}/m", "--model_name=m")
+    assert "Failed to start server. Error: Model m version 1 failed to load: m/1 cannot be loaded" in text
+
+
+def test_it_works_through_a_link(tmp_path: Path) -> None:
+    program, alias = tmp_path / "ferry-model-server", tmp_path / "tensorflow_model_server"
+    program.write_text(f"#!{sys.executable}\nfrom app.model_server.__main__ import main\nmain()\n")
+    program.chmod(0o755)
+    subprocess.run([program, "install-alias", tmp_path], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    ended = subprocess.run(
+        [alias, "--nonsense"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (2, "tensorflow_model_server: unknown argument: --nonsense\n")
