@@ -1,0 +1,43 @@
+"""The page for those who come from TensorFlow Serving tells what the program does."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from app.events import BatchExecuted, RequestFinished
+from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
+from app.model_server.cli import default_text
+from app.model_server.flags import FLAGS
+from app.protocols.messages import message_class
+from app.settings import Settings, variable
+
+PAGE = (Path(__file__).parents[2] / "docs" / "migrate-from-tensorflow-serving.md").read_text()
+
+
+def rows() -> Iterator[str]:
+    for flag in FLAGS.values():
+        default = f"`{default_text(flag)}`" if default_text(flag) else ""
+        yield f"| `--{flag.name}` | {default} | {'Does nothing. ' if flag.idle else ''}{flag.meaning} |"
+
+
+def test_the_table_holds_every_flag_as_it_is() -> None:
+    table = PAGE.partition("## Flag by flag")[2]
+    assert [line for line in table.splitlines() if line.startswith("| `--")] == list(rows())
+
+
+def test_every_flag_and_setting_that_is_named_exists() -> None:
+    assert set(re.findall(r"--([a-z]+_[a-z_]+)", PAGE)) <= FLAGS.keys()
+    assert set(re.findall("FERRY_[A-Z_]+", PAGE)) <= {variable(name) for name in Settings.model_fields}
+
+
+def test_every_field_of_the_batching_file_is_told() -> None:
+    fields = message_class("tensorflow.serving.BatchingParameters").DESCRIPTOR.fields_by_name
+    assert all(f"`{name}`" in PAGE for name in fields)
+
+
+def test_the_metrics_that_are_named_are_those_of_the_page() -> None:
+    metrics = TensorFlowMetrics()
+    metrics(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 1.0))
+    metrics(BatchExecuted("m", 1, "s", 1, 0, "idle", 1.0, [1.0]))
+    shown = set(re.findall(r"^# TYPE (\S+) (?:counter|histogram)$", metrics.render().decode(), re.MULTILINE))
+    assert set(re.findall(r"\| `(:tensorflow:\S+)` \|", PAGE)) == shown
