@@ -16,6 +16,8 @@ class BatchExecuted:
     rows: real rows in the batch; padded_rows: rows added to reach an allowed size.
     reason: why the batch was closed: 'full', 'idle', 'delay' or 'drain'.
     queue_s: seconds each of its requests waited, in arrival order.
+    failed, failed_rows: how many of its requests, and of its rows, were answered with an error.
+    failed, failed_rows: how many of its requests, and rows, were answered with an error.
     """
 
     model: str
@@ -27,6 +29,7 @@ class BatchExecuted:
     compute_s: float
     queue_s: Sequence[float]
     failed: int = 0
+    failed_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

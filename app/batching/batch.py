@@ -8,7 +8,7 @@ fails the whole batch once, without a retry.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from app.batching.queue import BatchFunction, PendingRequest
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
-from app.inference import Array, BatchTiming
+from app.inference import STRING, Array, BatchTiming
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,25 @@ def run_together(function: BatchFunction, requests: Sequence[PendingRequest]) ->
     if not function.batchable:
         return [function.run(request.inputs) for request in requests]
     rows = function.sizes.padded(sum(request.rows for request in requests))
+    if not rows:
+        return [_run_without_rows(function, requests[0].inputs)] * len(requests)
     return split(function.run(assemble(requests, rows)), [request.rows for request in requests], rows)
+
+
+def _run_without_rows(function: BatchFunction, inputs: Mapping[str, Array]) -> Outputs:
+    """What the model gives for no rows; where it refuses none (convolutions do), a blank row's outputs, cut off."""
+    try:
+        return function.run(inputs)
+    except InvalidRequest as refusal:
+        try:
+            outputs = function.run({name: _blank_row(array) for name, array in inputs.items()})
+        except InvalidRequest:
+            raise refusal from None
+        return {name: output[:0] for name, output in outputs.items()}
+
+
+def _blank_row(array: Array) -> Array:
+    return np.full((1, *array.shape[1:]), b"" if array.dtype == STRING else 0, array.dtype)
 
 
 def padded_rows(function: BatchFunction, requests: Sequence[PendingRequest]) -> int:

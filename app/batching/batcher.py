@@ -236,16 +236,27 @@ class Batcher:
         compute_s = execution.ended_s - execution.started_s
         rows = sum(request.rows for request in requests)
         waits = [execution.started_s - request.arrival_s for request in requests]
+        failed_rows = []
         for request, outcome, wait_s in zip(requests, execution.outcomes, waits, strict=True):
             if isinstance(outcome, ServingError):
+                failed_rows.append(request.rows)
                 _fail(request, outcome)
             elif not request.reply.done():
                 request.reply.set_result(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
         self._check_drained()
-        failed = sum(isinstance(outcome, ServingError) for outcome in execution.outcomes)
-        padding = padded_rows(function, requests)
         self._listener(
-            BatchExecuted(key.model, key.version, key.signature, rows, padding, reason, compute_s, waits, failed)
+            BatchExecuted(
+                key.model,
+                key.version,
+                key.signature,
+                rows,
+                padded_rows(function, requests),
+                reason,
+                compute_s,
+                waits,
+                len(failed_rows),
+                sum(failed_rows),
+            )
         )
 
     # --- the end, and health ---

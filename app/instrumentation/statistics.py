@@ -45,8 +45,7 @@ class Statistics:
     """A listener that counts.
 
     success, fail: requests to compute something, over all protocols, by their answer; from arrival to answer.
-    inference_count: rows computed without an error. Of a batch in which some requests failed it is only
-        known how many did, and each is taken for one row.
+    inference_count: rows computed without an error.
     execution_count: batches, and batch_stats the same by their rows.
     queue, compute_infer: one for each request, with the whole time that its batch computed; a request
         larger than a batch counts once for each batch it was cut into. What failed is in queue only.
@@ -106,7 +105,7 @@ class Statistics:
         counts.executions += 1
         counts.queue.add(requests, sum(event.queue_s))
         if computed:
-            counts.rows += max(0, event.rows - event.failed)
+            counts.rows += event.rows - event.failed_rows
             counts.compute.add(computed, event.compute_s * computed)
             counts.batches.setdefault(event.rows, _Duration()).add(1, event.compute_s)
 

@@ -1,4 +1,5 @@
 import logging
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -33,6 +34,28 @@ def test_a_request_without_rows_is_run_without_rows() -> None:
     assert isinstance(found, dict)
     assert found["y"].shape == (0, 2)
     assert function.calls == [[]]
+
+
+def test_a_model_that_refuses_no_rows_is_given_one_to_cut_off() -> None:
+    shapes = []
+
+    def convolution(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        shapes.append(inputs["x"].shape)
+        if not len(inputs["x"]):
+            raise InvalidRequest("no rows")
+        return {"y": inputs["x"] * 2}
+
+    found = execute(batch_function(convolution), [pending(1.0, 0), pending(1.0, 0)])
+    assert [each["y"].shape for each in found if isinstance(each, dict)] == [(0, 2), (0, 2)]
+    assert shapes == [(0, 2), (1, 2)]
+
+
+def test_a_model_that_refuses_no_rows_and_blank_ones_says_why_it_refuses_none() -> None:
+    def picky(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        raise InvalidRequest(f"{len(inputs['x'])} rows refused")
+
+    (found,) = execute(batch_function(picky), [pending(1.0, 0)])
+    assert str(found) == "0 rows refused"
 
 
 def test_one_bad_request_fails_alone() -> None:

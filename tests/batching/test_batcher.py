@@ -292,7 +292,7 @@ def test_one_bad_request_fails_alone() -> None:
                 assert answer.outputs["y"].tolist() == [[2.0 * value] * 2]
         (event,) = bench.events
         assert isinstance(event, BatchExecuted)
-        assert (event.rows, event.failed, len(event.queue_s)) == (32, 1, 32)
+        assert (event.rows, event.failed, event.failed_rows, len(event.queue_s)) == (32, 1, 1, 32)
 
     scenario(main)
 
