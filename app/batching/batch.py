@@ -8,7 +8,7 @@ fails the whole batch once, without a retry.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -31,8 +31,24 @@ class Answer(NamedTuple):
     timing: BatchTiming
 
 
+class Execution(NamedTuple):
+    """An outcome for each request of a batch, in order, and when it began and ended."""
+
+    outcomes: list[Outcome]
+    started_s: float
+    ended_s: float
+
+
 class UnevenOutputs(InferenceFailed):
     """An output has not one row for each input row, so callers cannot be told apart in it."""
+
+
+def timed_execution(
+    function: BatchFunction, requests: Sequence[PendingRequest], clock: Callable[[], float]
+) -> Execution:
+    """`execute`, and how long it took."""
+    started_s = clock()
+    return Execution(execute(function, requests), started_s, clock())
 
 
 def execute(function: BatchFunction, requests: Sequence[PendingRequest]) -> list[Outcome]:

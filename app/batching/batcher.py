@@ -19,10 +19,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
-from typing import NamedTuple
 
-from app.batching.batch import Answer, Outcome, execute, padded_rows
+from app.batching.batch import Answer, Execution, padded_rows, timed_execution
 from app.batching.deadlines import Deadlines
 from app.batching.device import Device
 from app.batching.large import cut, part_replies
@@ -35,14 +35,6 @@ from app.inference import Array, BatchTiming
 logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
-
-
-class Execution(NamedTuple):
-    """What came back from a device: an outcome for each request, in order; seconds at the start and the end."""
-
-    outcomes: list[Outcome]
-    started_s: float
-    ended_s: float
 
 
 class Batcher:
@@ -202,15 +194,11 @@ class Batcher:
         return min(((plan(lane), lane) for lane in lanes), key=lambda pair: (pair[0].due_s, pair[1].oldest_arrival_s))
 
     def _start_batch(self, lane: Lane, plan: BatchPlan) -> None:
-        key, function, clock = lane.key, lane.function, self._clock
+        key, function = lane.key, lane.function
         requests = self.queue.take(lane, plan.rows)
         if not requests:
             return
         device = self._free.pop()
-
-        def work() -> Execution:
-            started_s = clock()
-            return Execution(execute(function, requests), started_s, clock())
 
         def done(execution: Execution) -> None:
             self._free.append(device)
@@ -218,7 +206,7 @@ class Batcher:
             self._finished(key, function, requests, plan.reason, execution)
 
         try:
-            device.start(work, done)
+            device.start(partial(timed_execution, function, requests, self._clock), done)
         except Exception:
             self._free.append(device)
             for request in requests:
