@@ -41,11 +41,14 @@ def split_body(body: bytes, header: bytes | None, content_type: bytes | None) ->
         header: Inference-Header-Content-Length, the length of the JSON.
 
     Raises:
-        InvalidRequest: that is no length, or more than there is.
+        InvalidRequest: that is no length, or more than there is; or there is no body where it should be JSON.
     """
     if header is None:
-        bare = content_type is not None and content_type.startswith(b"application/octet-stream")
-        return (b"", memoryview(body)) if bare else (body, memoryview(b""))
+        if content_type is not None and content_type.startswith(b"application/octet-stream"):
+            return b"", memoryview(body)
+        if not body:
+            raise InvalidRequest("The request has no body; expected a JSON object")
+        return body, memoryview(b"")
     if not header.isdigit() or len(header) > 20 or int(header) > len(body):
         shown = header[:64].decode("latin-1")
         raise InvalidRequest(
