@@ -1,0 +1,69 @@
+"""What the HTTP protocols' drivers share, and their table of codes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import httpx
+
+from app.inference import Array
+from tests.every_protocol.driver import Driver, Kind, Question, Refused
+
+HTTP_CODES: Mapping[Kind, int] = {
+    Kind.MALFORMED: 400,
+    Kind.TOO_LARGE: 413,
+    Kind.UNKNOWN_MODEL: 404,
+    Kind.UNKNOWN_VERSION: 404,
+    Kind.UNKNOWN_SIGNATURE: 400,
+    Kind.UNKNOWN_OUTPUT: 400,
+    Kind.WRONG_DTYPE: 400,
+    Kind.WRONG_SHAPE: 400,
+    Kind.WRONG_NAME: 400,
+    Kind.MISSING_INPUT: 400,
+    Kind.NOT_READY: 503,
+    Kind.OVERLOADED: 503,
+    Kind.EXPIRED: 504,
+    Kind.DRAINING: 503,
+    Kind.REFUSED_BY_MODEL: 400,
+    Kind.MODEL_FAILED: 500,
+    Kind.NO_MEMORY: 503,
+    Kind.BUG: 500,
+}
+
+
+class HttpDriver(Driver):
+    """POSTs a body of one media type to the path of a model."""
+
+    codes = HTTP_CODES
+    content_type: ClassVar[str]
+
+    @abstractmethod
+    def path(self, question: Question) -> str:
+        """Where the request goes."""
+
+    @abstractmethod
+    def encode(self, question: Question) -> tuple[bytes, dict[str, str]]:
+        """The body, and headers beside its type."""
+
+    @abstractmethod
+    def decode(self, response: httpx.Response) -> dict[str, Array]:
+        """The outputs."""
+
+    async def ask(self, question: Question) -> dict[str, Array]:
+        body, headers = self.encode(question)
+        if question.timeout_s is not None:
+            headers = {**headers, "X-Request-Timeout-Ms": str(question.timeout_s * 1000)}
+        return self.decode(await self._post(self.path(question), body, headers))
+
+    async def send(self, body: bytes) -> dict[str, Array]:
+        return self.decode(await self._post(self.path(Question()), body, {}))
+
+    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        response = await self.live.http.post(path, content=body, headers={"Content-Type": self.content_type, **headers})
+        if response.status_code == 200:
+            return response
+        document = response.json()
+        assert document.keys() == {"error"}
+        raise Refused(response.status_code, document["error"], response.headers)

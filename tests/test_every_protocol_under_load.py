@@ -1,0 +1,119 @@
+"""What holds for every protocol while the device is busy: the queue, who leaves it, and who shares a batch."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.every_protocol.driver import Driver, Kind, rows
+from tests.every_protocol.live import MAX_ROWS, live
+from tests.every_protocol.models import NO_MEMORY, REFUSED
+from tests.every_protocol.suite import (
+    Drive,
+    Run,
+    ask_rows,
+    assert_says_when_to_come_back,
+    one_driver,
+    refusal,
+    run,
+    running,
+    runtime_in_place,
+)
+
+__all__ = ["run", "running", "runtime_in_place"]  # fixtures
+
+
+@one_driver
+def test_overloaded_says_so_and_when_to_come_back(drive: Drive, run: Run) -> None:
+    async def scenario(driver: Driver) -> None:
+        async with driver.live.held():
+            accepted = [asyncio.ensure_future(ask_rows(driver, 3.0)) for _ in range(MAX_ROWS)]
+            await driver.live.rows_wait(MAX_ROWS)
+            refused = await refusal(ask_rows(driver, 5.0))
+        assert refused.code == drive.codes[Kind.OVERLOADED], refused
+        assert "queue" in refused.text
+        assert_says_when_to_come_back(refused)
+        for answer in await asyncio.gather(*accepted):
+            np.testing.assert_array_equal(answer, rows(6.0))
+        assert 5.0 not in driver.live.model.computed
+
+    run(drive, scenario)
+
+
+@one_driver
+def test_what_expires_while_it_waits_is_never_computed(drive: Drive, run: Run) -> None:
+    async def scenario(driver: Driver) -> None:
+        async with driver.live.held():
+            refused = await refusal(ask_rows(driver, 5.0, timeout_s=0.2))
+            await driver.live.rows_wait(0)
+        assert refused.code == drive.codes[Kind.EXPIRED], refused
+        np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
+        assert 5.0 not in driver.live.model.computed
+
+    run(drive, scenario)
+
+
+@one_driver
+def test_a_client_that_goes_takes_its_request_along(drive: Drive, run: Run) -> None:
+    async def scenario(driver: Driver) -> None:
+        async with driver.live.held():
+            leaving = asyncio.ensure_future(ask_rows(driver, 5.0))
+            staying = asyncio.ensure_future(ask_rows(driver, 3.0))
+            await driver.live.rows_wait(2)
+            leaving.cancel()
+            with suppress(asyncio.CancelledError):
+                await leaving
+            await driver.live.rows_wait(1)
+        np.testing.assert_array_equal(await staying, rows(6.0))
+        assert 5.0 not in driver.live.model.computed
+
+    run(drive, scenario)
+
+
+@one_driver
+def test_draining_answers_what_was_accepted_and_refuses_the_rest(drive: Drive, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with live(tmp_path) as served:
+            driver = drive(served)
+            async with served.held():
+                accepted = asyncio.ensure_future(ask_rows(driver, 3.0))
+                await served.rows_wait(1)
+                served.server.engine.begin_drain()
+                refused = await refusal(ask_rows(driver, 5.0))
+            assert refused.code == drive.codes[Kind.DRAINING], refused
+            assert "shutting down" in refused.text
+            assert_says_when_to_come_back(refused)
+            np.testing.assert_array_equal(await accepted, rows(6.0))
+            assert 5.0 not in served.model.computed
+
+    asyncio.run(main())
+
+
+@one_driver
+@pytest.mark.parametrize(
+    ("value", "kind", "said"),
+    [
+        (REFUSED, Kind.REFUSED_BY_MODEL, "must not be 13"),
+        (NO_MEMORY, Kind.NO_MEMORY, "No memory for 1 rows"),
+    ],
+    ids=["refused", "no memory"],
+)
+def test_one_bad_request_fails_alone(drive: Drive, value: float, kind: Kind, said: str, run: Run) -> None:
+    async def scenario(driver: Driver) -> None:
+        async with driver.live.held():
+            good = [asyncio.ensure_future(ask_rows(driver, number)) for number in (3.0, 4.0)]
+            bad = asyncio.ensure_future(refusal(ask_rows(driver, value)))
+            good += [asyncio.ensure_future(ask_rows(driver, number)) for number in (5.0, 6.0)]
+            await driver.live.rows_wait(5)
+        refused = await bad
+        assert refused.code == drive.codes[kind], refused
+        assert said in refused.text
+        for number, answer in zip((3.0, 4.0, 5.0, 6.0), await asyncio.gather(*good), strict=True):
+            np.testing.assert_array_equal(answer, rows(number * 2))
+        assert any(len(call) > 4 for call in driver.live.model.calls), "they shared a batch at first"
+
+    run(drive, scenario)
