@@ -32,7 +32,7 @@ def dumps(document: object) -> bytes:
 
 def check_writable(dtype: np.dtype[Any]) -> None:
     """Raises Unsupported where JSON has no form for the type: before it is computed, not after."""
-    if not (dtype == STRING or dtype.kind == "b" or is_number(dtype)):
+    if not (dtype in _NATIVE or dtype == STRING or is_number(dtype)):
         raise Unsupported(f"Failed to write JSON value for tensor type: {enum_name(dtype)}")
 
 

@@ -42,6 +42,9 @@ class Misfit(InvalidRequest):
 
 def vector(leaves: Sequence[Any], dtype: np.dtype[Any]) -> Array:
     """Raises Misfit, or Unsupported where JSON has no form for the type."""
+    if is_floating(dtype):
+        _require(leaves, _REAL, dtype)
+        return _floats(leaves, dtype)
     if dtype == STRING:
         return _strings(leaves)
     if dtype.kind == "b":
@@ -50,9 +53,6 @@ def vector(leaves: Sequence[Any], dtype: np.dtype[Any]) -> Array:
     if is_integer(dtype):
         _require(leaves, _INTEGER, dtype)
         return _integers(leaves, dtype)
-    if is_floating(dtype):
-        _require(leaves, _REAL, dtype)
-        return _floats(leaves, dtype)
     raise Unsupported(f"Conversion of JSON Value: {quote(leaves[0] if leaves else [])} to type: {short_name(dtype)}")
 
 
