@@ -131,6 +131,25 @@ def test_started_as_the_image_is(models: Path, tmp_path: Path) -> None:
         assert socket.exists()
 
 
+def test_without_a_rest_port_only_grpc_is_served(models: Path, tmp_path: Path) -> None:
+    port = free_port()
+    command = [*PROGRAM, f"--port={port}", "--model_name=half", f"--model_base_path={models}/half"]
+    server = ServerProcess(command, {"FERRY_HOST": "127.0.0.1"}, port, tmp_path / "log")
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            grpc.channel_ready_future(channel).result(PATIENCE_S)
+        request = message_class("tensorflow.serving.PredictRequest")(model_spec={"name": "missing"})
+        with pytest.raises(grpc.RpcError, match="Servable not found for request: Latest\\(missing\\)"):
+            call(port, "PredictionService", "Predict", request, "PredictResponse")
+        assert "Uvicorn running" not in server.log.read_text()
+        server.terminate()
+        assert server.wait() == 0
+    finally:
+        server.client.close()
+        server.process.kill()
+        server.process.wait(10)
+
+
 def failed_start(*flags: str) -> str:
     """What the program wrote to standard error; it must end by itself, and not with 0."""
     command = [*PROGRAM, f"--port={free_port()}", f"--rest_api_port={free_port()}", *flags]
