@@ -34,7 +34,7 @@ class Call:
         self.signature = ""
 
 
-#: A request message to the reply message; raises ServingError.
+#: A request message to the reply message, or to its bytes; raises ServingError.
 Unary = Callable[[Any, Call], Awaitable[Any]]
 
 #: The same for a stream of requests, which tells of each for itself. One that does not parse ends the stream.
@@ -71,7 +71,7 @@ class GrpcCalls:
             call = self._begin(context)
             try:
                 reply = await answer(parse(content), call)
-                content = reply.SerializeToString()
+                content = reply if isinstance(reply, bytes) else reply.SerializeToString()
                 call.code = "OK"
                 return content
             except Exception as error:

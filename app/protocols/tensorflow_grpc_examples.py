@@ -72,7 +72,7 @@ class Examples:
         examples = _examples(request.input)
         outputs = await _infer(model, signature, task, examples, call.deadline_s)
         task.fill(reply.result, outputs, len(examples))
-        fill_spec(reply.model_spec, model, signature.name)
+        fill_spec(reply.model_spec, model.name, model.version, signature.name)
 
 
 async def _infer_task(model: Model, request: Any, examples: Array, call: Call, result: Any) -> None:
@@ -82,7 +82,7 @@ async def _infer_task(model: Model, request: Any, examples: Array, call: Call, r
     task, field = _TASKS[request.method_name]
     outputs = await _infer(model, signature, task, examples, call.deadline_s)
     task.fill(getattr(result, field), outputs, len(examples))
-    fill_spec(result.model_spec, model, signature.name)
+    fill_spec(result.model_spec, model.name, model.version, signature.name)
 
 
 async def _infer(

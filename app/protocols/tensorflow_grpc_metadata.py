@@ -30,7 +30,7 @@ class Metadata:
         _check_fields(request.metadata_field)
         model = resolve(self._repository, request.model_spec, call)
         reply = message_class("tensorflow.serving.GetModelMetadataResponse")()
-        fill_spec(reply.model_spec, model)
+        fill_spec(reply.model_spec, model.name, model.version)
         reply.metadata[_SIGNATURES].Pack(signature_map(model.signatures))
         return reply
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any
 
 from app.errors import InvalidRequest
 from app.inference import Array, InferenceRequest, ModelSignature
+from app.model import Model
 from app.protocols.grpc_calls import Call
 from app.protocols.messages import message_class
-from app.protocols.tensor_protos import decode_tensor, encode_tensor
+from app.protocols.tensor_protos import decode_tensor, tensor_parts
 from app.protocols.tensorflow_grpc_spec import fill_spec, find_signature, resolve
+from app.protocols.wire import map_entry
 from app.repository.repository import ModelRepository
 
 _PredictResponse = message_class("tensorflow.serving.PredictResponse")
+_OUTPUTS = _PredictResponse.DESCRIPTOR.fields_by_name["outputs"].number
 
 
 class Predict:
@@ -29,23 +33,35 @@ class Predict:
         self._max_bytes = max_bytes
         self._tensor_content = tensor_content
 
-    async def __call__(self, request: Any, call: Call) -> Any:
+    async def __call__(self, request: Any, call: Call) -> bytes:
         model = resolve(self._repository, request.model_spec, call)
         signature = find_signature(model, request.model_spec, call)
         inputs = self._inputs(request.inputs, signature)
-        outputs = tuple(sorted(set(request.output_filter)))
+        outputs = tuple(sorted(set(request.output_filter))) if request.output_filter else ()
         response = await model.infer(InferenceRequest(inputs, signature.name, outputs, call.deadline_s))
-        reply = _PredictResponse()
-        fill_spec(reply.model_spec, model, signature.name)
-        for name, array in response.outputs.items():
-            encode_tensor(array, reply.outputs[name], self._tensor_content)
-        return reply
+        return serialize_reply(model, signature.name, response.outputs, self._tensor_content)
 
     def _inputs(self, protos: Any, signature: ModelSignature) -> dict[str, Array]:
         inputs = {name: decode_tensor(name, proto, self._max_bytes) for name, proto in protos.items()}
         if len(inputs) != len(signature.inputs):
             raise _wrong_names(inputs.keys(), signature.inputs.keys())
         return inputs
+
+
+def serialize_reply(model: Model, signature: str, outputs: Mapping[str, Array], tensor_content: bool) -> bytes:
+    """The serialized PredictResponse. A large output is copied once, which messages would do several times."""
+    parts: list[bytes | memoryview] = [_spec_part(model.name, model.version, signature)]
+    for name, array in outputs.items():
+        parts += map_entry(_OUTPUTS, name, tensor_parts(array, tensor_content))
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _spec_part(name: str, version: int, signature: str) -> bytes:
+    reply = _PredictResponse()
+    fill_spec(reply.model_spec, name, version, signature)
+    part: bytes = reply.SerializeToString()
+    return part
 
 
 def _wrong_names(sent: Collection[str], wanted: Collection[str]) -> InvalidRequest:

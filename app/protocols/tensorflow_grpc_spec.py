@@ -44,8 +44,8 @@ def find_signature(model: Model, spec: Any, call: Call) -> ModelSignature:
     return signature
 
 
-def fill_spec(spec: Any, model: Model, signature: str = "") -> None:
+def fill_spec(spec: Any, name: str, version: int, signature: str = "") -> None:
     """Tells in a reply who answered."""
-    spec.name = model.name
-    spec.version.value = model.version
+    spec.name = name
+    spec.version.value = version
     spec.signature_name = signature

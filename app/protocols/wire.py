@@ -1,0 +1,30 @@
+"""The wire form of protocol buffers, as far as large values are worth writing without a message in between. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+#: Serialized pieces, to be joined once: large ones are views of arrays.
+Parts = Sequence[bytes | memoryview]
+
+_LENGTH_DELIMITED = 2
+
+
+def field_start(number: int, length: int) -> bytes:
+    """What stands before the `length` bytes of a string, a message or a packed list."""
+    return bytes((*_varint(number << 3 | _LENGTH_DELIMITED), *_varint(length)))
+
+
+def map_entry(number: int, key: str, value: Parts) -> Parts:
+    """One entry of a map from strings to messages."""
+    encoded = key.encode()
+    length = sum(map(len, value))
+    entry = field_start(1, len(encoded)) + encoded + field_start(2, length)
+    return [field_start(number, len(entry) + length), entry, *value]
+
+
+def _varint(number: int) -> Iterator[int]:
+    while number > 0x7F:
+        yield number & 0x7F | 0x80
+        number >>= 7
+    yield number
