@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 #: Serialized pieces, to be joined once: large ones are views of arrays.
 Parts = Sequence[bytes | memoryview]
@@ -10,6 +11,7 @@ Parts = Sequence[bytes | memoryview]
 _LENGTH_DELIMITED = 2
 
 
+@lru_cache(maxsize=4096)
 def field_start(number: int, length: int) -> bytes:
     """What stands before the `length` bytes of a string, a message or a packed list."""
     return bytes((*_varint(number << 3 | _LENGTH_DELIMITED), *_varint(length)))
@@ -18,7 +20,7 @@ def field_start(number: int, length: int) -> bytes:
 def map_entry(number: int, key: str, value: Parts) -> Parts:
     """One entry of a map from strings to messages."""
     encoded = key.encode()
-    length = sum(map(len, value))
+    length = sum([len(part) for part in value])
     entry = field_start(1, len(encoded)) + encoded + field_start(2, length)
     return [field_start(number, len(entry) + length), entry, *value]
 
