@@ -18,6 +18,7 @@ from app.repository.layout import Ignored, Layout
 from app.repository.model_config import ModelConfig
 from app.repository.reconciler import LoadModel, Reconciler
 from app.repository.sources import ModelList, ModelSource
+from app.repository.uninterrupted import uninterrupted
 from app.repository.versions import VersionStatus
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class ModelRepository:
 
     # --- changes at run time ---
 
+    @uninterrupted
     async def reload(self, configs: Sequence[ModelConfig]) -> None:
         """Serves these models from now on and no others; returns when the new ones among them are available.
 
@@ -129,6 +131,7 @@ class ModelRepository:
             if config.name not in old:
                 self._check_available(config.name)
 
+    @uninterrupted
     async def load(self, name: str) -> None:
         """Puts a model (back) into service, a failed one by another try; returns when it is available.
 
@@ -143,6 +146,7 @@ class ModelRepository:
             await self._round()
         self._check_available(name)
 
+    @uninterrupted
     async def unload(self, name: str) -> None:
         """Takes a model out of service until it is loaded again. What it accepted is still answered.
 

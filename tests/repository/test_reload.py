@@ -1,6 +1,8 @@
 """Lists of models: version policies, labels, and changes while serving."""
 
 import asyncio
+import gc
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from app.repository.policy import NEWEST, Every, Specific, VersionPolicy
 from app.repository.repository import ModelRepository
 from app.repository.sources import ModelList
 from app.repository.versions import VersionState
-from tests.repository.fakes import BROKEN, FakeLoader, add, remove, repository
+from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, remove, repository
 
 Steps = Callable[[ModelRepository], Awaitable[None]]
 
@@ -346,3 +348,46 @@ def test_a_new_list_brings_unloaded_models_back(tmp_path: Path) -> None:
         assert models.resolve("m").version == 1
 
     play([model(tmp_path)], steps)
+
+
+# --- callers that go away ---
+
+
+def test_a_change_is_finished_when_its_caller_goes_away(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+    gate, entered = threading.Event(), threading.Event()
+    load = FakeLoader()
+
+    def slow(name: str, version: int, path: Path) -> FakeModel:
+        entered.set()
+        assert gate.wait(10)
+        return load(name, version, path)
+
+    async def run() -> None:
+        models = ModelRepository(ModelList([]), slow, poll_interval_s=0)  # type: ignore[arg-type]
+        await models.start()
+        caller = asyncio.create_task(models.reload([model(tmp_path)]))
+        await asyncio.to_thread(entered.wait, 10)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        gate.set()
+        await models.poll_once()
+        assert models.resolve("m") is load.made[0]
+        await models.close()
+
+    asyncio.run(run())
+    assert [made.closed for made in load.made] == [1]
+
+
+def test_nobody_is_told_of_a_failure_that_nobody_waits_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def steps(models: ModelRepository) -> None:
+        caller = asyncio.create_task(models.load("x"))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+        await models.poll_once()
+        gc.collect()
+        assert "never retrieved" not in caplog.text
+
+    play(tmp_path, steps)

@@ -72,7 +72,8 @@ class Lists(RuleBasedStateMachine):
             assert {name: self._open(name) for name in NAMES} == before, "a list that is refused changes nothing"
             return
         except (ModelNotFound, ModelNotReady):
-            assert any(not self._open(config.name) for config in configs if config.name not in self.configs)
+            new = [config.name for config in configs if config.name not in self.configs.keys() - self.withdrawn]
+            assert any(not self._open(name) for name in new)
         self.configs = {config.name: config for config in configs}
         self.withdrawn.clear()
 
@@ -135,8 +136,8 @@ class Lists(RuleBasedStateMachine):
                 for _ in range(4):  # the unloads it started
                     await asyncio.sleep(0)
 
-        self.settled = True
         self.runner.run(settle())
+        self.settled = True
 
     def _open(self, name: str) -> set[int]:
         return {model.version for model in self.loader.made if model.name == name and not model.closed}
