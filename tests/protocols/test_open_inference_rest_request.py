@@ -69,6 +69,15 @@ def test_every_datatype_both_ways(datatype):
     same(read({"inputs": [json_input("x", x, data=data)]}, None, signatures).request.inputs, {"x": x})
 
 
+def test_null_is_no_data():
+    """KServe's client writes it beside a binary tensor of no bytes, and then no header either."""
+    entries = [
+        {"name": name, "shape": [0, 2], "datatype": "FP32", "data": None, "parameters": {"binary_data_size": 0}}
+        for name in AB
+    ]
+    same(read({"inputs": entries}).request.inputs, {name: array[:0] for name, array in AB.items()})
+
+
 def test_what_else_a_request_says():
     document = {
         **JSON_AB, "id": "7", "parameters": {"timeout": 2_000_000, "signature_name": "serving_default"},
