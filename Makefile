@@ -10,7 +10,7 @@ DEV    := .venv/.dev-installed
 SERVE  := $(if $(GPU),.venv-gpu/.gpu-installed,$(if $(wildcard $(DEV)),$(DEV),.venv/.serve-installed))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint bench lock clean
+.PHONY: help setup serve test lint clients bench lock clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z]*\):.*##/\1 -/p' Makefile
@@ -29,6 +29,8 @@ lint: $(DEV)  ## Style, types, and who may import whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+clients: .venv-clients/.clients-installed  ## Make .venv-clients: the clients that tests/official_clients try
+
 bench: $(DEV)  ## Run bench/run.py, or list what bench/ has
 	@if [ -f bench/run.py ]; then exec $(BIN)/python bench/run.py; fi; \
 	  echo 'There is no bench/run.py yet. In bench/:'; ls bench 2>/dev/null || echo '  nothing'
@@ -37,7 +39,7 @@ lock:  ## Rewrite requirements/*.txt from the .in files (needs uv)
 	sh requirements/lock.sh
 
 clean:  ## Remove environments, caches and build outputs
-	rm -rf .venv .venv-gpu dist build .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-clients .venv-gpu dist build .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.dev-installed: requirements/dev.txt | .venv/.gitignore
@@ -48,6 +50,15 @@ clean:  ## Remove environments, caches and build outputs
 	@echo 'Installing $(filter requirements/%,$^) into $(@D)'
 	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(filter requirements/%,$^)
 	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# perf_analyzer's wheel is an old tritonclient, hence a folder of its own.
+.venv-clients/.clients-installed: requirements/clients.txt requirements/perf-analyzer.txt | .venv-clients/.gitignore
+	@echo 'Installing $(filter requirements/%,$^) into $(@D)'
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r $<
+	@rm -rf $(@D)/perf
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes \
+	  --target $(@D)/perf -r requirements/perf-analyzer.txt
 	@touch $@
 
 # Debian keeps ensurepip in python3-venv; where that is missing, the machine's pip fills in.

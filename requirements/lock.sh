@@ -6,3 +6,5 @@ lock() { uv pip compile --quiet --universal --python-version 3.11 --generate-has
 lock serve.in -o serve.txt
 lock dev.in -c serve.txt -o dev.txt
 lock gpu.in -o gpu.txt
+lock clients.in --no-emit-package tensorflow -o clients.txt
+lock perf-analyzer.in --no-deps -o perf-analyzer.txt

@@ -8,6 +8,7 @@ import pytest
 
 from tests.deploy.manifests import ROOT
 
+LOCKS = ["serve", "dev", "gpu", "clients", "perf-analyzer"]
 FOLDER = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: The CPU wheel of the package that pyproject.toml names.
@@ -25,7 +26,7 @@ def _locked(path: Path) -> set[str]:
     return {line.rstrip(" \\") for line in path.read_text().splitlines() if re.match(r"\S+==", line)}
 
 
-@pytest.mark.parametrize("name", ["serve", "dev", "gpu"])
+@pytest.mark.parametrize("name", LOCKS)
 def test_lock_is_hashed_and_names_no_host(name: str) -> None:
     text = (FOLDER / f"{name}.txt").read_text()
     entries = re.split(r"\n(?=\S)", text.strip())
@@ -43,7 +44,7 @@ def test_requirements_are_those_of_the_project(name: str) -> None:
     assert asked - BUILD == _names(PROJECT["dependencies"])
 
 
-@pytest.mark.parametrize("name", ["serve", "dev", "gpu"])
+@pytest.mark.parametrize("name", LOCKS)
 def test_every_requirement_says_why_it_is_there(name: str) -> None:
     text = (ROOT / "docs" / "dependencies.md").read_text()
     lines = (FOLDER / f"{name}.in").read_text().splitlines()
