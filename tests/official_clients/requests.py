@@ -96,6 +96,7 @@ def calculations() -> dict[str, Request]:
             "unknown_inner", {"matrix": matrix}, {"total": matrix.sum((1, 2)), "doubled": 2 * matrix}
         ),
         "one input": Request("half_plus_two", {"x": x}, {"y": x * np.float32(0.5) + 2}),
+        "an empty list": Request("half_plus_two", {"x": x[:0]}, {"y": x[:0]}),
         "digits": Request("digits", {"image": images}, {"probabilities": None}),
         "text": Request("text", {"tokens": tokens}, {"probabilities": None, "token_scores": None}),
     }
