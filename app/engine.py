@@ -17,17 +17,18 @@ from pathlib import Path
 from app.batching.batcher import Batcher
 from app.batching.padding import BatchSizes
 from app.batching.policy import create_policy
-from app.events import Listener
+from app.events import Listener, VariantsChosen
 from app.model import Model
 from app.protocols.batching_parameters import FILE_NAME as PARAMETERS_FILE
 from app.protocols.batching_parameters import read_batching_parameters
 from app.repository.list_watch import ListedModels, follow
 from app.repository.repository import ModelRepository
 from app.repository.sources import ModelList, ModelsFolder
-from app.runtime import Runtime, RuntimeOptions, create_runtime
+from app.runtime import Runtime, RuntimeOptions, VariantChoice, VariantOptions, create_runtime
 from app.runtimes.device_thread import DeviceThread
+from app.runtimes.variant_cache import default_folder
 from app.settings import Settings
-from app.warm_up import warm_up
+from app.warm_up import tune, warm_up
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,8 @@ class Engine:
         Raises whatever keeps it from starting; ServingError where the models are at fault.
         """
         settings = self.settings
-        options = RuntimeOptions(settings.intra_op_threads, settings.inter_op_threads)
+        self._loop = asyncio.get_running_loop()
+        options = _runtime_options(settings)
         runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
         _spare_from_collection()
         lanes = [device for device in runtime.devices for _ in range(settings.batches_in_flight)]
@@ -129,10 +131,13 @@ class Engine:
             sizes = read_batching_parameters(path / PARAMETERS_FILE).sizes(sizes)
         loaded = self._runtime.load(path)
         if settings.warm_up:
+            report = partial(self._report_warm_up, name, version)
             try:
-                warm_up(loaded, sizes.allowed, partial(self._report_warm_up, name, version))
+                warm_up(loaded, sizes.allowed, report)
+                choices = tune(loaded, sizes.allowed, report)
             finally:
                 self._warming.pop((name, version), None)
+            self._tell_variants(name, version, choices)
         return Model(
             name,
             version,
@@ -142,6 +147,15 @@ class Engine:
             batching=settings.batching,
             strict_shapes=settings.strict_shapes,
         )
+
+    def _tell_variants(self, name: str, version: int, choices: Sequence[VariantChoice]) -> None:
+        for signature in sorted({choice.signature for choice in choices}):
+            variants = {
+                each.batch_size: (each.variant, each.speed_up) for each in choices if each.signature == signature
+            }
+            event = VariantsChosen(name, version, signature, variants)
+            with suppress(RuntimeError):  # the loop is closed: the server did not wait for this load
+                self._loop.call_soon_threadsafe(self._listener, event)
 
     def _report_warm_up(self, name: str, version: int, done: int, total: int, what: str) -> None:
         progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
@@ -174,6 +188,17 @@ class Engine:
         elif loading := self.repository.unready_reasons():
             reasons += [*loading, *list(self._warming.values())]
         return reasons
+
+
+def _runtime_options(settings: Settings) -> RuntimeOptions:
+    variants = VariantOptions(
+        settings.execution_variant,
+        tuple(settings.forbidden_variants),
+        settings.variant_search_s,
+        Path(settings.variant_cache) if settings.variant_cache else default_folder(),
+        settings.frozen_limit_mb,
+    )
+    return RuntimeOptions(settings.intra_op_threads, settings.inter_op_threads, variants)
 
 
 def _spare_from_collection() -> None:

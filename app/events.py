@@ -5,7 +5,7 @@ A listener must not block and must not raise; it is called on the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -57,7 +57,20 @@ class ModelStateChanged:
     error: str = ""
 
 
-Event = BatchExecuted | RequestFinished | ModelStateChanged
+@dataclass(frozen=True, slots=True)
+class VariantsChosen:
+    """How a signature of a version that is being loaded will be executed.
+
+    variants: for each batch size the execution variant and how many times as fast it is as the plain SavedModel.
+    """
+
+    model: str
+    version: int
+    signature: str
+    variants: Mapping[int, tuple[str, float]]
+
+
+Event = BatchExecuted | RequestFinished | ModelStateChanged | VariantsChosen
 Listener = Callable[[Event], None]
 
 

@@ -6,9 +6,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from app.inference import Array, ModelSignature
+
+#: Called before each call of a model with its number, the calls there will be, and what is run.
+ProgressReport = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class VariantOptions:
+    """Which of its execution variants a model may use, and what finding the fastest may cost.
+
+    wanted: 'auto' takes the fastest; a variant's name takes that one wherever it is possible.
+    cache: folder that remembers what was found; None remembers nothing.
+    frozen_limit_mb: larger variables are not turned into constants.
+    """
+
+    wanted: str = "plain"
+    forbidden: tuple[str, ...] = ()
+    search_s: float = 10.0
+    cache: Path | None = None
+    frozen_limit_mb: int = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +36,17 @@ class RuntimeOptions:
 
     intra_op_threads: int = 0
     inter_op_threads: int = 0
+    variants: VariantOptions = VariantOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class VariantChoice:
+    """How one signature is executed at one batch size, and how many times as fast as the plain SavedModel."""
+
+    signature: str
+    batch_size: int
+    variant: str
+    speed_up: float
 
 
 class LoadedModel(Protocol):
@@ -36,6 +66,18 @@ class LoadedModel(Protocol):
 
     def close(self) -> None:
         """Gives the memory back. Nothing runs on the model any more."""
+
+
+@runtime_checkable
+class TunableModel(LoadedModel, Protocol):
+    """A LoadedModel that can be executed in several ways."""
+
+    def tune(self, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
+        """Finds the fastest way for each signature and batch size and uses it from then on.
+
+        Blocking, and never fails: what cannot be tuned runs as it is. Signatures that are not
+        batchable count as of size 1.
+        """
 
 
 class Runtime(Protocol):

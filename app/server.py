@@ -16,6 +16,7 @@ from app.instrumentation import metrics
 from app.instrumentation.logs import log_event
 from app.instrumentation.statistics import Statistics
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
+from app.instrumentation.variants import ExecutionVariants
 from app.protocols.grpc_server import GrpcOptions, GrpcServer
 from app.protocols.http import HttpLimits
 from app.protocols.open_inference_core import OpenInference
@@ -50,7 +51,10 @@ class Server:
         self._metrics = metrics.Metrics(lambda: self.engine.queue_rows())  # noqa: PLW0108 - there is no engine yet
         self._tensorflow_metrics = TensorFlowMetrics() if settings.metrics_path else None
         statistics = Statistics()
-        listener = _tell_all(self._metrics, statistics, log_event, *filter(None, [self._tensorflow_metrics]))
+        self._variants = ExecutionVariants()
+        listener = _tell_all(
+            self._metrics, statistics, self._variants, log_event, *filter(None, [self._tensorflow_metrics])
+        )
         self.engine = Engine(settings, models, listener)
         self.repository = self.engine.repository
         regions = SharedMemory() if settings.allow_shared_memory else None
@@ -139,6 +143,7 @@ class Server:
                 ]
                 for name in self.repository.names()
             },
+            "variants": self._variants.document(),
         }
 
     def metrics(self) -> tuple[bytes, str]:

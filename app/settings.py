@@ -107,6 +107,23 @@ class Settings(BaseSettings):
     intra_op_threads: NonNegativeInt = Field(0, description="Threads inside one operation; 0 lets TensorFlow choose.")
     inter_op_threads: NonNegativeInt = Field(0, description="Operations at a time; 0 lets TensorFlow choose.")
     warm_up: bool = Field(True, description="Run every batch size once before a model counts as ready.")
+    execution_variant: Literal["auto", "plain", "frozen", "xla"] = Field(
+        "auto",
+        description="How models are executed: as they are, with constants for variables, or compiled by XLA; "
+        "auto measures at warm-up.",
+    )
+    forbidden_variants: Annotated[list[Literal["frozen", "xla"]], NoDecode] = Field(
+        default_factory=list, description="Variants that auto does not try, such as frozen,xla."
+    )
+    variant_search_s: NonNegativeFloat = Field(
+        10.0, description="Most time that auto takes to measure the variants of one model."
+    )
+    variant_cache: str = Field(
+        "", description="Folder that remembers what auto chose; empty takes ferry in the user's cache folder."
+    )
+    frozen_limit_mb: NonNegativeInt = Field(
+        128, description="Larger variables are not turned into constants, which take up to 5 times their size."
+    )
 
     max_body_bytes: PositiveInt = Field(64 * 1024**2, description="Largest request body, inflated; beyond it 413.")
     allow_shared_memory: bool = Field(
@@ -128,6 +145,12 @@ class Settings(BaseSettings):
             return json.loads(f"[{value.strip().removeprefix('[').removesuffix(']')}]")
         except json.JSONDecodeError:
             raise ValueError("whole numbers such as 1,2,4") from None
+
+    @field_validator("forbidden_variants", mode="before")
+    @classmethod
+    def _read_names(cls, value: object) -> object:
+        """'frozen,xla' from flags and the environment."""
+        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
     @field_validator("batch_sizes")
     @classmethod

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from app.errors import InvalidRequest
-from app.inference import STRING, Array, Dimension, ModelSignature, TensorSpec
-from app.runtime import LoadedModel
+from app.examples import example_inputs
+from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice
 
 log = logging.getLogger(__name__)
-
-#: Called before each call with its number, the calls there will be, and what is run.
-ProgressReport = Callable[[int, int, str], None]
-
-
-def example_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
-    """Inputs that fit the signature: zeros, False and empty strings.
-
-    A free first dimension gets `rows`, every other free dimension 1; a tensor of
-    unknown rank is a list of `rows` values.
-    """
-    return {name: _example(spec, rows) for name, spec in signature.inputs.items()}
 
 
 def warm_up(model: LoadedModel, sizes: Sequence[int], report: ProgressReport) -> None:
@@ -49,13 +35,6 @@ def warm_up(model: LoadedModel, sizes: Sequence[int], report: ProgressReport) ->
         done += len(all_rows)
 
 
-def _example(spec: TensorSpec, rows: int) -> Array:
-    shape = _example_shape(spec.shape, rows)
-    return np.full(shape, b"", STRING) if spec.dtype == STRING else np.zeros(shape, spec.dtype)
-
-
-def _example_shape(shape: tuple[Dimension, ...] | None, rows: int) -> tuple[int, ...]:
-    if shape is None:
-        return (rows,)
-    free_sizes = [rows, *(1 for _ in shape)]
-    return tuple(free if size is None else size for size, free in zip(shape, free_sizes, strict=False))
+def tune(model: LoadedModel, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
+    """Lets a model that can be executed in several ways find the fastest; says nothing of others."""
+    return model.tune(sizes, report) if isinstance(model, TunableModel) else ()

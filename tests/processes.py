@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ import httpx
 
 ROOT = Path(__file__).parent.parent
 START_S = 90.0
+
+#: What one server of this user's test runs measured, the next need not measure again.
+VARIANTS = Path(tempfile.gettempdir()) / f"ferry-test-variants-{os.getuid()}"
 
 
 def free_port() -> int:
@@ -93,7 +97,14 @@ def serving(
 ) -> Iterator[ServerProcess]:
     """Serves the folder until the block ends. `settings` become FERRY_ variables."""
     port = free_port()
-    values = {"host": "127.0.0.1", "rest_port": port, "grpc_port": 0, "models": models, **settings}
+    values = {
+        "host": "127.0.0.1",
+        "rest_port": port,
+        "grpc_port": 0,
+        "models": models,
+        "variant_cache": VARIANTS,
+        **settings,
+    }
     environment = {f"FERRY_{name.upper()}": str(value) for name, value in values.items()}
     arguments = [argument.format(port=port) for argument in command]
     server = ServerProcess([sys.executable, *arguments], environment, port, log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from app.events import Event, ModelStateChanged
+from app.events import Event, ModelStateChanged, VariantsChosen
 
 logger = logging.getLogger("ferry")
 
@@ -18,9 +18,19 @@ def configure(level: str) -> None:
 
 
 def log_event(event: Event) -> None:
-    """A listener: the life of models. Requests and batches are counted, not logged."""
+    """A listener: the life of models and how they are executed. Requests and batches are counted, not logged."""
     if isinstance(event, ModelStateChanged):
         if event.error:
             logger.error("Model %s version %d: %s: %s", event.model, event.version, event.state, event.error)
         else:
             logger.info("Model %s version %d: %s", event.model, event.version, event.state)
+    elif isinstance(event, VariantsChosen):
+        forms = ", ".join(f"{size}: {_form(*chosen)}" for size, chosen in event.variants.items())
+        logger.info(
+            "Model %s version %d executes signature %r by batch size as %s",
+            event.model, event.version, event.signature, forms,
+        )  # fmt: skip
+
+
+def _form(variant: str, speed_up: float) -> str:
+    return variant if speed_up == 1 else f"{variant} ({speed_up:.2f}x)"

@@ -8,7 +8,7 @@ from functools import cache
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from app.events import BatchExecuted, Event, RequestFinished
+from app.events import BatchExecuted, Event, RequestFinished, VariantsChosen
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -51,6 +51,10 @@ class Metrics:
         self._failed = Counter(
             "ferry_failed_executions", "Requests whose execution failed, each alone.", _MODEL, registry=registry
         )
+        self._variant = Gauge(
+            "ferry_execution_variant", "How many times as fast as the plain SavedModel the variant in use is.",
+            (*_MODEL, "batch_size", "variant"), registry=registry,
+        )  # fmt: skip
         Gauge("ferry_queue_rows", "Rows that wait for a device.", registry=registry).set_function(queue_rows)
 
         self._of_request = cache(self._label_request)  # finding labelled metrics costs more than counting
@@ -60,6 +64,11 @@ class Metrics:
             self._request_finished(event)
         elif isinstance(event, BatchExecuted):
             self._batch_executed(event)
+        elif isinstance(event, VariantsChosen):
+            for size, (variant, speed_up) in event.variants.items():
+                self._variant.labels(event.model, event.version, event.signature, size, variant).set(speed_up)
+        elif event.state == "END":
+            self._variant.remove_by_labels({"model": event.model, "version": str(event.version)})
 
     def render(self) -> bytes:
         """The page in Prometheus' text format."""

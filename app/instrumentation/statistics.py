@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.events import BatchExecuted, Event, RequestFinished
+from app.events import BatchExecuted, Event, ModelStateChanged, RequestFinished
 
 _SUCCESS = frozenset({"200", "OK"})
 
@@ -63,7 +63,7 @@ class Statistics:
             self._request_finished(event)
         elif isinstance(event, BatchExecuted):
             self._batch_executed(event)
-        elif event.state in ("LOADING", "END"):
+        elif isinstance(event, ModelStateChanged) and event.state in {"LOADING", "END"}:
             self._counts.pop((event.model, event.version), None)
 
     def document(self, model: str, version: int) -> dict[str, Any]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+import logging
+import os
+import platform
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +14,33 @@ import tensorflow as tf
 
 from app.errors import InferenceFailed, InvalidRequest, SignatureNotFound
 from app.inference import Array, ModelSignature
+from app.runtime import ProgressReport, VariantChoice, VariantOptions
 from app.runtimes.failures import translate
+from app.runtimes.operations import operations_with_state
 from app.runtimes.signature_defs import TAGS, read_signatures
 from app.runtimes.signature_function import SignatureFunction
+from app.runtimes.variant_cache import fingerprint, recall, remember
+from app.runtimes.variant_search import VariantSearch
+from app.runtimes.variants import PLAIN
+
+log = logging.getLogger(__name__)
 
 
 class SavedModel:
-    """The LoadedModel of folder `path`: variables and tables in memory, one function per signature.
+    """The TunableModel of folder `path`: variables and tables in memory, one function per signature.
+
+    Args:
+        device: what it executes on, in the words of TensorFlow's device details.
 
     Raises:
         Exception: whatever TensorFlow has to say of a folder that it cannot load.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, options: VariantOptions = VariantOptions(), device: str = "CPU") -> None:  # noqa: B008
+        self._path = path
+        self._name = "/".join(path.parts[-2:])
+        self._options = options
+        self._device = device
         definitions = read_signatures(path)
         # The functions borrow their variables and tables from the loaded object: it must live as long.
         self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS))
@@ -43,6 +60,50 @@ class SavedModel:
             return function(inputs, outputs)
         except Exception as error:
             raise translate(error) from error
+
+    def tune(self, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
+        options = self._options
+        search = VariantSearch(self._functions, sizes, options, report)
+        if options.wanted == PLAIN or self._keeps_state():
+            return search.adopt({})
+        if options.wanted != "auto":
+            return search.adopt(dict.fromkeys(search.places(), (options.wanted, 1.0)))
+        try:
+            return self._fastest(search, sizes)
+        finally:
+            gc.collect()  # what was not chosen goes at once: constants are large
+
+    def _fastest(self, search: VariantSearch, sizes: Sequence[int]) -> Sequence[VariantChoice]:
+        folder = self._options.cache
+        if folder is None:
+            return search.fastest()
+        key = self._fingerprint(sizes)
+        known = recall(folder, key)
+        if known is not None and known.keys() == set(search.places()):
+            return search.adopt(known)
+        choices = search.fastest()
+        remember(folder, key, choices)
+        return choices
+
+    def _keeps_state(self) -> bool:
+        """May a call of one signature change what another call, perhaps of another signature, returns?"""
+        names = set()
+        for function in self._functions.values():
+            names.update(operations_with_state(function.plain.graph.as_graph_def()))
+        if names:
+            log.info("%s runs as it is, because it keeps state: %s", self._name, ", ".join(sorted(names)))
+        return bool(names)
+
+    def _fingerprint(self, sizes: Sequence[int]) -> str:
+        options = self._options
+        return fingerprint(
+            self._path,
+            tensorflow=tf.__version__,
+            device=self._device,
+            machine=[platform.machine(), os.cpu_count(), tf.config.threading.get_intra_op_parallelism_threads()],
+            sizes=list(sizes),
+            options=[sorted(options.forbidden), options.search_s, options.frozen_limit_mb],
+        )
 
     def close(self) -> None:
         self._functions = {}

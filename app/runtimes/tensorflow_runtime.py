@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -32,6 +34,8 @@ class TensorFlowRuntime:
             # Without growth TensorFlow takes all memory of every GPU at once, its neighbours' share included.
             tf.config.experimental.set_memory_growth(gpu, True)
         self._device = "GPU:0" if gpus else "CPU:0"
+        self._kind = _kind(gpus)
+        self._variants = options.variants
 
     @property
     def devices(self) -> Sequence[str]:
@@ -39,10 +43,17 @@ class TensorFlowRuntime:
 
     def load(self, path: Path) -> SavedModel:
         try:
-            return SavedModel(path)
+            return SavedModel(path, self._variants, self._kind)
         except Exception as error:
             name = "/".join(path.parts[-2:])
             raise InferenceFailed(f"{name} cannot be loaded: {first_meaningful_line(error)}") from error
+
+
+def _kind(gpus: Sequence[Any]) -> str:
+    """What executes, as far as it decides which form of a model is the fastest."""
+    if not gpus:
+        return platform.processor() or "CPU"
+    return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
 
 
 def _set_threads(setting: str, threads: int, set_threads: Callable[[int], None]) -> None:

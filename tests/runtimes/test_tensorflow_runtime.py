@@ -43,6 +43,7 @@ def test_every_gpu_gets_memory_growth_and_the_first_one_runs_models(monkeypatch:
     grows = {}
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [f"{kind}:0", f"{kind}:1"])
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", grows.__setitem__)
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {"device_name": f"Model of {gpu}"})
     assert TensorFlowRuntime(RuntimeOptions()).devices == ("GPU:0",)
     assert grows == {"GPU:0": True, "GPU:1": True}
 

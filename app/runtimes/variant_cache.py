@@ -1,0 +1,63 @@
+"""Remembers on disk which variants a search chose, so that the next start need not search."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from app.runtime import VariantChoice
+
+log = logging.getLogger(__name__)
+
+#: Another number makes everything remembered so far be found again.
+_FORMAT = 1
+
+
+def fingerprint(model: Path, **circumstances: Any) -> str:
+    """Names a model's content and the circumstances of a search.
+
+    The index of the variables has a checksum of each, so the variables themselves need not be read.
+    """
+    digest = hashlib.sha256(json.dumps([_FORMAT, circumstances], sort_keys=True, default=str).encode())
+    for name in ("saved_model.pb", "variables/variables.index"):
+        file = model / name
+        digest.update(file.read_bytes() if file.is_file() else b"")
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def recall(folder: Path, key: str) -> dict[tuple[str, int], tuple[str, float]] | None:
+    """Variant and speed-up by signature and batch size; None where nothing is remembered."""
+    try:
+        rows = json.loads((folder / f"{key}.json").read_text())
+        return {(str(name), int(size)): (str(variant), float(speed_up)) for name, size, variant, speed_up in rows}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        log.debug("What is remembered of variants cannot be read: %s", error)
+        return None
+
+
+def remember(folder: Path, key: str, choices: Sequence[VariantChoice]) -> None:
+    """Writes all or nothing. A folder that cannot be written to costs only the next search."""
+    rows = [[choice.signature, choice.batch_size, choice.variant, choice.speed_up] for choice in choices]
+    file = folder / f"{key}.json"
+    unfinished = file.with_suffix(f".{os.getpid()}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(json.dumps(rows))
+        unfinished.replace(file)
+    except OSError as error:
+        log.debug("The choice of variants is not remembered: %s", error)
+
+
+def default_folder() -> Path | None:
+    """ferry in the user's cache folder, which is XDG_CACHE_HOME or ~/.cache; None for a user without a home."""
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    base = named if named.is_absolute() else Path(os.path.expanduser("~/.cache"))
+    return base / "ferry" if base.is_absolute() else None

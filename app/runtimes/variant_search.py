@@ -1,0 +1,169 @@
+"""Finding the fastest variant of each signature at each batch size.
+
+Invariants:
+1. A variant is used only at sizes where it ran here and agreed with plain, on values that differ where
+   plain takes such.
+2. A signature whose plain outputs differ between equal calls stays plain.
+3. Measured is in turn, plain and variant, since a machine's speed drifts; what counts is the ratio of medians.
+4. Nothing begins that would foreseeably end after the time for the search. A compilation cannot be
+   interrupted, so XLA comes last, small before large, and only while half of the time is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from app.runtime import ProgressReport, VariantChoice, VariantOptions
+from app.runtimes.failures import first_meaningful_line
+from app.runtimes.signature_function import SignatureFunction
+from app.runtimes.trial import LEAST_ROUNDS, Trial
+from app.runtimes.variants import ALTERNATIVES, PLAIN, XLA, NotApplicable, Variant, VariantMaker
+
+log = logging.getLogger(__name__)
+
+#: Leaving plain must gain this much, or noise would decide.
+LEAST_GAIN = 1.05
+
+#: A variant this slow at one size is not tried at the others; nor one that is slower than plain at both ends.
+HOPELESS = 1 / 3
+
+#: Signature and batch size.
+Place = tuple[str, int]
+
+
+class VariantSearch:
+    """Tries variants of a model's signatures and puts the chosen ones to use.
+
+    Args:
+        functions: the signatures, none of which keeps state.
+        sizes: the batch sizes that signatures which can be batched are called with, ascending.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, SignatureFunction],
+        sizes: Sequence[int],
+        options: VariantOptions,
+        report: ProgressReport,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._functions = functions
+        self._sizes = sizes
+        self._options = options
+        self._report = report
+        self._clock = clock
+        self._makers = {
+            name: VariantMaker(function.signature, function.plain, options.frozen_limit_mb)
+            for name, function in functions.items()
+        }
+        self._best: dict[Place, tuple[Variant, float]] = {}
+        self._done = self._total = 0
+        self._begin_s = clock()
+
+    def places(self) -> list[Place]:
+        """Every signature at every size, the ones that cannot be batched at size 1."""
+        return [(name, size) for name in self._functions for size in self._sizes_of(name)]
+
+    def fastest(self) -> list[VariantChoice]:
+        """Measures every variant that is not forbidden, as far as the time goes, and uses the fastest."""
+        names = [name for name in ALTERNATIVES if name not in self._options.forbidden]
+        self._total = len(names) * len(self.places())
+        for name in names:
+            for signature in self._functions:
+                self._measure(signature, name)
+        return self._use()
+
+    def adopt(self, wanted: Mapping[Place, tuple[str, float]]) -> list[VariantChoice]:
+        """Uses these variants without measuring, each with the speed-up given, where they are possible."""
+        self._total = len(wanted)
+        impossible: set[tuple[str, str]] = set()
+        for (signature, size), (name, speed_up) in wanted.items():
+            self._tell(signature, size, name)
+            if name == PLAIN or (signature, name) in impossible:
+                continue
+            try:
+                self._best[signature, size] = self._agreeing(signature, size, name)[0], speed_up
+            except Exception as error:
+                log.warning("%s", _why_not(signature, size, name, error))
+                impossible.add((signature, name))
+                self._drop(signature, name)
+        return self._use()
+
+    def _measure(self, signature: str, name: str) -> None:
+        """One variant of one signature at all sizes, unless the first ones say that it is not worth the time."""
+        speed_ups: list[float] = []
+        for size in _ends_first(self._sizes_of(signature)):
+            self._tell(signature, size, name)
+            try:
+                speed_ups.append(self._speed_up(signature, size, name))
+            except Exception as error:
+                log.debug("%s", _why_not(signature, size, name, error))
+                if not isinstance(error, _NoTime):
+                    self._drop(signature, name)
+                    return
+            if speed_ups and (speed_ups[-1] < HOPELESS or (len(speed_ups) == 2 and max(speed_ups) < 1)):
+                return
+
+    def _speed_up(self, signature: str, size: int, name: str) -> float:
+        self._check_time(name)
+        variant, trial = self._agreeing(signature, size, name)
+        self._check_time(name, 2 * LEAST_ROUNDS * trial.plain_s)
+        speed_up = trial.speed_up(variant)
+        _, best = self._best.get((signature, size), (None, LEAST_GAIN))
+        if speed_up > best:
+            self._best[signature, size] = variant, speed_up
+        return speed_up
+
+    def _agreeing(self, signature: str, size: int, name: str) -> tuple[Variant, Trial]:
+        """Raises NotApplicable, or whatever TensorFlow says."""
+        trial = Trial(self._functions[signature], size, self._clock)
+        variant = self._makers[signature].make(name, trial.inputs)
+        if not trial.agrees(variant):
+            raise NotApplicable("its answers differ from plain's")
+        return variant, trial
+
+    def _check_time(self, name: str, needed_s: float = 0.0) -> None:
+        left_s = self._begin_s + self._options.search_s - self._clock()
+        if needed_s >= left_s or (name == XLA and left_s < self._options.search_s / 2):
+            raise _NoTime("there is no time left to try it")
+
+    def _drop(self, signature: str, name: str) -> None:
+        """What failed or disagreed at one size is not trusted at another."""
+        self._best = {
+            place: best for place, best in self._best.items() if place[0] != signature or best[0].name != name
+        }
+
+    def _use(self) -> list[VariantChoice]:
+        for signature, function in self._functions.items():
+            function.use({size: best for (name, size), (best, _) in self._best.items() if name == signature})
+        return [self._choice(*place) for place in self.places()]
+
+    def _choice(self, signature: str, size: int) -> VariantChoice:
+        if (signature, size) not in self._best:
+            return VariantChoice(signature, size, PLAIN, 1.0)
+        variant, speed_up = self._best[signature, size]
+        return VariantChoice(signature, size, variant.name, speed_up)
+
+    def _sizes_of(self, signature: str) -> Sequence[int]:
+        return self._sizes if self._functions[signature].signature.batchable else (1,)
+
+    def _tell(self, signature: str, size: int, name: str) -> None:
+        self._done += 1
+        rows = f"{size} {'row' if size == 1 else 'rows'}"
+        self._report(self._done, self._total, f"trying {name} for signature {signature!r} with {rows}")
+
+
+class _NoTime(Exception):
+    """The time for the search is over, or would be."""
+
+
+def _ends_first(sizes: Sequence[int]) -> list[int]:
+    """The smallest, the largest, then the others from the largest down."""
+    return [*sizes[:1], *reversed(sizes[1:])]
+
+
+def _why_not(signature: str, size: int, variant: str, error: Exception) -> str:
+    return f"Signature {signature!r} is not {variant} at batch size {size}: {first_meaningful_line(error)}"
