@@ -1,0 +1,122 @@
+"""A hundred thousand malformed requests to a real server of real models: codes, memory, and whether it still works.
+
+    python -m bench.malformed --requests 100000
+
+Exits with 1 where a request got a fault of the server's (5xx but 501, 503, 504; gRPC's equals of them), no answer
+within PATIENCE_S, where good requests got other numbers afterwards, or where the memory grew from the half to the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+import grpc
+import httpx
+
+from tests.every_protocol.attack import Attack, Tally
+from tests.every_protocol.from_openapi import openapi_requests
+from tests.every_protocol.hostile import HostileRequests
+from tests.every_protocol.served import answers, resident_mib, served_inputs
+from tests.processes import ROOT, ServerProcess, free_port, serving
+
+#: The resident memory may grow by so much in the second half of the run.
+MOST_GROWTH = 0.05
+SLICES = 20
+ONE_OF_OPENAPI = 25  # schemathesis makes a few hundred requests a second
+
+_SHIPPED = ("digits", "text")
+_MADE = ("every_dtype", "several_inputs", "half_plus_two")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=30.0, help="a run that takes longer has failed")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        models, log, grpc_port = Path(folder) / "models", Path(folder) / "log", free_port()
+        _make_models(models)
+        with serving(models, log, grpc_port=grpc_port, log_level="warning") as server:
+            try:
+                faults = asyncio.run(_attack(server, grpc_port, options))
+            except TimeoutError:
+                faults = [f"Not done after {options.minutes:g} minutes"]
+            if server.process.poll() is not None:
+                faults.append(f"The server ended with {server.process.returncode}: {log.read_text()[-2000:]}")
+        faults += [f"In the log: {line}" for line in set(re.findall(r".*Traceback.*", log.read_text()))]
+    for fault in faults[:50]:
+        print("VIOLATION", fault)
+    print(f"{len(faults)} violations")
+    return 1 if faults else 0
+
+
+def _make_models(folder: Path) -> None:
+    """TensorFlow makes them in a process of its own: this one measures."""
+    for name in _SHIPPED:
+        shutil.copytree(ROOT / "models" / name, folder / name, ignore=shutil.ignore_patterns("*.py"))
+    calls = "; ".join(f"savedmodels.make_{name}(Path(sys.argv[1]) / '{name}' / '1')" for name in _MADE)
+    code = f"import sys; from pathlib import Path; from tests import savedmodels; {calls}"
+    subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, check=True, capture_output=True)
+
+
+async def _attack(server: ServerProcess, grpc_port: int, options: argparse.Namespace) -> list[str]:
+    faults: list[str] = []
+    resident: list[int] = []
+    async with (
+        asyncio.timeout(options.minutes * 60),
+        httpx.AsyncClient(base_url=server.url, timeout=60) as http,
+        grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}") as channel,
+    ):
+        models = await served_inputs(http)
+        before = await answers(http, models)
+        print(
+            f"Models: {', '.join(models)}. Seed {options.seed}. Resident {resident_mib(server.process.pid)} MiB at the start"
+        )
+        suggested = openapi_requests((await http.get("/openapi.json")).json(), _openapi(options), options.seed)
+        mutated = iter(HostileRequests(models, options.seed))
+        attack = Attack(int(server.url.rpartition(":")[2]), channel)
+        for number in range(1, SLICES + 1):
+            started = time.monotonic()
+            here = suggested[len(suggested) * (number - 1) // SLICES : len(suggested) * number // SLICES]
+            due = options.requests * number // SLICES - attack.tally.requests - len(here)
+            await attack.send_all([*here, *islice(mutated, due)])
+            resident.append(resident_mib(server.process.pid))
+            rate = (due + len(here)) / (time.monotonic() - started)
+            print(
+                f"{attack.tally.requests:7d} requests, {rate:5.0f}/s, {resident[-1]} MiB,"
+                f" {len(attack.tally.violations)} violations",
+                flush=True,
+            )
+            if await answers(http, models) != before:
+                faults.append(f"Good requests have other answers after {attack.tally.requests} requests")
+    _print_codes(attack.tally)
+    return faults + attack.tally.violations + _growth(resident)
+
+
+def _openapi(options: argparse.Namespace) -> int:
+    return int(options.requests) // ONE_OF_OPENAPI
+
+
+def _growth(resident: list[int]) -> list[str]:
+    half, end = resident[len(resident) // 2 - 1], resident[-1]
+    print(f"Resident: {half} MiB after the first half, {end} MiB at the end ({end / half - 1:+.1%})")
+    return [f"Memory grew from {half} to {end} MiB"] if end > half * (1 + MOST_GROWTH) else []
+
+
+def _print_codes(tally: Tally) -> None:
+    for group, codes in sorted(tally.codes.items()):
+        print(f"{group:16s} {codes.total():7d}  " + "  ".join(f"{code} {count}" for code, count in codes.most_common()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

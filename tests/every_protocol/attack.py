@@ -1,0 +1,117 @@
+"""Sends hostile requests, many at a time, and judges what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import grpc
+
+from tests.every_protocol.hostile import GrpcRequest, Hostile, HttpRequest, wire_form
+
+#: Longer than that is a hang.
+PATIENCE_S = 30.0
+
+#: Of the server's own faults these alone may be: what it does not offer, has no room for, or no time for.
+_ALLOWED = {501, 503, 504}
+_FAULTS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.CANCELLED}
+
+#: Answers to bytes that are no HTTP: uvicorn hangs up where even a refusal makes no sense.
+_HUNG_UP = "hung up"
+
+#: What comes before the answer to `Expect: 100-continue`.
+_GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@dataclass
+class Tally:
+    """How often which code came back, by group of requests; and what must not have come."""
+
+    codes: dict[str, Counter[str]] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+
+    def count(self, request: Hostile, code: str, fault: bool, text: str = "") -> None:
+        self.codes.setdefault(request.group, Counter())[code] += 1
+        if fault:
+            self.violations.append(f"{code} {text[:300]} for {request!r}"[:4000])
+
+    @property
+    def requests(self) -> int:
+        return sum(codes.total() for codes in self.codes.values())
+
+
+class Attack:
+    """Requests to one server on the loopback interface."""
+
+    def __init__(self, http_port: int, channel: grpc.aio.Channel, at_a_time: int = 16) -> None:
+        self.tally = Tally()
+        self._port = http_port
+        self._channel = channel
+        self._at_a_time = at_a_time
+
+    async def send_all(self, requests: Iterable[Hostile]) -> None:
+        line = iter(requests)
+
+        async def work() -> None:
+            for request in line:
+                await self._send(request)
+
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(self._at_a_time):
+                workers.create_task(work())
+
+    async def _send(self, request: Hostile) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                if isinstance(request, HttpRequest):
+                    await self._send_http(request)
+                else:
+                    await self._send_grpc(request)
+        except TimeoutError:
+            self.tally.count(request, "no answer", True)
+
+    async def _send_http(self, request: HttpRequest) -> None:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        except OSError as error:
+            return self.tally.count(request, "no connection", True, str(error))
+        try:
+            writer.write(wire_form(request))
+            if request.raw is not None:
+                writer.write_eof()
+            reply = await reader.read(1 << 20)
+            if reply == _GO_ON:
+                reply += await reader.read(1 << 20)
+        except ConnectionError:
+            reply = b""
+        finally:
+            writer.close()
+        status = reply.removeprefix(_GO_ON)[9:12]
+        if not status.isdigit():
+            return self.tally.count(request, _HUNG_UP, request.raw is None, repr(reply))
+        code = int(status)
+        told = b"Traceback" in reply or b"Internal error" in reply
+        return self.tally.count(request, str(code), told or (code >= 500 and code not in _ALLOWED), repr(reply))
+
+    async def _send_grpc(self, request: GrpcRequest) -> None:
+        try:
+            if request.streamed:
+                text = await self._stream(request)
+            else:
+                await self._channel.unary_unary(request.rpc)(request.body)
+                text = ""
+            code = grpc.StatusCode.OK
+        except grpc.aio.AioRpcError as error:
+            code, text = error.code(), error.details() or ""
+        lost = code is grpc.StatusCode.UNAVAILABLE and "onnect" in text
+        told = "Traceback" in text or "Internal error" in text
+        self.tally.count(request, code.name, lost or told or code in _FAULTS, text)
+
+    async def _stream(self, request: GrpcRequest) -> str:
+        """The replies, errors in them included."""
+        call = self._channel.stream_stream(request.rpc)()
+        await call.write(request.body)
+        await call.done_writing()
+        return repr([reply async for reply in call])

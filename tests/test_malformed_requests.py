@@ -1,0 +1,58 @@
+"""Thousands of malformed requests to a live server: each is answered, none by a fault of ours.
+
+bench/malformed.py sends a hundred thousand to a server of real models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from app import runtime
+from tests.every_protocol.attack import Attack
+from tests.every_protocol.from_openapi import openapi_requests
+from tests.every_protocol.hostile import HostileRequests
+from tests.every_protocol.live import RUNTIME, live
+from tests.every_protocol.served import answers, resident_mib, served_inputs
+
+SEED = 20
+MUTATIONS, FROM_OPENAPI = 4600, 400
+
+#: From one half of the mutations to the other.
+MOST_GROWTH_MIB = 32
+
+
+@pytest.fixture(autouse=True)
+def _runtime() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(runtime._REGISTRY, *RUNTIME)
+        yield
+
+
+@pytest.mark.filterwarnings("default")  # those of the libraries that make the requests
+def test_malformed_requests_harm_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with live(tmp_path) as served:
+            models = await served_inputs(served.http)
+            before = await answers(served.http, models)
+            attack = Attack(served.http.base_url.port or 0, served.channel)
+            await attack.send_all(openapi_requests(served.app.openapi(), FROM_OPENAPI, SEED))
+            mutated = iter(HostileRequests(models, SEED))
+            await attack.send_all(islice(mutated, MUTATIONS // 2))
+            half = resident_mib()
+            await attack.send_all(islice(mutated, MUTATIONS // 2))
+            assert resident_mib() < half + MOST_GROWTH_MIB
+            tally = attack.tally
+            assert not tally.violations, "\n".join(tally.violations[:20])
+            assert tally.requests >= MUTATIONS
+            refused = sum(codes["400"] + codes["INVALID_ARGUMENT"] for codes in tally.codes.values())
+            assert refused > tally.requests / 3, tally.codes
+            assert await answers(served.http, models) == before
+            assert served.server.dead() == []
+            assert served.waiting_rows() == 0
+
+    asyncio.run(main())
