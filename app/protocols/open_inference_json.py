@@ -37,6 +37,8 @@ def text_field(document: dict[str, Any], name: str, of: str = "The request") -> 
     value = document.get(name, "")
     if type(value) is not str:
         raise InvalidRequest(f"{of}: {name!r} must be a string")
+    if not value.isascii():
+        _check_unicode(value, f"{of}: {name!r}")
     return value
 
 
@@ -88,6 +90,14 @@ def decode_data(value: object, spec: TensorSpec, shape: tuple[int, ...]) -> Arra
 def encode_data(array: Array) -> Any:
     """What `dumps` writes as a flat list. BYTES that are no text become `{"b64": ...}`."""
     return jsonable("", array.reshape(-1))
+
+
+def _check_unicode(text: str, where: str) -> None:
+    """Half of a surrogate pair, which JSON can spell, could not be written back."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{where} is no valid Unicode") from error
 
 
 def _parse_non_finite(body: Buffer, first: orjson.JSONDecodeError) -> object:

@@ -26,6 +26,9 @@ class Json(HttpDriver):
         "not an object": b"[]",
         "no text": b"\xff\xfe\x00",
         "inputs that are no list": b'{"inputs": {}}',
+        "an id that is no Unicode": (
+            b'{"id": "\\ud800", "inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}'
+        ),
         "an input without a name": b'{"inputs": [{}]}',
         "an input without a shape": b'{"inputs": [{"name": "features", "datatype": "FP32", "data": [1, 2]}]}',
         "a shape of text": b'{"inputs": [{"name": "features", "datatype": "FP32", "shape": "12", "data": [1, 2]}]}',
