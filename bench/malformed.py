@@ -79,9 +79,8 @@ async def _attack(server: ServerProcess, grpc_port: int, options: argparse.Names
     ):
         models = await served_inputs(http)
         before = await answers(http, models)
-        print(
-            f"Models: {', '.join(models)}. Seed {options.seed}. Resident {resident_mib(server.process.pid)} MiB at the start"
-        )
+        at_start = resident_mib(server.process.pid)
+        print(f"Models: {', '.join(models)}. Seed {options.seed}. Resident {at_start} MiB at the start")
         suggested = openapi_requests((await http.get("/openapi.json")).json(), _openapi(options), options.seed)
         mutated = iter(HostileRequests(models, options.seed))
         attack = Attack(int(server.url.rpartition(":")[2]), channel)

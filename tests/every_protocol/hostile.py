@@ -8,49 +8,35 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from io import BytesIO
 from random import Random
 from typing import Any
 
-import msgpack
 import numpy as np
 from PIL import Image
 
-from app.inference import STRING, Array
+from app.inference import STRING
 from app.protocols.messages import message_class, service_descriptor
 from app.protocols.open_inference_binary import encode
-from app.protocols.open_inference_datatypes import described_datatype
-from app.protocols.tensor_protos import encode_tensor
+from tests.every_protocol.forms import (
+    HEADERS,
+    PATHS,
+    GrpcRequest,
+    Hostile,
+    HttpRequest,
+    Inputs,
+    as_field,
+    as_target,
+    entry,
+    infer_message,
+    npy,
+    npz,
+    packed,
+    plain,
+    predict_message,
+    wire_form,
+)
 from tests.every_protocol.mutations import damage_message, damaged, damaged_document
-
-Headers = Mapping[str, str]
-Inputs = Mapping[str, Array]
-
-
-@dataclass(frozen=True)
-class HttpRequest:
-    """`raw`, where it is given, is everything that goes over the wire."""
-
-    group: str
-    method: str
-    path: str
-    headers: Headers
-    body: bytes
-    raw: bytes | None = None
-
-
-@dataclass(frozen=True)
-class GrpcRequest:
-    """`rpc` is '/service/method'."""
-
-    group: str
-    rpc: str
-    body: bytes
-    streamed: bool = False
-
-
-Hostile = HttpRequest | GrpcRequest
 
 _PREDICTION, _MODELS, _INFERENCE = (
     "tensorflow.serving.PredictionService",
@@ -59,36 +45,6 @@ _PREDICTION, _MODELS, _INFERENCE = (
 )
 #: They would take served models away, or change what others see.
 _LEFT_OUT = {"RepositoryModelUnload", "HandleReloadConfigRequest"}
-
-_PATHS = (
-    *("/v1/models", "/v1/models/{}", "/v1/models/{}/metadata", "/v1/models/{}/versions/1:predict", "/predict"),
-    *("/v1/models/{}/labels/x:predict", "/v1/models/{}:classify", "/v1/models/{}:regress", "/v2", "/v2/health/ready"),
-    *("/v2/models/{}", "/v2/models/{}/config", "/v2/models/{}/stats", "/v2/models/{}/ready", "/v2/repository/index"),
-    *("/v2/models/{}/versions/1/infer", "/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status"),
-    *("/v2/systemsharedmemory/region/a/register", "/v2/repository/models/no/load", "/v2/repository/models/no/unload"),
-    *("/", "/docs", "/openapi.json", "/livez", "/readyz", "/health", "/metrics"),
-)
-_HEADERS = {
-    "Content-Type": ("application/json", "application/octet-stream", "application/x-npy", "text/html", "", "a/b;c=d"),
-    "Accept": ("application/json", "application/x-npz;q=0.5", "image/png", "*/*;q=x", ";;;", ",", "application/*"),
-    "Accept-Encoding": ("gzip", "deflate", "br;q=0", "*;q=nan", "gzip;q=1e999", ""),
-    "Content-Encoding": ("gzip", "deflate", "identity", "br", "gzip, gzip", ""),
-    "Inference-Header-Content-Length": (
-        "0",
-        "1",
-        "-1",
-        "99999999999999999999",
-        "1e3",
-        "",
-        "٣".encode().decode("latin-1"),
-    ),
-    "X-Request-Timeout-Ms": ("0", "-1", "nan", "inf", "1e-9", "1e999", "", "0x10", "1_000"),
-    "Transfer-Encoding": ("identity", "gzip"),
-    "Expect": ("100-continue", "x"),
-    "Connection": ("close", "Upgrade, HTTP2-Settings"),
-    "Upgrade": ("websocket", "h2c"),
-    "Range": ("bytes=0-", "bytes=x"),
-}
 
 
 class HostileRequests:
@@ -134,7 +90,7 @@ class HostileRequests:
     # --- TensorFlow Serving over REST ---
 
     def _tensorflow_json(self, name: str, inputs: Inputs) -> HttpRequest:
-        columns = {key: _plain(array) for key, array in inputs.items()}
+        columns = {key: plain(array) for key, array in inputs.items()}
         if self._random.random() < 0.5:
             document: Any = {"inputs": columns}
         else:
@@ -153,10 +109,10 @@ class HostileRequests:
 
     def _npy(self, name: str, inputs: Inputs) -> HttpRequest:
         array = self._random.choice(list(inputs.values()))
-        return self._predict(name, "v1 npy", self._damaged(_npy(array), _npz(inputs)), "application/x-npy")
+        return self._predict(name, "v1 npy", self._damaged(npy(array), npz(inputs)), "application/x-npy")
 
     def _npz(self, name: str, inputs: Inputs) -> HttpRequest:
-        return self._predict(name, "v1 npz", self._damaged(_npz(inputs), _npz(inputs)), "application/x-npz")
+        return self._predict(name, "v1 npz", self._damaged(npz(inputs), npz(inputs)), "application/x-npz")
 
     def _message_pack(self, name: str, inputs: Inputs) -> HttpRequest:
         tensors = {
@@ -170,7 +126,7 @@ class HostileRequests:
         document = {self._random.choice(("inputs", "inputs", "instances")): tensors}
         if self._random.random() < 0.6:
             document = damaged_document(self._random, document)
-        body = _packed(document)
+        body = packed(document)
         if self._random.random() < 0.5:
             body = self._damaged(body)
         return self._predict(name, "v1 MessagePack", body, "application/msgpack")
@@ -189,7 +145,7 @@ class HostileRequests:
     # --- the Open Inference Protocol over REST ---
 
     def _open_inference_json(self, name: str, inputs: Inputs) -> HttpRequest:
-        entries = [{**_entry(key, array), "data": _plain(array)} for key, array in inputs.items()]
+        entries = [{**entry(key, array), "data": plain(array)} for key, array in inputs.items()]
         document = {
             "inputs": entries,
             "outputs": [{"name": "y", "parameters": {"classification": 1}}],
@@ -204,7 +160,7 @@ class HostileRequests:
     def _open_inference_binary(self, name: str, inputs: Inputs) -> HttpRequest:
         contents = {key: bytes(encode(array)) for key, array in inputs.items()}
         entries = [
-            {**_entry(key, array), "parameters": {"binary_data_size": len(contents[key])}}
+            {**entry(key, array), "parameters": {"binary_data_size": len(contents[key])}}
             for key, array in inputs.items()
         ]
         head, tail = json.dumps({"inputs": entries}).encode(), b"".join(contents.values())
@@ -256,98 +212,31 @@ class HostileRequests:
         return GrpcRequest("gRPC others", f"/{service}/{method.name}", self._message(message))
 
     def _open_inference_grpc(self, name: str, inputs: Inputs) -> GrpcRequest:
-        return GrpcRequest("gRPC ModelInfer", f"/{_INFERENCE}/ModelInfer", self._message(_infer_message(name, inputs)))
+        return GrpcRequest("gRPC ModelInfer", f"/{_INFERENCE}/ModelInfer", self._message(infer_message(name, inputs)))
 
     def _open_inference_stream(self, name: str, inputs: Inputs) -> GrpcRequest:
-        body = self._message(_infer_message(name, inputs))
+        body = self._message(infer_message(name, inputs))
         return GrpcRequest("gRPC stream", f"/{_INFERENCE}/ModelStreamInfer", body, streamed=True)
 
     # --- HTTP itself ---
 
     def _route(self, name: str, _: Inputs) -> HttpRequest:
-        path = self._random.choice(_PATHS).format(name)
+        path = self._random.choice(PATHS).format(name)
         if self._random.random() < 0.8:
-            path = "/" + _as_target(self._damaged(path.encode()))
+            path = "/" + as_target(self._damaged(path.encode()))
         method = self._random.choice(("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW"))
         body = self._random.choice((b"", b"{}", b"[]", b"\0"))
         return HttpRequest("paths", method, path, {}, b"" if method in ("GET", "HEAD") else body)
 
     def _head(self, name: str, inputs: Inputs) -> HttpRequest:
-        columns = {key: _plain(array) for key, array in inputs.items()}
+        columns = {key: plain(array) for key, array in inputs.items()}
         fields = {}
-        for field in self._random.sample(list(_HEADERS), self._random.randint(1, 4)):
-            value = self._random.choice(_HEADERS[field])
-            fields[field] = _as_field(self._damaged(value.encode("latin-1"))) if self._random.random() < 0.3 else value
+        for field in self._random.sample(list(HEADERS), self._random.randint(1, 4)):
+            value = self._random.choice(HEADERS[field])
+            fields[field] = as_field(self._damaged(value.encode("latin-1"))) if self._random.random() < 0.3 else value
         path = self._random.choice((f"/v1/models/{name}:predict", f"/v2/models/{name}/infer", "/v2/repository/index"))
         return HttpRequest("headers", "POST", path, fields, json.dumps({"inputs": columns}).encode())
 
     def _wire(self, name: str, inputs: Inputs) -> HttpRequest:
         good = self._tensorflow_json(name, inputs)
         return HttpRequest("wire", "", "", {}, b"", self._damaged(wire_form(good)))
-
-
-def wire_form(request: HttpRequest) -> bytes:
-    """The request as HTTP/1.1, on a connection that ends with it."""
-    if request.raw is not None:
-        return request.raw
-    fields = {"Host": "x", "Connection": "close", **request.headers, "Content-Length": str(len(request.body))}
-    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-    return f"{request.method} {request.path} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + request.body
-
-
-def predict_message(name: str, inputs: Inputs, as_content: bool = True) -> Any:
-    message = message_class("tensorflow.serving.PredictRequest")()
-    message.model_spec.name = name
-    for key, array in inputs.items():
-        encode_tensor(array, message.inputs[key], as_content)
-    return message
-
-
-def _infer_message(name: str, inputs: Inputs) -> Any:
-    message = message_class("inference.ModelInferRequest")(model_name=name)
-    for key, array in inputs.items():
-        message.inputs.add(**_entry(key, array))
-        message.raw_input_contents.append(bytes(encode(array)))
-    return message
-
-
-def _entry(name: str, array: Array) -> dict[str, Any]:
-    return {"name": name, "shape": list(array.shape), "datatype": described_datatype(array.dtype)}
-
-
-def _plain(array: Array) -> Any:
-    if array.dtype == STRING:
-        return np.array([each.decode() for each in array.ravel()], STRING).reshape(array.shape).tolist()
-    return (array.real if array.dtype.kind == "c" else array).tolist()
-
-
-def _npy(array: Array) -> bytes:
-    file = BytesIO()
-    np.save(file, array.astype("S") if array.dtype == STRING else array)
-    return file.getvalue()
-
-
-def _npz(inputs: Inputs) -> bytes:
-    file = BytesIO()
-    arrays: dict[str, Any] = {
-        key: array.astype("S") if array.dtype == STRING else array for key, array in inputs.items()
-    }
-    np.savez(file, **arrays)
-    return file.getvalue()
-
-
-def _packed(document: Any) -> bytes:
-    try:
-        packed: bytes = msgpack.packb(document, unicode_errors="surrogatepass")
-    except (OverflowError, ValueError, RecursionError):  # integers or depths that it has no form for
-        packed = b"\x81\xa6inputs" + b"\x91" * 600
-    return packed
-
-
-def _as_target(path: bytes) -> str:
-    """What a request line can hold; the rest is percent-encoded."""
-    return "".join(chr(each) if 0x21 <= each < 0x7F else f"%{each:02X}" for each in path.lstrip(b"/"))
-
-
-def _as_field(value: bytes) -> str:
-    return "".join(chr(each) for each in value if each >= 0x20 and each != 0x7F)

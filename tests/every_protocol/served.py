@@ -1,4 +1,4 @@
-"""What a running server serves: inputs that its models take, as its own metadata tells, and whether it still works, and its memory."""
+"""What a running server serves: inputs for its models as its metadata tells them, its answers, its memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from app.inference import STRING, Array
 from app.protocols.messages import enum_numbers, message_class
 from app.protocols.tensor_kinds import BY_NUMBER
-from tests.every_protocol.hostile import predict_message
+from tests.every_protocol.forms import predict_message
 
 _ROWS = 2
 _PROTOBUF = "application/x-protobuf"
