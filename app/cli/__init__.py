@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from app import __version__
+from app.cli.bench import bench
 from app.cli.inspection import inspect
 from app.cli.predict import predict
 from app.cli.serve import serve
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(predict)
 app.command()(inspect)
+app.command()(bench)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,204 @@
+"""Requests sent by the clock, whether or not the server keeps up.
+
+Rules: 1. Arrivals are Poisson's, from a seed, and known before anything is sent. 2. A latency runs from the time at
+which its request was meant to be sent: where all connections are busy, or this generator is late, that counts
+against the figure, never for it (no coordinated omission). 3. `late_p99_s` is the generator's own share of that.
+4. Whoever gets no answer in time counts as failed, not as absent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from app.bench.connection import BadReply, Connection, Reply, connect
+
+T = TypeVar("T")
+
+#: Time for the last replies after the last request was due.
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where requests go; `connections` bounds how many are on their way at the same time."""
+
+    host: str
+    port: int
+    connections: int = 256
+
+
+@dataclass(slots=True)
+class OpenLoop:
+    """What came of one rate, in requests a second, over `seconds`. Latencies ascend and are of successes alone."""
+
+    rate: float
+    seconds: float
+    intended: int = 0
+    latencies_s: list[float] = field(default_factory=list)
+    late_s: list[float] = field(default_factory=list)
+    failures: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def answered_rate(self) -> float:
+        return len(self.latencies_s) / self.seconds
+
+    @property
+    def failed(self) -> int:
+        return self.failures.total()
+
+    @property
+    def late_p99_s(self) -> float:
+        """How long after its time the generator itself got to send a request."""
+        return percentile(sorted(self.late_s), 0.99)
+
+    def latency_s(self, q: float) -> float:
+        """Infinite where so many failed that nobody knows."""
+        return percentile([*self.latencies_s, *[float("inf")] * self.failed], q)
+
+
+def percentile(ascending: Sequence[float], q: float) -> float:
+    """The nearest rank: a value that was truly seen. Infinite without values."""
+    if not ascending:
+        return float("inf")
+    return ascending[min(len(ascending) - 1, int(q * len(ascending)))]
+
+
+def arrivals(rate: float, seconds: float, seed: int) -> Iterator[float]:
+    """Poisson's: times after the beginning."""
+    draw = random.Random(seed)  # noqa: S311 - no secret
+    at = draw.expovariate(rate)
+    while at < seconds:
+        yield at
+        at += draw.expovariate(rate)
+
+
+async def open_loop(
+    target: Target,
+    requests: Sequence[bytes],
+    rate: float,
+    seconds: float,
+    *,
+    seed: int = 0,
+    check: Callable[[int, Reply], None] | None = None,
+) -> OpenLoop:
+    """Sends the requests in turn at Poisson times.
+
+    `check` gets the number of the request and its successful reply, and raises ValueError where that is wrong.
+
+    Raises OSError where the server cannot be reached at all.
+    """
+    load = _Load(target, requests, OpenLoop(rate, seconds), check)
+    try:
+        await load.run(list(arrivals(rate, seconds, seed)))
+    finally:
+        load.close()
+    load.result.latencies_s.sort()
+    return load.result
+
+
+class _Load:
+    def __init__(
+        self,
+        target: Target,
+        requests: Sequence[bytes],
+        result: OpenLoop,
+        check: Callable[[int, Reply], None] | None,
+    ) -> None:
+        self.result = result
+        self._target, self._requests, self._check = target, requests, check
+        self._free: list[Connection] = []
+        self._open = 0
+        self._waiting: deque[tuple[int, float]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._now = asyncio.get_running_loop().time
+
+    async def run(self, times: Sequence[float]) -> None:
+        self.result.intended = len(times)
+        self._free.append(await connect(self._target.host, self._target.port))
+        self._open = 1
+        start = self._now()
+        for number, time in enumerate(times):
+            due = start + time
+            await asyncio.sleep(max(0.0, due - self._now()))  # also where late: replies must be read
+            self.result.late_s.append(self._now() - due)
+            self._waiting.append((number, due))
+            self._start_carrier()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE_S)
+        unanswered = len(self._waiting) + len(self._tasks)
+        if unanswered:
+            self.result.failures["no answer in time"] += unanswered
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for connection in self._free:
+            connection.close()
+
+    def _start_carrier(self) -> None:
+        """A connection that is free, or may be made, takes the first that wait; it goes on while any do."""
+        if not self._free and self._open >= self._target.connections:
+            return
+        connection = self._free.pop() if self._free else None
+        self._open += connection is None
+        task = asyncio.create_task(self._carry(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, connection: Connection | None) -> None:
+        try:
+            while self._waiting:
+                number, due = self._waiting.popleft()
+                if connection is None or connection.closed:
+                    connection = None
+                    connection = await self._connected()
+                if connection is not None:
+                    await self._exchange(connection, number, due)
+        finally:
+            if connection is not None and not connection.closed:
+                self._free.append(connection)
+            else:
+                self._open -= 1
+
+    async def _connected(self) -> Connection | None:
+        try:
+            return await connect(self._target.host, self._target.port)
+        except OSError as error:
+            self.result.failures[f"no connection: {error.strerror or error}"] += 1
+            return None
+
+    async def _exchange(self, connection: Connection, number: int, due: float) -> None:
+        kind = number % len(self._requests)
+        try:
+            reply = await connection.send(self._requests[kind])
+        except BadReply as error:
+            self.result.failures[str(error)] += 1
+            return
+        latency = self._now() - due
+        if not 200 <= reply.status < 300:
+            self.result.failures[f"status {reply.status}"] += 1
+        elif (wrong := self._wrong(kind, reply)) is not None:
+            self.result.failures[wrong] += 1
+        else:
+            self.result.latencies_s.append(latency)
+
+    def _wrong(self, kind: int, reply: Reply) -> str | None:
+        if self._check is None:
+            return None
+        try:
+            self._check(kind, reply)
+        except ValueError as error:
+            return f"wrong answer: {error}"
+        return None
+
+
+def run_precisely(main: Coroutine[object, object, T]) -> T:
+    """asyncio.run whose timers have microseconds: select takes them, epoll (and uvloop) round up to milliseconds."""
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
+        return runner.run(main)

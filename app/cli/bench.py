@@ -1,0 +1,117 @@
+"""`ferry bench`: the highest rate that a server answers in time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from app.bench.curve import Point
+    from app.bench.trials import Trials
+
+
+def bench(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            help="Where requests go: http://HOST:PORT/v1/models/MODEL:predict (JSON), .../v2/models/MODEL/infer "
+            "(binary), or any other address with --body.",
+        ),
+    ],
+    *,
+    body: Annotated[
+        Path | None,
+        typer.Option("--body", metavar="FILE", help="What to send; else made up from the model's metadata."),
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME:VALUE", help="Sent along; may be repeated.")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows in a request that is made up.")] = 1,
+    target_p99_ms: Annotated[float, typer.Option(min=0.1, help="Latency that 99 of 100 requests must keep.")] = 50.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=600, help="How long each rate is tried.")] = 3.0,
+    first_rate: Annotated[float, typer.Option(min=1, help="Requests a second to begin with.")] = 100.0,
+    trials: Annotated[int, typer.Option(min=1, max=50, help="Most rates that are tried.")] = 14,
+    connections: Annotated[int, typer.Option(min=1, max=900, help="Most requests on their way at once.")] = 256,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE.svg", help="Draws throughput against latency.")
+    ] = None,
+) -> None:
+    """Find the highest rate that a server answers within a latency target.
+
+    Requests are sent by the clock (Poisson arrivals) whether or not the server keeps up, and each latency runs from
+    the time at which its request was due. A rate is good where p99 keeps the target and nothing fails.
+    """
+    from app.bench.body import NoBody  # noqa: PLC0415 - `ferry --help` needs none of it
+    from app.bench.trials import Trials  # noqa: PLC0415
+
+    try:
+        content = body.read_bytes() if body else None
+        wanted = Trials(
+            url,
+            body=content,
+            headers=_headers(header or []),
+            rows=rows,
+            connections=connections,
+            target_p99_ms=target_p99_ms,
+            seconds=seconds,
+        )
+        points = _run_all(wanted, first_rate, trials)
+    except (NoBody, OSError) as error:
+        typer.echo(" ".join(f"ferry: {error}".split()), err=True)
+        raise typer.Exit(1) from None
+    _show(points, target_p99_ms, connections)
+    if picture is not None:
+        from app.bench.curve import draw  # noqa: PLC0415
+
+        picture.write_text(draw(points, target_p99_ms, url), encoding="utf-8")
+        typer.echo(f"Picture: {picture}")
+    if not any(point.good for point in points):
+        raise typer.Exit(1)
+
+
+def _headers(given: list[str]) -> dict[str, str]:
+    pairs = [each.partition(":") for each in given]
+    for each, (name, colon, _) in zip(given, pairs, strict=True):
+        if not colon or not name.strip():
+            raise typer.BadParameter(f"{each!r} should be NAME:VALUE", param_hint="--header")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[Point]:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("asking the server", total=trials)
+
+        def before(rate: float) -> None:
+            progress.update(bar, description=f"{rate:,.0f} requests/s")
+
+        def after(point: Point) -> None:
+            progress.advance(bar)
+            progress.console.print(f"{point.rate:,.0f} requests/s: p99 {point.p99_ms:.1f} ms")
+
+        return wanted.search(first_rate, trials, before, after)
+
+
+def _show(points: list[Point], target_p99_ms: float, connections: int) -> None:
+    typer.echo(f"{'rate/s':>10} {'answered/s':>11} {'p50 ms':>9} {'p99 ms':>9} {'failed':>7}  ")
+    for point in sorted(points, key=lambda point: point.rate):
+        note = "ok" if point.good else "too much"
+        if point.late_p99_ms > max(1.0, point.p99_ms / 4):
+            note += f"; this generator was late itself (p99 {point.late_p99_ms:.1f} ms)"
+        if point.failures:
+            note += f"; {point.failures}"
+        typer.echo(
+            f"{point.rate:>10,.0f} {point.answered_rate:>11,.0f} {point.p50_ms:>9.2f} {point.p99_ms:>9.2f} "
+            f"{point.failed:>7}  {note}"
+        )
+    best = max((point.rate for point in points if point.good), default=None)
+    if best is None:
+        typer.echo(f"No rate was answered with p99 <= {target_p99_ms:g} ms.")
+    else:
+        typer.echo(f"Highest rate with p99 <= {target_p99_ms:g} ms: {best:,.0f} requests/s, {connections} connections.")

@@ -1,0 +1,135 @@
+"""`ferry bench` against a small server on loopback, in a thread of its own."""
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import app
+from tests.bench.test_body import v1
+
+FAST = ("--seconds", "0.2", "--first-rate", "100", "--trials", "2", "--target-p99-ms", "5000")
+
+
+class Server(threading.Thread):
+    """Answers by path: a status and a document. `seen` has the bodies of POSTs."""
+
+    def __init__(self, replies: dict[str, tuple[int, object]]) -> None:
+        super().__init__(daemon=True)
+        self.port = 0
+        self.seen: list[tuple[str, bytes]] = []
+        self._replies = replies
+        self._ready = threading.Event()
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        self.start()
+        assert self._ready.wait(10)
+        yield f"http://127.0.0.1:{self.port}"
+        self._loop.call_soon_threadsafe(self._end.set)
+        self.join(10)
+
+    def run(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._end.wait()
+        server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = int(head.lower().split("content-length: ")[1].split("\r\n")[0])
+                self.seen.append((head, await reader.readexactly(length)))
+                status, document = self._replies[head.split(" ")[1]]
+                content = json.dumps(document).encode()
+                writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+def bench(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["bench", *map(str, arguments)])
+
+
+def test_it_prints_each_rate_and_the_highest_good_one_and_draws(tmp_path: Path) -> None:
+    picture = tmp_path / "curve.svg"
+    metadata = json.loads(v1())
+    server = Server({"/v1/models/m:predict": (200, {}), "/v1/models/m/metadata": (200, metadata)})
+    with server.serving() as url:
+        result = bench(f"{url}/v1/models/m:predict", *FAST, "--rows", 2, "--picture", picture)
+    assert result.exit_code == 0, result.output
+    assert "Highest rate with p99 <= 5000 ms: 200 requests/s" in result.stdout
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:3]] == ["100", "200"]
+    assert picture.read_text().startswith("<svg")
+    bodies = [json.loads(body) for head, body in server.seen if head.startswith("POST")]
+    assert len(bodies) > 20
+    assert all(len(body["inputs"]["x"]) == 2 for body in bodies)
+
+
+def test_it_sends_the_body_and_headers_that_it_is_given(tmp_path: Path) -> None:
+    body = tmp_path / "body"
+    body.write_bytes(b"\0anything")
+    server = Server({"/any?thing": (200, {})})
+    with server.serving() as url:
+        result = bench(f"{url}/any?thing", *FAST, "--body", body, "--header", "X-Key: a:b")
+    assert result.exit_code == 0, result.output
+    assert {sent for _, sent in server.seen} == {b"\0anything"}
+    assert all("X-Key: a:b\r\n" in head for head, _ in server.seen)
+
+
+def test_no_good_rate_is_an_exit_code() -> None:
+    server = Server({"/v1/models/m:predict": (200, {}), "/v1/models/m/metadata": (200, json.loads(v1()))})
+    with server.serving() as url:
+        result = bench(f"{url}/v1/models/m:predict", *FAST[:-1], "0.1", "--trials", 1)
+    if result.exit_code == 0:
+        pytest.skip("a machine that answers 99 of 100 within 0.1 ms")
+    assert result.exit_code == 1
+    assert "No rate was answered" in result.stdout
+
+
+def one_line(result: Result) -> str:
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    (line,) = [line for line in result.stderr.splitlines() if line.strip()]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("replies", "text"),
+    [
+        ({"/v1/models/m/metadata": (404, {"error": "no such model"})}, "404 instead of metadata.*no such model"),
+        (
+            {"/v1/models/m/metadata": (200, json.loads(v1())), "/v1/models/m:predict": (400, {"error": "bad"})},
+            "refuses the request with 400.*bad",
+        ),
+        ({}, "No reply from 127.0.0.1"),
+    ],
+)
+def test_a_server_that_does_not_serve_is_told_in_one_line(replies: dict[str, tuple[int, object]], text: str) -> None:
+    with Server(replies).serving() as url:
+        assert re.search(text, one_line(bench(f"{url}/v1/models/m:predict", *FAST)))
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1/models/m:predict", "nonsense", "http://127.0.0.1:1/predict"])
+def test_an_address_that_does_not_work_is_told_in_one_line(url: str) -> None:
+    assert one_line(bench(url, *FAST)).startswith("ferry: ")
+
+
+def test_a_header_without_a_colon_is_refused() -> None:
+    result = bench("http://127.0.0.1:1/x", "--header", "nonsense")
+    assert result.exit_code == 2
+    assert "NAME:VALUE" in result.stderr
