@@ -33,7 +33,6 @@ def _runtime() -> Iterator[None]:
         yield
 
 
-@pytest.mark.filterwarnings("default")  # those of the libraries that make the requests
 def test_malformed_requests_harm_nobody(tmp_path: Path) -> None:
     async def main() -> None:
         async with live(tmp_path) as served:
