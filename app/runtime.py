@@ -27,7 +27,7 @@ class VariantOptions:
     forbidden: tuple[str, ...] = ()
     search_s: float = 10.0
     cache: Path | None = None
-    frozen_limit_mb: int = 128
+    frozen_limit_mb: int = 64
 
 
 @dataclass(frozen=True, slots=True)

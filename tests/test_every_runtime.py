@@ -9,18 +9,28 @@ import numpy as np
 import pytest
 
 from app.errors import InferenceFailed, InvalidRequest, SignatureNotFound
+from app.examples import example_inputs
 from app.inference import STRING, Array
-from app.runtime import LoadedModel, Runtime, RuntimeOptions, create_runtime, runtime_names
-from app.warm_up import example_inputs, warm_up
+from app.runtime import LoadedModel, Runtime, RuntimeOptions, VariantOptions, create_runtime, runtime_names
+from app.warm_up import tune, warm_up
 from tests import broken_savedmodels, savedmodels
 
 Load = Callable[[savedmodels.Make], LoadedModel]
 DEFAULT = "serving_default"
 
 
-@pytest.fixture(scope="module", params=runtime_names())
+VARIANTS = {"tensorflow": ("plain", "frozen", "xla")}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(name, variant) for name in runtime_names() for variant in VARIANTS.get(name, ("plain",))],
+    ids="-".join,
+)
 def runtime(request: pytest.FixtureRequest) -> Runtime:
-    return create_runtime(request.param, RuntimeOptions())
+    """Every runtime in every form in which it executes models: all of them answer and refuse alike."""
+    name, variant = request.param
+    return create_runtime(name, RuntimeOptions(variants=VariantOptions(variant)))
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +44,7 @@ def load(runtime: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Load:
         if name not in loaded:
             make(folder / name / "1")
             loaded[name] = runtime.load(folder / name / "1")
+            tune(loaded[name], (1, 2, 3), lambda *_: None)
         return loaded[name]
 
     return load_once

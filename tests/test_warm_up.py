@@ -1,14 +1,13 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.inference import STRING, Array, ModelSignature, TensorSpec
-from app.warm_up import example_inputs, warm_up
+from app.runtime import LoadedModel, ProgressReport, VariantChoice
+from app.warm_up import tune, warm_up
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT32 = np.dtype(np.float32)
@@ -42,36 +41,6 @@ SCALAR = signature(TensorSpec("a", FLOAT32, ()), name="scalar")
 DECODER = signature(TensorSpec("png", STRING, (None,)), name="decoder")
 
 
-@pytest.mark.parametrize(
-    ("shape", "want"),
-    [((), ()), ((None,), (5,)), ((None, 3, None), (5, 3, 1)), ((7, None), (7, 1)), ((0,), (0,)), (None, (5,))],
-)
-def test_free_dimensions_are_rows_first_and_one_inside(
-    shape: tuple[int | None, ...] | None, want: tuple[int, ...]
-) -> None:
-    inputs = example_inputs(signature(TensorSpec("x", FLOAT32, shape)), 5)
-    assert inputs["x"].shape == want
-
-
-@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16, np.dtype(bool), np.dtype(np.int8), np.dtype(np.complex64)])
-def test_numbers_are_zero(dtype: np.dtype) -> None:
-    values = example_inputs(signature(TensorSpec("x", dtype, (None,))), 3)["x"]
-    assert values.dtype == dtype
-    assert not values.any()
-
-
-def test_strings_are_empty_bytes() -> None:
-    values = example_inputs(signature(TensorSpec("x", STRING, (None, 2))), 1)["x"]
-    assert values.dtype == STRING
-    assert values.tolist() == [[b"", b""]]
-
-
-@given(st.lists(st.none() | st.integers(0, 4), max_size=4), st.integers(1, 8))
-def test_an_example_fits_its_spec(shape: list[int | None], rows: int) -> None:
-    spec = TensorSpec("x", FLOAT32, tuple(shape))
-    assert spec.accepts_shape(example_inputs(signature(spec), rows)["x"].shape)
-
-
 def test_every_size_of_every_signature_runs_and_one_of_those_not_batchable() -> None:
     model = RecordingModel(BATCHED, SCALAR)
     warm_up(model, [1, 4], lambda *_: None)
@@ -102,3 +71,24 @@ def test_a_signature_that_refuses_the_examples_is_only_warned_about(caplog: pyte
 def test_any_other_failure_fails_the_load(error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)):
         warm_up(RecordingModel(BATCHED, errors={"serving_default": error}), [1], lambda *_: None)
+
+
+class TunableModel(RecordingModel):
+    def tune(self, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
+        report(1, 1, "trying")
+        return [VariantChoice("serving_default", size, "frozen", 1.5) for size in sizes]
+
+
+def test_a_model_with_variants_is_tuned_and_another_is_left_alone() -> None:
+    reports: list[tuple[int, int, str]] = []
+
+    def choices(model: LoadedModel) -> Sequence[VariantChoice]:
+        return tune(model, [1, 4], lambda *report: reports.append(report))
+
+    assert [(choice.batch_size, choice.variant) for choice in choices(TunableModel(BATCHED))] == [
+        (1, "frozen"),
+        (4, "frozen"),
+    ]
+    assert reports == [(1, 1, "trying")]
+    assert not choices(RecordingModel(BATCHED))
+    assert len(reports) == 1

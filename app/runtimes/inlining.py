@@ -37,10 +37,11 @@ class InlinedGraph:
         self.graph = _frozen(traced) if with_constants else _inlined(traced)
 
     def function(self) -> Graph:
-        """The whole graph as a function of its own. It does not need this object any more."""
+        """The whole graph as a function of its own. Uses this object up: constants are large."""
         outputs, run = self._outputs, self._importer(list(self._outputs.values()), self.graph)
         shapes = {name: spec.shape for name, spec in self.signature.inputs.items()}
         graph: Graph = trace(lambda tensors: dict(zip(outputs, run(tensors), strict=True)), shapes, self.signature)
+        self.graph.Clear()
         return graph
 
     def importer(self, nodes: Sequence[str]) -> Callable[[Tensors], list[Any]]:
@@ -52,15 +53,15 @@ class InlinedGraph:
     def _importer(self, results: list[str], graph: Any) -> Callable[[Tensors], list[Any]]:
         inputs, handles = self.inputs, self._handles
         fed = {node.name for node in graph.node if node.op == "Placeholder"}
-        body = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
-        # A fed node stays by name, since others may wait for it or stand beside it.
-        body.node.extend(_no_op(node.name) if node.name in fed else node for node in graph.node)
+        for node in graph.node:
+            if node.name in fed:  # it stays by name, since others may wait for it or stand beside it
+                node.CopyFrom(tf.compat.v1.NodeDef(name=node.name, op="NoOp"))
 
         def run(tensors: Tensors) -> list[Any]:
             capture = tf.compat.v1.get_default_graph().capture
             feeds = {f"{node}:0": tensors[name] for node, name in inputs.items() if node in fed}
             feeds |= {f"{node}:0": capture(handle) for node, handle in handles.items() if node in fed}
-            found = tf.graph_util.import_graph_def(body, input_map=feeds, return_elements=results, name="")
+            found = tf.graph_util.import_graph_def(graph, input_map=feeds, return_elements=results, name="")
             return [_first_output(each) for each in found]
 
         return run
@@ -75,10 +76,6 @@ def trace(
     """A concrete function of the signature's inputs with these shapes."""
     specs = {name: tf.TensorSpec(shapes[name], spec.dtype) for name, spec in signature.inputs.items()}
     return tf.function(function, input_signature=[specs], autograph=False, **options).get_concrete_function()
-
-
-def _no_op(name: str) -> Any:
-    return tf.compat.v1.NodeDef(name=name, op="NoOp")
 
 
 def _first_output(found: Any) -> Any:

@@ -14,7 +14,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from app.inference import ModelSignature
 from app.runtime import ProgressReport, VariantChoice, VariantOptions
 from app.runtimes.failures import first_meaningful_line
 from app.runtimes.signature_function import SignatureFunction
@@ -48,7 +50,9 @@ class VariantSearch:
         sizes: Sequence[int],
         options: VariantOptions,
         report: ProgressReport,
+        *,
         clock: Callable[[], float] = time.perf_counter,
+        make_maker: Callable[[ModelSignature, Any, int], VariantMaker] = VariantMaker,
     ) -> None:
         self._functions = functions
         self._sizes = sizes
@@ -56,7 +60,7 @@ class VariantSearch:
         self._report = report
         self._clock = clock
         self._makers = {
-            name: VariantMaker(function.signature, function.plain, options.frozen_limit_mb)
+            name: make_maker(function.signature, function.plain, options.frozen_limit_mb)
             for name, function in functions.items()
         }
         self._best: dict[Place, tuple[Variant, float]] = {}
@@ -108,9 +112,9 @@ class VariantSearch:
                 return
 
     def _speed_up(self, signature: str, size: int, name: str) -> float:
-        self._check_time(name)
+        self._check_time(self._options.search_s / 2 if name == XLA else 0.0)
         variant, trial = self._agreeing(signature, size, name)
-        self._check_time(name, 2 * LEAST_ROUNDS * trial.plain_s)
+        self._check_time(2 * LEAST_ROUNDS * trial.plain_s)
         speed_up = trial.speed_up(variant)
         _, best = self._best.get((signature, size), (None, LEAST_GAIN))
         if speed_up > best:
@@ -125,9 +129,8 @@ class VariantSearch:
             raise NotApplicable("its answers differ from plain's")
         return variant, trial
 
-    def _check_time(self, name: str, needed_s: float = 0.0) -> None:
-        left_s = self._begin_s + self._options.search_s - self._clock()
-        if needed_s >= left_s or (name == XLA and left_s < self._options.search_s / 2):
+    def _check_time(self, needed_s: float) -> None:
+        if self._clock() + needed_s >= self._begin_s + self._options.search_s:
             raise _NoTime("there is no time left to try it")
 
     def _drop(self, signature: str, name: str) -> None:

@@ -1,0 +1,140 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.inference import Array, ModelSignature, TensorSpec
+from app.runtimes.inlining import InlinedGraph
+from app.runtimes.saved_model import SavedModel
+from app.runtimes.signature_function import SignatureFunction
+from app.runtimes.variants import ALTERNATIVES, NotApplicable, Variant, VariantMaker
+from tests import savedmodels
+
+FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
+
+
+def function_of(
+    body: Callable[[Any], Any], dtype: np.dtype[Any] = FLOAT32, shape: tuple[int | None, ...] = (None, 3)
+) -> SignatureFunction:
+    """x -> y."""
+    spec = tf.TensorSpec(shape, dtype)
+    output = tf.function(body).get_concrete_function(spec)
+    signature = ModelSignature(
+        "s",
+        {"x": TensorSpec("x", dtype, shape)},
+        {"y": TensorSpec("y", np.dtype(output.output_dtypes.as_numpy_dtype), tuple(output.output_shapes))},
+    )
+    return SignatureFunction(signature, lambda x: {"y": output(x)})
+
+
+def make(function: SignatureFunction, name: str, x: Array, limit_mb: int = 64) -> Variant:
+    return VariantMaker(function.signature, function.plain, limit_mb).make(name, {"x": x})
+
+
+def rows(*values: object, dtype: Any = np.float32) -> Array:
+    return np.array(values, dtype)
+
+
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_a_variant_answers_as_plain_does(name: str) -> None:
+    weights = tf.Variable(tf.reshape(tf.range(9.0), [3, 3]))
+    function = function_of(lambda x: tf.nn.relu(x @ weights - 5.0))
+    x = rows([1, 2, 3], [4, 5, 6])
+    want = function({"x": x}, ())["y"]
+    np.testing.assert_allclose(function.run(make(function, name, x).graph, {"x": x})["y"], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_an_index_beyond_the_end_is_refused_as_ever(name: str) -> None:
+    table = tf.Variable(tf.reshape(tf.range(12.0), [4, 3]))
+    function = function_of(lambda x: tf.reduce_sum(tf.gather(table, x), 1), INT32)
+    x = rows([0, 1, 2], dtype=np.int32)
+    variant = make(function, name, x)
+    assert function.run(variant.graph, {"x": x})["y"].tolist() == [[9, 12, 15]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices\[0,1\] = 4 is not in \[0, 4\)"):
+        function.run(variant.graph, {"x": rows([0, 4, 2], dtype=np.int32)})
+
+
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_an_assertion_still_fails(name: str) -> None:
+    def guarded(x: Any) -> Any:
+        tf.debugging.Assert(tf.reduce_all(x < 10.0), ["too large"])
+        return x * 2.0
+
+    function = function_of(guarded)
+    x = rows([1, 2, 3])
+    variant = make(function, name, x)
+    assert function.run(variant.graph, {"x": x})["y"].tolist() == [[2, 4, 6]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too large"):
+        function.run(variant.graph, {"x": rows([1, 2, 30])})
+
+
+def test_a_frozen_variant_no_longer_reads_its_variables() -> None:
+    factor = tf.Variable(2.0)
+    function = function_of(lambda x: x * factor)
+    frozen = make(function, "frozen", rows([1, 1, 1]))
+    factor.assign(5.0)
+    assert function.run(frozen.graph, {"x": rows([1, 1, 1])})["y"].tolist() == [[2, 2, 2]]
+    assert function({"x": rows([1, 1, 1])}, ())["y"].tolist() == [[5, 5, 5]]
+
+
+def test_an_xla_variant_does() -> None:
+    factor = tf.Variable(2.0)
+    function = function_of(lambda x: x * factor)
+    compiled = make(function, "xla", rows([1, 1, 1]))
+    factor.assign(5.0)
+    assert function.run(compiled.graph, {"x": rows([1, 1, 1])})["y"].tolist() == [[5, 5, 5]]
+
+
+def test_a_table_is_looked_up_in_a_frozen_variant(tmp_path: Path) -> None:
+    module = tf.Module()
+    words = tf.lookup.KeyValueTensorInitializer([1, 2], ["one", "two"], tf.int32)
+    module.table = tf.lookup.StaticHashTable(words, "many")
+    spec = tf.TensorSpec([None], tf.int32, name="x")
+    module.f = tf.function(lambda x: {"y": module.table.lookup(x)}, input_signature=[spec])
+    tf.saved_model.save(module, str(tmp_path), signatures=module.f)
+    function = SavedModel(tmp_path)._functions["serving_default"]
+    x = rows(2, 7, 1, dtype=np.int32)
+    assert function.run(make(function, "frozen", x).graph, {"x": x})["y"].tolist() == [b"two", b"many", b"one"]
+
+
+def test_variables_above_the_limit_are_not_frozen() -> None:
+    weights = tf.Variable(tf.ones([3, 2**17]))
+    function = function_of(lambda x: x @ weights)
+    x = rows([1, 2, 3])
+    with pytest.raises(NotApplicable, match="2 MB, are more than 1 MB"):
+        make(function, "frozen", x, limit_mb=1)
+    assert make(function, "frozen", x, limit_mb=2).name == "frozen"
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "reason"),
+    [
+        (function_of(lambda x: x + 1.0, shape=(None, None)), rows([1.0]), "each shape"),
+        (function_of(lambda x: tf.cast(x, tf.uint8)), rows([1, 2, 3]), "rounds"),
+        (function_of(lambda x: tf.strings.as_string(x)), rows([1, 2, 3]), "no strings"),  # noqa: PLW0108
+    ],
+)
+def test_xla_is_not_for_every_signature(function: SignatureFunction, x: Array, reason: str) -> None:
+    with pytest.raises(NotApplicable, match=reason):
+        make(function, "xla", x)
+
+
+def test_an_xla_variant_takes_its_own_shapes_only() -> None:
+    function = function_of(lambda x: x + 1.0)
+    compiled = make(function, "xla", rows([1, 2, 3], [4, 5, 6]))
+    assert compiled.takes(function.signature, {"x": np.zeros([2, 3])})
+    assert not compiled.takes(function.signature, {"x": np.zeros([3, 3])})
+    assert not compiled.takes(function.signature, {"x": np.zeros([2, 4])})
+
+
+def test_inlining_keeps_loops_whole_and_what_they_compute(tmp_path: Path) -> None:
+    savedmodels.make_slow(tmp_path)
+    function = SavedModel(tmp_path)._functions["serving_default"]
+    inlined = InlinedGraph(function.signature, function.plain)
+    assert {node.op for node in inlined.graph.node} & {"While", "StatelessWhile"}
+    x = {"steps": np.array([3, 1], np.int32)}
+    assert function.run(inlined.function(), x)["done"].tolist() == function(x, ())["done"].tolist() != [0, 0]
