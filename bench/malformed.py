@@ -81,6 +81,7 @@ async def _attack(server: ServerProcess, grpc_port: int, options: argparse.Names
         before = await answers(http, models)
         at_start = resident_mib(server.process.pid)
         print(f"Models: {', '.join(models)}. Seed {options.seed}. Resident {at_start} MiB at the start")
+        print("Making those of the OpenAPI document takes a minute for 4000", flush=True)
         suggested = openapi_requests((await http.get("/openapi.json")).json(), _openapi(options), options.seed)
         mutated = iter(HostileRequests(models, options.seed))
         attack = Attack(int(server.url.rpartition(":")[2]), channel)
