@@ -1,0 +1,27 @@
+"""Medians, spread and ratios of what alternating runs gave. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Raises ValueError without values."""
+        if not values:
+            raise ValueError("a spread needs values")
+        return cls(statistics.median(values), min(values), max(values))
+
+
+def ratio_by_round(mine: dict[int, float], theirs: dict[int, float]) -> Spread | None:
+    """Of the rounds that both ran: within a round the machine was about equally fast for both."""
+    common = [mine[n] / theirs[n] for n in sorted(mine.keys() & theirs.keys()) if theirs[n] > 0]
+    return Spread.of(common) if common else None

@@ -1,0 +1,53 @@
+"""What the figures were measured on, in one line."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from bench.cache import ROOT
+
+
+def machine_line() -> str:
+    parts = [
+        f"{len(os.sched_getaffinity(0))} cores",
+        _processor(),
+        f"{_memory_gib():.0f} GiB",
+        f"{platform.system()} {platform.release().split('-')[0]}",
+        f"Python {platform.python_version()}",
+        *(f"{name} {version_of(name)}" for name in ("tensorflow-cpu", "uvicorn", "numpy")),
+        f"Ferry {_commit()}",
+    ]
+    return ", ".join(parts)
+
+
+def load_average() -> float:
+    """Of the last minute: others at work on the machine make figures worthless."""
+    return os.getloadavg()[0]
+
+
+def version_of(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _memory_gib() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or version_of("ferry")
