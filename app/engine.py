@@ -77,7 +77,9 @@ class Engine:
         _spare_from_collection()
         lanes = [device for device in runtime.devices for _ in range(settings.batches_in_flight)]
         devices = [DeviceThread(name, settings.stuck_after_s) for name in lanes]
-        policy = create_policy(settings.batching_policy, settings.max_batch_delay_ms / 1000)
+        policy = create_policy(
+            settings.batching_policy, settings.max_batch_delay_ms / 1000, settings.max_pause_ms / 1000
+        )
         self._batcher = Batcher(devices, policy, settings.max_queue_size, self._listener)
         self._runtime = runtime
         await self.repository.start()

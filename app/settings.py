@@ -89,6 +89,11 @@ class Settings(BaseSettings):
     max_batch_delay_ms: NonNegativeFloat = Field(
         0.0, description="How long an idle device waits for company. 0 means 0: batches fill while the device works."
     )
+    max_pause_ms: NonNegativeFloat = Field(
+        1.0,
+        description="After a call shorter than this a free device pauses up to this long from the call's start, "
+        "until as many rows wait as were under way of late. A lone client never waits; 0 pauses never.",
+    )
     max_queue_size: PositiveInt = Field(
         8192, validate_default=True, description="Most rows that may wait; beyond it requests get 503."
     )

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from app.batching.batch import Execution
 from app.batching.padding import BatchSizes
 from app.batching.queue import BatchFunction, LaneKey, PendingRequest
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory
@@ -66,7 +67,10 @@ class FakeDevice:
     def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         if self.broken:
             raise RuntimeError(self.broken)
-        asyncio.get_running_loop().call_later(self.seconds, done, work())
+        result = work()
+        if isinstance(result, Execution):
+            result = result._replace(ended_s=result.started_s + self.seconds)
+        asyncio.get_running_loop().call_later(self.seconds, done, result)
 
     def failure(self, now: float) -> str:
         return self.broken

@@ -50,7 +50,9 @@ calls = st.builds(
 class Run:
     """Plays a schedule and keeps what each client saw."""
 
-    def __init__(self, schedule: list[Call], policy: str, devices: int, delay_s: float, drain_at_s: float) -> None:
+    def __init__(
+        self, schedule: list[Call], policy: str, *, devices: int, delay_s: float, pause_s: float, drain_at_s: float
+    ) -> None:
         self.schedule = schedule
         self.drain_at_s = drain_at_s
         self.loop = asyncio.get_running_loop()
@@ -67,7 +69,7 @@ class Run:
         self.functions = [batch_function(self._watched(model), MAX_ROWS) for model in self.models]
         self.batcher = Batcher(
             [FakeDevice(1.0, f"fake:{index}") for index in range(devices)],
-            create_policy(policy, delay_s),
+            create_policy(policy, delay_s, pause_s),
             CAPACITY,
             self.events.append,
             self.loop.time,
@@ -166,11 +168,14 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
     policy=st.sampled_from(policy_names()),
     devices=st.integers(1, 3),
     delay_s=st.sampled_from([0.0, 0.0, 0.4]),
+    pause_s=st.sampled_from([0.0, 1.1, 3.0]),
     drain_at_s=st.sampled_from([0.2, 1.0, 3.0, 60.0]),
 )
-def test_laws(schedule: list[Call], policy: str, devices: int, delay_s: float, drain_at_s: float) -> None:
+def test_laws(
+    *, schedule: list[Call], policy: str, devices: int, delay_s: float, pause_s: float, drain_at_s: float
+) -> None:
     async def main() -> Run:
-        run = Run(schedule, policy, devices, delay_s, drain_at_s)
+        run = Run(schedule, policy, devices=devices, delay_s=delay_s, pause_s=pause_s, drain_at_s=drain_at_s)
         await run.play()
         return run
 

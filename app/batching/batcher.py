@@ -67,6 +67,7 @@ class Batcher:
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._expiry_s = inf
         self._drained: asyncio.Future[None] | None = None
+        self._idle_since_s = -inf
         self._failure = ""
 
     # --- the caller's side ---
@@ -87,16 +88,19 @@ class Batcher:
             InvalidRequest, InferenceFailed: what the model said to these rows.
         """
         self._check_open(rows, deadline_s)
+        now = self._clock()
         reply: asyncio.Future[Answer] = self._loop.create_future()
         if rows <= function.max_rows:
-            requests = [PendingRequest(inputs, rows, reply, self._clock(), deadline_s)]
+            requests = [PendingRequest(inputs, rows, reply, now, deadline_s)]
         else:
             requests = self._parts(inputs, rows, function.max_rows, reply, deadline_s)
+        function.enter(rows)
         for request in requests:
             self._push(key, function, request)
         try:
             return await reply
         finally:
+            function.leave(rows)
             for request in requests:
                 self._withdraw(request)
 
@@ -190,8 +194,11 @@ class Batcher:
         lanes = self.queue.lanes
         if len(lanes) == 1:
             lane = next(iter(lanes))
-            return plan(lane), lane
-        return min(((plan(lane), lane) for lane in lanes), key=lambda pair: (pair[0].due_s, pair[1].oldest_arrival_s))
+            return plan(lane, self._idle_since_s), lane
+        return min(
+            ((plan(lane, self._idle_since_s), lane) for lane in lanes),
+            key=lambda pair: (pair[0].due_s, pair[1].oldest_arrival_s),
+        )
 
     def _start_batch(self, lane: Lane, plan: BatchPlan) -> None:
         key, function = lane.key, lane.function
@@ -202,6 +209,8 @@ class Batcher:
 
         def done(execution: Execution) -> None:
             self._free.append(device)
+            self._idle_since_s = execution.ended_s
+            function.took(execution.ended_s - execution.started_s)
             self._dispatch()  # first: the device must not wait for the replies
             self._finished(key, function, requests, plan.reason, execution)
 
@@ -232,19 +241,9 @@ class Batcher:
             elif not request.reply.done():
                 request.reply.set_result(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
         self._check_drained()
+        padding, failed = padded_rows(function, requests), len(failed_rows)
         self._listener(
-            BatchExecuted(
-                key.model,
-                key.version,
-                key.signature,
-                rows,
-                padded_rows(function, requests),
-                reason,
-                compute_s,
-                waits,
-                len(failed_rows),
-                sum(failed_rows),
-            )
+            BatchExecuted(*key[:3], rows, padding, reason, compute_s, waits, failed, failed_rows=sum(failed_rows))
         )
 
     # --- the end, and health ---

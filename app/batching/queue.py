@@ -33,20 +33,43 @@ class LaneKey(NamedTuple):
     shape: tuple[tuple[int, ...], ...] = ()
 
 
+def _mix(average: float, value: float) -> float:
+    return average + (value - average) / 16
+
+
 @dataclass(slots=True, eq=False)
 class BatchFunction:
     """What a lane's batches are run through.
 
     Where `batchable` is false a request runs alone, as it came, and counts as one row.
+    Measured: `call_s`, how long a call of late took (seconds); `peak_rows`, how many rows of late were under
+    way at the most, waiting or executing.
     """
 
     run: Callable[[Mapping[str, Array]], dict[str, Array]]
     sizes: BatchSizes
     batchable: bool = True
+    call_s: float = 0.0
+    rows_under_way: int = 0
+    peak_rows: float = 0.0
 
     @property
     def max_rows(self) -> int:
         return self.sizes.largest if self.batchable else 1
+
+    def enter(self, rows: int) -> None:
+        """A request came."""
+        self.rows_under_way += rows
+        self.peak_rows = max(self.peak_rows, self.rows_under_way)
+
+    def leave(self, rows: int) -> None:
+        """A request is no longer waited for."""
+        self.rows_under_way -= rows
+
+    def took(self, seconds: float) -> None:
+        """A call ended."""
+        self.call_s = _mix(self.call_s, seconds) if self.call_s else seconds
+        self.peak_rows = max(_mix(self.peak_rows, 0.0), self.rows_under_way)
 
 
 class Reply(Protocol):
@@ -121,6 +144,14 @@ class Lane:
     @property
     def max_rows(self) -> int:
         return self.function.max_rows
+
+    @property
+    def call_s(self) -> float:
+        return self.function.call_s
+
+    @property
+    def peak_rows(self) -> float:
+        return self.function.peak_rows
 
 
 class RequestQueue:

@@ -26,11 +26,15 @@ from tests.fakes import KEY, FakeDevice, FakeFunction, batch_function, rows_of, 
 class Bench:
     """A batcher over fake devices that take one second a batch, and what it said."""
 
-    def __init__(self, devices: int = 1, delay_s: float = 0.0, max_rows: int = 100, largest: int = 4) -> None:
+    def __init__(
+        self, devices: int = 1, delay_s: float = 0.0, max_rows: int = 100, largest: int = 4, pause_s: float = 0.0
+    ) -> None:
         self.devices: Sequence[FakeDevice] = [FakeDevice() for _ in range(devices)]
         self.events: list[Event] = []
         self.loop = asyncio.get_running_loop()
-        self.batcher = Batcher(self.devices, WorkConserving(delay_s), max_rows, self.events.append, self.loop.time)
+        self.batcher = Batcher(
+            self.devices, WorkConserving(delay_s, pause_s), max_rows, self.events.append, self.loop.time
+        )
         self.model = FakeFunction()
         self.function = batch_function(self.model, largest)
         self.start_s = self.loop.time()
@@ -100,6 +104,33 @@ def test_the_delay_counts_from_the_oldest_request() -> None:
         assert bench.now == pytest.approx(1.5)
         assert [answer.timing.queue_s for answer in answers] == pytest.approx([0.5, 0.1])
         assert bench.reasons == ["delay"]
+
+    scenario(main)
+
+
+def test_after_a_short_call_the_device_pauses_until_everyone_is_back() -> None:
+    async def main() -> None:
+        bench = Bench(largest=64, pause_s=4.0)
+        await asyncio.gather(*[bench.send(float(value)) for value in range(8)])
+        assert bench.now == 1.0
+        early = [bench.send(float(value)) for value in range(6)]
+        await asyncio.sleep(0.5)
+        await asyncio.gather(*early, bench.send(6.0), bench.send(7.0))
+        assert [len(call) for call in bench.model.calls] == [8, 8]
+        assert bench.now == 2.5
+        await bench.send(1.0)  # the others stay away: the pause ends by itself
+        assert bench.reasons == ["idle", "idle", "pause"]
+        assert bench.now == 2.5 + 3.0 + 1.0
+
+    scenario(main)
+
+
+def test_a_lone_client_never_waits() -> None:
+    async def main() -> None:
+        bench = Bench(largest=64, pause_s=4.0)
+        for _ in range(3):
+            await bench.send(1.0)
+        assert bench.now == 3.0
 
     scenario(main)
 
@@ -357,7 +388,7 @@ def test_a_device_that_takes_no_work_fails_its_batch_and_liveness() -> None:
 
 
 class BrokenPolicy:
-    def plan(self, lane: LaneView) -> BatchPlan:
+    def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:
         raise ZeroDivisionError
 
 
