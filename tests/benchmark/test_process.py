@@ -1,0 +1,82 @@
+"""Real processes, small ones."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.answers import Sample
+from bench.forms import FORMS
+from bench.peers.process import PeerFailed, PeerProcess, free_port, tree
+
+ECHO = "import sys\nfor line in sys.stdin: print('noise'); print('RESULT ' + line, end='', flush=True)"
+PARENT = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print("RESULT {}", flush=True)
+sys.stdin.read()
+"""
+SAMPLE = Sample(FORMS["v1-json"], "x", np.zeros(1, np.float32), np.zeros(1, np.float32))
+
+
+def started(code: str, log: Path, talks: bool = True) -> PeerProcess:
+    return PeerProcess([sys.executable, "-c", code], {}, log / "log", talks)
+
+
+def test_it_hears_the_results_and_not_the_noise(tmp_path: Path) -> None:
+    with started(ECHO, tmp_path) as process:
+        for n in range(3):
+            process.tell({"n": n})
+            assert process.hear(30) == {"n": n}
+        assert process.rss_mib() > 1
+        process.check_alive()
+
+
+def test_a_stopped_process_says_nothing_until_it_goes_on(tmp_path: Path) -> None:
+    with started(ECHO, tmp_path) as process:
+        process.tell({"n": 0})
+        process.hear(30)
+        process.pause()
+        process.tell({"n": 1})
+        with pytest.raises(PeerFailed, match="said nothing"):
+            process.hear(0.05)
+        process.resume()
+        assert process.hear(30) == {"n": 1}
+
+
+def test_the_end_of_a_process_is_told_with_its_last_line(tmp_path: Path) -> None:
+    with started("import sys; sys.exit('no such model')", tmp_path) as process:
+        with pytest.raises(PeerFailed, match="no such model"):
+            process.hear(30)
+        with pytest.raises(PeerFailed, match="no such model"):
+            process.wait_for_answer(free_port(), "/", SAMPLE)
+
+
+def test_children_end_with_their_parent(tmp_path: Path) -> None:
+    with started(PARENT, tmp_path) as process:
+        process.hear(30)
+        (child,) = [pid for pid in tree(os.getpid()) if pid not in (os.getpid(), process._process.pid)]
+    assert child not in alive()
+
+
+def alive() -> list[int]:
+    """A killed orphan may stay as a zombie until its new parent looks."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state not in "ZX":
+            found.append(int(folder.name))
+    return found
+
+
+def test_a_wrong_answer_ends_the_wait(tmp_path: Path) -> None:
+    """http.server knows no POST: 501."""
+    port = free_port()
+    command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(tmp_path)]
+    with PeerProcess(command, {}, tmp_path / "log", talks=False) as process, pytest.raises(PeerFailed, match="501"):
+        process.wait_for_answer(port, "/", SAMPLE)
