@@ -129,9 +129,9 @@ class PeerProcess:
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(15)
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for pid in pids[1:]:
+            kill(pid)
+        self._process.kill()
         self._process.wait()
         if self._process.stdout:
             self._process.stdout.close()
@@ -140,6 +140,17 @@ class PeerProcess:
         for pid in tree(self._process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+
+
+def kill(pid: int) -> None:
+    """Returns when the process has ended: its memory and its ports are free for the next."""
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            select.select([descriptor], [], [], 10)
+        finally:
+            os.close(descriptor)
 
 
 def free_port() -> int:
