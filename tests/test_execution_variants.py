@@ -60,7 +60,7 @@ def test_every_variant_gives_the_same_answers_and_is_told_everywhere(
         assert [(entry["batch_size"], entry["variant"]) for entry in entries] == [(size, variant) for size in (1, 2, 4)]
         labels = f'batch_size="2",model="net",signature="serving_default",variant="{variant}",version="1"'
         assert f"ferry_execution_variant{{{labels}}} 1.0" in page
-        assert f"by batch size as 1: {variant}, 2: {variant}, 4: {variant}" in caplog.text
+        assert f"by batch size: 1-4 {variant}" in caplog.text
 
 
 def test_auto_is_the_default_and_writes_to_its_cache(folder: Path) -> None:
@@ -82,10 +82,12 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(folder: Path) -> 
 
 
 def test_gains_are_logged_and_measured_until_the_version_ends(caplog: pytest.LogCaptureFixture) -> None:
-    event = VariantsChosen("m", 1, "f", {1: ("xla", 1.416), 8: ("plain", 1.0)})
+    event = VariantsChosen("m", 1, "f", {1: ("xla", 1.416), 2: ("xla", 1.2), 8: ("plain", 1.0), 16: ("xla", 1.3)})
     with caplog.at_level(logging.INFO):
         log_event(event)
-    assert caplog.messages == ["Model m version 1 executes signature 'f' by batch size as 1: xla (1.42x), 8: plain"]
+    assert caplog.messages == [
+        "Model m version 1 executes signature 'f', by batch size: 1-2 xla (1.20-1.42x); 8 plain; 16 xla (1.30x)"
+    ]
     metrics = Metrics(lambda: 0)
     metrics(event)
     assert b'ferry_execution_variant{batch_size="1",model="m",signature="f",variant="xla",version="1"} 1.416' in (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 
 from app.events import Event, ModelStateChanged, VariantsChosen
 
@@ -25,12 +27,21 @@ def log_event(event: Event) -> None:
         else:
             logger.info("Model %s version %d: %s", event.model, event.version, event.state)
     elif isinstance(event, VariantsChosen):
-        forms = ", ".join(f"{size}: {_form(*chosen)}" for size, chosen in event.variants.items())
+        forms = "; ".join(_forms(event.variants))
         logger.info(
-            "Model %s version %d executes signature %r by batch size as %s",
+            "Model %s version %d executes signature %r, by batch size: %s",
             event.model, event.version, event.signature, forms,
         )  # fmt: skip
 
 
-def _form(variant: str, speed_up: float) -> str:
-    return variant if speed_up == 1 else f"{variant} ({speed_up:.2f}x)"
+def _forms(variants: Mapping[int, tuple[str, float]]) -> Iterator[str]:
+    """'1 plain', '2-64 frozen (1.10-1.54x)': neighbouring batch sizes that execute alike in one."""
+    for variant, group in groupby(variants.items(), key=lambda item: item[1][0]):
+        sizes, chosen = zip(*group, strict=True)
+        gains = list(dict.fromkeys(f"{speed_up:.2f}" for _, speed_up in sorted(chosen)))
+        gain = f" ({_range(gains)}x)" if gains != ["1.00"] else ""
+        yield f"{_range([str(size) for size in sizes])} {variant}{gain}"
+
+
+def _range(ends: list[str]) -> str:
+    return ends[0] if len(ends) == 1 else f"{ends[0]}-{ends[-1]}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf.config_pb2 import ConfigProto
+from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
 from tensorflow.python.framework.convert_to_constants import (
     convert_variables_to_constants_v2,
     disable_lower_using_switch_merge,
@@ -47,8 +49,7 @@ class InlinedGraph:
     def importer(self, nodes: Sequence[str]) -> Callable[[Tensors], list[Any]]:
         """A function, to be called while tracing, that runs just what `nodes` need and returns their first
         outputs; those that have none only run."""
-        part = tf.compat.v1.graph_util.extract_sub_graph(self.graph, list(nodes))
-        return self._importer(list(nodes), part)
+        return self._importer(list(nodes), _part(self.graph, nodes))
 
     def _importer(self, results: list[str], graph: Any) -> Callable[[Tensors], list[Any]]:
         inputs, handles = self.inputs, self._handles
@@ -84,14 +85,36 @@ def _first_output(found: Any) -> Any:
     return found
 
 
+def _part(graph: Any, nodes: Sequence[str]) -> Any:
+    """A copy of what these nodes need, what they only wait for included."""
+    by_name = {node.name: node for node in graph.node}
+    needed: set[str] = set()
+    waiting = list(nodes)
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += [giver.lstrip("^").partition(":")[0] for giver in by_name[name].input]
+    part = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
+    part.node.extend(node for node in graph.node if node.name in needed)
+    return part
+
+
 def _frozen(traced: Any) -> Any:
-    return _with_fast_loops(convert_variables_to_constants_v2(traced, lower_control_flow=False).graph.as_graph_def())
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of collections that have no part in this
+    try:
+        frozen = convert_variables_to_constants_v2(traced, lower_control_flow=False)
+    finally:
+        logger.setLevel(level)
+    return _with_fast_loops(frozen.graph.as_graph_def())
 
 
 def _inlined(traced: Any) -> Any:
     """Grappler's function pass alone, which keeps what has side effects."""
     graph = disable_lower_using_switch_merge(traced.graph.as_graph_def())
-    meta_graph = tf.compat.v1.train.export_meta_graph(graph_def=graph, graph=traced.graph)
+    meta_graph = MetaGraphDef(graph_def=graph)
     fetches = meta_graph.collection_def["train_op"].node_list.value
     fetches.extend(tensor.name for tensor in (*traced.inputs, *traced.outputs))
     config = ConfigProto()

@@ -17,7 +17,8 @@ LEAST_ROUNDS = 3
 _MOST_ROUNDS = 25
 _ROUNDS_S = 0.05
 
-#: A variant that takes this many times as long needs no second look, which might take minutes.
+#: A variant that takes this many times as long needs no second look where that takes longer than all rounds should:
+#: it might take minutes. A short call may be slow by chance.
 _FAR_SLOWER = 2.0
 
 
@@ -47,7 +48,7 @@ class Trial:
     def speed_up(self, variant: Variant) -> float:
         """How many times as fast as plain the variant is: medians of calls in turn."""
         _, once_s = self._timed(variant.graph)
-        if once_s > _FAR_SLOWER * self.plain_s:
+        if once_s > max(_FAR_SLOWER * self.plain_s, _ROUNDS_S):
             return self.plain_s / once_s
         plain_s: list[float] = []
         variant_s: list[float] = []

@@ -82,11 +82,12 @@ class VariantSearch:
 
     def adopt(self, wanted: Mapping[Place, tuple[str, float]]) -> list[VariantChoice]:
         """Uses these variants without measuring, each with the speed-up given, where they are possible."""
+        wanted = {place: chosen for place, chosen in wanted.items() if chosen[0] != PLAIN}
         self._total = len(wanted)
         impossible: set[tuple[str, str]] = set()
         for (signature, size), (name, speed_up) in wanted.items():
             self._tell(signature, size, name)
-            if name == PLAIN or (signature, name) in impossible:
+            if (signature, name) in impossible:
                 continue
             try:
                 self._best[signature, size] = self._agreeing(signature, size, name)[0], speed_up
