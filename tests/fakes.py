@@ -79,6 +79,13 @@ class FakeDevice:
         self.closed = True
 
 
+class LateDevice(FakeDevice):
+    """Begins to compute when its time is over."""
+
+    def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        asyncio.get_running_loop().call_later(self.seconds, lambda: done(work()))
+
+
 class FakeFunction:
     """Doubles 'x'. Remembers the rows of every call; negative values, large calls and NaN fail in their own ways."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.every_protocol.driver import Driver, Kind, rows
-from tests.every_protocol.live import MAX_ROWS, live
+from tests.every_protocol.live import MAX_ROWS, live, until
 from tests.every_protocol.models import NO_MEMORY, REFUSED
 from tests.every_protocol.suite import (
     Drive,
@@ -70,6 +70,28 @@ def test_a_client_that_goes_takes_its_request_along(drive: Drive, run: Run) -> N
             await driver.live.rows_wait(1)
         np.testing.assert_array_equal(await staying, rows(6.0))
         assert 5.0 not in driver.live.model.computed
+
+    run(drive, scenario)
+
+
+@one_driver
+def test_a_client_that_goes_while_its_batch_is_computed_harms_nobody(drive: Drive, run: Run) -> None:
+    async def scenario(driver: Driver) -> None:
+        async with driver.live.held():
+            waiting = []
+            for value in (3.0, 5.0, REFUSED, 4.0):  # in this order: refused, the batch is halved
+                waiting.append(asyncio.ensure_future(ask_rows(driver, value)))
+                await driver.live.rows_wait(len(waiting))
+            first, leaving, refused, last = waiting
+            await driver.live.next_call()
+            open_requests = driver.live.served._open_requests
+            leaving.cancel()
+            with suppress(asyncio.CancelledError):
+                await leaving
+            await until(lambda: driver.live.served._open_requests < open_requests)
+        assert (await refusal(refused)).code == drive.codes[Kind.REFUSED_BY_MODEL]
+        np.testing.assert_array_equal(await first, rows(6.0))
+        np.testing.assert_array_equal(await last, rows(8.0))
 
     run(drive, scenario)
 

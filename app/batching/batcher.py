@@ -103,6 +103,8 @@ class Batcher:
             function.leave(rows)
             for request in requests:
                 self._withdraw(request)
+            if reply.done() and not reply.cancelled():
+                reply.exception()  # seen: asyncio must not report an error that nobody was left to hear
 
     def _parts(
         self, inputs: Mapping[str, Array], rows: int, max_rows: int, reply: Reply, deadline_s: float
@@ -133,14 +135,10 @@ class Batcher:
         self._dispatch_soon()
 
     def _withdraw(self, request: PendingRequest) -> None:
-        """Nobody waits for this request any more, answered or not."""
-        if request.lane is not None:
-            self.queue.remove(request)
+        """Nobody waits for this request any more. What a device works on stays whole: its neighbours need it."""
+        if self.queue.remove(request):
+            request.forget()
             self._check_drained()
-        reply = request.reply
-        if reply.done() and not reply.cancelled():
-            reply.exception()  # seen: asyncio must not report an error that nobody was left to hear
-        request.forget()
 
     # --- time ---
 
@@ -240,6 +238,7 @@ class Batcher:
                 _fail(request, outcome)
             elif not request.reply.done():
                 request.reply.set_result(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
+            request.forget()
         self._check_drained()
         padding, failed = padded_rows(function, requests), len(failed_rows)
         self._listener(

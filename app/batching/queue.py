@@ -210,6 +210,8 @@ class RequestQueue:
         for request in gone + taken:
             del lane.waiting[request]
             self._left(lane, request)
+        for request in gone:
+            request.forget()
         return taken
 
     def _left(self, lane: Lane, request: PendingRequest) -> None:

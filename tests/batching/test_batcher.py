@@ -20,7 +20,7 @@ from app.errors import (
     ShuttingDown,
 )
 from app.events import BatchExecuted, Event
-from tests.fakes import KEY, FakeDevice, FakeFunction, batch_function, rows_of, run_in_fake_time
+from tests.fakes import KEY, FakeDevice, FakeFunction, LateDevice, batch_function, rows_of, run_in_fake_time
 
 
 class Bench:
@@ -430,5 +430,19 @@ def test_no_error_goes_unseen_in_asyncio() -> None:
         gc.collect()
         await turns()
         assert complaints == []
+
+    scenario(main)
+
+
+def test_who_leaves_while_its_batch_is_computed_harms_nobody() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.batcher._free = [LateDevice()]
+        staying, leaving, late = bench.send(1.0), bench.send(2.0), bench.send(3.0, timeout_s=0.5)
+        await turns()
+        leaving.cancel()
+        assert (await staying).outputs["y"].tolist() == [[2.0, 2.0]]
+        with pytest.raises(DeadlineExceeded):
+            await late
 
     scenario(main)
