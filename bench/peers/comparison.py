@@ -87,12 +87,9 @@ def _open_rounds(ready: Mapping[str, PeerUnderLoad], figures: Mapping[str, PeerF
 
         def once(run: Run = run, under_load: PeerUnderLoad = under_load, mine: PeerFigures = mine) -> None:
             own_rate = min(GENERATOR_LIMIT, 0.7 * reached[run.peer])
-            for runs, wanted in ((mine.open, rate), (mine.own, own_rate)):
-                runs[run.round] = done = under_load.open(wanted, load.seconds)
-                say(
-                    f"{under_load.workload.name}: round {run.round + 1}, {run.peer}: "
-                    f"p99 {done['p99_ms']:.1f} ms at {wanted:,.0f}/s"
-                )
+            mine.open[run.round], mine.own[run.round] = done = under_load.open((rate, own_rate), load.seconds)
+            latencies = ", ".join(f"p99 {each['p99_ms']:.1f} ms at {each['rate']:,.0f}/s" for each in done)
+            say(f"{under_load.workload.name}: round {run.round + 1}, {run.peer}: {latencies}")
 
         _attempt(mine, once, say, run.peer)
 

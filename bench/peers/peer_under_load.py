@@ -68,19 +68,17 @@ class PeerUnderLoad:
         self._after(figures["failed"])
         return {**figures, "rss_mib": self.rss_mib}
 
-    def open(self, rate: float, seconds: float) -> dict[str, Any]:
-        """Requests at Poisson times; latency runs from the time at which each was due."""
+    def open(self, rates: Sequence[float], seconds: float) -> list[dict[str, Any]]:
+        """Requests at Poisson times, one rate after the other; a latency runs from the time at which each was due."""
         self._wake()
-        requests = [
-            write_request("POST", self._path, "127.0.0.1", sample.body.headers, sample.body.content)
-            for sample in self.samples
-        ]
-        target = Target("127.0.0.1", self._port)
-        run_precisely(open_loop(target, requests, rate, min(1.0, seconds)))  # as for the closed loop
-        with self._checked() as asked:
-            load = run_precisely(open_loop(target, requests, rate, seconds))
-        answers_checked = asked()
+        run_precisely(open_loop(self._target(), self._requests(), min(rates), min(1.0, seconds)))  # as above
+        figures = [self._open_once(rate, seconds) for rate in rates]
         self._after(0)  # here failures are a figure: a rate may be too high for a peer
+        return figures
+
+    def _open_once(self, rate: float, seconds: float) -> dict[str, Any]:
+        with self._checked() as asked:
+            load = run_precisely(open_loop(self._target(), self._requests(), rate, seconds))
         return {
             "rate": load.rate,
             "answered": load.answered_rate,
@@ -89,8 +87,15 @@ class PeerUnderLoad:
             "p50_ms": 1e3 * load.latency_s(0.5),
             "p99_ms": 1e3 * load.latency_s(0.99),
             "late_p99_ms": 1e3 * load.late_p99_s,
-            "answers_checked": answers_checked,
+            "answers_checked": asked(),
         }
+
+    def _requests(self) -> list[bytes]:
+        bodies = (sample.body for sample in self.samples)
+        return [write_request("POST", self._path, "127.0.0.1", body.headers, body.content) for body in bodies]
+
+    def _target(self) -> Target:
+        return Target("127.0.0.1", self._port)
 
     @property
     def url(self) -> str:

@@ -20,6 +20,9 @@ from bench.cache import ROOT
 
 START_S = 180.0
 
+#: Every peer gives way to the load generator, which shares its cores and must be in time.
+NICENESS = 5
+
 
 class PeerFailed(Exception):
     """The peer does not start, died or answers wrongly; the text says which, in one line."""
@@ -40,7 +43,7 @@ class PeerProcess:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                command,
+                ["nice", "-n", str(NICENESS), *command],
                 cwd=ROOT,
                 env={**os.environ, **variables},
                 stdin=subprocess.PIPE,
