@@ -3,6 +3,7 @@
 import gc
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,23 @@ def test_sizes_not_tuned_and_subsets_of_outputs_run_plain(tmp_path: Path) -> Non
             answer = model.run(DEFAULT, {"x": x}, outputs)
             assert tuple(answer) == (outputs or tuple(f"y{n}" for n in range(6)))
             assert all(array.tolist() == (x + int(name[1:])).tolist() for name, array in answer.items())
+
+
+@pytest.mark.parametrize("wanted", ["frozen", "xla"])
+def test_threads_get_their_own_answers_from_a_variant(tmp_path: Path, wanted: str) -> None:
+    savedmodels.make_many_outputs(tmp_path)
+    model, variants = tuned(tmp_path, (1, 2, 3), wanted=wanted)
+    assert set(variants.values()) == {wanted}
+
+    def calls(thread: int) -> None:
+        for turn in range(100):
+            x = np.full(thread, 1000 * thread + turn, np.float32)
+            answer = model.run(DEFAULT, {"x": x}, ())
+            assert all(array.tolist() == (x + int(name[1:])).tolist() for name, array in answer.items())
+
+    with ThreadPoolExecutor(6) as pool:
+        for done in [pool.submit(calls, thread) for thread in (1, 2, 3, 1, 2, 3)]:
+            done.result()
 
 
 def test_inputs_whose_rows_disagree_are_refused_as_ever(tmp_path: Path) -> None:

@@ -172,6 +172,12 @@ def test_xla_does_not_begin_when_half_of_the_time_is_gone() -> None:
     assert World(Graph(0.001), xla=slow_to_compile).fastest(search_s=10.0) == {1: "xla", 2: "plain", 4: "plain"}
 
 
+def test_xla_goes_on_while_there_is_as_much_time_as_it_took_last() -> None:
+    world = World(Graph(0.001), xla=Graph(0.0001, compile_s=3.0))
+    assert world.fastest(search_s=10.0) == every("xla")
+    assert world.now > 9.0
+
+
 def test_a_signature_that_is_not_batchable_is_measured_once() -> None:
     world = World(Graph(0.003), frozen=Graph(0.001), batchable=False)
     assert world.fastest() == {1: "frozen"}
