@@ -12,6 +12,7 @@ import uvicorn
 
 from app.http_app import create_app
 from app.instrumentation.logs import configure
+from app.memory import keep_freed_memory
 from app.protocols.grpc_server import GrpcOptions
 from app.repository.list_watch import ListedModels
 from app.server import Server
@@ -66,6 +67,7 @@ def serve(settings: Settings, models: ListedModels | None = None, grpc: GrpcOpti
     `models` are served instead of the folder that the settings name; `grpc` says how instead of the settings.
     """
     configure(settings.log_level)
+    keep_freed_memory()
     server = Server(settings, models, grpc)
     config = uvicorn.Config(
         create_app(server),

@@ -50,7 +50,16 @@ class Container:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
-        place = ["-e", "FERRY_HOST=127.0.0.1", "-e", f"FERRY_REST_PORT={self.port}", "--network", "host"]
+        place = [
+            "-e",
+            "FERRY_HOST=127.0.0.1",
+            "-e",
+            f"FERRY_REST_PORT={self.port}",
+            "-e",
+            "FERRY_GRPC_PORT=0",
+            "--network",
+            "host",
+        ]
         self.id = docker("run", "-d", *HARDENED, *LIMITS, *place, *options, IMAGE)
 
     def state(self, field: str) -> str:

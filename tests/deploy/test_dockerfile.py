@@ -35,9 +35,10 @@ def test_ferry_is_process_one_and_gets_the_signals() -> None:
     assert json.loads(_last("CMD")) == ["serve"]
 
 
-def test_exposes_and_checks_the_port_that_ferry_takes() -> None:
-    port = str(Settings.model_fields["rest_port"].default)
-    assert _last("EXPOSE") == _variables()["FERRY_REST_PORT"] == port
+def test_exposes_the_ports_that_ferry_takes_and_checks_one() -> None:
+    rest, grpc = (str(Settings.model_fields[name].default) for name in ("rest_port", "grpc_port"))
+    assert _last("EXPOSE") == f"{grpc} {rest}"
+    assert _variables()["FERRY_REST_PORT"] == rest
     assert "FERRY_REST_PORT" in _last("HEALTHCHECK")
     assert "/readyz" in _last("HEALTHCHECK")
 

@@ -57,7 +57,8 @@ def test_base_holds_what_a_deployment_needs() -> None:
 
 def test_container_listens_where_ferry_does() -> None:
     (container,) = containers(read(BASE))
-    assert [port["containerPort"] for port in container["ports"]] == [Settings.model_fields["rest_port"].default]
+    listens = [Settings.model_fields[name].default for name in ("rest_port", "grpc_port")]
+    assert [port["containerPort"] for port in container["ports"]] == listens
 
 
 def test_no_pod_is_taken_away_before_its_successor_is_ready() -> None:
