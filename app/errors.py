@@ -20,6 +20,10 @@ class RequestTooLarge(InvalidRequest):
     """The caller's fault: body or rows beyond a configured limit."""
 
 
+class Unsupported(InvalidRequest):
+    """The caller's fault: this server or this protocol has no form for what is asked; another one may."""
+
+
 class SignatureNotFound(InvalidRequest):
     """The caller's fault: the model has no signature of that name."""
 

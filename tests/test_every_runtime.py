@@ -151,7 +151,14 @@ def test_an_unknown_signature_is_refused(load: Load) -> None:
         load(savedmodels.make_scalar).run("nope", {}, ())
 
 
-@pytest.mark.parametrize("rows", [float32(1, 2), float32([1, 2, 3]), strings(b"a"), float32([1, 2], [3, 4])])
+def test_a_shape_beyond_the_signature_is_the_graphs_to_judge(load: Load) -> None:
+    """As in TensorFlow Serving; whether such a request gets this far is `strict_shapes`'."""
+    inputs = {"a": float32(1, 2), "b": float32([1, 2], [3, 4], [5, 6])}
+    outputs = load(savedmodels.make_several_inputs).run(DEFAULT, inputs, ("sum",))
+    assert outputs["sum"].tolist() == [[2, 4], [4, 6], [6, 8]]
+
+
+@pytest.mark.parametrize("rows", [float32([1, 2, 3]), strings(b"a"), float32([1, 2], [3, 4])])
 def test_arrays_that_do_not_fit_are_refused(load: Load, rows: Array) -> None:
     inputs = {"a": rows, "b": float32([1, 2], [3, 4], [5, 6])}
     with pytest.raises(InvalidRequest):

@@ -192,7 +192,7 @@ def test_stopping_does_not_wait_for_a_load_under_way(tmp_path: Path, monkeypatch
         (tmp_path / "m" / "2").mkdir()
         (tmp_path / "m" / "2" / "saved_model.pb").touch()
         async with asyncio.timeout(30):
-            while server.repository.statuses("m")[0].state != "LOADING":
+            while server.repository.statuses("m")[0].state != "LOADING":  # noqa: ASYNC110 - a state, not an event
                 await asyncio.sleep(0)
         await server.stop()
         HeldLoadRuntime.release.set()

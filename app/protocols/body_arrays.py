@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, Unsupported
 from app.inference import STRING, Array, ModelSignature, TensorSpec, dtype_name, format_shape
-from app.protocols.http import Unsupported
 from app.protocols.tensorflow_types import enum_name
 
 #: No deeper than every numpy allows.

@@ -21,13 +21,10 @@ from app.errors import (
     ServingError,
     ShuttingDown,
     SignatureNotFound,
+    Unsupported,
 )
 
 log = logging.getLogger(__name__)
-
-
-class Unimplemented(InvalidRequest):
-    """The caller's fault: the protocol has this call, this server does not."""
 
 
 #: Errors by the most special class that is listed.
@@ -36,7 +33,7 @@ GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
     InvalidRequest: StatusCode.INVALID_ARGUMENT,
     SignatureNotFound: StatusCode.FAILED_PRECONDITION,
     RequestTooLarge: StatusCode.INVALID_ARGUMENT,
-    Unimplemented: StatusCode.UNIMPLEMENTED,
+    Unsupported: StatusCode.UNIMPLEMENTED,
     ModelNotFound: StatusCode.NOT_FOUND,
     ModelNotReady: StatusCode.UNAVAILABLE,
     Overloaded: StatusCode.UNAVAILABLE,

@@ -24,6 +24,7 @@ from app.errors import (
     ServingError,
     ShuttingDown,
     SignatureNotFound,
+    Unsupported,
 )
 from app.protocols.asgi import Header, Receive, Scope, Send
 
@@ -54,10 +55,6 @@ class UnsupportedMediaType(InvalidRequest):
 
 class NotAcceptable(InvalidRequest):
     """The caller's fault: no reply to this request has a form that its Accept allows."""
-
-
-class Unsupported(InvalidRequest):
-    """The caller's fault: the protocol has no form for what is asked, another one may have."""
 
 
 #: Errors by the most special class that is listed.

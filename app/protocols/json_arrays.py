@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from app.errors import Unsupported
 from app.inference import STRING, Array
-from app.protocols.http import Unsupported
 from app.protocols.json_scalars import is_floating, is_number
 from app.protocols.json_strings import from_bytes
 from app.protocols.tensorflow_types import enum_name

@@ -14,9 +14,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, Unsupported
 from app.inference import STRING, Array
-from app.protocols.http import Unsupported
 from app.protocols.json_strings import to_bytes
 from app.protocols.json_text import quote
 from app.protocols.tensorflow_types import short_name
@@ -111,10 +110,14 @@ def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
     return int(limits(dtype).min), int(limits(dtype).max)
 
 
+#: Not every type of kind 'f': ml_dtypes' float8_e5m2 calls itself that, and overflows in silence.
+_NUMPY_FLOATS = frozenset(np.dtype(kind) for kind in (np.float16, np.float32, np.float64))
+
+
 def _floats(leaves: Sequence[float], dtype: np.dtype[Any]) -> Array:
     try:
         with np.errstate(over="raise"):
-            if dtype.kind == "f":
+            if dtype in _NUMPY_FLOATS:
                 return np.fromiter(leaves, dtype, len(leaves))
             exact = np.fromiter(leaves, np.float64, len(leaves))
             array = exact.astype(dtype)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
-from app.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from app.errors import InvalidRequest, ModelNotFound, ModelNotReady, Unsupported
 from app.model import Model
-from app.protocols.http import Unsupported
 from app.protocols.open_inference_binary import Buffer
 from app.protocols.open_inference_call import choose_signature
 from app.protocols.open_inference_config import config_document

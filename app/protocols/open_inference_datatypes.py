@@ -7,8 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from app.errors import Unsupported
 from app.inference import STRING, dtype_name
-from app.protocols.http import Unsupported
 
 BYTES = "BYTES"
 BOOL = "BOOL"

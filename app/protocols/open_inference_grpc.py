@@ -11,8 +11,7 @@ from google.protobuf.json_format import ParseDict
 
 from app.events import Listener, RequestFinished
 from app.protocols.grpc_calls import Call, GrpcCalls, Stream, Unary
-from app.protocols.grpc_codes import Unimplemented, failure_of
-from app.protocols.http import Unsupported
+from app.protocols.grpc_codes import failure_of
 from app.protocols.messages import message_class
 from app.protocols.open_inference_core import OpenInference, refuse_cuda_memory
 from app.protocols.open_inference_grpc_reply import write_message
@@ -132,13 +131,10 @@ class OpenInferenceGrpc:
 
 
 def _document_reply(reply: str, document: Callable[[Any], Mapping[str, Any]]) -> Unary:
-    """The reply message of that name from its document. What is switched off here counts as not implemented."""
+    """The reply message of that name from its document."""
     make = message_class(reply)
 
     async def answer(message: Any, _: Call) -> Any:
-        try:
-            return ParseDict(dict(document(message)), make())
-        except Unsupported as error:
-            raise Unimplemented(str(error)) from error
+        return ParseDict(dict(document(message)), make())
 
     return answer

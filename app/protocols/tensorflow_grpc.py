@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import grpc
 
+from app.errors import Unsupported
 from app.events import Listener
 from app.protocols.grpc_calls import Call, GrpcCalls
-from app.protocols.grpc_codes import Unimplemented
 from app.protocols.messages import message_class
 from app.protocols.model_server_config import decode_model_configs
 from app.protocols.tensorflow_grpc_examples import Examples
@@ -76,7 +76,7 @@ class TensorFlowGrpc:
 
     async def _reload_config(self, request: Any, call: Call) -> Any:  # noqa: ARG002 - every answer's signature
         if self._reload is None:
-            raise Unimplemented("Which models this server serves is its own configuration, not changed by calls")
+            raise Unsupported("Which models this server serves is its own configuration, not changed by calls")
         configs = decode_model_configs(request.config)
         log.info("Reloading: %s", ", ".join(config.name for config in configs) or "no models")
         await self._reload(configs)

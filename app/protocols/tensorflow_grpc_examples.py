@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, Unsupported
 from app.inference import STRING, Array, InferenceRequest, ModelSignature
 from app.model import Model
 from app.protocols.grpc_calls import Call
-from app.protocols.grpc_codes import Unimplemented
 from app.protocols.messages import message_class
 from app.protocols.tensorflow_grpc_spec import fill_spec, find_signature, resolve, version_choice
 from app.repository.repository import ModelRepository
@@ -78,7 +77,7 @@ class Examples:
 async def _infer_task(model: Model, request: Any, examples: Array, call: Call, result: Any) -> None:
     signature = find_signature(model, request.model_spec, call)
     if request.method_name not in _TASKS:
-        raise Unimplemented(f"Unsupported signature method_name: {request.method_name!r}; have {', '.join(_TASKS)}")
+        raise Unsupported(f"Unsupported signature method_name: {request.method_name!r}; have {', '.join(_TASKS)}")
     task, field = _TASKS[request.method_name]
     outputs = await _infer(model, signature, task, examples, call.deadline_s)
     task.fill(getattr(result, field), outputs, len(examples))

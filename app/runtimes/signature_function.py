@@ -49,6 +49,8 @@ class SignatureFunction:
         self._variants = variants
 
     def __call__(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        if not all(spec.accepts_shape(inputs[name].shape) for name, spec in self.signature.inputs.items()):
+            return self.run(self._as_loaded, inputs, outputs)
         wanted = frozenset(outputs) or self._all
         graph = self._variant(inputs) if self._variants and wanted == self._all else None
         return self.run(graph or self._graph(wanted), inputs, outputs)
@@ -58,6 +60,10 @@ class SignatureFunction:
         results = graph({name: tf.constant(inputs[name], dtype) for name, dtype in self._dtypes.items()})
         specs = self.signature.outputs
         return {name: _to_array(results[name], specs[name]) for name in outputs or specs}
+
+    def _as_loaded(self, tensors: _Tensors) -> _Tensors:
+        """The loaded function itself: it lets the graph say whether it can; ours are traced for the declared shapes."""
+        return self._function(**tensors)
 
     def _variant(self, inputs: Mapping[str, Array]) -> Graph | None:
         rows = 1

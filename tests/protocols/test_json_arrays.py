@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.errors import Unsupported
 from app.inference import STRING, Array
-from app.protocols.http import Unsupported
 from app.protocols.json_arrays import check_writable, dumps, jsonable, jsonable_rows
 from app.protocols.json_tensors import tensor
 from app.protocols.json_text import parse

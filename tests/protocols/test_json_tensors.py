@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, Unsupported
 from app.inference import Array
-from app.protocols.http import Unsupported
 from app.protocols.json_strings import is_base64
 from app.protocols.json_tensors import MAX_RANK, rows, tensor
 
@@ -213,3 +212,9 @@ def test_numbers_are_rounded_as_ieee_says() -> None:
     array: Array = tensor([2**24 + 1, 0.1], np.dtype("float32"))
     assert array.tolist() == [2.0**24, struct.unpack("f", struct.pack("f", 0.1))[0]]
     assert json.dumps(tensor([2**63 + 1], np.dtype("float64")).tolist()) == "[9.223372036854776e+18]"
+
+
+@pytest.mark.parametrize("value", [2**70, 1e6, -1e6])
+def test_float8_overflow_is_out_of_range_though_its_kind_is_f(value: float) -> None:
+    with pytest.raises(InvalidRequest, match="range"):
+        tensor([value], np.dtype(ml_dtypes.float8_e5m2))

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.errors import InvalidRequest, SignatureNotFound
+from app.errors import InvalidRequest, SignatureNotFound, Unsupported
 from app.inference import ModelSignature
-from app.protocols.http import Unsupported
 from app.protocols.open_inference_call import WantedOutput, choose_signature, make_call, wanted_output
 from app.protocols.open_inference_memory import RegionSlice
 from app.protocols.open_inference_parameters import RequestParameters

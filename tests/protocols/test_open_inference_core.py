@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.errors import InvalidRequest
-from app.protocols.http import Unsupported
+from app.errors import InvalidRequest, Unsupported
 from app.protocols.open_inference_core import refuse_cuda_memory
 from tests.protocols.open_inference_world import World, sum_model
 

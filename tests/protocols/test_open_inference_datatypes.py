@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from app.protocols.http import Unsupported
+from app.errors import Unsupported
 from app.protocols.open_inference_datatypes import datatype_of, described_datatype
 
 

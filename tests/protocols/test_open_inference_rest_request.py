@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import InvalidRequest, SignatureNotFound
-from app.protocols.http import Unsupported
+from app.errors import InvalidRequest, SignatureNotFound, Unsupported
 from app.protocols.json_arrays import dumps
 from app.protocols.open_inference_datatypes import DATATYPES
 from app.protocols.open_inference_json import encode_data

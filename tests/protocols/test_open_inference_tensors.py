@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, Unsupported
 from app.inference import TensorSpec
-from app.protocols.http import Unsupported
 from app.protocols.open_inference_tensors import MAX_RANK, checked_shape, declared_input
 from tests.protocols.fakes import signature_of, specs
 

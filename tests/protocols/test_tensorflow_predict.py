@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, Unsupported
 from app.inference import STRING, Array
-from app.protocols.http import Unsupported
 from app.protocols.tensorflow_predict import check_outputs_writable, decode_predict, encode_predict, signature_name
 from tests.protocols.fakes import signature_of, specs
 
