@@ -92,12 +92,14 @@ class InferenceRequest:
     `inputs` are named arrays that already have the signature's dtypes.
     `outputs` are the names wanted, empty for all.
     `deadline_s` is absolute on the event loop's monotonic clock, in seconds.
+    `priority` is 1 for the highest, 0 for the default.
     """
 
     inputs: dict[str, Array]
     signature: str = "serving_default"
     outputs: tuple[str, ...] = ()
     deadline_s: float = inf
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from app.batching.batcher import Batcher
 from app.batching.padding import BatchSizes
+from app.batching.priority import head_start_s
 from app.batching.queue import BatchFunction, LaneKey
 from app.errors import ModelNotReady, SignatureNotFound
 from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
@@ -75,7 +76,9 @@ class Model:
         key, rows = self._place(signature, function, request)
         self._open_requests += 1
         try:
-            outputs, timing = await self._batcher.infer(key, function, inputs, rows, request.deadline_s)
+            outputs, timing = await self._batcher.infer(
+                key, function, inputs, rows, request.deadline_s, head_start_s=head_start_s(request.priority)
+            )
         finally:
             self._open_requests -= 1
             self._check_closed()

@@ -27,7 +27,7 @@ from app.batching.deadlines import Deadlines
 from app.batching.device import Device
 from app.batching.large import cut, part_replies
 from app.batching.policy import BatchingPolicy, BatchPlan
-from app.batching.queue import BatchFunction, Lane, LaneKey, PendingRequest, Reply, RequestQueue
+from app.batching.queue import BatchFunction, Lane, LaneKey, PendingRequest, RequestQueue
 from app.errors import DeadlineExceeded, InferenceFailed, RequestTooLarge, ServingError, ShuttingDown
 from app.events import BatchExecuted, Listener, ignore
 from app.inference import Array, BatchTiming
@@ -79,6 +79,8 @@ class Batcher:
         inputs: Mapping[str, Array],
         rows: int,
         deadline_s: float = inf,
+        *,
+        head_start_s: float = 0.0,
     ) -> Answer:
         """Waits for the answer to `rows` rows (1 for a request that runs alone).
 
@@ -91,9 +93,14 @@ class Batcher:
         now = self._clock()
         reply: asyncio.Future[Answer] = self._loop.create_future()
         if rows <= function.max_rows:
-            requests = [PendingRequest(inputs, rows, reply, now, deadline_s)]
+            requests = [PendingRequest(inputs, rows, reply, now, deadline_s, head_start_s)]
         else:
-            requests = self._parts(inputs, rows, function.max_rows, reply, deadline_s)
+            parts = list(cut(inputs, rows, function.max_rows))
+            replies = part_replies(reply, [part_rows for _, part_rows in parts])
+            requests = [
+                PendingRequest(*part, part_reply, now, deadline_s, head_start_s)
+                for part, part_reply in zip(parts, replies, strict=True)
+            ]
         function.enter(rows)
         for request in requests:
             self._push(key, function, request)
@@ -105,17 +112,6 @@ class Batcher:
                 self._withdraw(request)
             if reply.done() and not reply.cancelled():
                 reply.exception()  # seen: asyncio must not report an error that nobody was left to hear
-
-    def _parts(
-        self, inputs: Mapping[str, Array], rows: int, max_rows: int, reply: Reply, deadline_s: float
-    ) -> list[PendingRequest]:
-        parts = list(cut(inputs, rows, max_rows))
-        replies = part_replies(reply, [part_rows for _, part_rows in parts])
-        now = self._clock()
-        return [
-            PendingRequest(part, part_rows, part_reply, now, deadline_s)
-            for (part, part_rows), part_reply in zip(parts, replies, strict=True)
-        ]
 
     def _check_open(self, rows: int, deadline_s: float) -> None:
         if self._drained is not None:
@@ -180,23 +176,25 @@ class Batcher:
     def _start_due_batches(self) -> None:
         while self._free and self.queue.lanes:
             now = self._clock()
-            plan, lane = self._first_due()
+            plan, lane = self._first_due(now)
             if plan.due_s > now and self._drained is None:
                 self._arm_due(plan.due_s, now)
                 return
             self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"))
 
-    def _first_due(self) -> tuple[BatchPlan, Lane]:
-        """The lane whose batch is due first; of equal ones the lane with the oldest request."""
-        plan = self._policy.plan
+    def _first_due(self, now: float) -> tuple[BatchPlan, Lane]:
+        """Of the lanes that are due the one that is so for longest, head starts counted; else the next one due."""
+        plan, idle_since_s = self._policy.plan, self._idle_since_s
         lanes = self.queue.lanes
         if len(lanes) == 1:
             lane = next(iter(lanes))
-            return plan(lane, self._idle_since_s), lane
-        return min(
-            ((plan(lane, self._idle_since_s), lane) for lane in lanes),
-            key=lambda pair: (pair[0].due_s, pair[1].oldest_arrival_s),
-        )
+            return plan(lane, idle_since_s), lane
+
+        def place(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float]:
+            (due_s, _, _), lane = planned
+            return due_s > now, due_s - lane.head.head_start_s, lane.oldest_arrival_s
+
+        return min(((plan(lane, idle_since_s), lane) for lane in lanes), key=place)
 
     def _start_batch(self, lane: Lane, plan: BatchPlan) -> None:
         key, function = lane.key, lane.function
@@ -279,7 +277,7 @@ class Batcher:
         found = [failure for device in self._devices if (failure := device.failure(now))]
         if self._failure:
             found.append(self._failure)
-        if self._free and self.queue.lanes and now - self._first_due()[0].due_s > stranded_after_s:
+        if self._free and self.queue.lanes and now - self._first_due(now)[0].due_s > stranded_after_s:
             found.append(f"A batch is due for more than {stranded_after_s:g} s although a device is free")
         return found
 

@@ -1,4 +1,4 @@
-"""Requests that wait, in lanes, in order of arrival. Pure: no clock, no asyncio.
+"""Requests that wait, in lanes, in order of arrival and priority. Pure: no clock, no asyncio.
 
 Invariants
 - A lane exists only while something waits in it.
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
@@ -105,18 +106,24 @@ _ANSWERED = _Answered()
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """A request on its way through the batcher. Times are monotonic seconds."""
+    """A request on its way through the batcher. Times are monotonic seconds; `head_start_s` see priority.py."""
 
     inputs: Mapping[str, Array]
     rows: int
     reply: Reply
     arrival_s: float
     deadline_s: float = inf
+    head_start_s: float = 0.0
     lane: Lane | None = None
 
     @property
     def weight(self) -> int:
         return self.rows or 1
+
+    @property
+    def rank_s(self) -> float:
+        """Its place in a lane: the earlier, the nearer to the front."""
+        return self.arrival_s - self.head_start_s
 
     def forget(self) -> None:
         """Lets go of tensors and reply: whoever still lists the request must not keep their memory."""
@@ -126,12 +133,23 @@ class PendingRequest:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """First come, first served."""
+    """First come, first served; a head start moves a request forward past those that came within it."""
 
     key: LaneKey
     function: BatchFunction
     waiting: OrderedDict[PendingRequest, None] = field(default_factory=OrderedDict)
     rows: int = 0
+    mixed: bool = False
+
+    def add(self, request: PendingRequest) -> None:
+        """Puts the request behind everyone of its rank and before."""
+        self.waiting[request] = None
+        self.mixed = self.mixed or request.head_start_s != 0.0
+        if self.mixed:
+            others = islice(reversed(self.waiting), 1, None)
+            overtaken = list(takewhile(lambda other: other.rank_s > request.rank_s, others))
+            for other in reversed(overtaken):
+                self.waiting.move_to_end(other)
 
     @property
     def head(self) -> PendingRequest:
@@ -139,6 +157,8 @@ class Lane:
 
     @property
     def oldest_arrival_s(self) -> float:
+        if self.mixed:
+            return min(request.arrival_s for request in self.waiting)
         return self.head.arrival_s
 
     @property
@@ -172,12 +192,12 @@ class RequestQueue:
             raise Overloaded(f"The queue is full: {self.rows} of {self.max_rows} rows wait, {rows} more do not fit")
 
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
-        """Appends to the lane of `key`. Raises Overloaded where there is no room."""
+        """Lines it up in the lane of `key`. Raises Overloaded where there is no room."""
         self.check_room(request.weight)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(key, function)
-        lane.waiting[request] = None
+        lane.add(request)
         request.lane = lane
         self._count(lane, request.weight)
 

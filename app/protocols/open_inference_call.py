@@ -98,5 +98,5 @@ def make_call(
     wanted = outputs or [WantedOutput(name, 0, parameters.binary_outputs) for name in signature.outputs]
     for output in wanted:
         datatype_of(signature.outputs[output.name].dtype)
-    request = InferenceRequest(inputs, signature.name, computed, deadline_s)
+    request = InferenceRequest(inputs, signature.name, computed, deadline_s, parameters.priority)
     return Call(request, wanted, id, signature.batchable, parameters.final_response)

@@ -12,13 +12,14 @@ from app.repository.versions import VersionState, VersionStatus
 
 PLATFORM = "tensorflow_savedmodel"
 
-#: Triton's extensions that work here. Priorities do not, so `schedule_policy` is not among them.
+#: Triton's extensions that work here.
 _EXTENSIONS = (
     "binary_tensor_data",
     "classification",
     "model_configuration",
     "model_repository",
     "parameters",
+    "schedule_policy",
     "statistics",
 )
 

@@ -16,13 +16,15 @@ _UINT64_MAX = 2**64 - 1
 class RequestParameters:
     """What we act on; others are accepted and mean nothing here.
 
-    `signature` is empty where none is named, `timeout_s` is 0 where there is no limit.
+    `signature` is empty where none is named, `timeout_s` is 0 where there is no limit; `priority` is 1 for the
+    highest and 0 for the default.
     """
 
     signature: str = ""
     timeout_s: float = 0.0
     binary_outputs: bool = False
     final_response: bool = False
+    priority: int = 0
 
 
 _NONE = RequestParameters()
@@ -33,12 +35,12 @@ def request_parameters(parameters: Parameters) -> RequestParameters:
     if not parameters:
         return _NONE
     _refuse_sequences(parameters)
-    number(parameters, "priority")
     return RequestParameters(
         text(parameters, "signature_name"),
         number(parameters, "timeout") / 1e6,
         flag(parameters, "binary_data_output"),
         flag(parameters, "triton_enable_empty_final_response"),
+        number(parameters, "priority"),
     )
 
 

@@ -43,8 +43,11 @@ class Bench:
     def now(self) -> float:
         return self.loop.time() - self.start_s
 
-    def send(self, value: float, rows: int = 1, timeout_s: float = inf, key: LaneKey = KEY) -> asyncio.Task[Answer]:
-        call = self.batcher.infer(key, self.function, rows_of(value, rows), rows, self.loop.time() + timeout_s)
+    def send(
+        self, value: float, rows: int = 1, timeout_s: float = inf, key: LaneKey = KEY, head_start_s: float = 0.0
+    ) -> asyncio.Task[Answer]:
+        deadline_s = self.loop.time() + timeout_s
+        call = self.batcher.infer(key, self.function, rows_of(value, rows), rows, deadline_s, head_start_s=head_start_s)
         return asyncio.create_task(call)
 
     @property
@@ -156,6 +159,21 @@ def test_the_lane_whose_head_is_oldest_goes_first() -> None:
         tasks += [bench.send(value) for value in (2.0, 3.0, 4.0, 5.0)]  # full, and still younger
         await asyncio.gather(blocker, *tasks)
         assert bench.model.calls == [[0], [1], [2, 3, 4, 5]]
+
+    scenario(main)
+
+
+def test_an_urgent_request_overtakes_in_its_lane_and_between_lanes() -> None:
+    async def main() -> None:
+        bench = Bench(largest=1)
+        blocker = bench.send(0.0)
+        await turns()
+        other = LaneKey("m", 1, "other")
+        tasks = [bench.send(1.0), bench.send(2.0, key=other)]
+        await asyncio.sleep(0.2)
+        tasks += [bench.send(3.0, head_start_s=0.3), bench.send(4.0, key=other, head_start_s=0.1)]
+        await asyncio.gather(blocker, *tasks)
+        assert bench.model.computed == [0, 3, 1, 2, 4]
 
     scenario(main)
 

@@ -22,6 +22,19 @@ def test_a_lane_is_first_come_first_served() -> None:
     assert queue.rows == 0
 
 
+def test_a_head_start_overtakes_what_came_within_it_and_no_more() -> None:
+    queue = RequestQueue(100)
+    early, late, urgent, patient, last = (pending(arrival_s=at) for at in (0.0, 1.0, 1.2, 1.3, 1.4))
+    urgent.head_start_s, patient.head_start_s = 0.5, -0.5
+    for request in (early, late, urgent, patient, last):
+        queue.push(KEY, batch_function(FakeFunction()), request)
+    (lane,) = queue.lanes
+    assert list(lane.waiting) == [early, urgent, late, last, patient]
+    queue.remove(early)
+    assert lane.head is urgent
+    assert lane.oldest_arrival_s == 1.0  # timers start at the oldest, wherever it stands
+
+
 def test_room_is_counted_in_rows() -> None:
     queue = RequestQueue(5)
     queue.push(KEY, batch_function(FakeFunction()), pending(rows=4))

@@ -97,3 +97,8 @@ def test_an_output_without_a_datatype_is_refused_before_it_is_computed():
     assert call("y", signature=signature).request.outputs == ("y",)
     with pytest.raises(Unsupported, match="complex64"):
         call(signature=signature)
+
+
+def test_the_priority_reaches_the_queue():
+    call = make_call({}, [], SIGNATURE, RequestParameters(priority=2), deadline_s=1.0)
+    assert call.request.priority == 2

@@ -18,7 +18,8 @@ def test_the_server_lists_what_works():
     document = server_document(shared_memory=False)
     assert document["name"] == "ferry"
     assert set(document["extensions"]) == {
-        "binary_tensor_data", "classification", "model_configuration", "model_repository", "parameters", "statistics",
+        "binary_tensor_data", "classification", "model_configuration", "model_repository", "parameters",
+        "schedule_policy", "statistics",
     }  # fmt: skip
     assert "system_shared_memory" in server_document(shared_memory=True)["extensions"]
 

@@ -13,13 +13,13 @@ def test_nothing_given_is_nothing_asked():
 def test_what_we_act_on():
     given = {
         "signature_name": "s", "timeout": 2_500_000, "binary_data_output": True,
-        "triton_enable_empty_final_response": True,
+        "triton_enable_empty_final_response": True, "priority": 3,
     }  # fmt: skip
-    assert request_parameters(given) == RequestParameters("s", 2.5, True, True)
+    assert request_parameters(given) == RequestParameters("s", 2.5, True, True, 3)
 
 
 def test_others_and_those_that_ask_for_nothing_are_accepted():
-    given = {"anything": [1], "priority": 3, "sequence_id": 0, "sequence_start": False, "sequence_end": False}
+    given = {"anything": [1], "sequence_id": 0, "sequence_start": False, "sequence_end": False}
     assert request_parameters(given) == RequestParameters()
 
 

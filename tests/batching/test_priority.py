@@ -1,0 +1,19 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.priority import DEFAULT_LEVEL, LEVEL_S, LOWEST_LEVEL, head_start_s
+
+
+@pytest.mark.parametrize(
+    ("priority", "levels"),
+    [(0, 0), (DEFAULT_LEVEL, 0), (1, DEFAULT_LEVEL - 1), (LOWEST_LEVEL, DEFAULT_LEVEL - LOWEST_LEVEL)],
+)
+def test_a_level_is_worth_a_stretch_of_waiting(priority: int, levels: int) -> None:
+    assert head_start_s(priority) == pytest.approx(levels * LEVEL_S)
+
+
+@given(st.integers(1, 2**64), st.integers(1, 2**64))
+def test_lower_numbers_start_ahead_and_nobody_falls_behind_for_ever(one: int, other: int) -> None:
+    assert (head_start_s(one) >= head_start_s(other)) == (min(one, LOWEST_LEVEL) <= min(other, LOWEST_LEVEL))
+    assert abs(head_start_s(one)) <= LEVEL_S * LOWEST_LEVEL
