@@ -8,3 +8,4 @@ lock dev.in -c serve.txt -o dev.txt
 lock gpu.in -o gpu.txt
 lock clients.in --no-emit-package tensorflow -o clients.txt
 lock perf-analyzer.in --no-deps -o perf-analyzer.txt
+lock bench.in -o bench.txt
