@@ -90,8 +90,8 @@ class Settings(BaseSettings):
         0.0, description="How long an idle device waits for company. 0 means 0: batches fill while the device works."
     )
     max_pause_ms: NonNegativeFloat = Field(
-        1.0,
-        description="After a call shorter than this a free device pauses up to this long from the call's start, "
+        2.0,
+        description="While the process is short of CPU, a device pauses up to this long after a call shorter than this "
         "until as many rows wait as were under way of late. A lone client never waits; 0 pauses never.",
     )
     max_queue_size: PositiveInt = Field(

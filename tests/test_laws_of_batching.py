@@ -81,6 +81,7 @@ class Run:
             CAPACITY,
             self.events.append,
             self.loop.time,
+            cpu_clock=self.loop.time,
         )
 
     def _watched(self, model: FakeFunction, late: bool) -> Callable[[Mapping[str, Array]], dict[str, Array]]:

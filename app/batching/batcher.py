@@ -23,6 +23,7 @@ from functools import partial
 from math import inf
 
 from app.batching.batch import Answer, Execution, padded_rows, timed_execution
+from app.batching.busyness import Busyness
 from app.batching.deadlines import Deadlines
 from app.batching.device import Device
 from app.batching.large import cut, part_replies
@@ -44,6 +45,7 @@ class Batcher:
         devices: each works on one batch at a time; list one twice for two batches in flight.
         max_queue_rows: rows that may wait, over all lanes.
         clock: monotonic seconds, the same base as the event loop's timers.
+        cpu_clock: seconds of CPU that the process has used.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class Batcher:
         max_queue_rows: int,
         listener: Listener = ignore,
         clock: Clock = time.monotonic,
+        *,
+        cpu_clock: Clock = time.process_time,
     ) -> None:
         self.queue = RequestQueue(max_queue_rows)
         self._devices = tuple(devices)
@@ -67,6 +71,8 @@ class Batcher:
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._expiry_s = inf
         self._drained: asyncio.Future[None] | None = None
+        self._cpu_clock = cpu_clock
+        self._busyness = Busyness(clock(), cpu_clock())
         self._idle_since_s = -inf
         self._failure = ""
 
@@ -205,7 +211,8 @@ class Batcher:
 
         def done(execution: Execution) -> None:
             self._free.append(device)
-            self._idle_since_s = execution.ended_s
+            busy = self._busyness.note(execution.ended_s, self._cpu_clock())
+            self._idle_since_s = execution.ended_s if busy else -inf  # no pause while there is CPU to spare
             function.took(execution.ended_s - execution.started_s)
             self._dispatch()  # first: the device must not wait for the replies
             self._finished(key, function, requests, plan.reason, execution)

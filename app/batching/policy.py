@@ -41,7 +41,7 @@ class BatchingPolicy(Protocol):
     """Plans the next batch of a lane in which at least one request waits."""
 
     def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:
-        """`idle_since_s` is when a device last became free (monotonic seconds)."""
+        """`idle_since_s` is when a device last became free (monotonic seconds), if the process is short of CPU."""
 
 
 #: A pause this many calls long makes calls an eighth as frequent at most.
@@ -53,9 +53,10 @@ class WorkConserving:
     """A free device takes at once whatever waits; batches fill while the device works.
 
     Two exceptions. A delay above 0 makes a free device wait for company until the oldest request is that
-    old. And after a short call the device pauses, up to `max_pause_s` from the start of the call, until as
-    many rows wait as were under way at the most of late: calls much shorter than what stands around them
-    cost the event loop more than they give (docs/architecture.md, "Short calls"). A lone client never waits.
+    old. And while the process is short of CPU the device pauses after a short call, up to `max_pause_s` from
+    the start of the call, until as many rows wait as were under way at the most of late: calls much shorter
+    than what stands around them cost the event loop more than they give (docs/architecture.md, "Short
+    calls"). A lone client never waits.
     Source: the adaptive batching of TensorFlow's `batch_scheduler` with a zero timeout; the pause is ours.
     """
 

@@ -27,13 +27,26 @@ class Bench:
     """A batcher over fake devices that take one second a batch, and what it said."""
 
     def __init__(
-        self, devices: int = 1, delay_s: float = 0.0, max_rows: int = 100, largest: int = 4, pause_s: float = 0.0
+        self,
+        *,
+        devices: int = 1,
+        delay_s: float = 0.0,
+        max_rows: int = 100,
+        largest: int = 4,
+        pause_s: float = 0.0,
+        busy: bool = True,
     ) -> None:
         self.devices: Sequence[FakeDevice] = [FakeDevice() for _ in range(devices)]
         self.events: list[Event] = []
         self.loop = asyncio.get_running_loop()
+        cpu_clock = self.loop.time if busy else lambda: 0.0
         self.batcher = Batcher(
-            self.devices, WorkConserving(delay_s, pause_s), max_rows, self.events.append, self.loop.time
+            self.devices,
+            WorkConserving(delay_s, pause_s),
+            max_rows,
+            self.events.append,
+            self.loop.time,
+            cpu_clock=cpu_clock,
         )
         self.model = FakeFunction()
         self.function = batch_function(self.model, largest)
@@ -124,6 +137,16 @@ def test_after_a_short_call_the_device_pauses_until_everyone_is_back() -> None:
         await bench.send(1.0)  # the others stay away: the pause ends by itself
         assert bench.reasons == ["idle", "idle", "pause"]
         assert bench.now == 2.5 + 3.0 + 1.0
+
+    scenario(main)
+
+
+def test_a_process_with_cpu_to_spare_does_not_pause() -> None:
+    async def main() -> None:
+        bench = Bench(largest=64, pause_s=4.0, busy=False)
+        await asyncio.gather(*[bench.send(float(value)) for value in range(8)])
+        await bench.send(1.0)
+        assert bench.now == 2.0
 
     scenario(main)
 
