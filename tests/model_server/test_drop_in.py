@@ -17,7 +17,7 @@ import pytest
 from app.protocols.messages import message_class
 from tests.processes import ROOT, ServerProcess, free_port
 from tests.repository.fakes import BROKEN, add
-from tests.savedmodels import make_half_plus_two
+from tests.savedmodels import make_half_plus_two, make_several_inputs
 
 PROGRAM = [sys.executable, "-m", "app.model_server"]
 PATIENCE_S = 30.0
@@ -121,6 +121,17 @@ def test_versions_labels_and_changes_of_the_file(models: Path, tmp_path: Path) -
         assert "Warning: --enable_profiler does nothing here: " in server.log.read_text()
         server.terminate()
         assert server.wait() == 0
+
+
+def test_a_shape_beyond_the_signature_runs_alone_if_the_graph_runs_it(tmp_path: Path) -> None:
+    make_several_inputs(tmp_path / "several" / "1")
+    flags = ["--model_name=several", f"--model_base_path={tmp_path / 'several'}"]
+    with model_server(tmp_path / "log", *flags) as (server, _):
+        b = [[1, 2], [3, 4], [5, 6]]
+        reply = server.client.post("/v1/models/several:predict", json={"inputs": {"a": [1, 2], "b": b}})
+        assert reply.json()["outputs"]["sum"] == [[2, 4], [4, 6], [6, 8]]
+        reply = server.client.post("/v1/models/several:predict", json={"inputs": {"a": [1, 2, 3], "b": b}})
+        assert (reply.status_code, reply.json()) == (400, {"error": "Incompatible shapes: [3] vs. [3,2]"})
 
 
 def test_started_as_the_image_is(models: Path, tmp_path: Path) -> None:
