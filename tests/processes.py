@@ -95,13 +95,18 @@ async def _read_reply(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 def serving(
     models: Path, log: Path, command: Sequence[str] = ("-m", "app", "serve"), ready: bool = True, **settings: object
 ) -> Iterator[ServerProcess]:
-    """Serves the folder until the block ends. `settings` become FERRY_ variables."""
+    """Serves the folder until the block ends. `settings` become FERRY_ variables.
+
+    Models run as they are: answers are compared to the bit, and a frozen convolution's last bits depend
+    on where its input lies in memory.
+    """
     port = free_port()
     values = {
         "host": "127.0.0.1",
         "rest_port": port,
         "grpc_port": 0,
         "models": models,
+        "execution_variant": "plain",
         "variant_cache": VARIANTS,
         **settings,
     }
