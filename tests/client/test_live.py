@@ -17,6 +17,7 @@ import pytest
 from app.client import AsyncClient, Client, InvalidRequest, ModelNotFound, ModelStatus, RequestTooLarge
 from app.client.transport import ProtocolName
 from tests.client.fakes import assert_same, strings
+from tests.missing import skip_loudly
 from tests.processes import ROOT, ServerProcess, serving
 from tests.savedmodels import make_scalar, make_several_inputs, make_several_signatures
 
@@ -134,16 +135,18 @@ def test_example_in_python(server: ServerProcess) -> None:
     assert re.match(r"InvalidRequest \(400\): .*picture", mistake)
 
 
-@pytest.mark.skipif(not shutil.which("node"), reason="NODE IS NOT INSTALLED: examples/predict.mjs WAS NOT RUN")
 def test_example_in_javascript(server: ServerProcess) -> None:
+    if not shutil.which("node"):
+        skip_loudly("NODE IS NOT INSTALLED: examples/predict.mjs WAS NOT RUN")
     lines = run_example("node", "examples/predict.mjs", server.url).splitlines()
     right = [int(count) for line in lines for count in re.findall(r"(\d+) of 64 digits are right", line)]
     assert [line.split(":")[0] for line in lines] == ["predictJson", "predictBinary"]
     assert right[0] == right[1] >= 0.97 * len(LABELS)
 
 
-@pytest.mark.skipif(not shutil.which("curl"), reason="CURL IS NOT INSTALLED: examples/curl.sh WAS NOT RUN")
 def test_example_with_curl(server: ServerProcess) -> None:
+    if not shutil.which("curl"):
+        skip_loudly("CURL IS NOT INSTALLED: examples/curl.sh WAS NOT RUN")
     rows, columns = map(json.loads, run_example("sh", "examples/curl.sh", server.url).splitlines())
     assert int(np.argmax(rows["predictions"][0])) == LABELS[0]
     assert columns["outputs"][0]["data"] == rows["predictions"][0]

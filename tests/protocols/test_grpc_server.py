@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from app.protocols.grpc_server import GrpcOptions, GrpcServer
+from tests.missing import skip_loudly
 from tests.protocols.grpc_live import LIMIT, MODEL, PREDICTION, Live, live, predict_request, rows, with_live
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -155,7 +156,7 @@ def test_ipv6_hosts_are_written_in_brackets() -> None:
         try:
             await server.start()
         except OSError:
-            pytest.skip("no IPv6 here")
+            skip_loudly("THE MACHINE HAS NO IPV6 LOOPBACK: A gRPC PORT ON IT WAS NOT TRIED")
         assert server.port
         await server.stop(0)
 
