@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from app.batching.batch import Answer
 from app.batching.batcher import Batcher
 from app.batching.padding import BatchSizes
 from app.batching.priority import head_start_s
-from app.batching.queue import BatchFunction, LaneKey
+from app.batching.queue import BatchFunction, LaneKey, Reply
+from app.batching.submission import Submission
 from app.errors import ModelNotReady, SignatureNotFound
 from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.runtime import LoadedModel
@@ -45,7 +47,6 @@ class Model:
         self._batching = batching
         self._strict_shapes = strict_shapes
         self._functions: dict[tuple[str, tuple[str, ...], bool], BatchFunction] = {}
-        self._open_requests = 0
         self._closed: asyncio.Future[None] | None = None
 
     @property
@@ -59,38 +60,53 @@ class Model:
             raise SignatureNotFound(f'Serving signature name: "{name}" not found in signature def')
         return signature
 
-    async def infer(self, request: InferenceRequest) -> InferenceResponse:
-        """Checks, queues and answers one request.
+    def submit(self, request: InferenceRequest, reply: Reply) -> Submission:
+        """Checks and queues one request; `reply` gets its Answer, or a ServingError, on the event loop.
 
         Raises:
-            InvalidRequest, SignatureNotFound: it does not fit the signature, or the model refuses its values.
+            InvalidRequest, SignatureNotFound: it does not fit the signature.
             ModelNotReady: this version is being unloaded.
-            Overloaded, ShuttingDown, DeadlineExceeded, InferenceFailed: see errors.py.
+            Overloaded, ShuttingDown, DeadlineExceeded: refused at the door, see errors.py.
         """
-        if self._closed is not None:
-            raise ModelNotReady(f"Version {self.version} of model {self.name} is being unloaded")
-        signature = self.signature(request.signature)
-        inputs = request.inputs
-        alone = self._runs_alone(signature, inputs)
-        function = self._function(signature, request.outputs, alone)
-        key, rows = self._place(signature, function, request)
-        self._open_requests += 1
-        try:
-            outputs, timing = await self._batcher.infer(
-                key, function, inputs, rows, request.deadline_s, head_start_s=head_start_s(request.priority)
-            )
-        finally:
-            self._open_requests -= 1
-            self._check_closed()
-        return InferenceResponse(outputs, self.name, self.version, signature.name, timing)
+        key, function, rows = self._place(request)
+        start_s = head_start_s(request.priority)
+        return self._batcher.submit(
+            key, function, request.inputs, rows, reply, deadline_s=request.deadline_s, head_start_s=start_s
+        )
+
+    async def infer(self, request: InferenceRequest) -> InferenceResponse:
+        """`submit`, awaited. Raises the same, what the model says to the values, and InferenceFailed."""
+        key, function, rows = self._place(request)
+        answer = await self._batcher.infer(
+            key, function, request.inputs, rows, request.deadline_s, head_start_s=head_start_s(request.priority)
+        )
+        return self.response(request, answer)
+
+    def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
+        """The answer to `request`, and who computed it."""
+        return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)
 
     async def close(self) -> None:
         """Takes nothing new, waits until everything accepted is answered, then gives the memory back."""
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
+            for function in self._functions.values():
+                function.on_idle = self._check_closed
             self._check_closed()
             await asyncio.shield(self._closed)
             await asyncio.to_thread(self._loaded.close)
+
+    def _place(self, request: InferenceRequest) -> tuple[LaneKey, BatchFunction, int]:
+        """The lane that the request waits in, what runs it, and the rows that it counts for."""
+        if self._closed is not None:
+            raise ModelNotReady(f"Version {self.version} of model {self.name} is being unloaded")
+        signature, inputs, outputs = self.signature(request.signature), request.inputs, request.outputs
+        function = self._function(signature, outputs, self._runs_alone(signature, inputs))
+        if not function.batchable:
+            return LaneKey(self.name, self.version, signature.name, outputs), function, 1
+        rows = count_rows(signature, inputs)
+        shape = tuple([inputs[name].shape[1:] for name in signature.inputs])
+        return LaneKey(self.name, self.version, signature.name, outputs, shape), function, rows
 
     def _runs_alone(self, signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:
         """May the request not share a call with others? Raises InvalidRequest where it is not run at all."""
@@ -102,23 +118,12 @@ class Model:
                 return True
         return not (self._batching and signature.batchable)
 
-    def _place(
-        self, signature: ModelSignature, function: BatchFunction, request: InferenceRequest
-    ) -> tuple[LaneKey, int]:
-        """The lane that the request waits in, and the rows that it counts for."""
-        inputs, outputs = request.inputs, request.outputs
-        if not function.batchable:
-            return LaneKey(self.name, self.version, signature.name, outputs), 1
-        rows = count_rows(signature, inputs)
-        shape = tuple([inputs[name].shape[1:] for name in signature.inputs])
-        return LaneKey(self.name, self.version, signature.name, outputs, shape), rows
-
     def _function(self, signature: ModelSignature, outputs: tuple[str, ...], alone: bool) -> BatchFunction:
         function = self._functions.get((signature.name, outputs, alone))
         if function is None:
             check_outputs(signature, outputs)
             if len(self._functions) >= _MAX_FUNCTIONS:
-                self._functions.clear()
+                self._functions = {key: each for key, each in self._functions.items() if each.requests_under_way}
             function = BatchFunction(self._runner(signature.name, outputs), self.sizes, not alone)
             self._functions[signature.name, outputs, alone] = function
         return function
@@ -126,6 +131,10 @@ class Model:
     def _runner(self, signature: str, outputs: tuple[str, ...]) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
         run = self._loaded.run
         return lambda inputs: run(signature, inputs, outputs)
+
+    @property
+    def _open_requests(self) -> int:
+        return sum(function.requests_under_way for function in self._functions.values())
 
     def _check_closed(self) -> None:
         if self._closed is not None and not self._open_requests and not self._closed.done():

@@ -1,16 +1,18 @@
 """The batcher: the only file of the core that waits.
 
-Life of a request: `infer` pushes it and awaits its reply -> `_dispatch` cuts a batch at the
-last instant before a free device takes it -> the device executes -> `_finished` replies.
+Life of a request: `submit` pushes it -> `_dispatch` cuts a batch at the last instant before a free device
+takes it -> the device executes -> `_finished` replies. `infer` is the same for those who await.
 
 Rules
 - Every decision is made in synchronous methods on the event loop; nothing here is shared with
   a thread but the batch that a device works on.
+- A call that takes less than `max_inline_s` is made on the event loop itself: handing it to a thread and
+  back costs the loop more (docs/architecture.md, "Short calls").
 - A batch is cut only when a device is free, so what was cancelled or has expired by then is
   simply not in it, and batches fill while devices work.
 - `_dispatch` runs in a loop turn of its own, so all requests read in one turn share a batch.
-- The caller owns its deadline: on every way out of `infer` its entry leaves the queue.
-- A reply is set once, by whoever comes first: result, error, deadline.
+- The caller owns its request: on every way out it withdraws it, and its entry leaves the queue.
+- A reply is set once, by whoever comes first: result, error, deadline; never before `submit` returned.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from app.batching.deadlines import Deadlines
 from app.batching.device import Device
 from app.batching.large import cut, part_replies
 from app.batching.policy import BatchingPolicy, BatchPlan
-from app.batching.queue import BatchFunction, Lane, LaneKey, PendingRequest, RequestQueue
+from app.batching.queue import BatchFunction, Lane, LaneKey, PendingRequest, Reply, RequestQueue
+from app.batching.submission import StartedBatch, Submission
 from app.errors import DeadlineExceeded, InferenceFailed, RequestTooLarge, ServingError, ShuttingDown
 from app.events import BatchExecuted, Listener, ignore
 from app.inference import Array, BatchTiming
@@ -46,6 +49,7 @@ class Batcher:
         max_queue_rows: rows that may wait, over all lanes.
         clock: monotonic seconds, the same base as the event loop's timers.
         cpu_clock: seconds of CPU that the process has used.
+        max_inline_s: functions whose calls of late all took less are called on the event loop; 0 for none.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Batcher:
         clock: Clock = time.monotonic,
         *,
         cpu_clock: Clock = time.process_time,
+        max_inline_s: float = 0.0,
     ) -> None:
         self.queue = RequestQueue(max_queue_rows)
         self._devices = tuple(devices)
@@ -71,12 +76,47 @@ class Batcher:
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._expiry_s = inf
         self._drained: asyncio.Future[None] | None = None
+        self._max_inline_s = max_inline_s
         self._cpu_clock = cpu_clock
         self._busyness = Busyness(clock(), cpu_clock())
         self._idle_since_s = -inf
         self._failure = ""
 
     # --- the caller's side ---
+
+    def submit(
+        self,
+        key: LaneKey,
+        function: BatchFunction,
+        inputs: Mapping[str, Array],
+        rows: int,
+        reply: Reply,
+        *,
+        deadline_s: float = inf,
+        head_start_s: float = 0.0,
+    ) -> Submission:
+        """Queues `rows` rows (1 for a request that runs alone).
+
+        `reply` gets the Answer or a ServingError, on the event loop and after this returned.
+
+        Raises:
+            ShuttingDown, Overloaded, RequestTooLarge, DeadlineExceeded: refused at the door; nothing was queued.
+        """
+        now = self._clock()
+        self._check_open(rows, deadline_s, now)
+        requests: Sequence[PendingRequest]
+        if rows <= function.max_rows:
+            requests = (PendingRequest(inputs, rows, reply, now, deadline_s, head_start_s),)
+        else:
+            parts = list(cut(inputs, rows, function.max_rows))
+            replies = part_replies(reply, [part_rows for _, part_rows in parts])
+            requests = [
+                PendingRequest(*part, part_reply, now, deadline_s, head_start_s)
+                for part, part_reply in zip(parts, replies, strict=True)
+            ]
+        for request in requests:
+            self._push(key, function, request)
+        return Submission(requests, self.withdraw)
 
     async def infer(
         self,
@@ -88,43 +128,35 @@ class Batcher:
         *,
         head_start_s: float = 0.0,
     ) -> Answer:
-        """Waits for the answer to `rows` rows (1 for a request that runs alone).
+        """`submit`, awaited.
 
         Raises:
             ShuttingDown, Overloaded, RequestTooLarge: refused at the door; nothing was queued.
             DeadlineExceeded: the time ran out; what had not begun was not computed.
             InvalidRequest, InferenceFailed: what the model said to these rows.
         """
-        self._check_open(rows, deadline_s)
-        now = self._clock()
         reply: asyncio.Future[Answer] = self._loop.create_future()
-        if rows <= function.max_rows:
-            requests = [PendingRequest(inputs, rows, reply, now, deadline_s, head_start_s)]
-        else:
-            parts = list(cut(inputs, rows, function.max_rows))
-            replies = part_replies(reply, [part_rows for _, part_rows in parts])
-            requests = [
-                PendingRequest(*part, part_reply, now, deadline_s, head_start_s)
-                for part, part_reply in zip(parts, replies, strict=True)
-            ]
-        function.enter(rows)
-        for request in requests:
-            self._push(key, function, request)
+        submission = self.submit(key, function, inputs, rows, reply, deadline_s=deadline_s, head_start_s=head_start_s)
         try:
             return await reply
         finally:
-            function.leave(rows)
-            for request in requests:
-                self._withdraw(request)
+            submission.withdraw()
             if reply.done() and not reply.cancelled():
                 reply.exception()  # seen: asyncio must not report an error that nobody was left to hear
 
-    def _check_open(self, rows: int, deadline_s: float) -> None:
+    def withdraw(self, requests: Sequence[PendingRequest]) -> None:
+        """Nobody waits for these any more. What a device works on stays whole: its neighbours need it."""
+        for request in requests:
+            if self.queue.remove(request):
+                request.forget()
+                self._check_drained()
+
+    def _check_open(self, rows: int, deadline_s: float, now: float) -> None:
         if self._drained is not None:
             raise ShuttingDown("The server is shutting down")
         if rows > self.queue.max_rows:
             raise RequestTooLarge(f"The request has {rows} rows; the queue holds at most {self.queue.max_rows}")
-        if deadline_s <= self._clock():
+        if deadline_s <= now:
             raise DeadlineExceeded("The request's time was over when it arrived")
         self.queue.check_room(rows or 1)
 
@@ -135,12 +167,6 @@ class Batcher:
             if request.deadline_s < self._expiry_s:
                 self._arm_expiry(request.deadline_s)
         self._dispatch_soon()
-
-    def _withdraw(self, request: PendingRequest) -> None:
-        """Nobody waits for this request any more. What a device works on stays whole: its neighbours need it."""
-        if self.queue.remove(request):
-            request.forget()
-            self._check_drained()
 
     # --- time ---
 
@@ -187,6 +213,9 @@ class Batcher:
                 self._arm_due(plan.due_s, now)
                 return
             self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"))
+            if lane.function.slowest_s < self._max_inline_s:
+                self._dispatch_soon()  # sockets come first: whoever wrote meanwhile shares the next batch
+                return
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane]:
         """Of the lanes that are due the one that is so for longest, head starts counted; else the next one due."""
@@ -203,38 +232,40 @@ class Batcher:
         return min(((plan(lane, idle_since_s), lane) for lane in lanes), key=place)
 
     def _start_batch(self, lane: Lane, plan: BatchPlan) -> None:
-        key, function = lane.key, lane.function
         requests = self.queue.take(lane, plan.rows)
         if not requests:
+            return
+        batch = StartedBatch(lane.key, lane.function, requests, plan.reason)
+        if lane.function.slowest_s < self._max_inline_s:
+            execution = timed_execution(lane.function, requests, self._clock)
+            self._note_call(lane.function, execution)
+            self._finished(batch, execution)
             return
         device = self._free.pop()
 
         def done(execution: Execution) -> None:
             self._free.append(device)
-            busy = self._busyness.note(execution.ended_s, self._cpu_clock())
-            self._idle_since_s = execution.ended_s if busy else -inf  # no pause while there is CPU to spare
-            function.took(execution.ended_s - execution.started_s)
+            self._note_call(batch.function, execution)
             self._dispatch()  # first: the device must not wait for the replies
-            self._finished(key, function, requests, plan.reason, execution)
+            self._finished(batch, execution)
 
         try:
-            device.start(partial(timed_execution, function, requests, self._clock), done)
+            device.start(partial(timed_execution, lane.function, requests, self._clock), done)
         except Exception:
             self._free.append(device)
             for request in requests:
                 _fail(request, InferenceFailed(f"Device {device.name} takes no work"))
+            batch.left()
             raise
 
-    def _finished(
-        self,
-        key: LaneKey,
-        function: BatchFunction,
-        requests: Sequence[PendingRequest],
-        reason: str,
-        execution: Execution,
-    ) -> None:
+    def _note_call(self, function: BatchFunction, execution: Execution) -> None:
+        busy = self._busyness.note(execution.ended_s, self._cpu_clock())
+        self._idle_since_s = execution.ended_s if busy else -inf  # no pause while there is CPU to spare
+        function.took(execution.ended_s - execution.started_s)
+
+    def _finished(self, batch: StartedBatch, execution: Execution) -> None:
         compute_s = execution.ended_s - execution.started_s
-        rows = sum(request.rows for request in requests)
+        requests, rows = batch.requests, batch.rows
         waits = [execution.started_s - request.arrival_s for request in requests]
         failed_rows = []
         for request, outcome, wait_s in zip(requests, execution.outcomes, waits, strict=True):
@@ -244,10 +275,13 @@ class Batcher:
             elif not request.reply.done():
                 request.reply.set_result(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
             request.forget()
+        batch.left()
         self._check_drained()
-        padding, failed = padded_rows(function, requests), len(failed_rows)
+        padding, failed = padded_rows(batch.function, requests), len(failed_rows)
         self._listener(
-            BatchExecuted(*key[:3], rows, padding, reason, compute_s, waits, failed, failed_rows=sum(failed_rows))
+            BatchExecuted(
+                *batch.key[:3], rows, padding, batch.reason, compute_s, waits, failed, failed_rows=sum(failed_rows)
+            )
         )
 
     # --- the end, and health ---

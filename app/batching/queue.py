@@ -43,33 +43,41 @@ class BatchFunction:
     """What a lane's batches are run through.
 
     Where `batchable` is false a request runs alone, as it came, and counts as one row.
-    Measured: `call_s`, how long a call of late took (seconds); `peak_rows`, how many rows of late were under
-    way at the most, waiting or executing.
+    Measured: `call_s`, how long a call of late took, and `slowest_s`, how long the slowest of late did (seconds;
+    infinity before the first); `peak_rows`, how many rows of late were under way at the most, waiting or executing.
     """
 
     run: Callable[[Mapping[str, Array]], dict[str, Array]]
     sizes: BatchSizes
     batchable: bool = True
     call_s: float = 0.0
+    slowest_s: float = inf
+    requests_under_way: int = 0
     rows_under_way: int = 0
     peak_rows: float = 0.0
+    on_idle: Callable[[], None] | None = None
 
     @property
     def max_rows(self) -> int:
         return self.sizes.largest if self.batchable else 1
 
     def enter(self, rows: int) -> None:
-        """A request came."""
+        """A request waits from now on."""
+        self.requests_under_way += 1
         self.rows_under_way += rows
         self.peak_rows = max(self.peak_rows, self.rows_under_way)
 
-    def leave(self, rows: int) -> None:
-        """A request is no longer waited for."""
+    def leave(self, requests: int, rows: int) -> None:
+        """So many requests were answered, or are no longer waited for; after the last one `on_idle` is told."""
+        self.requests_under_way -= requests
         self.rows_under_way -= rows
+        if not self.requests_under_way and self.on_idle is not None:
+            self.on_idle()
 
     def took(self, seconds: float) -> None:
         """A call ended."""
         self.call_s = _mix(self.call_s, seconds) if self.call_s else seconds
+        self.slowest_s = seconds if self.slowest_s == inf else max(_mix(self.slowest_s, self.call_s), seconds)
         self.peak_rows = max(_mix(self.peak_rows, 0.0), self.rows_under_way)
 
 
@@ -199,6 +207,7 @@ class RequestQueue:
             lane = self._lanes[key] = Lane(key, function)
         lane.add(request)
         request.lane = lane
+        function.enter(request.rows)
         self._count(lane, request.weight)
 
     def remove(self, request: PendingRequest) -> bool:
@@ -208,11 +217,13 @@ class RequestQueue:
             return False
         del lane.waiting[request]
         self._left(lane, request)
+        lane.function.leave(1, request.rows)
         return True
 
     def take(self, lane: Lane, max_rows: int) -> list[PendingRequest]:
         """Takes requests off the front while they fit into `max_rows`, at least the first.
 
+        They stay under way; who took them tells their function when they are answered.
         What was answered meanwhile (cancelled, and not yet removed by its caller) is dropped on the way,
         so the list may be empty.
         """
@@ -232,6 +243,7 @@ class RequestQueue:
             self._left(lane, request)
         for request in gone:
             request.forget()
+            lane.function.leave(1, request.rows)
         return taken
 
     def _left(self, lane: Lane, request: PendingRequest) -> None:
