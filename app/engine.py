@@ -80,7 +80,9 @@ class Engine:
         policy = create_policy(
             settings.batching_policy, settings.max_batch_delay_ms / 1000, settings.max_pause_ms / 1000
         )
-        self._batcher = Batcher(devices, policy, settings.max_queue_size, self._listener)
+        self._batcher = Batcher(
+            devices, policy, settings.max_queue_size, self._listener, max_inline_s=settings.max_inline_ms / 1000
+        )
         self._runtime = runtime
         await self.repository.start()
         if settings.wait_for_models:

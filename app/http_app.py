@@ -6,18 +6,20 @@ so the paths that carry inference bypass it; they are in the OpenAPI document al
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from app import __version__
-from app.protocols.cors import AllowAnyOrigin
+from app.protocols.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
 from app.protocols.health import health_routes
+from app.protocols.http_connection import InferencePaths
+from app.protocols.http_exchange import HttpProtocol
 from app.protocols.openapi import model_paths
 from app.server import Server
 
@@ -26,15 +28,20 @@ class HttpApp(FastAPI):
     """A FastAPI application whose `inference` paths are answered by plain ASGI applications.
 
     Args:
-        inference: the application for each first path segment, in lower case.
+        protocols: the protocol for each first path segment, in lower case.
     """
 
-    def __init__(self, server: Server, inference: dict[str, ASGIApp]) -> None:
+    def __init__(self, server: Server, protocols: Mapping[str, HttpProtocol]) -> None:
         super().__init__(
             title="Ferry", version=__version__, summary="Serves TensorFlow SavedModels", lifespan=_lifespan
         )
         self.server = server
-        self._inference = inference
+        cors = server.settings.cors
+        self._inference = {name: AllowAnyOrigin(each) if cors else each for name, each in protocols.items()}
+        #: For connections that answer inference themselves.
+        self.inference_paths = InferencePaths(
+            lambda path: protocols.get(_first_segment(path)), (ALLOW_ANY_ORIGIN,) if cors else ()
+        )
         self.include_router(health_routes(server))
         if path := server.settings.metrics_path:
             self.add_api_route(path, self._metrics, include_in_schema=False)
@@ -46,7 +53,7 @@ class HttpApp(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            application = self._inference.get(scope["path"].split("/", 2)[1].lower())
+            application = self._inference.get(_first_segment(scope["path"]))
             if application is not None:
                 return await application(scope, receive, send)
         return await super().__call__(scope, receive, send)
@@ -61,14 +68,12 @@ class HttpApp(FastAPI):
 
 def create_app(server: Server) -> HttpApp:
     """The application of `server`; its lifespan starts and stops it."""
-    inference: dict[str, ASGIApp] = {
-        "v1": server.tensorflow_rest,
-        "predict": server.tensorflow_rest,
-        "v2": server.open_inference_rest,
-    }
-    if server.settings.cors:
-        inference = {segment: AllowAnyOrigin(application) for segment, application in inference.items()}
-    return HttpApp(server, inference)
+    protocols = {"v1": server.tensorflow_rest, "predict": server.tensorflow_rest, "v2": server.open_inference_rest}
+    return HttpApp(server, protocols)
+
+
+def _first_segment(path: str) -> str:
+    return path.split("/", 2)[1].lower()
 
 
 @asynccontextmanager

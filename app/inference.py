@@ -7,9 +7,9 @@ bfloat16 and the other types outside plain numpy are the `ml_dtypes` ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,13 +102,15 @@ class InferenceRequest:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BatchTiming:
+class BatchTiming(NamedTuple):
     """Where a request's time went. Seconds; `rows` is the size of the batch it shared, padding excluded."""
 
     queue_s: float = 0.0
     compute_s: float = 0.0
     rows: int = 0
+
+
+_NO_TIME = BatchTiming()
 
 
 @dataclass(slots=True)
@@ -119,4 +121,4 @@ class InferenceResponse:
     model: str
     version: int
     signature: str
-    timing: BatchTiming = field(default_factory=BatchTiming)
+    timing: BatchTiming = _NO_TIME

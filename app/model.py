@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from app.batching.batch import Answer
 from app.batching.batcher import Batcher
@@ -18,6 +19,12 @@ from app.validation import check_inputs, check_names_and_dtypes, check_outputs, 
 
 #: Subsets of outputs are the callers' choice; this many are remembered.
 _MAX_FUNCTIONS = 256
+
+#: So are forms of requests.
+_MAX_LANES = 1024
+
+#: Signature, outputs, and name, dtype, rank and inner shape of each input.
+_Form = tuple[Any, ...]
 
 
 class Model:
@@ -46,6 +53,7 @@ class Model:
         self._batcher = batcher
         self._batching = batching
         self._strict_shapes = strict_shapes
+        self._lanes: dict[_Form, tuple[LaneKey, BatchFunction]] = {}
         self._functions: dict[tuple[str, tuple[str, ...], bool], BatchFunction] = {}
         self._closed: asyncio.Future[None] | None = None
 
@@ -69,7 +77,7 @@ class Model:
             Overloaded, ShuttingDown, DeadlineExceeded: refused at the door, see errors.py.
         """
         key, function, rows = self._place(request)
-        start_s = head_start_s(request.priority)
+        start_s = head_start_s(request.priority) if request.priority else 0.0
         return self._batcher.submit(
             key, function, request.inputs, rows, reply, deadline_s=request.deadline_s, head_start_s=start_s
         )
@@ -97,16 +105,36 @@ class Model:
             await asyncio.to_thread(self._loaded.close)
 
     def _place(self, request: InferenceRequest) -> tuple[LaneKey, BatchFunction, int]:
-        """The lane that the request waits in, what runs it, and the rows that it counts for."""
+        """The lane that the request waits in, what runs it, and the rows that it counts for. Raises as `submit`."""
         if self._closed is not None:
             raise ModelNotReady(f"Version {self.version} of model {self.name} is being unloaded")
+        form = request.signature, request.outputs, *[
+            (name, array.dtype, array.ndim, array.shape[1:]) for name, array in request.inputs.items()
+        ]  # fmt: skip
+        known = self._lanes.get(form)
+        if known is None or not known[1].batchable:
+            return self._check_and_place(request, form)
+        key, function = known
+        rows = -1
+        for array in request.inputs.values():
+            if rows not in {-1, len(array)}:
+                return self._check_and_place(request, form)
+            rows = len(array)
+        return key, function, rows
+
+    def _check_and_place(self, request: InferenceRequest, form: _Form) -> tuple[LaneKey, BatchFunction, int]:
+        """The same, with every check; remembers the lane of what may share one, since its form fits then."""
         signature, inputs, outputs = self.signature(request.signature), request.inputs, request.outputs
         function = self._function(signature, outputs, self._runs_alone(signature, inputs))
         if not function.batchable:
             return LaneKey(self.name, self.version, signature.name, outputs), function, 1
         rows = count_rows(signature, inputs)
         shape = tuple([inputs[name].shape[1:] for name in signature.inputs])
-        return LaneKey(self.name, self.version, signature.name, outputs, shape), function, rows
+        key = LaneKey(self.name, self.version, signature.name, outputs, shape)
+        if len(self._lanes) >= _MAX_LANES:
+            self._lanes.clear()
+        self._lanes[form] = key, function
+        return key, function, rows
 
     def _runs_alone(self, signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:
         """May the request not share a call with others? Raises InvalidRequest where it is not run at all."""
@@ -124,6 +152,7 @@ class Model:
             check_outputs(signature, outputs)
             if len(self._functions) >= _MAX_FUNCTIONS:
                 self._functions = {key: each for key, each in self._functions.items() if each.requests_under_way}
+                self._lanes.clear()
             function = BatchFunction(self._runner(signature.name, outputs), self.sizes, not alone)
             self._functions[signature.name, outputs, alone] = function
         return function

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -14,6 +15,7 @@ from app.http_app import create_app
 from app.instrumentation.logs import configure
 from app.memory import keep_freed_memory
 from app.protocols.grpc_server import GrpcOptions
+from app.protocols.http_connection import HttpConnection
 from app.repository.list_watch import ListedModels
 from app.server import Server
 from app.settings import Settings
@@ -69,8 +71,10 @@ def serve(settings: Settings, models: ListedModels | None = None, grpc: GrpcOpti
     configure(settings.log_level)
     keep_freed_memory()
     server = Server(settings, models, grpc)
+    application = create_app(server)
     config = uvicorn.Config(
-        create_app(server),
+        application,
+        http=partial(HttpConnection, application.inference_paths),  # type: ignore[arg-type]  # uvicorn calls it
         host=settings.host,
         port=settings.rest_port,
         log_config=None,

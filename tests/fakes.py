@@ -55,6 +55,11 @@ def run_in_fake_time(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
+def fake_time() -> float:
+    """The clock of the loop that runs now."""
+    return asyncio.get_running_loop().time()
+
+
 class FakeDevice:
     """Computes at once and says so `seconds` later."""
 

@@ -50,7 +50,7 @@ class PartReply:
         except InferenceFailed as error:
             self._whole.set_exception(error)
 
-    def set_exception(self, exception: BaseException, /) -> None:
+    def set_exception(self, exception: Exception, /) -> None:
         self._whole.set_exception(exception)
 
 

@@ -8,9 +8,9 @@ from app.protocols.asgi import Header, Message, Receive, Scope, Send
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_ORIGIN: Header = (b"access-control-allow-origin", b"*")
+ALLOW_ANY_ORIGIN: Header = (b"access-control-allow-origin", b"*")
 _PREFLIGHT: tuple[Header, ...] = (
-    _ORIGIN,
+    ALLOW_ANY_ORIGIN,
     (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
     (b"access-control-allow-headers", b"*"),
     (b"access-control-max-age", b"86400"),
@@ -32,7 +32,7 @@ class AllowAnyOrigin:
 
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], _ORIGIN]}
+                message = {**message, "headers": [*message["headers"], ALLOW_ANY_ORIGIN]}
             await send(message)
 
         await self._application(scope, receive, marked)

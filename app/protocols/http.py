@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import orjson
 
@@ -26,7 +27,7 @@ from app.errors import (
     SignatureNotFound,
     Unsupported,
 )
-from app.protocols.asgi import Header, Receive, Scope, Send
+from app.protocols.asgi import Buffer, Header, Receive, Send
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +80,23 @@ CODES: Mapping[type[ServingError], int] = {
 #: nginx's code for a request whose client went away, and TensorFlow Serving's for a cancelled one.
 CLIENT_GONE = "499"
 
-_CLOSE: Header = (b"connection", b"close")
+CLOSE: Header = (b"connection", b"close")
 
 #: zlib's window sizes: gzip or zlib by the header; raw deflate, which some clients send as 'deflate'.
 _ANY_HEADER, _NO_HEADER = 47, -15
+
+
+class Sendable(Protocol):
+    """A whole reply, for whatever carries it: ASGI (`send_reply`) or a connection of ours (http_connection.py)."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def pieces(self) -> Sequence[Buffer]:
+        """The body, at least one piece."""
+
+    def head(self) -> Sequence[Header]:
+        """All headers, names in lower case; Content-Length is among them."""
 
 
 @dataclass(slots=True)  # freezing would cost each request as much as reading its headers
@@ -94,11 +108,20 @@ class Reply:
     headers: tuple[Header, ...] = ()
     content_type: bytes = b"application/json"
 
-    async def send(self, send: Send) -> None:
-        kind = (b"content-type", self.content_type)
-        length = (b"content-length", str(len(self.body)).encode())
-        await send({"type": "http.response.start", "status": self.status, "headers": [kind, length, *self.headers]})
-        await send({"type": "http.response.body", "body": self.body})
+    @property
+    def pieces(self) -> Sequence[Buffer]:
+        return (self.body,)
+
+    def head(self) -> Sequence[Header]:
+        return (b"content-type", self.content_type), (b"content-length", b"%d" % len(self.body)), *self.headers
+
+
+async def send_reply(reply: Sendable, send: Send) -> None:
+    await send({"type": "http.response.start", "status": reply.status, "headers": reply.head()})
+    *pieces, last = reply.pieces
+    for piece in pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": last})
 
 
 def code_of(kind: type[ServingError]) -> int:
@@ -113,7 +136,7 @@ def error_reply(error: ServingError) -> Reply:
     if status == 503:
         headers.append((b"retry-after", str(math.ceil(error.retry_after_s or 1)).encode()))
     if isinstance(error, ShuttingDown | BodyTooLarge):
-        headers.append(_CLOSE)
+        headers.append(CLOSE)
     return Reply(error_body(str(error)), status, tuple(headers))
 
 
@@ -126,7 +149,7 @@ def internal_error() -> Reply:
     return Reply(error_body("Internal error"), 500)
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+async def read_body(headers: Sequence[Header], receive: Receive, limit: int) -> bytes:
     """The whole body, inflated.
 
     Raises:
@@ -134,12 +157,12 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         InvalidRequest, UnsupportedEncoding: it cannot be inflated.
         ClientGone: the client hung up before the end.
     """
-    headers = dict(scope["headers"])
-    announced = headers.get(b"content-length", b"")
+    named = dict(headers)
+    announced = named.get(b"content-length", b"")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
     body = await _receive_all(receive, limit)
-    encoding = headers.get(b"content-encoding")
+    encoding = named.get(b"content-encoding")
     return body if encoding is None else _inflate(body, encoding.decode("latin-1").strip().lower(), limit)
 
 

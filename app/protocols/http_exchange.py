@@ -1,124 +1,187 @@
-"""The frame of an HTTP protocol as plain ASGI: one request in, one reply out, one event told.
+"""The frame of an HTTP protocol: one request in, one reply out, one event told.
 
-No framework, no middleware and no task of its own for each request.
+A protocol decides without waiting: `begin` makes of a whole request what has to be computed, and how to write
+the reply then. Two carriers drive it: plain ASGI here, and connections of our own (http_connection.py). No
+framework, no middleware and no task of its own for each request.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import ClassVar, Protocol
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from app.errors import InvalidRequest, ServingError
 from app.events import Listener, RequestFinished
 from app.inference import InferenceRequest, InferenceResponse
 from app.model import Model
-from app.protocols.asgi import Receive, Scope, Send
+from app.protocols.asgi import Header, Receive, Scope, Send
 from app.protocols.disconnects import Disconnects
-from app.protocols.http import CLIENT_GONE, ClientGone, HttpLimits, error_reply, internal_error, read_body
+from app.protocols.http import (
+    CLIENT_GONE,
+    ClientGone,
+    HttpLimits,
+    Sendable,
+    error_reply,
+    internal_error,
+    read_body,
+    send_reply,
+)
 
 log = logging.getLogger(__name__)
+
+#: Gives monotonic seconds.
+Clock = Callable[[], float]
 
 _TIMEOUT_HEADER = b"x-request-timeout-ms"
 
 
-class Sendable(Protocol):
-    """A whole reply."""
-
-    @property
-    def status(self) -> int: ...
-
-    async def send(self, send: Send) -> None: ...
-
-
 class Exchange:
-    """One request on its way, and what became known of it for those who listen."""
+    """One request on its way, and what became known of it for those who listen.
 
-    __slots__ = ("model", "receive", "scope", "signature", "started_s", "version")
+    `path` is as sent, still percent-encoded and without the query; names in `headers` are in lower case.
+    """
 
-    def __init__(self, scope: Scope, receive: Receive, started_s: float) -> None:
-        self.scope = scope
-        self.receive = receive
+    __slots__ = ("headers", "method", "model", "path", "query", "signature", "started_s", "version")
+
+    def __init__(self, method: str, path: str, query: bytes, headers: Sequence[Header], started_s: float) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
         self.started_s = started_s
         self.model = ""
         self.version = 0
         self.signature = ""
 
-    @property
-    def path(self) -> str:
-        """As sent, still percent-encoded and without the query."""
-        raw: bytes | None = self.scope.get("raw_path")
-        path: str = raw.decode("latin-1") if raw else self.scope["path"]
-        return path
-
     def header(self, name: bytes) -> bytes | None:
         """The first of that name; `name` is in lower case."""
-        return next((value for key, value in self.scope["headers"] if key == name), None)
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
 
     def concerns(self, model: Model, signature: str = "") -> None:
         """From here on it is known what is asked; a signature says that it is to be computed."""
         self.model, self.version, self.signature = model.name, model.version, signature
 
 
+class AsgiExchange(Exchange):
+    """One that ASGI carries."""
+
+    __slots__ = ("receive",)
+
+    def __init__(self, scope: Scope, receive: Receive, started_s: float) -> None:
+        raw: bytes | None = scope.get("raw_path")
+        path: str = raw.decode("latin-1") if raw else scope["path"]
+        super().__init__(scope["method"], path, scope.get("query_string", b""), scope["headers"], started_s)
+        self.receive = receive
+
+
+@dataclass(slots=True)
+class Computation:
+    """What has to be computed before there is a reply, and how the reply is written then.
+
+    `reply` raises ServingError where the outputs cannot be written as asked; what takes long to write is awaited.
+    """
+
+    model: Model
+    request: InferenceRequest
+    reply: Callable[[InferenceResponse], Sendable | Awaitable[Sendable]]
+
+
 class HttpProtocol:
-    """The ASGI application. Tells `listener` of every request once, whatever became of it."""
+    """The ASGI application. Tells `listener` of every request once, whatever became of it.
+
+    Args:
+        clock: monotonic seconds, the same base as the batcher's.
+    """
 
     #: What events call the protocol.
     name: ClassVar[str]
 
-    def __init__(self, listener: Listener, limits: HttpLimits) -> None:
+    def __init__(self, listener: Listener, limits: HttpLimits, clock: Clock = time.monotonic) -> None:
+        self.limits = limits
+        self.clock = clock
         self._listener = listener
-        self._limits = limits
         self._disconnects = Disconnects()
 
-    async def answer(self, exchange: Exchange) -> Sendable:
-        """The reply to one request. Raises ServingError, ClientGone."""
+    # --- what a protocol says ---
+
+    async def answer(self, exchange: AsgiExchange) -> Sendable:
+        """The reply to any request. Raises ServingError, ClientGone."""
         raise NotImplementedError
 
+    def computes(self, method: str, path: str) -> bool:
+        """Does such a request ask for a computation, so that `begin` takes it?"""
+        raise NotImplementedError
+
+    def begin(self, exchange: Exchange, body: bytes) -> Computation:
+        """What has to be computed. Nothing awaits from here to the batcher, so no version can be swapped in between.
+
+        Raises ServingError.
+        """
+        raise NotImplementedError
+
+    # --- what carries it ---
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        loop = asyncio.get_running_loop()
-        exchange = Exchange(scope, receive, loop.time())
+        exchange = AsgiExchange(scope, receive, self.clock())
         code = CLIENT_GONE
         try:
             reply = await self._reply(exchange)
             code = str(reply.status)
-            await reply.send(send)
+            await send_reply(reply, send)
         except ClientGone:
             pass
         finally:
-            seconds = loop.time() - exchange.started_s
-            model, version, signature = exchange.model, exchange.version, exchange.signature
-            self._listener(RequestFinished(self.name, code, model, version, signature, seconds))
+            self.finished(exchange, code)
 
-    async def _reply(self, exchange: Exchange) -> Sendable:
+    def finished(self, exchange: Exchange, code: str) -> None:
+        """Tells who listens."""
+        model, version, signature = exchange.model, exchange.version, exchange.signature
+        seconds = self.clock() - exchange.started_s
+        self._listener(RequestFinished(self.name, code, model, version, signature, seconds))
+
+    async def _reply(self, exchange: AsgiExchange) -> Sendable:
         """The answer, errors included. Raises ClientGone."""
         try:
             return await self.answer(exchange)
-        except ServingError as error:
-            return error_reply(error)
         except ClientGone:
             raise
-        except Exception:
-            log.exception("A bug answered %s %s", exchange.scope["method"], exchange.scope["path"])
-            return internal_error()
+        except Exception as error:
+            return failure_reply(error, exchange)
 
     # --- what answers are made with ---
 
-    async def read(self, exchange: Exchange) -> bytes:
+    async def read(self, exchange: AsgiExchange) -> bytes:
         """The whole body, inflated. Raises as `read_body` does."""
-        return await read_body(exchange.scope, exchange.receive, self._limits.max_body_bytes)
+        return await read_body(exchange.headers, exchange.receive, self.limits.max_body_bytes)
 
-    async def infer(self, exchange: Exchange, model: Model, request: InferenceRequest) -> InferenceResponse:
-        """Raises as Model.infer does; ClientGone as soon as nobody waits for the answer any more."""
+    async def compute(self, exchange: AsgiExchange) -> Sendable:
+        """The reply to a request that `begin` takes. ClientGone as soon as nobody waits for it any more."""
+        computation = self.begin(exchange, await self.read(exchange))
         with self._disconnects.watch(exchange.receive):
-            return await model.infer(request)
+            response = await computation.model.infer(computation.request)
+        reply = computation.reply(response)
+        return await reply if isinstance(reply, Awaitable) else reply
 
     def deadline_s(self, exchange: Exchange) -> float:
         """When the configured time is over, or the caller's where that is shorter. Raises InvalidRequest."""
-        longest_ms = self._limits.request_timeout_ms
+        longest_ms = self.limits.request_timeout_ms
         wanted = exchange.header(_TIMEOUT_HEADER)
         milliseconds = longest_ms if wanted is None else min(_milliseconds(wanted), longest_ms)
         return exchange.started_s + milliseconds / 1e3
+
+
+def failure_reply(error: Exception, exchange: Exchange) -> Sendable:
+    """What the client is told; of a bug of ours, nothing."""
+    if isinstance(error, ServingError):
+        return error_reply(error)
+    log.error("A bug answered %s %s", exchange.method, exchange.path, exc_info=error)
+    return internal_error()
 
 
 def _milliseconds(value: bytes) -> float:

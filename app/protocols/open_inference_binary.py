@@ -13,9 +13,8 @@ import numpy as np
 
 from app.errors import InvalidRequest
 from app.inference import STRING, Array, TensorSpec
+from app.protocols.asgi import Buffer
 from app.protocols.open_inference_datatypes import datatype_of
-
-Buffer = bytes | memoryview
 
 _LENGTH = struct.Struct("<I")
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, Protocol
 
 from app.errors import InvalidRequest, ModelNotFound, ModelNotReady, Unsupported
 from app.model import Model
-from app.protocols.open_inference_binary import Buffer
+from app.protocols.asgi import Buffer
 from app.protocols.open_inference_call import choose_signature
 from app.protocols.open_inference_config import config_document
 from app.protocols.open_inference_memory import RegionSlice, SharedMemory

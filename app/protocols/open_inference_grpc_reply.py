@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from app.inference import InferenceResponse
+from app.protocols.asgi import Buffer
 from app.protocols.messages import message_class
-from app.protocols.open_inference_binary import Buffer, encode
+from app.protocols.open_inference_binary import encode
 from app.protocols.open_inference_call import Call
 from app.protocols.open_inference_datatypes import datatype_of
 from app.protocols.open_inference_memory import RegionSlice

@@ -10,9 +10,9 @@ import orjson
 
 from app.errors import InvalidRequest
 from app.inference import Array, TensorSpec
+from app.protocols.asgi import Buffer
 from app.protocols.json_arrays import jsonable
 from app.protocols.json_tensors import tensor
-from app.protocols.open_inference_binary import Buffer
 from app.protocols.open_inference_parameters import Parameters
 
 

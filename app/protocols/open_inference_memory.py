@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import InvalidRequest, Overloaded
-from app.protocols.open_inference_binary import Buffer
+from app.protocols.asgi import Buffer
 from app.protocols.open_inference_parameters import Parameters, number, text
 
 _FOLDER = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives

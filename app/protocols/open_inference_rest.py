@@ -7,13 +7,15 @@ wrong method is told from a wrong path.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import ClassVar
 
 from app.events import Listener
-from app.protocols.http import HttpLimits, Reply, error_body
-from app.protocols.http_compression import choose_encoding
-from app.protocols.http_exchange import Exchange, HttpProtocol, Sendable
+from app.inference import InferenceResponse
+from app.protocols.http import HttpLimits, Reply, Sendable, error_body
+from app.protocols.http_compression import MIN_BYTES, choose_encoding
+from app.protocols.http_exchange import AsgiExchange, Clock, Computation, Exchange, HttpProtocol
 from app.protocols.open_inference_core import OpenInference, refuse_cuda_memory
 from app.protocols.open_inference_json import parameters_field, parse_optional, text_field
 from app.protocols.open_inference_parameters import flag, number
@@ -21,7 +23,7 @@ from app.protocols.open_inference_rest_reply import ContentReply, document_reply
 from app.protocols.open_inference_rest_request import read_request, split_body
 from app.protocols.open_inference_routes import Action, NoSuchRoute, Route, find_route
 
-_Answer = Callable[[Route, Exchange], Awaitable[ContentReply]]
+_Answer = Callable[[Route, AsgiExchange], Awaitable[ContentReply]]
 
 
 class OpenInferenceRest(HttpProtocol):
@@ -29,8 +31,10 @@ class OpenInferenceRest(HttpProtocol):
 
     name: ClassVar[str] = "open_inference_rest"
 
-    def __init__(self, served: OpenInference, listener: Listener, limits: HttpLimits) -> None:
-        super().__init__(listener, limits)
+    def __init__(
+        self, served: OpenInference, listener: Listener, limits: HttpLimits, clock: Clock = time.monotonic
+    ) -> None:
+        super().__init__(listener, limits, clock)
         self._served = served
         self._answers: Mapping[Action, _Answer] = {
             Action.SERVER: self._server,
@@ -38,7 +42,6 @@ class OpenInferenceRest(HttpProtocol):
             Action.READY: self._ready,
             Action.METADATA: self._metadata,
             Action.MODEL_READY: self._model_ready,
-            Action.INFER: self._infer,
             Action.CONFIG: self._config,
             Action.STATISTICS: self._statistics,
             Action.INDEX: self._index,
@@ -50,91 +53,103 @@ class OpenInferenceRest(HttpProtocol):
             Action.CUDA_MEMORY: self._cuda_memory,
         }
 
-    async def answer(self, exchange: Exchange) -> Sendable:
+    async def answer(self, exchange: AsgiExchange) -> Sendable:
         try:
-            route = find_route(exchange.scope["method"], exchange.path)
+            route = find_route(exchange.method, exchange.path)
         except NoSuchRoute as error:
             if error.allowed is None:
                 return Reply(error_body(str(error)), 404)
             return Reply(error_body(str(error)), 405, ((b"allow", error.allowed.encode()),))
+        if route.action is Action.INFER:
+            return await self.compute(exchange)
         reply = await self._answers[route.action](route, exchange)
         return await reply.compressed(choose_encoding(exchange.header(b"accept-encoding")))
 
-    # --- the server ---
+    def computes(self, method: str, path: str) -> bool:
+        try:
+            return find_route(method, path).action is Action.INFER
+        except NoSuchRoute:
+            return False
 
-    async def _server(self, _: Route, __: Exchange) -> ContentReply:
-        return document_reply(self._served.server_metadata())
-
-    async def _live(self, _: Route, __: Exchange) -> ContentReply:
-        live = self._served.live()
-        return document_reply({"live": live}, 200 if live else 503)
-
-    async def _ready(self, _: Route, __: Exchange) -> ContentReply:
-        ready = self._served.ready()
-        return document_reply({"ready": ready}, 200 if ready else 503)
-
-    # --- models ---
-
-    async def _metadata(self, route: Route, _: Exchange) -> ContentReply:
-        return document_reply(self._served.model_metadata(route.name, route.version))
-
-    async def _model_ready(self, route: Route, _: Exchange) -> ContentReply:
-        model = self._served.resolve(route.name, route.version)
-        return document_reply({"name": model.name, "ready": True})
-
-    async def _config(self, route: Route, _: Exchange) -> ContentReply:
-        return document_reply(self._served.model_config(route.name, route.version))
-
-    async def _statistics(self, route: Route, _: Exchange) -> ContentReply:
-        return document_reply(self._served.model_statistics(route.name, route.version))
-
-    async def _infer(self, route: Route, exchange: Exchange) -> ContentReply:
+    def begin(self, exchange: Exchange, body: bytes) -> Computation:
+        route = find_route(exchange.method, exchange.path)
         latest_s = self.deadline_s(exchange)
 
         def deadline(timeout_s: float) -> float:
             return min(latest_s, exchange.started_s + timeout_s) if timeout_s else latest_s
 
-        body = await self.read(exchange)
         length, kind = exchange.header(b"inference-header-content-length"), exchange.header(b"content-type")
-        # From here to the batcher nothing awaits, so no version can be swapped in between.
         model = self._served.resolve(route.name, route.version)
         exchange.concerns(model)
         head, tail = split_body(body, length, kind)
         call = read_request(head, tail, model.signatures, self._served.read, deadline)
         exchange.concerns(model, call.request.signature)
-        response = await self.infer(exchange, model, call.request)
-        return infer_reply(call, response, self._served.write)
+        encoding = choose_encoding(exchange.header(b"accept-encoding"))
+
+        def reply(response: InferenceResponse) -> Sendable | Awaitable[Sendable]:
+            content = infer_reply(call, response, self._served.write)
+            return content if encoding is None or content.size < MIN_BYTES else content.compressed(encoding)
+
+        return Computation(model, call.request, reply)
+
+    # --- the server ---
+
+    async def _server(self, _: Route, __: AsgiExchange) -> ContentReply:
+        return document_reply(self._served.server_metadata())
+
+    async def _live(self, _: Route, __: AsgiExchange) -> ContentReply:
+        live = self._served.live()
+        return document_reply({"live": live}, 200 if live else 503)
+
+    async def _ready(self, _: Route, __: AsgiExchange) -> ContentReply:
+        ready = self._served.ready()
+        return document_reply({"ready": ready}, 200 if ready else 503)
+
+    # --- models ---
+
+    async def _metadata(self, route: Route, _: AsgiExchange) -> ContentReply:
+        return document_reply(self._served.model_metadata(route.name, route.version))
+
+    async def _model_ready(self, route: Route, _: AsgiExchange) -> ContentReply:
+        model = self._served.resolve(route.name, route.version)
+        return document_reply({"name": model.name, "ready": True})
+
+    async def _config(self, route: Route, _: AsgiExchange) -> ContentReply:
+        return document_reply(self._served.model_config(route.name, route.version))
+
+    async def _statistics(self, route: Route, _: AsgiExchange) -> ContentReply:
+        return document_reply(self._served.model_statistics(route.name, route.version))
 
     # --- the repository ---
 
-    async def _index(self, _: Route, exchange: Exchange) -> ContentReply:
+    async def _index(self, _: Route, exchange: AsgiExchange) -> ContentReply:
         return document_reply(self._served.repository_index(flag(parse_optional(await self.read(exchange)), "ready")))
 
-    async def _load(self, route: Route, exchange: Exchange) -> ContentReply:
+    async def _load(self, route: Route, exchange: AsgiExchange) -> ContentReply:
         document = parse_optional(await self.read(exchange))
         await self._served.load_model(route.name, parameters_field(document))
         return document_reply({})
 
-    async def _unload(self, route: Route, exchange: Exchange) -> ContentReply:
+    async def _unload(self, route: Route, exchange: AsgiExchange) -> ContentReply:
         parse_optional(await self.read(exchange))
         await self._served.unload_model(route.name)
         return document_reply({})
 
     # --- shared memory ---
 
-    async def _memory_status(self, route: Route, _: Exchange) -> ContentReply:
+    async def _memory_status(self, route: Route, _: AsgiExchange) -> ContentReply:
         return document_reply(self._served.regions.status(route.name))
 
-    async def _register_memory(self, route: Route, exchange: Exchange) -> ContentReply:
+    async def _register_memory(self, route: Route, exchange: AsgiExchange) -> ContentReply:
         regions = self._served.regions
         document = parse_optional(await self.read(exchange))
         key, offset = text_field(document, "key"), number(document, "offset")
         regions.register(route.name, key, offset, number(document, "byte_size"))
         return document_reply({})
 
-    async def _unregister_memory(self, route: Route, _: Exchange) -> ContentReply:
+    async def _unregister_memory(self, route: Route, _: AsgiExchange) -> ContentReply:
         self._served.regions.unregister(route.name)
         return document_reply({})
 
-    async def _cuda_memory(self, route: Route, _: Exchange) -> ContentReply:
+    async def _cuda_memory(self, route: Route, _: AsgiExchange) -> ContentReply:
         refuse_cuda_memory(route)

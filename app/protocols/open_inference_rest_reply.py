@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.inference import Array, InferenceResponse
-from app.protocols.asgi import Header, Send
+from app.protocols.asgi import Buffer, Header
 from app.protocols.http_compression import MIN_BYTES, compress
 from app.protocols.json_arrays import dumps
-from app.protocols.open_inference_binary import Buffer, encode
+from app.protocols.open_inference_binary import encode
 from app.protocols.open_inference_call import Call, WantedOutput
 from app.protocols.open_inference_datatypes import datatype_of
 from app.protocols.open_inference_json import encode_data
@@ -22,13 +22,10 @@ Write = Callable[[RegionSlice, Buffer], None]
 _JSON: Header = (b"content-type", b"application/json")
 _BINARY: Header = (b"content-type", b"application/octet-stream")
 
-#: Smaller bodies go out in one piece: a copy costs less than a packet.
-_JOINED_BYTES = 64 * 1024
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ContentReply:
-    """A body in pieces, with headers that say what it is. Large pieces are sent as they lie in memory."""
+    """A body in pieces, with headers that say what it is."""
 
     pieces: Sequence[Buffer]
     headers: tuple[Header, ...] = (_JSON,)
@@ -38,14 +35,8 @@ class ContentReply:
     def size(self) -> int:
         return sum(map(len, self.pieces))
 
-    async def send(self, send: Send) -> None:
-        size = self.size
-        headers = [*self.headers, (b"content-length", str(size).encode())]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        pieces = self.pieces if size > _JOINED_BYTES else [b"".join(self.pieces)]
-        for piece in pieces[:-1]:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": pieces[-1]})
+    def head(self) -> Sequence[Header]:
+        return *self.headers, (b"content-length", b"%d" % self.size)
 
     async def compressed(self, encoding: str | None) -> ContentReply:
         """The same reply in this encoding; a small one stays as it is."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from app.errors import InvalidRequest
 from app.inference import STRING, Array, ModelSignature, TensorSpec
-from app.protocols.open_inference_binary import Buffer, decode
+from app.protocols.asgi import Buffer
+from app.protocols.open_inference_binary import decode
 from app.protocols.open_inference_call import Call, WantedOutput, choose_signature, make_call, wanted_output
 from app.protocols.open_inference_datatypes import datatype_of
 from app.protocols.open_inference_json import (

@@ -8,16 +8,18 @@ form, numbers out of range are refused, replies are compact, and predict takes o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from app.errors import InvalidRequest
 from app.events import Listener
 from app.inference import InferenceRequest, ModelSignature
 from app.model import Model
 from app.protocols.body_form import PredictBody
 from app.protocols.body_forms import Forms, agree
-from app.protocols.http import HttpLimits, Reply
-from app.protocols.http_exchange import Exchange, HttpProtocol
+from app.protocols.http import HttpLimits, Reply, Sendable
+from app.protocols.http_exchange import AsgiExchange, Clock, Computation, Exchange, HttpProtocol
 from app.protocols.json_arrays import dumps
 from app.protocols.json_text import parse
 from app.protocols.predict_query import apply_query
@@ -28,6 +30,8 @@ from app.protocols.tensorflow_predict import DEFAULT_SIGNATURE, signature_name
 from app.protocols.tensorflow_routes import Action, Route, find_route
 from app.repository.repository import ModelRepository
 from app.validation import check_outputs
+
+_COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
 
 _CLASSIC: Mapping[Action, Callable[[Mapping[str, Any], ModelSignature], Call]] = {
     Action.CLASSIFY: classify,
@@ -40,15 +44,15 @@ class TensorFlowRest(HttpProtocol):
 
     name: ClassVar[str] = "tensorflow_rest"
 
-    def __init__(self, repository: ModelRepository, listener: Listener, limits: HttpLimits) -> None:
-        super().__init__(listener, limits)
+    def __init__(
+        self, repository: ModelRepository, listener: Listener, limits: HttpLimits, clock: Clock = time.monotonic
+    ) -> None:
+        super().__init__(listener, limits, clock)
         self._repository = repository
 
-    async def answer(self, exchange: Exchange) -> Reply:
-        route = find_route(exchange.scope["method"], exchange.path)
+    async def answer(self, exchange: AsgiExchange) -> Sendable:
+        route = find_route(exchange.method, exchange.path)
         match route.action:
-            case Action.PREDICT:
-                return await self._predict(route, exchange)
             case Action.STATUS:
                 return Reply(dumps(status_document(self._repository.statuses(route.model or "", route.version))))
             case Action.METADATA:
@@ -58,15 +62,26 @@ class TensorFlowRest(HttpProtocol):
                 names = self._repository.names()
                 return Reply(dumps(models_document({name: self._repository.statuses(name) for name in names})))
             case _:
-                return await self._examine(route, exchange)
+                return await self.compute(exchange)
 
-    async def _predict(self, route: Route, exchange: Exchange) -> Reply:
+    def computes(self, method: str, path: str) -> bool:
+        try:
+            return find_route(method, path).action in _COMPUTING
+        except InvalidRequest:
+            return False
+
+    def begin(self, exchange: Exchange, body: bytes) -> Computation:
+        route = find_route(exchange.method, exchange.path)
+        if route.action is Action.PREDICT:
+            return self._predict(route, exchange, body)
+        return self._examine(route, exchange, body)
+
+    def _predict(self, route: Route, exchange: Exchange, content: bytes) -> Computation:
         forms = _forms(exchange)
         deadline_s = self.deadline_s(exchange)
-        body = forms.request.read(await self.read(exchange), self._limits.max_body_bytes)
-        if query := exchange.scope.get("query_string"):
-            apply_query(query, body)
-        # From here to the batcher nothing awaits, so no version can be swapped in between.
+        body = forms.request.read(content, self.limits.max_body_bytes)
+        if exchange.query:
+            apply_query(exchange.query, body)
         model = self._resolve(route, exchange)
         body.check_model(model)
         signature = model.signature(body.signature_name or DEFAULT_SIGNATURE)
@@ -75,21 +90,20 @@ class TensorFlowRest(HttpProtocol):
         specs = signature.outputs
         forms.reply.check({name: specs[name] for name in outputs} if outputs else specs)
         request = InferenceRequest(body.inputs(signature), signature.name, outputs, deadline_s)
-        response = await self.infer(exchange, model, request)
-        return Reply(forms.reply.write(response, body.by_row), content_type=forms.reply_type)
+        write, by_row, kind = forms.reply.write, body.by_row, forms.reply_type
+        return Computation(model, request, lambda response: Reply(write(response, by_row), content_type=kind))
 
-    async def _examine(self, route: Route, exchange: Exchange) -> Reply:
+    def _examine(self, route: Route, exchange: Exchange, content: bytes) -> Computation:
         """Classify and regress: examples in JSON, results in JSON."""
         _forms(exchange, json_only=True)
         deadline_s = self.deadline_s(exchange)
-        document = parse(await self.read(exchange))
+        document = parse(content)
         model = self._resolve(route, exchange)
         signature = model.signature(signature_name(document))
         exchange.concerns(model, signature.name)
         call = _CLASSIC[route.action](document, signature)
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s)
-        response = await self.infer(exchange, model, request)
-        return Reply(call.encode(response.outputs))
+        return Computation(model, request, lambda response: Reply(call.encode(response.outputs)))
 
     def _resolve(self, route: Route, exchange: Exchange) -> Model:
         name = self._repository.default_name() if route.model is None else route.model
@@ -101,7 +115,7 @@ class TensorFlowRest(HttpProtocol):
 def _forms(exchange: Exchange, json_only: bool = False) -> Forms:
     """By the headers. Raises UnsupportedMediaType, NotAcceptable."""
     content_type = accept = None
-    for name, value in exchange.scope["headers"]:
+    for name, value in exchange.headers:
         if name == b"content-type":
             content_type = value
         elif name == b"accept":

@@ -37,10 +37,12 @@ class Catalog:
         servables = self.models.get(name, {})
         if version is not None:
             servables = {version: servables[version]} if version in servables else {}
-        newest = max((number for number, servable in servables.items() if servable.model), default=None)
-        model = None if newest is None else servables[newest].model
-        if model is not None:
-            return model
+        newest: Servable | None = None
+        for servable in servables.values():
+            if servable.model is not None and (newest is None or servable.version > newest.version):
+                newest = servable
+        if newest is not None and newest.model is not None:
+            return newest.model
         if reason := _why_unavailable(name, servables.values()):
             raise ModelNotReady(reason)
         self._check_complete()

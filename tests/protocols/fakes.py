@@ -17,6 +17,7 @@ from app.protocols.http import HttpLimits
 from app.protocols.tensorflow_rest import TensorFlowRest
 from app.repository.versions import VersionState, VersionStatus
 from app.validation import check_inputs
+from tests.fakes import fake_time
 
 Compute = Callable[[Mapping[str, Array]], dict[str, Array]]
 
@@ -150,7 +151,9 @@ class Client:
     ) -> None:
         self.events: list[Event] = []
         self.repository = repository or FakeRepository(*models)
-        self.app = TensorFlowRest(self.repository, self.events.append, HttpLimits(max_body_bytes, timeout_ms))
+        self.app = TensorFlowRest(
+            self.repository, self.events.append, HttpLimits(max_body_bytes, timeout_ms), fake_time
+        )
 
     def get(self, path: str, method: str = "GET") -> Answer:
         return asyncio.run(self.request(method, path))

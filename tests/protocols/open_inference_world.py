@@ -28,6 +28,7 @@ from app.protocols.open_inference_datatypes import datatype_of
 from app.protocols.open_inference_grpc import SERVICE, OpenInferenceGrpc
 from app.protocols.open_inference_memory import SharedMemory
 from app.protocols.open_inference_rest import OpenInferenceRest
+from tests.fakes import fake_time
 from tests.protocols.fakes import FakeModel, FakeRepository, model, scope, scripted, specs
 
 
@@ -119,7 +120,7 @@ class World:
         self.events: list[Event] = []
         regions = SharedMemory(shared) if shared else None
         self.served = OpenInference(self.repository, self.statistics, self.health, regions)
-        self.rest = OpenInferenceRest(self.served, self._hear, HttpLimits(max_body_bytes, 30_000.0))
+        self.rest = OpenInferenceRest(self.served, self._hear, HttpLimits(max_body_bytes, 30_000.0), fake_time)
         self.grpc = OpenInferenceGrpc(self.served, self._hear, 30_000.0)
 
     def _hear(self, event: Event) -> None:

@@ -5,14 +5,14 @@ import pytest
 
 from app.protocols.asgi import Message, Receive, Scope, Send
 from app.protocols.cors import AllowAnyOrigin
-from app.protocols.http import Reply
+from app.protocols.http import Reply, send_reply
 
 ORIGIN = (b"origin", b"https://page.example")
 ANY = (b"access-control-allow-origin", b"*")
 
 
 async def _application(scope: Scope, receive: Receive, send: Send) -> None:
-    await Reply(b"{}", 404).send(send)
+    await send_reply(Reply(b"{}", 404), send)
 
 
 def ask(method: str, *headers: tuple[bytes, bytes]) -> list[Any]:

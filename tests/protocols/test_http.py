@@ -72,7 +72,7 @@ def read(*chunks: bytes, **headers: str) -> bytes:
     last = len(chunks) - 1
     messages = [{"type": "http.request", "body": c, "more_body": i < last} for i, c in enumerate(chunks)]
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return asyncio.run(read_body(scope("POST", "/", names), scripted(*messages), LIMIT))
+    return asyncio.run(read_body(scope("POST", "/", names)["headers"], scripted(*messages), LIMIT))
 
 
 def raw_deflate(body: bytes) -> bytes:
@@ -99,7 +99,7 @@ def test_too_much_announced_is_refused_unread() -> None:
         raise AssertionError("the body was read")
 
     with pytest.raises(BodyTooLarge):
-        asyncio.run(read_body(scope("POST", "/", {"content-length": "1001"}), receive, LIMIT))
+        asyncio.run(read_body(scope("POST", "/", {"content-length": "1001"})["headers"], receive, LIMIT))
 
 
 def test_the_client_hangs_up_while_sending() -> None:

@@ -9,7 +9,7 @@ from app.errors import InvalidRequest
 from app.events import RequestFinished
 from app.protocols.http import ClientGone, HttpLimits, Reply
 from app.protocols.http_exchange import Exchange, HttpProtocol
-from tests.fakes import run_in_fake_time
+from tests.fakes import fake_time, run_in_fake_time
 from tests.protocols.fakes import scope, scripted
 
 
@@ -20,7 +20,7 @@ class Answering(HttpProtocol):
 
     def __init__(self, reply):
         self.events = []
-        super().__init__(self.events.append, HttpLimits(100, 30_000.0))
+        super().__init__(self.events.append, HttpLimits(100, 30_000.0), fake_time)
         self.reply = reply
 
     async def answer(self, exchange: Exchange) -> Reply:

@@ -1,0 +1,261 @@
+"""uvicorn's HTTP/1.1 connection, with a short cut: a whole inference request is answered without ASGI.
+
+ASGI's way costs a request three to four times as much as reading and answering it: a task, events, two messages
+either way and a timer (docs/architecture.md, "The HTTP face"). Here a request that asks for a computation goes
+from the parser to the batcher in one call, and its reply from the batcher to the socket in another. Whatever is
+unusual about a request (chunks, compression, Expect, pipelining, HTTP/1.0 ...) leaves it to uvicorn and ASGI; the
+protocols behind both ways are the same (`HttpProtocol.begin`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from app.batching.batch import Answer
+from app.batching.submission import Submission
+from app.protocols.asgi import Header
+from app.protocols.http import CLIENT_GONE, CLOSE, Sendable
+from app.protocols.http_exchange import Computation, Exchange, HttpProtocol, failure_reply
+
+#: Requests with one of these are for ASGI.
+_UNUSUAL = frozenset({b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
+
+#: Longer paths are no inference, and shall not fill caches.
+_MAX_URL = 1024
+
+#: Larger replies go out in pieces, as they lie in memory; of smaller ones a copy costs less than a packet.
+_JOINED_BYTES = 64 * 1024
+
+_STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+
+#: Finds the protocol that a path (as sent, percent-encoded) belongs to.
+FindProtocol = Callable[[str], HttpProtocol | None]
+
+
+class InferencePaths:
+    """Which URLs of POST requests ask for a computation, and of which protocol. Remembers the answers."""
+
+    def __init__(self, find: FindProtocol, headers: Sequence[Header] = ()) -> None:
+        """`headers` are added to every reply."""
+        self.headers = tuple(headers)
+        self._find = find
+        self.find = lru_cache(maxsize=1024)(self._look_up)
+
+    def _look_up(self, url: bytes) -> tuple[HttpProtocol, str, bytes] | None:
+        """The protocol, the path and the query."""
+        path, _, query = url.partition(b"?")
+        if not path.startswith(b"/") or b"#" in url or not url.isascii():
+            return None
+        text = path.decode()
+        protocol = self._find(text)
+        return (protocol, text, query) if protocol is not None and protocol.computes("POST", text) else None
+
+
+class HttpConnection(HttpToolsProtocol):
+    """Made by uvicorn for each connection."""
+
+    def __init__(self, paths: InferencePaths, **uvicorns: Any) -> None:
+        super().__init__(**uvicorns)
+        self._paths = paths
+        self._direct: DirectExchange | None = None
+        self._usual = True
+        self._length = 0
+
+    # --- what the parser tells ---
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+        self._usual = True
+        self._length = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        self.headers.append((name, value))
+        if name == b"content-length":
+            self._length = int(value)
+        elif name in _UNUSUAL:
+            self._usual = False
+            if name == b"expect":
+                self.expect_100_continue = value.lower() == b"100-continue"
+
+    def on_headers_complete(self) -> None:
+        found = self._inference()
+        if found is None:
+            self._hand_to_asgi()
+            return
+        protocol, path, query = found
+        self._direct = DirectExchange(self, protocol, path, query, self.parser.should_keep_alive())
+        self.cycle = cast(RequestResponseCycle, self._direct)  # it has what uvicorn looks at
+
+    def on_body(self, body: bytes) -> None:
+        if self._direct is None:
+            super().on_body(body)
+        else:
+            self._direct.chunks.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._direct is None:
+            super().on_message_complete()
+        else:
+            self._direct.begin()
+
+    def _inference(self) -> tuple[HttpProtocol, str, bytes] | None:
+        """What the request asks for, if it may take the short cut."""
+        if not self._usual or len(self.url) > _MAX_URL or self.parser.get_method() != b"POST":
+            return None
+        busy = self.cycle is not None and not self.cycle.response_complete
+        if busy or self.flow.write_paused or self.parser.get_http_version() != "1.1":
+            return None
+        found = self._paths.find(self.url)
+        return None if found is None or self._length > found[0].limits.max_body_bytes else found
+
+    def _hand_to_asgi(self) -> None:
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
+        super().on_headers_complete()
+
+    # --- what the socket tells ---
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        direct = self._direct
+        super().connection_lost(exc)
+        if direct is not None:
+            direct.abandon()
+
+    # --- what the exchange tells ---
+
+    def reply(self, exchange: DirectExchange, reply: Sendable) -> None:
+        """Writes the reply; the connection is free for the next request."""
+        status, head = reply.status, [*reply.head(), *self._paths.headers, *self.server_state.default_headers]
+        if status >= 400 and CLOSE in head:
+            exchange.keep_alive = False
+        elif not exchange.keep_alive:
+            head.append(CLOSE)
+        lines = b"".join([b"%b: %b\r\n" % header for header in head])
+        pieces = reply.pieces
+        if len(pieces) == 1 and len(pieces[0]) <= _JOINED_BYTES:
+            self.transport.write(b"".join((_STATUS[status], lines, b"\r\n", pieces[0])))
+        else:
+            self.transport.writelines([b"".join((_STATUS[status], lines, b"\r\n")), *pieces])
+        exchange.response_complete = True
+        self._direct = None
+        if not exchange.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+
+class _NobodyWaits:
+    """uvicorn sets an event when the client goes; here nobody waits for it."""
+
+    def set(self) -> None:
+        pass
+
+
+class DirectExchange(Exchange):
+    """One that its connection carries: what uvicorn knows as a cycle and the batcher as a reply."""
+
+    __slots__ = (
+        "_computation",
+        "_connection",
+        "_protocol",
+        "_submission",
+        "answered",
+        "chunks",
+        "disconnected",
+        "keep_alive",
+        "response_complete",
+    )
+
+    message_event = _NobodyWaits()
+
+    def __init__(
+        self, connection: HttpConnection, protocol: HttpProtocol, path: str, query: bytes, keep_alive: bool
+    ) -> None:
+        super().__init__("POST", path, query, connection.headers, protocol.clock())
+        self._connection = connection
+        self._protocol = protocol
+        self._computation: Computation | None = None
+        self._submission: Submission | None = None
+        self.answered = False
+        self.chunks: list[bytes] = []
+        self.disconnected = False
+        self.keep_alive = keep_alive
+        self.response_complete = False
+
+    def begin(self) -> None:
+        """The request is here as a whole."""
+        chunks = self.chunks
+        try:
+            self._computation = computation = self._protocol.begin(
+                self, chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            )
+            self._submission = computation.model.submit(computation.request, self)
+        except Exception as error:
+            self.set_exception(error)
+        chunks.clear()
+
+    def abandon(self) -> None:
+        """The client has gone."""
+        if not self.response_complete:
+            self.answered = self.response_complete = True
+            self._finish(CLIENT_GONE)
+
+    # --- the batcher's Reply ---
+
+    def done(self) -> bool:
+        return self.answered
+
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> BaseException | None:
+        return None
+
+    def set_result(self, answer: Answer, /) -> None:
+        computation = self._computation
+        assert computation is not None  # noqa: S101 - answers come after `begin`
+        self.answered = True
+        try:
+            reply = computation.reply(computation.model.response(computation.request, answer))
+        except Exception as error:
+            reply = failure_reply(error, self)
+        if isinstance(reply, Awaitable):
+            task = asyncio.ensure_future(self._send_later(reply))
+            self._connection.tasks.add(task)
+            task.add_done_callback(self._connection.tasks.discard)
+        else:
+            self._send(reply)
+
+    def set_exception(self, exception: Exception, /) -> None:
+        self.answered = True
+        self._send(failure_reply(exception, self))
+
+    # --- the end ---
+
+    async def _send_later(self, writing: Awaitable[Sendable]) -> None:
+        try:
+            reply = await writing
+        except Exception as error:
+            reply = failure_reply(error, self)
+        self._send(reply)
+
+    def _send(self, reply: Sendable) -> None:
+        if not self.response_complete:
+            self._connection.reply(self, reply)
+            self._finish(str(reply.status))
+
+    def _finish(self, code: str) -> None:
+        if self._submission is not None:
+            self._submission.withdraw()
+        self._computation = self._submission = None
+        self._protocol.finished(self, code)
