@@ -31,9 +31,8 @@ lint: $(DEV)  ## Style, types, and who may import whom
 
 clients: .venv-clients/.clients-installed  ## Make .venv-clients: the clients that tests/official_clients try
 
-bench: $(DEV)  ## Run bench/run.py, or list what bench/ has
-	@if [ -f bench/run.py ]; then exec $(BIN)/python bench/run.py; fi; \
-	  echo 'There is no bench/run.py yet. In bench/:'; ls bench 2>/dev/null || echo '  nothing'
+bench: $(DEV)  ## Ferry beside its peers and its goals, half an hour: docs/benchmark.md
+	@exec $(BIN)/python -m bench.run $(ARGS)
 
 lock:  ## Rewrite requirements/*.txt from the .in files (needs uv)
 	sh requirements/lock.sh

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Spread:
         return cls(statistics.median(values), min(values), max(values))
 
 
-def ratio_by_round(mine: dict[int, float], theirs: dict[int, float]) -> Spread | None:
+def ratio_by_round(mine: Mapping[Any, float], theirs: Mapping[Any, float]) -> Spread | None:
     """Of the rounds that both ran: within a round the machine was about equally fast for both."""
     common = [mine[n] / theirs[n] for n in sorted(mine.keys() & theirs.keys()) if theirs[n] > 0]
     return Spread.of(common) if common else None

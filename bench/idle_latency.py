@@ -2,7 +2,7 @@
 
 Compares, in turn: one client on one connection against a live server; the same JSON parsed,
 run through the SavedModel's signature and printed, in process. Prints medians and their
-difference. Usage: python -m bench.idle_latency [--rounds 20] [--calls 100]
+difference. Usage: python -m bench.idle_latency [--rounds 20] [--calls 100] [--json FILE]
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from bench.live_server import ROOT, live_server
 
@@ -58,6 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--calls", type=int, default=100)
+    parser.add_argument("--json", type=Path, help="file for the figures: milliseconds by round")
     arguments = parser.parse_args()
     sample = json.loads((ROOT / "models/digits/samples.json").read_text())["samples"][0]
     body = json.dumps({"instances": [sample["image"]]}).encode()
@@ -72,6 +74,8 @@ def main() -> None:
     print(f"p50, one client, idle server, {len(ferry)} rounds in turn of {arguments.calls} calls each")
     for name, figures in {"ferry (HTTP, JSON)": ferry, "direct call + JSON": direct, "added": added}.items():
         print(f"  {name:20} median {statistics.median(figures):.3f} ms  ({min(figures):.3f} .. {max(figures):.3f})")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"added_ms": added, "ferry_ms": ferry, "direct_ms": direct}))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ def machine_line() -> str:
         f"{platform.system()} {platform.release().split('-')[0]}",
         f"Python {platform.python_version()}",
         *(f"{name} {version_of(name)}" for name in ("tensorflow-cpu", "uvicorn", "numpy")),
-        f"Ferry {_commit()}",
     ]
     return ", ".join(parts)
 
@@ -46,7 +45,8 @@ def _memory_gib() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
-def _commit() -> str:
+def commit() -> str:
+    """That of Ferry which is measured."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -6,36 +6,58 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.figures import Spread, ratio_by_round
+from bench.goals import goals_table
 
-Runs = Mapping[int, Mapping[str, Any]]
+Runs = Mapping[Any, Mapping[str, Any]]
 
 
 def markdown(results: Mapping[str, Any]) -> str:
-    """`results` as bench/peers/__main__.py writes them in JSON, with rounds as numbers."""
+    """`results` as bench/run.py writes them."""
     lines = [f"# Ferry beside its peers: {results['name']}", "", f"Machine: {results['machine']}.", ""]
-    load = results["load"]
-    lines += [
-        f"{load['rounds']} rounds in turn of {load['seconds']:g} s each; {load['connections']} connections (wrk); "
-        f"load average before: {results['load_average']:.1f}. Medians, in brackets the least and the most of the "
-        "rounds; the ratio is Ferry's rate by the peer's, taken within each round. Every answer that was looked at "
-        "(before, during and after each run) agreed with the direct call, and no request failed.",
-        "",
-    ]
+    lines += ["## Goals", "", *goals_table(results), "", _HOW_TO_READ, ""]
     for workload in results["workloads"]:
-        lines += [f"## {workload['name']}: {workload['about']}", "", *closed_table(workload, results["titles"])]
+        lines += [f"## {workload['name']}: {workload['about']}", "", load_line(workload), ""]
+        lines += closed_table(workload, results["titles"])
         if any(peer["open"] for peer in workload["peers"].values()):
             lines += ["", *open_table(workload, results["titles"])]
-        lines.append("")
+        lines += ["", *failure_lines(workload, results["titles"])]
+    for name, script in results["scripts"].items():
+        lines += [f"## {name}: {script['about']}", "", f"{measured_line(script)}.", ""]
+        lines += [f"**not run: {script['not_run']}**", ""] if script["not_run"] else []
+        lines += ["```", script["report"].strip(), "```", ""] if script["report"].strip() else []
     lines += ["## How each is tuned", "", "| peer | version | how |", "|---|---|---|"]
     lines += [
         f"| {titles(results, name)} | {each['version']} | {each['about']} |" for name, each in results["about"].items()
     ]
-    lines += [
-        "",
-        "Latencies of the closed loop leave out who waited for a connection (coordinated omission); those of the",
-        "open loop run from the time at which a request was due (Poisson arrivals) and count failures as infinite.",
-    ]
     return "\n".join(lines) + "\n"
+
+
+_HOW_TO_READ = """Medians, in brackets the least and the most of the rounds; a ratio is taken within each round. Every
+answer that was looked at (before, during and after each run) agreed with the direct call, and no request of a run in
+the closed loop failed. Latencies of the closed loop leave out who waited for a connection (coordinated omission); those
+of the open loop run from the time at which a request was due (Poisson arrivals) and count failures as infinite."""
+
+
+def load_line(workload: Mapping[str, Any]) -> str:
+    return (
+        f"{workload['rounds']} rounds in turn of {workload['seconds']:g} s each; {workload['connections']} connections "
+        f"(wrk). {measured_line(workload)}."
+    )
+
+
+def measured_line(part: Mapping[str, Any]) -> str:
+    return f"Ferry {part['commit']}, {part['when']}, load average before: {part['load_average']:.1f}"
+
+
+def failure_lines(workload: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
+    """Runs that were left out, though the peer was given another chance."""
+    lines = [
+        f"- {names.get(name, name)} failed in a run that is left out: {text}"
+        for name, peer in workload["peers"].items()
+        for text in peer["failures"]
+        if not peer["not_run"]
+    ]
+    return [*lines, ""] if lines else []
 
 
 def titles(results: Mapping[str, Any], name: str) -> str:
@@ -88,7 +110,7 @@ def ordered(peers: Mapping[str, Any]) -> Sequence[tuple[str, Any]]:
     return sorted(peers.items(), key=lambda item: -max(rates(item[1]["closed"]).values(), default=0.0))
 
 
-def rates(runs: Runs) -> dict[int, float]:
+def rates(runs: Runs) -> dict[Any, float]:
     return {number: run["rate"] for number, run in runs.items()}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,114 +11,124 @@ from typing import Any
 from bench.environments import EnvironmentFailed
 from bench.peers.descriptor import Peer
 from bench.peers.peer_under_load import PeerUnderLoad
-from bench.peers.plan import Run, alternating, common_rate
+from bench.peers.plan import Run, alternating, closed_s, common_rate, open_s, refusal, start_s
 from bench.peers.process import PeerFailed
+from bench.progress import Progress
 from bench.workloads import Workload
 
 #: What the open loop's generator can send beside a busy server on two cores and still be in time.
 GENERATOR_LIMIT = 3000.0
 
+#: A peer may fail once under load, loudly, and is started again; the second time it is out.
+_CHANCES = 2
+
 
 @dataclass(slots=True)
 class PeerFigures:
-    """Runs by round. `open` is at the rate that all peers get, `own` at 70 % of what the peer reached itself."""
+    """Runs by round. `open` is at the rate that all peers get, `own` at 70 % of what the peer reached itself.
+
+    `not_run` says why there are no figures; `failures` what went wrong in runs that are left out.
+    """
 
     closed: dict[int, dict[str, Any]] = field(default_factory=dict)
     open: dict[int, dict[str, Any]] = field(default_factory=dict)
     own: dict[int, dict[str, Any]] = field(default_factory=dict)
     about: str = ""
     not_run: str = ""
+    failures: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    connections: int
-    seconds: float
-    rounds: int
-    open_loop: bool
+Figures = dict[str, PeerFigures]
 
 
-Say = Callable[[str], None]
+def compare(workload: Workload, peers: Sequence[Peer], progress: Progress, keep: Callable[[Figures], None]) -> Figures:
+    """Nobody is left out in silence: who does not run has `not_run`. `keep` gets what there is after each round."""
+    return _Comparison(workload, peers, progress).run(keep)
 
 
-def compare(workload: Workload, peers: Sequence[Peer], load: Load, say: Say) -> dict[str, PeerFigures]:
-    """Nobody is left out in silence: who does not run has `not_run`."""
-    figures = {peer.name: PeerFigures() for peer in peers}
-    with ExitStack() as ends:
-        ready = {}
-        for peer in peers:
-            refusal = _refusal(peer, workload)
-            if refusal:
-                figures[peer.name].not_run = refusal
-                continue
-            say(f"{workload.name}: starting {peer.name}")
-            under_load = PeerUnderLoad(peer, workload)
-            ends.callback(under_load.end)
-            if _attempt(figures[peer.name], under_load.start, say, peer.name):
-                figures[peer.name].about = under_load.about
-                ready[peer.name] = under_load
-        _closed_rounds(ready, figures, load, say)
-        if load.open_loop:
-            _open_rounds(ready, figures, load, say)
-    return figures
+class _Comparison:
+    def __init__(self, workload: Workload, peers: Sequence[Peer], progress: Progress) -> None:
+        self._workload, self._progress = workload, progress
+        self._figures = {peer.name: PeerFigures(not_run=refusal(peer, workload)) for peer in peers}
+        taking_part = [peer for peer in peers if not refusal(peer, workload)]
+        self._servers = {peer.name: PeerUnderLoad(peer, workload) for peer in taking_part}
 
+    def run(self, keep: Callable[[Figures], None]) -> Figures:
+        with ExitStack() as ends:
+            for server in self._servers.values():
+                ends.callback(server.end)
+            self._start()
+            for run in self._alternate(list(self._servers), self._workload.rounds, keep):
+                self._closed(run)
+                self._progress.advance(closed_s(self._servers[run.peer].peer, self._workload))
+            if self._workload.open_rounds:
+                self._open_rounds(keep)
+        return self._figures
 
-def _closed_rounds(
-    ready: Mapping[str, PeerUnderLoad], figures: Mapping[str, PeerFigures], load: Load, say: Say
-) -> None:
-    for run, under_load in _alternate(ready, figures, load.rounds):
-        mine = figures[run.peer]
+    def _start(self) -> None:
+        """Who measures something at its start does so alone; the others start side by side."""
+        alone = [name for name, server in self._servers.items() if server.peer.starts_alone]
+        together = [name for name in self._servers if name not in alone]
+        for names in [*([name] for name in alone), together]:
+            if names:
+                self._say(f"starting {', '.join(names)}")
+            for name in names:
+                self._attempt(name, self._servers[name].launch, chances=1)
+            for name in names:
+                if not self._figures[name].not_run:
+                    self._attempt(name, self._servers[name].get_ready, chances=1)
+                self._figures[name].about = self._servers[name].about
+                self._progress.advance(start_s(self._servers[name].peer))
 
-        def once(run: Run = run, under_load: PeerUnderLoad = under_load, mine: PeerFigures = mine) -> None:
-            mine.closed[run.round] = done = under_load.closed(load.connections, load.seconds)
-            say(f"{under_load.workload.name}: round {run.round + 1}, {run.peer}: {done['rate']:,.0f}/s")
+    def _closed(self, run: Run) -> None:
+        def once() -> None:
+            figures = self._servers[run.peer].closed()
+            self._figures[run.peer].closed[run.round] = figures
+            self._say(f"round {run.round + 1}, {run.peer}: {figures['rate']:,.0f}/s")
 
-        _attempt(mine, once, say, run.peer)
+        self._attempt(run.peer, once)
 
+    def _open_rounds(self, keep: Callable[[Figures], None]) -> None:
+        names = [name for name, server in self._servers.items() if not server.peer.in_process]
+        reached = {name: _median_rate(self._figures[name]) for name in names if self._figures[name].closed}
+        models = [rate for name, rate in reached.items() if name != "asgi_echo" and not self._figures[name].not_run]
+        if not models:
+            return
+        rate = common_rate(models, GENERATOR_LIMIT)
+        for run in self._alternate(list(reached), self._workload.open_rounds, keep):
+            self._open(run, (rate, min(GENERATOR_LIMIT, 0.7 * reached[run.peer])))
+            self._progress.advance(open_s(self._workload))
 
-def _open_rounds(ready: Mapping[str, PeerUnderLoad], figures: Mapping[str, PeerFigures], load: Load, say: Say) -> None:
-    servers = {name: each for name, each in ready.items() if not each.peer.in_process}
-    reached = {name: _median_rate(figures[name]) for name in servers if figures[name].closed}
-    models = [rate for name, rate in reached.items() if not name.startswith("asgi_echo")]
-    if not models:
-        return
-    rate = common_rate(models, GENERATOR_LIMIT)
-    for run, under_load in _alternate(servers, figures, load.rounds):
-        mine = figures[run.peer]
-
-        def once(run: Run = run, under_load: PeerUnderLoad = under_load, mine: PeerFigures = mine) -> None:
-            own_rate = min(GENERATOR_LIMIT, 0.7 * reached[run.peer])
-            mine.open[run.round], mine.own[run.round] = done = under_load.open((rate, own_rate), load.seconds)
+    def _open(self, run: Run, rates: tuple[float, float]) -> None:
+        def once() -> None:
+            mine = self._figures[run.peer]
+            mine.open[run.round], mine.own[run.round] = done = self._servers[run.peer].open(rates)
             latencies = ", ".join(f"p99 {each['p99_ms']:.1f} ms at {each['rate']:,.0f}/s" for each in done)
-            say(f"{under_load.workload.name}: round {run.round + 1}, {run.peer}: {latencies}")
+            self._say(f"open loop, round {run.round + 1}, {run.peer}: {latencies}")
 
-        _attempt(mine, once, say, run.peer)
+        self._attempt(run.peer, once)
 
+    def _alternate(self, names: Sequence[str], rounds: int, keep: Callable[[Figures], None]) -> Iterator[Run]:
+        for run in alternating(names, rounds):
+            if not self._figures[run.peer].not_run:
+                yield run
+            if run.peer == names[-1]:
+                keep(self._figures)
 
-def _alternate(
-    ready: Mapping[str, PeerUnderLoad], figures: Mapping[str, PeerFigures], rounds: int
-) -> Iterator[tuple[Run, PeerUnderLoad]]:
-    for run in alternating(list(ready), rounds):
-        if not figures[run.peer].not_run:
-            yield run, ready[run.peer]
+    def _attempt(self, name: str, step: Callable[[], None], chances: int = _CHANCES) -> None:
+        figures = self._figures[name]
+        try:
+            step()
+        except (PeerFailed, EnvironmentFailed, RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+            self._servers[name].end()  # it takes no more CPU; if it has another chance, it starts anew
+            reason = " ".join(str(error).split())[:300]
+            figures.failures.append(reason)
+            if len(figures.failures) >= chances:
+                figures.not_run = reason
+            self._say(f"!!! {name} {'not run' if figures.not_run else 'failed, and has one more chance'}: {reason}")
 
-
-def _attempt(figures: PeerFigures, step: Callable[[], None], say: Say, name: str) -> bool:
-    try:
-        step()
-    except (PeerFailed, EnvironmentFailed, RuntimeError, OSError) as error:
-        figures.not_run = " ".join(str(error).split())
-        say(f"!!! {name} not run: {figures.not_run}")
-        return False
-    return True
-
-
-def _refusal(peer: Peer, workload: Workload) -> str:
-    if peer.workloads and workload.name not in peer.workloads:
-        return "not made for this workload"
-    if not peer.in_process and workload.wire not in peer.endpoints:
-        return f"has no {workload.wire} form"
-    return ""
+    def _say(self, text: str) -> None:
+        self._progress.say(f"{self._workload.name}: {text}")
 
 
 def _median_rate(figures: PeerFigures) -> float:

@@ -36,6 +36,7 @@ class Peer:
         endpoints: by wire ("json", "binary"); none means that it talks over its standard input and output.
         requirements: what its environment has; None means Ferry's own.
         interpreters: bases of its environment, the first found is taken; none means Ferry's.
+        starts_alone: whether it measures something as it starts, so that nobody may start beside it.
         pausable: whether it bears being stopped (SIGSTOP) while others are measured; else it is started for each run.
         workloads: those that it can take; none means all.
     """
@@ -49,6 +50,7 @@ class Peer:
     distribution: str = ""
     requirements: Path | None = None
     interpreters: tuple[str, ...] = ()
+    starts_alone: bool = False
     pausable: bool = True
     workloads: tuple[str, ...] = ()
 
@@ -74,6 +76,7 @@ def read_peer(folder: Path) -> Peer:
         "variables",
         "distribution",
         "interpreters",
+        "starts_alone",
         "pausable",
         "workloads",
     }
@@ -94,6 +97,7 @@ def read_peer(folder: Path) -> Peer:
         distribution=document.get("distribution", ""),
         requirements=requirements if requirements.is_file() else None,
         interpreters=_strings(document.get("interpreters", []), f"interpreters in {where}"),
+        starts_alone=document.get("starts_alone", False),
         pausable=document.get("pausable", True),
         workloads=_strings(document.get("workloads", []), f"workloads in {where}"),
     )

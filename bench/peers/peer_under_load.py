@@ -6,6 +6,7 @@ import http.client
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,14 @@ from bench.peers.process import START_S, PeerFailed, PeerProcess, free_port
 from bench.workloads import Workload
 from bench.wrk import closed_loop
 
+#: Where Ferry remembers the execution variants that it chose; the limit that runs the same ones reads them there.
+VARIANTS = CACHE / "variants"
+
 
 class PeerUnderLoad:
-    """Starts the peer and lets it sleep; `closed` and `open` wake it for their time.
+    """`launch` and `get_ready` start the peer and let it sleep; `closed` and `open` wake it for their time.
 
-    Raises PeerFailed from every method, and EnvironmentFailed from `start`.
+    Raises PeerFailed from every method, and EnvironmentFailed from `launch`.
     """
 
     def __init__(self, peer: Peer, workload: Workload) -> None:
@@ -42,9 +46,15 @@ class PeerUnderLoad:
             rows = read_samples(workload.model)
             self.samples: list[Sample] = [Sample(form, workload.input, row, expected) for row, expected in rows]
 
-    def start(self) -> None:
-        """Proves that it runs and answers rightly, then lets it sleep."""
-        self._launch()
+    def launch(self) -> None:
+        """Begins its start; others may be launched meanwhile."""
+        self._port = free_port()
+        log = CACHE / "logs" / f"{self.workload.name}-{self.peer.name}.log"
+        self._process = PeerProcess(self._command(), self._variables(), log, self.peer.in_process)
+
+    def get_ready(self) -> None:
+        """Proves that what was launched runs and answers rightly, then lets it sleep."""
+        self._prove()
         self._sleep()
 
     def end(self) -> None:
@@ -52,8 +62,9 @@ class PeerUnderLoad:
             self._process.end()
             self._process = None
 
-    def closed(self, connections: int, seconds: float) -> dict[str, Any]:
-        """wrk's figures, or the loop's own. All answers that were looked at were right."""
+    def closed(self) -> dict[str, Any]:
+        """wrk's figures, or the loop's own, for as long as the workload says. All answers looked at were right."""
+        connections, seconds = self.workload.connections, self.workload.seconds
         process = self._wake()
         if self.peer.in_process:
             process.tell({"seconds": seconds, "connections": connections})
@@ -63,13 +74,24 @@ class PeerUnderLoad:
             bodies = [sample.body for sample in self.samples]
             closed_loop(self.url, bodies, connections, 1)  # lets it warm up again after its sleep
             with self._checked() as asked:
-                figures = closed_loop(self.url, bodies, connections, seconds).as_dict()
+                figures = asdict(closed_loop(self.url, bodies, connections, seconds))
             figures["answers_checked"] = asked()
         self._after(figures["failed"])
         return {**figures, "rss_mib": self.rss_mib}
 
-    def open(self, rates: Sequence[float], seconds: float) -> list[dict[str, Any]]:
+    def press(self, seconds: float) -> dict[str, Any]:
+        """wrk's figures and RSS; unlike `closed` it neither warms up before nor sleeps after."""
+        process = self._wake()
+        with self._checked():
+            bodies = [sample.body for sample in self.samples]
+            figures = asdict(closed_loop(self.url, bodies, self.workload.connections, seconds))
+        if figures["failed"]:
+            raise PeerFailed(f"{figures['failed']} requests failed under load")
+        return {**figures, "rss_mib": process.rss_mib()}
+
+    def open(self, rates: Sequence[float]) -> list[dict[str, Any]]:
         """Requests at Poisson times, one rate after the other; a latency runs from the time at which each was due."""
+        seconds = self.workload.seconds
         self._wake()
         run_precisely(open_loop(self._target(), self._requests(), min(rates), min(1.0, seconds)))  # as above
         figures = [self._open_once(rate, seconds) for rate in rates]
@@ -101,10 +123,8 @@ class PeerUnderLoad:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}{self._path}"
 
-    def _launch(self) -> PeerProcess:
-        self._port = free_port()
-        log = CACHE / "logs" / f"{self.workload.name}-{self.peer.name}.log"
-        self._process = PeerProcess(self._command(), self._variables(), log, self.peer.in_process)
+    def _prove(self) -> PeerProcess:
+        assert self._process
         if self.peer.in_process:
             self.about = self._process.hear(START_S).get("about", "")
         else:
@@ -114,7 +134,8 @@ class PeerUnderLoad:
 
     def _wake(self) -> PeerProcess:
         if self._process is None:
-            return self._launch()
+            self.launch()
+            return self._prove()
         self._process.check_alive()
         self._process.resume()
         return self._process
@@ -148,6 +169,7 @@ class PeerUnderLoad:
             "BENCH_INPUT": self.workload.input,
             "BENCH_OUTPUT": self.workload.output,
             "BENCH_WIRE": self.workload.wire,
+            "BENCH_VARIANTS": str(VARIANTS),
         }
 
     def _places(self) -> dict[str, object]:
@@ -159,6 +181,7 @@ class PeerUnderLoad:
             "model": self.workload.model,
             "saved_model": version,
             "repository": version.parent.parent,
+            "variants": VARIANTS,
         }
 
     @contextmanager

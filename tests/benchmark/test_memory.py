@@ -4,14 +4,14 @@ from bench.memory import growth_percent, watch
 
 
 class Server:
-    """Answers 250 requests a run; memory grows by 1 MiB each time."""
+    """Answers 250 requests a second; memory grows by 1 MiB each time that it is pressed."""
 
     def __init__(self) -> None:
-        self.runs = 0
+        self.pressed_s: list[float] = []
 
-    def closed(self, connections: int, seconds: float) -> dict[str, float]:
-        self.runs += 1
-        return {"requests": 250, "rss_mib": 100.0 + self.runs, "rate": 125.0}
+    def press(self, seconds: float) -> dict[str, float]:
+        self.pressed_s.append(seconds)
+        return {"requests": round(250 * seconds), "rss_mib": 100.0 + len(self.pressed_s), "rate": 250.0}
 
 
 def test_growth_counts_from_the_first_tenth() -> None:
@@ -19,8 +19,14 @@ def test_growth_counts_from_the_first_tenth() -> None:
     assert growth_percent([100.0, 90.0]) == pytest.approx(-10)
 
 
-@pytest.mark.parametrize(("requests", "runs"), [(10_000, 40), (2500, 10), (100, 1)])
-def test_memory_is_read_after_each_tenth_and_it_ends(requests: int, runs: int) -> None:
+def test_after_the_first_second_a_run_lasts_until_the_next_tenth() -> None:
     server = Server()
-    assert len(watch(server, requests, 64)) == 10  # type: ignore[arg-type]
-    assert server.runs == runs
+    assert watch(server.press, 10_000) == [102.0 + n for n in range(10)]
+    assert server.pressed_s == [1, 3, *[4] * 9]
+
+
+@pytest.mark.parametrize("requests", [2500, 100, 1])
+def test_a_run_lasts_at_least_a_second_and_it_ends(requests: int) -> None:
+    server = Server()
+    assert len(watch(server.press, requests)) == 10
+    assert set(server.pressed_s) == {1}

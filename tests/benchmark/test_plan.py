@@ -1,9 +1,12 @@
+from dataclasses import replace
 from itertools import groupby, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.peers.plan import alternating, common_rate
+from bench.peers.descriptor import find_peers
+from bench.peers.plan import alternating, closed_s, common_rate, expected_s, open_s, refusal, start_s
+from bench.workloads import WORKLOADS
 
 PEERS = st.lists(st.text(min_size=1), min_size=1, unique=True)
 
@@ -23,3 +26,24 @@ def test_nobody_runs_twice_in_a_row(peers: list[str], rounds: int) -> None:
 def test_the_common_rate_is_half_of_the_best_within_what_can_be_sent() -> None:
     assert common_rate([100, 1000], 3000) == 500
     assert common_rate([100, 10_000], 3000) == 3000
+
+
+PEERS_OF_THE_BENCHMARK = find_peers()
+
+
+def test_who_cannot_take_part_is_told_why() -> None:
+    image, mlp = WORKLOADS["image-binary"], WORKLOADS["mlp"]
+    assert refusal(PEERS_OF_THE_BENCHMARK["litserve"], image) == "has no binary form"
+    assert refusal(PEERS_OF_THE_BENCHMARK["ferry_v2"], mlp) == "not made for this workload"
+    assert refusal(PEERS_OF_THE_BENCHMARK["mosec"], image) == ""
+
+
+def test_only_who_takes_part_takes_time() -> None:
+    image = WORKLOADS["image-binary"]
+    mosec, litserve = PEERS_OF_THE_BENCHMARK["mosec"], PEERS_OF_THE_BENCHMARK["litserve"]
+    assert expected_s([mosec, litserve], image) == expected_s([mosec], image)
+    assert expected_s([mosec], image) == start_s(mosec) + image.rounds * closed_s(mosec, image)
+    loop = PEERS_OF_THE_BENCHMARK["bare_loop"]
+    assert closed_s(loop, image) == image.seconds < closed_s(mosec, image)
+    open_loop = replace(image, open_rounds=2)
+    assert expected_s([mosec], open_loop) == expected_s([mosec], image) + 2 * open_s(image)

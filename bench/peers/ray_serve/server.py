@@ -15,7 +15,13 @@ from starlette.responses import Response
 from bench.peers.saved_model import MAX_BATCH_SIZE, PORT, WIRE, Array, Signature
 
 
-@serve.deployment(num_replicas=1, max_ongoing_requests=1024, ray_actor_options={"num_cpus": 1})
+@serve.deployment(
+    num_replicas=1,
+    max_ongoing_requests=1024,
+    health_check_period_s=86_400,  # it sleeps while others are measured
+    health_check_timeout_s=86_400,
+    ray_actor_options={"num_cpus": 1},
+)
 class Predictor:
     def __init__(self) -> None:
         self.signature = Signature()

@@ -1,0 +1,164 @@
+"""What Ferry is measured by: each goal, what was measured, met or not. Pure.
+
+`results` is the document that bench/run.py writes: workloads with their peers' runs by round, and the scripts' figures.
+A ratio is taken within a round; the median of the rounds decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from bench.figures import Spread
+
+Results = Mapping[str, Any]
+ByRound = Mapping[Any, float]
+
+HEAVY = ("image-binary", "transformer")
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """`values` finds the rounds' figures in the results, none where they were not measured."""
+
+    what: str
+    least: float | None
+    most: float | None
+    values: Callable[[Results], Sequence[float]]
+    unit: str = ""
+
+    @property
+    def wanted(self) -> str:
+        sign, bound = (">=", self.least) if self.least is not None else ("<=", self.most)
+        return f"{sign} {bound:g}{self.unit}"
+
+    def met_by(self, value: float) -> bool:
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`spread` and `met` are None where nothing was measured."""
+
+    goal: Goal
+    spread: Spread | None
+    met: bool | None
+
+
+def outcomes(results: Results) -> list[Outcome]:
+    return [_outcome(goal, results) for goal in GOALS]
+
+
+def goals_table(results: Results) -> list[str]:
+    """Lines of Markdown."""
+    lines = ["| goal | wanted | measured: median (least-most) | |", "|---|---|---|---|"]
+    for outcome in outcomes(results):
+        goal, spread = outcome.goal, outcome.spread
+        measured, verdict = "", "not measured"
+        if spread is not None:
+            measured = f"{spread.median:.2f}{goal.unit} ({spread.least:.2f}-{spread.most:.2f})"
+            verdict = "met" if outcome.met else "**not met**"
+        lines.append(f"| {goal.what} | {goal.wanted} | {measured} | {verdict} |")
+    return lines
+
+
+def _outcome(goal: Goal, results: Results) -> Outcome:
+    values = goal.values(results)
+    if not values:
+        return Outcome(goal, None, None)
+    spread = Spread.of(values)
+    return Outcome(goal, spread, goal.met_by(spread.median))
+
+
+# --- where the figures stand ---
+
+
+def closed(results: Results, workload: str, peer: str, key: str = "rate") -> ByRound:
+    """A figure of the closed loop by round; empty where the peer did not run to the end."""
+    for each in results["workloads"]:
+        if each["name"] == workload:
+            figures = each["peers"].get(peer, {})
+            return {} if figures.get("not_run") else {n: run[key] for n, run in figures.get("closed", {}).items()}
+    return {}
+
+
+def ratios(mine: ByRound, theirs: ByRound) -> dict[Any, float]:
+    return {n: mine[n] / theirs[n] for n in mine if theirs.get(n, 0) > 0}
+
+
+def ferry_to(workload: str, peer: str) -> Callable[[Results], Sequence[float]]:
+    return lambda results: [*ratios(closed(results, workload, "ferry"), closed(results, workload, peer)).values()]
+
+
+def tail(results: Results) -> Sequence[float]:
+    """p99 by p50 under the tiny MLP's closed loop."""
+    p99, p50 = (closed(results, "mlp", "ferry", key) for key in ("p99_ms", "p50_ms"))
+    return [*ratios(p99, p50).values()]
+
+
+def ferry_to_best_peer(workload: str) -> Callable[[Results], Sequence[float]]:
+    """The best of each round; limits and loops in process are no peers."""
+
+    def values(results: Results) -> Sequence[float]:
+        peers = [name for name, title in results["titles"].items() if _is_peer(name, title)]
+        best: dict[Any, float] = {}
+        for name in peers:
+            for n, rate in closed(results, workload, name).items():
+                best[n] = max(rate, best.get(n, 0.0))
+        return [*ratios(closed(results, workload, "ferry"), best).values()]
+
+    return values
+
+
+def _is_peer(name: str, title: str) -> bool:
+    return not (name.startswith("ferry") or name == "tf_batching" or title.startswith("limit"))
+
+
+def geometric_mean(workloads: Sequence[str], peer: str) -> Callable[[Results], Sequence[float]]:
+    """Over the workloads, of the rounds that all of them have."""
+
+    def values(results: Results) -> Sequence[float]:
+        each = [ratios(closed(results, name, "ferry"), closed(results, name, peer)) for name in workloads]
+        common = set.intersection(*(set(one) for one in each))
+        return [prod(one[n] for one in each) ** (1 / len(each)) for n in sorted(common)]
+
+    return values
+
+
+def script(name: str, key: str) -> Callable[[Results], Sequence[float]]:
+    """Figures that one of the scripts wrote."""
+    return lambda results: results["scripts"].get(name, {}).get("figures", {}).get(key, [])
+
+
+GOALS = (
+    Goal("tiny MLP as JSON: Ferry / mosec", 1.3, None, ferry_to("mlp", "mosec"), "x"),
+    Goal("tiny MLP as JSON: Ferry / Triton (PyTriton)", 4, None, ferry_to("mlp", "pytriton"), "x"),
+    Goal("tiny MLP as JSON: Ferry / LitServe", 15, None, ferry_to("mlp", "litserve"), "x"),
+    Goal("tiny MLP as JSON: Ferry / plain ASGI echo", 0.6, None, ferry_to("mlp", "asgi_echo"), "x"),
+    Goal("tiny MLP as JSON: p99 / p50, closed loop", None, 5, tail, "x"),
+    *(
+        Goal(f"{name}: rows/s / bare loop of the variant chosen", 0.95, None, ferry_to(name, "ferry_loop"), "x")
+        for name in HEAVY
+    ),
+    Goal(
+        f"{' and '.join(HEAVY)}: rows/s / bare loop of the plain SavedModel, geometric mean",
+        1.15,
+        None,
+        geometric_mean(HEAVY, "bare_loop"),
+        "x",
+    ),
+    Goal(
+        "96x96x3 image as JSON at next to no model cost: Ferry / best peer",
+        3,
+        None,
+        ferry_to_best_peer("carry-json"),
+        "x",
+    ),
+    Goal("one client, idle server: added p50", None, 0.5, script("idle_latency", "added_ms"), " ms"),
+    Goal(
+        "RSS growth from the first 10^5 to the last of 10^6 requests", None, 5, script("memory", "growth_percent"), " %"
+    ),
+    Goal("2 frontends + engine / one process", 1.0, None, script("frontends", "ratios"), "x"),
+)

@@ -1,0 +1,45 @@
+"""The most rows a second that the variants which Ferry chose give: its runtime, without batcher, HTTP and JSON."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from app.batching.padding import BatchSizes
+from app.runtime import RuntimeOptions, VariantOptions, create_runtime
+from app.settings import Settings
+from app.warm_up import tune
+from bench.forms import Array
+from bench.peers.best_size import run_best_size
+from bench.peers.in_process import check, samples
+
+SIGNATURE = "serving_default"
+
+
+def main() -> None:
+    settings = Settings()
+    variants = VariantOptions(
+        settings.execution_variant,
+        search_s=settings.variant_search_s,
+        cache=Path(os.environ["BENCH_VARIANTS"]),  # where the server wrote what it chose
+        frozen_limit_mb=settings.frozen_limit_mb,
+    )
+    runtime = create_runtime(settings.runtime, RuntimeOptions(variants=variants))
+    model = runtime.load(Path(os.environ["BENCH_SAVED_MODEL"]))
+    sizes = BatchSizes.of(settings.max_batch_size).allowed
+    choices = tune(model, sizes, lambda *_: None)
+    chosen = {choice.batch_size: choice.variant for choice in choices if choice.signature == SIGNATURE}
+    name, output = os.environ["BENCH_INPUT"], os.environ["BENCH_OUTPUT"]
+
+    def call(batch: Array) -> Array:
+        return model.run(SIGNATURE, {name: batch}, ())[output]
+
+    rows, expected = (list(each) for each in zip(*samples(), strict=True))
+    check([call(row[np.newaxis])[0] for row in rows], expected)
+    run_best_size(call, rows, sizes, lambda size: chosen[size])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Measurements that need no peers: each is a module of its own that prints a report and writes its figures.
+
+`python -m bench.NAME --json FILE` writes {key: [figure of each round]}; the goals name the keys.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.cache import ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """`quick` are its options where only whether it works is asked."""
+
+    name: str
+    about: str
+    expected_s: float
+    quick: tuple[str, ...] = ()
+
+
+_ALL = (
+    Script("idle_latency", "one client on an idle server", 30, ("--rounds", "3")),
+    Script("memory", "RSS over a million requests", 120, ("--requests", "20000")),
+    Script("frontends", "two frontends and an engine beside one process", 90, ("--rounds", "1", "--seconds", "1")),
+)
+SCRIPTS = {script.name: script for script in _ALL}
+
+
+def run_script(script: Script, quick: bool) -> dict[str, Any]:
+    """`report`, `figures`, and `not_run`: why there are none. Its report shows on standard error, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "figures.json"
+        command = [sys.executable, "-m", f"bench.{script.name}", *(script.quick if quick else ())]
+        command += ["--json", str(file)]
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False, timeout=60 + 5 * script.expected_s
+            )
+        except subprocess.TimeoutExpired as late:
+            return {"report": "", "figures": {}, "not_run": f"not done within {late.timeout:.0f} s"}
+        print(done.stdout, file=sys.stderr)
+        if not file.is_file():  # an exit code beside figures says that a bound was broken, and so does the page
+            return {"report": done.stdout, "figures": {}, "not_run": f"ended with {done.returncode}"}
+        return {"report": done.stdout, "figures": json.loads(file.read_text()), "not_run": ""}

@@ -1,0 +1,106 @@
+"""Which goals are met, from results as the benchmark writes them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from bench.goals import GOALS, HEAVY, goals_table, outcomes
+from bench.peers.descriptor import find_peers
+from bench.scripts import SCRIPTS
+from bench.workloads import WORKLOADS
+
+TITLES = {name: peer.title for name, peer in find_peers().items()}
+
+
+def peer(*rates: float, not_run: str = "") -> dict[str, Any]:
+    return {
+        "closed": {n: {"rate": rate, "p50_ms": 2.0, "p99_ms": 6.0} for n, rate in enumerate(rates)},
+        "not_run": not_run,
+    }
+
+
+def results(workloads: dict[str, dict[str, Any]], **scripts: dict[str, list[float]]) -> dict[str, Any]:
+    return {
+        "titles": TITLES,
+        "workloads": [{"name": name, "peers": peers} for name, peers in workloads.items()],
+        "scripts": {name: {"figures": figures} for name, figures in scripts.items()},
+    }
+
+
+def outcome(what: str, document: dict[str, Any]) -> tuple[float, bool] | None:
+    (found,) = [each for each in outcomes(document) if what in each.goal.what]
+    return (found.spread.median, bool(found.met)) if found.spread else None
+
+
+def test_ratios_are_taken_within_a_round_and_their_median_decides() -> None:
+    """Where the machine was half as fast, it was for both."""
+    mlp = {"ferry": peer(130.0, 65.0, 10.0), "mosec": peer(100.0, 50.0, 100.0)}
+    assert outcome("mosec", results({"mlp": mlp})) == (1.3, True)
+    mlp = {"ferry": peer(129.0, 64.0, 1000.0), "mosec": peer(100.0, 50.0, 100.0)}
+    assert outcome("mosec", results({"mlp": mlp})) == (1.29, False)
+
+
+def test_results_read_from_a_file_give_the_same() -> None:
+    """Rounds are numbers in memory and texts in JSON."""
+    document = results({"mlp": {"ferry": peer(130.0, 65.0), "mosec": peer(100.0, 50.0)}})
+    assert goals_table(json.loads(json.dumps(document))) == goals_table(document)
+
+
+@pytest.mark.parametrize("theirs", [{}, {"mosec": peer(100.0, not_run="died")}, {"mosec": peer()}])
+def test_what_did_not_run_to_the_end_is_not_measured(theirs: dict[str, Any]) -> None:
+    assert outcome("mosec", results({"mlp": {"ferry": peer(130.0), **theirs}})) is None
+
+
+def test_the_tail_may_be_five_times_the_median() -> None:
+    assert outcome("p99 / p50", results({"mlp": {"ferry": peer(1.0)}})) == (3.0, True)
+
+
+def test_the_best_peer_is_neither_a_limit_nor_a_loop_nor_ferry() -> None:
+    carried = {
+        "ferry": peer(300.0, 400.0),
+        "ferry_v2": peer(900.0, 900.0),
+        "asgi_echo": peer(900.0, 900.0),
+        "tf_batching": peer(900.0, 900.0),
+        "mosec": peer(50.0, 200.0),
+        "pytriton": peer(100.0, 100.0),
+    }
+    assert outcome("best peer", results({"carry-json": carried})) == (2.5, False)
+
+
+def test_heavy_models_stand_against_each_loop() -> None:
+    first, second = HEAVY
+    document = results(
+        {
+            first: {"ferry": peer(96.0), "ferry_loop": peer(100.0), "bare_loop": peer(50.0)},
+            second: {"ferry": peer(90.0), "ferry_loop": peer(100.0), "bare_loop": peer(90.0)},
+        }
+    )
+    assert outcome(f"{first}: rows/s / bare loop of the variant", document) == (0.96, True)
+    assert outcome(f"{second}: rows/s / bare loop of the variant", document) == (0.9, False)
+    assert outcome("geometric mean", document) == (pytest.approx(1.92**0.5), True)
+
+
+def test_scripts_bring_their_own_figures() -> None:
+    document = results(
+        {},
+        idle_latency={"added_ms": [0.4, 0.7, 0.5]},
+        memory={"growth_percent": [5.1]},
+        frontends={"ratios": [1.1, 0.9]},
+    )
+    assert outcome("idle server", document) == (0.5, True)
+    assert outcome("RSS growth", document) == (5.1, False)
+    assert outcome("frontends", document) == (1.0, True)
+
+
+def test_every_goal_has_a_row_and_says_where_nothing_was_measured() -> None:
+    rows = goals_table(results({}))[2:]
+    assert len(rows) == len(GOALS)
+    assert all(row.endswith("| not measured |") for row in rows)
+
+
+def test_goals_name_parts_that_exist() -> None:
+    assert {"mlp", "carry-json", *HEAVY} <= set(WORKLOADS)
+    assert {"mosec", "pytriton", "litserve", "asgi_echo", "ferry_loop", "bare_loop", "tf_batching"} <= set(TITLES)
+    assert {"idle_latency", "memory", "frontends"} <= set(SCRIPTS)
+    assert all(WORKLOADS[name].rounds >= 5 for name in ("mlp", "carry-json", *HEAVY))
