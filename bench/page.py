@@ -18,7 +18,7 @@ def markdown(results: Mapping[str, Any]) -> str:
     for workload in results["workloads"]:
         lines += [f"## {workload['name']}: {workload['about']}", "", load_line(workload), ""]
         lines += closed_table(workload, results["titles"])
-        if any(peer["open"] for peer in workload["peers"].values()):
+        if any(peer["own"] for peer in workload["peers"].values()):
             lines += ["", *open_table(workload, results["titles"])]
         lines += ["", *failure_lines(workload, results["titles"])]
     for name, script in results["scripts"].items():
@@ -88,10 +88,13 @@ def open_table(workload: Mapping[str, Any], names: Mapping[str, str]) -> list[st
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, peer in ordered(workload["peers"]):
-        if not (peer["open"] and peer["own"]):
+        if not peer["own"]:
             continue
         cells = [names.get(name, name)]
         for runs in (peer["open"], peer["own"]):
+            if not runs:
+                cells += ["beyond its reach", "", "", ""]
+                continue
             failed = sum(run["failed"] for run in runs.values())
             share = 100 * failed / max(1, sum(run["intended"] for run in runs.values()))
             cells += [

@@ -20,7 +20,9 @@ def main() -> None:
     figure, panels = pyplot.subplots(len(workloads), 2, figsize=(12, 3.2 * len(workloads)), squeeze=False)
     for (rate, latency), workload in zip(panels, workloads, strict=True):
         bars(rate, workload, results["titles"], ("closed", "rate", "requests/s, closed loop"))
-        bars(latency, workload, results["titles"], ("open", "p99_ms", "p99 ms, open loop, the same rate for all"))
+        opened = any(peer["open"] for peer in workload["peers"].values())
+        shown_as = ("open", "open loop, the same rate for all") if opened else ("closed", "closed loop")
+        bars(latency, workload, results["titles"], (shown_as[0], "p99_ms", f"p99 ms, {shown_as[1]}"))
     figure.suptitle(f"{results['machine']}\nmedians; lines from the least to the most of the rounds", fontsize=8)
     figure.tight_layout()
     figure.savefig(sys.argv[2], dpi=110)
@@ -31,7 +33,7 @@ def bars(axes: Any, workload: dict[str, Any], titles: dict[str, str], shown_as: 
     values = {
         name: [run[key] for run in peer[kind].values() if run[key] < float("inf")]
         for name, peer in workload["peers"].items()
-        if not peer["not_run"]
+        if not (peer["not_run"] or (key == "p99_ms" and titles[name].startswith("limit")))
     }
     shown = sorted(((statistics.median(each), name, each) for name, each in values.items() if each))
     for place, (median, name, each) in enumerate(shown):

@@ -96,13 +96,18 @@ class _Comparison:
             return
         rate = common_rate(models, GENERATOR_LIMIT)
         for run in self._alternate(list(reached), self._workload.open_rounds, keep):
-            self._open(run, (rate, min(GENERATOR_LIMIT, 0.7 * reached[run.peer])))
+            self._open(run, rate, reached[run.peer])
             self._progress.advance(open_s(self._workload))
 
-    def _open(self, run: Run, rates: tuple[float, float]) -> None:
+    def _open(self, run: Run, common: float, reached: float) -> None:
+        """The common rate only where the peer can reach it: a queue that grows without end says nothing."""
+
         def once() -> None:
-            mine = self._figures[run.peer]
-            mine.open[run.round], mine.own[run.round] = done = self._servers[run.peer].open(rates)
+            mine, server = self._figures[run.peer], self._servers[run.peer]
+            rates = ([common] if reached >= common else []) + [min(GENERATOR_LIMIT, 0.7 * reached)]
+            *at_common, mine.own[run.round] = done = server.open(rates)
+            if at_common:
+                mine.open[run.round] = at_common[0]
             latencies = ", ".join(f"p99 {each['p99_ms']:.1f} ms at {each['rate']:,.0f}/s" for each in done)
             self._say(f"open loop, round {run.round + 1}, {run.peer}: {latencies}")
 

@@ -78,6 +78,8 @@ def test_without_ferry_there_are_no_ratios() -> None:
 def test_the_open_loop_has_its_own_page() -> None:
     assert "open loop | rate" not in page(ferry=peer(1.0))
     assert "| ferry | 50 | 1.00 | 2.00 | 1.0 % | 50 |" in page(ferry=peer(1.0, open_loop=True))
+    slow = peer(1.0, open_loop=True) | {"open": {}}
+    assert "| Slow & Co | beyond its reach |  |  |  | 50 |" in page(slow=slow)
 
 
 def test_wrk_reports_are_read_and_their_absence_is_an_error() -> None:
