@@ -12,11 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.errors import InferenceFailed, InvalidRequest, SignatureNotFound
+from app.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
 from app.inference import Array, ModelSignature
 from app.runtime import ProgressReport, VariantChoice, VariantOptions
 from app.runtimes.failures import translate
-from app.runtimes.operations import operations_with_state
 from app.runtimes.signature_defs import TAGS, read_signatures
 from app.runtimes.signature_function import SignatureFunction
 from app.runtimes.variant_cache import fingerprint, recall, remember
@@ -55,7 +54,10 @@ class SavedModel:
         return self._signatures
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
-        function = self._checked(signature, inputs, outputs)
+        function = self._functions.get(signature)
+        if function is None:
+            raise self._without(signature)
+        _check_names(function.signature, inputs, outputs)
         try:
             return function(inputs, outputs)
         except Exception as error:
@@ -87,9 +89,7 @@ class SavedModel:
 
     def _keeps_state(self) -> bool:
         """May a call of one signature change what another call, perhaps of another signature, returns?"""
-        names = set()
-        for function in self._functions.values():
-            names.update(operations_with_state(function.plain.graph.as_graph_def()))
+        names = {name for function in self._functions.values() for name in function.state}
         if names:
             log.info("%s runs as it is, because it keeps state: %s", self._name, ", ".join(sorted(names)))
         return bool(names)
@@ -111,17 +111,17 @@ class SavedModel:
         # Graphs and functions refer to each other; until they are collected the device keeps their memory.
         gc.collect()
 
-    def _checked(self, name: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> SignatureFunction:
+    def _without(self, signature: str) -> ServingError:
         if self._loaded is None:
-            raise InferenceFailed("the model is closed")
-        signature, function = self._signatures.get(name), self._functions.get(name)
-        if signature is None or function is None:
-            raise SignatureNotFound(f"signature {name!r} not found; there are {_listed(self._signatures)}")
-        if inputs.keys() != signature.inputs.keys():
-            raise InvalidRequest(f"inputs must be {_listed(signature.inputs)}, not {_listed(inputs)}")
-        if unknown := set(outputs) - signature.outputs.keys():
-            raise InvalidRequest(f"outputs must be among {_listed(signature.outputs)}, not {_listed(unknown)}")
-        return function
+            return InferenceFailed("the model is closed")
+        return SignatureNotFound(f"signature {signature!r} not found; there are {_listed(self._signatures)}")
+
+
+def _check_names(signature: ModelSignature, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> None:
+    if inputs.keys() != signature.inputs.keys():
+        raise InvalidRequest(f"inputs must be {_listed(signature.inputs)}, not {_listed(inputs)}")
+    if outputs and (unknown := set(outputs) - signature.outputs.keys()):
+        raise InvalidRequest(f"outputs must be among {_listed(signature.outputs)}, not {_listed(unknown)}")
 
 
 def _listed(names: Any) -> str:

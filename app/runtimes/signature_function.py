@@ -6,15 +6,21 @@ from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from app.inference import Array, ModelSignature, TensorSpec
-from app.runtimes.inlining import Graph, trace
+from app.inference import Array, ModelSignature
+from app.runtimes.direct_execution import Execute, execution, public
+from app.runtimes.inlining import trace
+from app.runtimes.operations import operations_with_state
+from app.runtimes.prepared_call import PreparedCall
+from app.runtimes.staging import Shapes
 from app.runtimes.variants import Variant
 
 #: Sets of outputs that get a graph of their own, per signature. Each costs a trace and memory.
 MAX_GRAPHS = 16
+
+#: Shapes and the outputs wanted are the callers' choice; calls for this many of them are kept prepared.
+MAX_CALLS = 256
 
 _Tensors = dict[str, Any]
 
@@ -27,17 +33,25 @@ class SignatureFunction:
     and assignments inside a tf.function). Beyond MAX_GRAPHS different sets, all outputs
     are computed and the rest is thrown away.
 
-    The graph of all outputs may be replaced by variants, each for a number of rows.
+    The graph of all outputs may be replaced by variants, each for a number of rows. What to run
+    is decided once for each set of outputs and shapes of inputs.
+
+    Attributes:
+        state: the types of operations in it that may change what a call returns, this one's or another's.
     """
 
     def __init__(self, signature: ModelSignature, function: Callable[..., _Tensors]) -> None:
         self.signature = signature
         self._function = function
-        self._dtypes = {name: tf.as_dtype(spec.dtype) for name, spec in signature.inputs.items()}
+        self._inputs = tuple(sorted(signature.inputs))
         self._all = frozenset(signature.outputs)
         self._graphs = {self._all: self._trace(self._all)}
         self._tracing = Lock()
         self._variants: Mapping[int, Variant] = {}
+        self._calls: dict[tuple[tuple[str, ...], Shapes], PreparedCall] = {}
+        self.state = operations_with_state(self.plain.graph.as_graph_def())
+        # A GPU may still read an input when the outputs that do not need it are there.
+        self._new_inputs = bool(self.state or tf.config.list_logical_devices("GPU"))
 
     @property
     def plain(self) -> Any:
@@ -47,40 +61,54 @@ class SignatureFunction:
     def use(self, variants: Mapping[int, Variant]) -> None:
         """From now on calls with these numbers of rows (1 where the signature is not batchable) run these variants."""
         self._variants = variants
+        self._calls = {}
 
     def __call__(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        shapes = tuple([inputs[name].shape for name in self._inputs])
+        call = self._calls.get((outputs, shapes)) or self._choose(inputs, outputs, shapes)
+        return call(inputs)
+
+    def prepare(self, graph: Any, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> PreparedCall:
+        """How to call a concrete function of at least `outputs`, or all where that is empty, with inputs of
+        these shapes."""
+        return self._prepared(execution(graph, self._inputs), sorted(graph.structured_outputs), inputs, outputs)
+
+    def _prepared(
+        self, execute: Execute, results: list[str], inputs: Mapping[str, Array], outputs: tuple[str, ...]
+    ) -> PreparedCall:
+        signature = self.signature
+        places = {name: results.index(name) for name in outputs or signature.outputs}
+        shapes = {name: inputs[name].shape for name in self._inputs}
+        return PreparedCall(signature, execute, shapes, places, reuse=not self._new_inputs)
+
+    def _choose(self, inputs: Mapping[str, Array], outputs: tuple[str, ...], shapes: Shapes) -> PreparedCall:
         if not all(spec.accepts_shape(inputs[name].shape) for name, spec in self.signature.inputs.items()):
-            return self.run(self._as_loaded, inputs, outputs)
+            # The loaded function lets the graph say whether it can; ours are traced for the declared shapes.
+            as_loaded = public(lambda tensors: self._function(**tensors), self._inputs)
+            return self._prepared(as_loaded, sorted(self.signature.outputs), inputs, outputs)
         wanted = frozenset(outputs) or self._all
-        graph = self._variant(inputs) if self._variants and wanted == self._all else None
-        return self.run(graph or self._graph(wanted), inputs, outputs)
+        graph = self._variant(shapes) if wanted == self._all else None
+        call = self.prepare(graph or self._graph(wanted), inputs, outputs)
+        if len(self._calls) >= MAX_CALLS:
+            self._calls.clear()
+        self._calls[outputs, shapes] = call
+        return call
 
-    def run(self, graph: Graph, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> dict[str, Array]:
-        """Calls a graph that computes at least `outputs`, or all where that is empty."""
-        results = graph({name: tf.constant(inputs[name], dtype) for name, dtype in self._dtypes.items()})
-        specs = self.signature.outputs
-        return {name: _to_array(results[name], specs[name]) for name in outputs or specs}
-
-    def _as_loaded(self, tensors: _Tensors) -> _Tensors:
-        """The loaded function itself: it lets the graph say whether it can; ours are traced for the declared shapes."""
-        return self._function(**tensors)
-
-    def _variant(self, inputs: Mapping[str, Array]) -> Graph | None:
+    def _variant(self, shapes: Shapes) -> Any:
         rows = 1
         if self.signature.batchable:
-            shape = next(iter(inputs.values())).shape
-            rows = shape[0] if shape else 0
+            rows = shapes[0][0]
         variant = self._variants.get(rows)
-        return variant.graph if variant and variant.takes(self.signature, inputs) else None
+        return variant.graph if variant and variant.takes(shapes) else None
 
-    def _graph(self, wanted: frozenset[str]) -> Graph:
+    def _graph(self, wanted: frozenset[str]) -> Any:
         with self._tracing:
             if wanted not in self._graphs and len(self._graphs) < MAX_GRAPHS:
                 self._graphs[wanted] = self._trace(wanted)
             return self._graphs.get(wanted) or self._graphs[self._all]
 
-    def _trace(self, wanted: frozenset[str]) -> Graph:
-        """A graph from all inputs to the outputs wanted. Calling it is quicker than the loaded function, too."""
+    def _trace(self, wanted: frozenset[str]) -> Any:
+        """A graph from all inputs to the outputs wanted."""
         function = self._function
 
         def wanted_outputs(tensors: _Tensors) -> _Tensors:
@@ -89,11 +117,4 @@ class SignatureFunction:
             return {name: results[name] for name in wanted}
 
         shapes = {name: spec.shape for name, spec in self.signature.inputs.items()}
-        graph: Graph = trace(wanted_outputs, shapes, self.signature)
-        return graph
-
-
-def _to_array(tensor: Any, spec: TensorSpec) -> Array:
-    # numpy() copies. A view would be quicker, but a TensorFlow 1 model may return the very
-    # memory of a variable, which its next call overwrites.
-    return np.asarray(tensor.numpy(), dtype=spec.dtype)
+        return trace(wanted_outputs, shapes, self.signature)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import median
 
 from app.errors import InvalidRequest
@@ -12,6 +12,8 @@ from app.runtimes.agreement import agree
 from app.runtimes.failures import translate
 from app.runtimes.signature_function import SignatureFunction
 from app.runtimes.variants import NotApplicable, Variant
+
+Call = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 LEAST_ROUNDS = 3
 _MOST_ROUNDS = 25
@@ -36,40 +38,42 @@ class Trial:
     def __init__(self, function: SignatureFunction, rows: int, clock: Callable[[], float]) -> None:
         self._function = function
         self._clock = clock
-        self.inputs, self._expected = self._accepted(rows)
-        again, self.plain_s = self._timed(function.plain)
+        self.inputs, self._plain, self._expected = self._accepted(rows)
+        again, self.plain_s = self._timed(self._plain)
         if not agree(self._expected, again):
             raise NotApplicable("its answers to equal calls differ")
 
     def agrees(self, variant: Variant) -> bool:
         """Does the variant answer as plain does? Its first call, which may compile it."""
-        return agree(self._expected, self._function.run(variant.graph, self.inputs))
+        return agree(self._expected, self._function.prepare(variant.graph, self.inputs)(self.inputs))
 
     def speed_up(self, variant: Variant) -> float:
         """How many times as fast as plain the variant is: medians of calls in turn."""
-        _, once_s = self._timed(variant.graph)
+        call = self._function.prepare(variant.graph, self.inputs)
+        _, once_s = self._timed(call)
         if once_s > max(_FAR_SLOWER * self.plain_s, _ROUNDS_S):
             return self.plain_s / once_s
         plain_s: list[float] = []
         variant_s: list[float] = []
         end_s = self._clock() + _ROUNDS_S
         while len(plain_s) < LEAST_ROUNDS or (len(plain_s) < _MOST_ROUNDS and self._clock() < end_s):
-            plain_s.append(self._timed(self._function.plain)[1])
-            variant_s.append(self._timed(variant.graph)[1])
+            plain_s.append(self._timed(self._plain)[1])
+            variant_s.append(self._timed(call)[1])
         return median(plain_s) / median(variant_s)
 
-    def _accepted(self, rows: int) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Inputs that plain takes, and its answer: values that differ where it takes those, else zeros."""
+    def _accepted(self, rows: int) -> tuple[dict[str, Array], Call, dict[str, Array]]:
+        """Inputs that plain takes (values that differ where it takes those, else zeros), how to call it, its answer."""
         for examples in (random_inputs, example_inputs):
             inputs = examples(self._function.signature, rows)
+            call = self._function.prepare(self._function.plain, inputs)
             try:
-                return inputs, self._function.run(self._function.plain, inputs)
+                return inputs, call, call(inputs)
             except Exception as error:
                 if not isinstance(failure := translate(error), InvalidRequest):
                     raise failure from error
         raise NotApplicable("it refuses the example values")
 
-    def _timed(self, graph: Callable[..., dict[str, Array]]) -> tuple[dict[str, Array], float]:
+    def _timed(self, call: Call) -> tuple[dict[str, Array], float]:
         start_s = self._clock()
-        answer = self._function.run(graph, self.inputs)
+        answer = call(self.inputs)
         return answer, self._clock() - start_s

@@ -16,6 +16,7 @@ import tensorflow as tf
 from app.inference import STRING, Array, ModelSignature
 from app.runtimes.inlining import Graph, InlinedGraph, Tensors, trace
 from app.runtimes.operations import refusing_nodes, rounds_to_integers
+from app.runtimes.staging import Shapes
 
 PLAIN, FROZEN, XLA = "plain", "frozen", "xla"
 
@@ -31,15 +32,14 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A graph for all outputs of a signature. `shapes` are those it is made for, in the signature's order of
-    inputs; None means any."""
+    """A graph for all outputs of a signature, and the shapes of inputs that it is made for; None means any."""
 
     name: str
     graph: Graph
-    shapes: tuple[tuple[int, ...], ...] | None = None
+    shapes: Shapes | None = None
 
-    def takes(self, signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:
-        return self.shapes is None or self.shapes == tuple([inputs[name].shape for name in signature.inputs])
+    def takes(self, shapes: Shapes) -> bool:
+        return self.shapes is None or self.shapes == shapes
 
 
 class VariantMaker:
@@ -87,7 +87,7 @@ class VariantMaker:
             self._inlined = InlinedGraph(signature, self._traced)
         if rounds_to_integers(self._inlined.graph):
             raise NotApplicable("XLA rounds some fractions to other whole numbers")
-        shapes = {name: inputs[name].shape for name in signature.inputs}
+        shapes = {name: inputs[name].shape for name in sorted(signature.inputs)}
         return Variant(XLA, _compiled(signature, self._traced, self._inlined, shapes), tuple(shapes.values()))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,9 @@ class World:
         self.signature = ModelSignature("f", {"x": spec}, {"y": spec})
         self.used: Mapping[int, Variant] = {}
         self.reports: list[tuple[int, int, str]] = []
+
+    def prepare(self, graph: Any, inputs: Mapping[str, Array]) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        return partial(self.run, graph)
 
     def run(self, graph: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
         rows = len(inputs["x"]) if self.signature.batchable else 1
