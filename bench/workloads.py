@@ -59,7 +59,6 @@ _ALL = (
         "logits",
         "MobileNetV2, 96x96x3 image as JSON",
         connections=16,
-        seconds=3,
         rounds=3,
     ),
 )

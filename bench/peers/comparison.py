@@ -19,7 +19,7 @@ from bench.workloads import Workload
 #: What the open loop's generator can send beside a busy server on two cores and still be in time.
 GENERATOR_LIMIT = 3000.0
 
-#: A peer may fail once under load, loudly, and is started again; the second time it is out.
+#: A peer may fail once, loudly, and is started again for its next run; the second time it is out.
 _CHANCES = 2
 
 
@@ -73,10 +73,10 @@ class _Comparison:
             if names:
                 self._say(f"starting {', '.join(names)}")
             for name in names:
-                self._attempt(name, self._servers[name].launch, chances=1)
+                self._attempt(name, self._servers[name].launch)
             for name in names:
-                if not self._figures[name].not_run:
-                    self._attempt(name, self._servers[name].get_ready, chances=1)
+                if not self._figures[name].failures:
+                    self._attempt(name, self._servers[name].get_ready)
                 self._figures[name].about = self._servers[name].about
                 self._progress.advance(start_s(self._servers[name].peer))
 
@@ -120,7 +120,7 @@ class _Comparison:
             if run.peer == names[-1]:
                 keep(self._figures)
 
-    def _attempt(self, name: str, step: Callable[[], None], chances: int = _CHANCES) -> None:
+    def _attempt(self, name: str, step: Callable[[], None]) -> None:
         figures = self._figures[name]
         try:
             step()
@@ -128,7 +128,7 @@ class _Comparison:
             self._servers[name].end()  # it takes no more CPU; if it has another chance, it starts anew
             reason = " ".join(str(error).split())[:300]
             figures.failures.append(reason)
-            if len(figures.failures) >= chances:
+            if len(figures.failures) >= _CHANCES:
                 figures.not_run = reason
             self._say(f"!!! {name} {'not run' if figures.not_run else 'failed, and has one more chance'}: {reason}")
 

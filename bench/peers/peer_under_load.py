@@ -18,6 +18,7 @@ from bench.environments import python_of
 from bench.forms import FORMS
 from bench.models import read_samples, samples_file, saved_model
 from bench.peers.descriptor import FOLDER, Peer
+from bench.peers.plan import run_s
 from bench.peers.process import START_S, PeerFailed, PeerProcess, free_port
 from bench.workloads import Workload
 from bench.wrk import closed_loop
@@ -72,7 +73,8 @@ class PeerUnderLoad:
             figures["rate"] = figures["requests"] / figures["seconds"]
         else:
             bodies = [sample.body for sample in self.samples]
-            closed_loop(self.url, bodies, connections, 1)  # lets it warm up again after its sleep
+            warm_up = closed_loop(self.url, bodies, connections, 1)  # after its sleep
+            seconds = run_s(seconds, connections, warm_up.rate)
             with self._checked() as asked:
                 figures = asdict(closed_loop(self.url, bodies, connections, seconds))
             figures["answers_checked"] = asked()

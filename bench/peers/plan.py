@@ -14,6 +14,9 @@ START_S, SEARCH_S = 6.0, 16.0
 #: Beside its seconds a run costs a second of warming up, the asking for known answers and wrk's own start.
 CLOSED_EXTRA_S, OPEN_EXTRA_S = 1.7, 2.5
 
+#: A slow peer is measured longer than others, lest its first batches decide, but not for ever.
+ANSWERS_EACH, LONGEST_S = 4, 8.0
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -31,6 +34,11 @@ def common_rate(rates: Sequence[float], limit: float) -> float:
     generator can send as many.
     """
     return min(limit, 0.5 * max(rates))
+
+
+def run_s(seconds: float, connections: int, rate: float) -> float:
+    """How long a peer that answers `rate` a second is measured: at least until each connection got some answers."""
+    return max(seconds, min(LONGEST_S, ANSWERS_EACH * connections / max(rate, 1e-3)))
 
 
 def refusal(peer: Peer, workload: Workload) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -22,6 +23,9 @@ START_S = 180.0
 
 #: Every peer gives way to the load generator, which shares its cores and must be in time.
 NICENESS = 5
+
+
+_PORTS = iter(random.sample(range(20_000, 30_000), 10_000))
 
 
 class PeerFailed(Exception):
@@ -157,10 +161,12 @@ def kill(pid: int) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Another each time, below those that the system gives to connections: a peer may bind it much later."""
+    for port in _PORTS:
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise PeerFailed("no port is free")
 
 
 def tree(root: int) -> list[int]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.peers.descriptor import find_peers
-from bench.peers.plan import alternating, closed_s, common_rate, expected_s, open_s, refusal, start_s
+from bench.peers.plan import alternating, closed_s, common_rate, expected_s, open_s, refusal, run_s, start_s
 from bench.workloads import WORKLOADS
 
 PEERS = st.lists(st.text(min_size=1), min_size=1, unique=True)
@@ -26,6 +26,13 @@ def test_nobody_runs_twice_in_a_row(peers: list[str], rounds: int) -> None:
 def test_the_common_rate_is_half_of_the_best_within_what_can_be_sent() -> None:
     assert common_rate([100, 1000], 3000) == 500
     assert common_rate([100, 10_000], 3000) == 3000
+
+
+def test_a_slow_peer_is_measured_until_each_connection_got_some_answers() -> None:
+    assert run_s(2, 64, 10_000) == 2
+    assert run_s(2, 16, 16) == 4
+    assert run_s(2, 64, 0) == run_s(2, 64, 1) == 8
+    assert run_s(10, 64, 1) == 10
 
 
 PEERS_OF_THE_BENCHMARK = find_peers()
