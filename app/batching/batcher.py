@@ -115,7 +115,11 @@ class Batcher:
                 for part, part_reply in zip(parts, replies, strict=True)
             ]
         for request in requests:
-            self._push(key, function, request)
+            self.queue.push(key, function, request)
+            self._deadlines.push(request)
+        if deadline_s < self._expiry_s:
+            self._arm_expiry(deadline_s)
+        self._dispatch_soon()
         return Submission(requests, self.withdraw)
 
     async def infer(
@@ -159,14 +163,6 @@ class Batcher:
         if deadline_s <= now:
             raise DeadlineExceeded("The request's time was over when it arrived")
         self.queue.check_room(rows or 1)
-
-    def _push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
-        self.queue.push(key, function, request)
-        if request.deadline_s != inf:
-            self._deadlines.push(request)
-            if request.deadline_s < self._expiry_s:
-                self._arm_expiry(request.deadline_s)
-        self._dispatch_soon()
 
     # --- time ---
 

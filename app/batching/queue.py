@@ -10,7 +10,7 @@ Invariants
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from math import inf
@@ -110,6 +110,7 @@ class _Answered:
 
 
 _ANSWERED = _Answered()
+_NOTHING: Mapping[str, Array] = {}
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +136,7 @@ class PendingRequest:
 
     def forget(self) -> None:
         """Lets go of tensors and reply: whoever still lists the request must not keep their memory."""
-        self.inputs = {}
+        self.inputs = _NOTHING
         self.reply = _ANSWERED
 
 
@@ -152,7 +153,8 @@ class Lane:
     def add(self, request: PendingRequest) -> None:
         """Puts the request behind everyone of its rank and before."""
         self.waiting[request] = None
-        self.mixed = self.mixed or request.head_start_s != 0.0
+        if request.head_start_s:
+            self.mixed = True
         if self.mixed:
             others = islice(reversed(self.waiting), 1, None)
             overtaken = list(takewhile(lambda other: other.rank_s > request.rank_s, others))
@@ -201,22 +203,24 @@ class RequestQueue:
 
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
         """Lines it up in the lane of `key`. Raises Overloaded where there is no room."""
-        self.check_room(request.weight)
+        weight = request.rows or 1
+        if self.rows + weight > self.max_rows:
+            self.check_room(weight)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(key, function)
         lane.add(request)
         request.lane = lane
         function.enter(request.rows)
-        self._count(lane, request.weight)
+        lane.rows += weight
+        self.rows += weight
 
     def remove(self, request: PendingRequest) -> bool:
         """Takes a waiting request out; False where it does not wait (any more)."""
         lane = request.lane
         if lane is None:
             return False
-        del lane.waiting[request]
-        self._left(lane, request)
+        self._left(lane, (request,))
         lane.function.leave(1, request.rows)
         return True
 
@@ -238,23 +242,22 @@ class RequestQueue:
             if room < 0 and taken:
                 break
             taken.append(request)
-        for request in gone + taken:
-            del lane.waiting[request]
-            self._left(lane, request)
+        self._left(lane, gone + taken)
         for request in gone:
             request.forget()
             lane.function.leave(1, request.rows)
         return taken
 
-    def _left(self, lane: Lane, request: PendingRequest) -> None:
-        request.lane = None
-        self._count(lane, -request.weight)
-        if not lane.waiting:
+    def _left(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
+        waiting, weight = lane.waiting, 0
+        for request in requests:
+            del waiting[request]
+            request.lane = None
+            weight += request.rows or 1
+        lane.rows -= weight
+        self.rows -= weight
+        if not waiting:
             del self._lanes[lane.key]
-
-    def _count(self, lane: Lane, rows: int) -> None:
-        lane.rows += rows
-        self.rows += rows
 
     def __repr__(self) -> str:
         lanes = ", ".join(f"{lane.key.model}/{lane.key.signature}: {lane.rows}" for lane in self.lanes)

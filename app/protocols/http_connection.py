@@ -10,9 +10,11 @@ protocols behind both ways are the same (`HttpProtocol.begin`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from http import HTTPStatus
+from math import inf
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -39,13 +41,28 @@ FindProtocol = Callable[[str], HttpProtocol | None]
 
 
 class InferencePaths:
-    """Which URLs of POST requests ask for a computation, and of which protocol. Remembers the answers."""
+    """Which URLs of POST requests ask for a computation, and of which protocol; and what connections share.
 
-    def __init__(self, find: FindProtocol, headers: Sequence[Header] = ()) -> None:
-        """`headers` are added to every reply."""
-        self.headers = tuple(headers)
-        self._find = find
+    Args:
+        headers: added to every reply.
+    """
+
+    def __init__(
+        self, find: FindProtocol, headers: Sequence[Header] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.clock = clock
         self.find = lru_cache(maxsize=1024)(self._look_up)
+        self._find = find
+        self._headers = headers
+        self._uvicorns: Sequence[Header] = ()
+        self._lines = _lines(headers)
+
+    def common_lines(self, uvicorns: Sequence[Header]) -> bytes:
+        """The lines of every reply. uvicorn makes new headers of its own (the date) each second."""
+        if uvicorns is not self._uvicorns:
+            self._uvicorns = uvicorns
+            self._lines = _lines((*self._headers, *uvicorns))
+        return self._lines
 
     def _look_up(self, url: bytes) -> tuple[HttpProtocol, str, bytes] | None:
         """The protocol, the path and the query."""
@@ -57,13 +74,20 @@ class InferencePaths:
         return (protocol, text, query) if protocol is not None and protocol.computes("POST", text) else None
 
 
+def _lines(headers: Iterable[Header]) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
 class HttpConnection(HttpToolsProtocol):
     """Made by uvicorn for each connection."""
 
     def __init__(self, paths: InferencePaths, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
         self._paths = paths
-        self._direct: DirectExchange | None = None
+        self._direct: DirectExchange | None = None  # the one under way
+        self._reading: DirectExchange | None = None  # the one whose body comes now; None while uvicorn's does
+        self._idle_since_s = inf  # infinity while a request is read, or answered by ASGI
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._usual = True
         self._length = 0
 
@@ -75,6 +99,7 @@ class HttpConnection(HttpToolsProtocol):
         self.expect_100_continue = False
         self._usual = True
         self._length = 0
+        self._idle_since_s = inf
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -89,23 +114,24 @@ class HttpConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         found = self._inference()
         if found is None:
+            self._reading = None
             self._hand_to_asgi()
             return
         protocol, path, query = found
-        self._direct = DirectExchange(self, protocol, path, query, self.parser.should_keep_alive())
+        self._direct = self._reading = DirectExchange(self, protocol, path, query, self.parser.should_keep_alive())
         self.cycle = cast(RequestResponseCycle, self._direct)  # it has what uvicorn looks at
 
     def on_body(self, body: bytes) -> None:
-        if self._direct is None:
+        if self._reading is None:
             super().on_body(body)
         else:
-            self._direct.chunks.append(body)
+            self._reading.chunks.append(body)
 
     def on_message_complete(self) -> None:
-        if self._direct is None:
+        if self._reading is None:
             super().on_message_complete()
         else:
-            self._direct.begin()
+            self._reading.begin()
 
     def _inference(self) -> tuple[HttpProtocol, str, bytes] | None:
         """What the request asks for, if it may take the short cut."""
@@ -129,29 +155,52 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         direct = self._direct
         super().connection_lost(exc)
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if direct is not None:
             direct.abandon()
 
     # --- what the exchange tells ---
 
-    def reply(self, exchange: DirectExchange, reply: Sendable) -> None:
+    def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
-        status, head = reply.status, [*reply.head(), *self._paths.headers, *self.server_state.default_headers]
-        if status >= 400 and CLOSE in head:
+        lines = [_STATUS[reply.status], self._paths.common_lines(self.server_state.default_headers)]
+        head = reply.head()
+        lines += [b"%b: %b\r\n" % header for header in head]
+        if reply.status >= 400 and CLOSE in head:
             exchange.keep_alive = False
         elif not exchange.keep_alive:
-            head.append(CLOSE)
-        lines = b"".join([b"%b: %b\r\n" % header for header in head])
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
         pieces = reply.pieces
         if len(pieces) == 1 and len(pieces[0]) <= _JOINED_BYTES:
-            self.transport.write(b"".join((_STATUS[status], lines, b"\r\n", pieces[0])))
+            self.transport.write(b"".join([*lines, *pieces]))
         else:
-            self.transport.writelines([b"".join((_STATUS[status], lines, b"\r\n")), *pieces])
+            self.transport.writelines([b"".join(lines), *pieces])
         exchange.response_complete = True
         self._direct = None
         if not exchange.keep_alive:
             self.transport.close()
-        self.on_response_complete()
+        if self.pipeline:
+            self.on_response_complete()
+        else:
+            self.server_state.total_requests += 1
+            self._idle_since_s = now
+            if self._idle_timer is None:
+                self._watch_idleness(self.timeout_keep_alive)
+
+    # --- an idle connection ---
+
+    def _watch_idleness(self, seconds: float) -> None:
+        """uvicorn sets and cancels a timer for each request; one that looks again when it is due costs nothing."""
+        self._idle_timer = self.loop.call_later(seconds, self._look_for_idleness)
+
+    def _look_for_idleness(self) -> None:
+        idle_s = max(0.0, self._paths.clock() - self._idle_since_s)
+        if idle_s < self.timeout_keep_alive:
+            self._watch_idleness(self.timeout_keep_alive - idle_s)
+        else:
+            self.timeout_keep_alive_handler()
 
 
 class _NobodyWaits:
@@ -208,7 +257,7 @@ class DirectExchange(Exchange):
         """The client has gone."""
         if not self.response_complete:
             self.answered = self.response_complete = True
-            self._finish(CLIENT_GONE)
+            self._finish(CLIENT_GONE, self._protocol.clock())
 
     # --- the batcher's Reply ---
 
@@ -225,6 +274,7 @@ class DirectExchange(Exchange):
         computation = self._computation
         assert computation is not None  # noqa: S101 - answers come after `begin`
         self.answered = True
+        self._submission = None  # nothing is left of it to withdraw
         try:
             reply = computation.reply(computation.model.response(computation.request, answer))
         except Exception as error:
@@ -251,11 +301,12 @@ class DirectExchange(Exchange):
 
     def _send(self, reply: Sendable) -> None:
         if not self.response_complete:
-            self._connection.reply(self, reply)
-            self._finish(str(reply.status))
+            now = self._protocol.clock()
+            self._connection.reply(self, reply, now)
+            self._finish(str(reply.status), now)
 
-    def _finish(self, code: str) -> None:
+    def _finish(self, code: str, now: float) -> None:
         if self._submission is not None:
             self._submission.withdraw()
         self._computation = self._submission = None
-        self._protocol.finished(self, code)
+        self._protocol.finished(self, code, now)

@@ -137,13 +137,12 @@ class HttpProtocol:
         except ClientGone:
             pass
         finally:
-            self.finished(exchange, code)
+            self.finished(exchange, code, self.clock())
 
-    def finished(self, exchange: Exchange, code: str) -> None:
+    def finished(self, exchange: Exchange, code: str, now: float) -> None:
         """Tells who listens."""
-        model, version, signature = exchange.model, exchange.version, exchange.signature
-        seconds = self.clock() - exchange.started_s
-        self._listener(RequestFinished(self.name, code, model, version, signature, seconds))
+        seconds = now - exchange.started_s
+        self._listener(RequestFinished(self.name, code, exchange.model, exchange.version, exchange.signature, seconds))
 
     async def _reply(self, exchange: AsgiExchange) -> Sendable:
         """The answer, errors included. Raises ClientGone."""

@@ -83,7 +83,8 @@ class TensorFlowRest(HttpProtocol):
         if exchange.query:
             apply_query(exchange.query, body)
         model = self._resolve(route, exchange)
-        body.check_model(model)
+        if body.model or body.version is not None:
+            body.check_model(model)
         signature = model.signature(body.signature_name or DEFAULT_SIGNATURE)
         exchange.concerns(model, signature.name)
         outputs = _wanted(body, signature)

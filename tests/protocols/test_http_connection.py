@@ -1,0 +1,406 @@
+"""One contract for both ways of a request: by ASGI, as uvicorn does it, and by the short cut."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import uvicorn
+from hypothesis import given
+from hypothesis import strategies as st
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from app.batching.batcher import Batcher
+from app.batching.padding import BatchSizes
+from app.batching.policy import WorkConserving
+from app.events import Event, RequestFinished
+from app.inference import InferenceRequest
+from app.model import Model
+from app.protocols.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
+from app.protocols.http import HttpLimits
+from app.protocols.http_connection import HttpConnection, InferencePaths
+from app.protocols.http_exchange import HttpProtocol
+from app.protocols.open_inference_core import OpenInference
+from app.protocols.open_inference_rest import OpenInferenceRest
+from app.protocols.tensorflow_rest import TensorFlowRest
+from tests.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
+from tests.protocols.fakes import FakeRepository
+from tests.protocols.open_inference_world import FakeHealth
+
+MAX_BODY = 200_000
+TIMEOUT_MS = 10_000.0
+COMPUTE_S = 1.0
+
+PREDICT = "/v1/models/m:predict"
+INFER = "/v2/models/m/infer"
+ROW = {"instances": [[1.0, 2.0]]}
+V2_ROW = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]}]}
+
+
+class Transport(asyncio.Transport):
+    """What a client would read; `paused` as long as the client does not read."""
+
+    def __init__(self, protocol: HttpToolsProtocol) -> None:
+        super().__init__({"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 1234)})
+        self._protocol = protocol
+        self.out = b""
+        self.writes = 0
+        self.closed = False
+        self.reading = True
+
+    def write(self, data: Any) -> None:
+        assert not self.closed
+        self.writes += 1
+        self.out += bytes(data)
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class World:
+    """One connection to a server of one real model on a fake device."""
+
+    def __init__(self, direct: bool, cors: bool = False) -> None:
+        self.events: list[Event] = []
+        self.loaded = FakeLoadedModel()
+        self.device = FakeDevice(COMPUTE_S)
+        self.batcher = Batcher([self.device], WorkConserving(), 100, self.events.append, fake_time)
+        self.model = Model("m", 1, self.loaded, self.batcher, BatchSizes.powers_of_two(32))
+        repository: Any = FakeRepository(self.model)  # type: ignore[arg-type]
+        limits = HttpLimits(MAX_BODY, TIMEOUT_MS)
+        statistics: Any = None
+        served = OpenInference(repository, statistics, FakeHealth())
+        self.protocols: dict[str, HttpProtocol] = {
+            "v1": TensorFlowRest(repository, self.events.append, limits, fake_time),
+            "v2": OpenInferenceRest(served, self.events.append, limits, fake_time),
+        }
+        self._cors = cors
+        config = uvicorn.Config(self._application, log_config=None, interface="asgi3")
+        config.load()
+        self.state = ServerState()
+        self.state.default_headers = [(b"date", b"today")]
+        paths = InferencePaths(self._find, [ALLOW_ANY_ORIGIN] if cors else [], fake_time)
+        kind: Any = partial(HttpConnection, paths) if direct else HttpToolsProtocol
+        self.connection: HttpToolsProtocol = kind(config=config, server_state=self.state, app_state={})
+        self.transport = Transport(self.connection)
+        self.connection.connection_made(self.transport)
+
+    def _find(self, path: str) -> HttpProtocol | None:
+        return self.protocols.get(path.split("/", 2)[1])
+
+    async def _application(self, scope: Any, receive: Any, send: Any) -> None:
+        protocol: Any = self._find(scope["path"])
+        await (AllowAnyOrigin(protocol) if self._cors else protocol)(scope, receive, send)
+
+    async def hear(self, *chunks: bytes | float) -> None:
+        """Bytes of the client as they come, and seconds between them."""
+        for chunk in chunks:
+            if isinstance(chunk, float):
+                await asyncio.sleep(chunk)
+            elif not self.transport.closed:
+                self.connection.data_received(chunk)
+
+    @property
+    def finished(self) -> list[RequestFinished]:
+        return [event for event in self.events if isinstance(event, RequestFinished)]
+
+    def told(self) -> list[tuple[object, ...]]:
+        return [(event.protocol, event.code, event.model, event.version, event.signature) for event in self.finished]
+
+    def replies(self) -> list[tuple[int, dict[str, str], bytes]]:
+        """Status, headers and body of each reply."""
+        rest, found = self.transport.out.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b""), []
+        while rest:
+            head, _, rest = rest.partition(b"\r\n\r\n")
+            status, *lines = head.decode().split("\r\n")
+            headers = dict(line.split(": ", 1) for line in lines)
+            assert len(headers) == len(lines)
+            length = int(headers["content-length"])
+            found.append((int(status.split()[1]), headers, rest[:length]))
+            rest = rest[length:]
+        return found
+
+
+def request(
+    path: str = PREDICT,
+    body: Any = ROW,
+    headers: dict[str, str] | None = None,
+    method: str = "POST",
+    version: str = "1.1",
+) -> bytes:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    given = {"Host": "here", "Content-Length": str(len(content)), **(headers or {})}
+    lines = [f"{method} {path} HTTP/{version}", *(f"{name}: {value}" for name, value in given.items() if value)]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
+
+
+def played(direct: bool, chunks: Sequence[bytes | float], cors: bool = False) -> World:
+    async def main() -> World:
+        world = World(direct, cors)
+        await world.hear(*chunks)
+        await asyncio.sleep(3.5 * COMPUTE_S)
+        return world
+
+    return run_in_fake_time(main())
+
+
+def assert_same(*chunks: bytes | float, cors: bool = False) -> World:
+    """By both ways the client reads the same and listeners hear the same. Returns the world of the short cut."""
+    by_asgi, direct = played(False, chunks, cors), played(True, chunks, cors)
+    assert direct.replies() == by_asgi.replies()
+    assert direct.transport.closed == by_asgi.transport.closed
+    assert direct.transport.reading == by_asgi.transport.reading
+    assert direct.told() == by_asgi.told()
+    assert str(direct.loaded.function.calls) == str(by_asgi.loaded.function.calls)  # NaN is not NaN
+    return direct
+
+
+BARE = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": "0"}
+BINARY = np.array([[1.0, 2.0]], np.float32).tobytes()
+
+CASES = {
+    "rows": request(),
+    "columns": request(body={"inputs": [[1.0, 2.0], [3.0, 4.0]]}),
+    "version": request("/v1/models/m/versions/1:predict"),
+    "upper case": request("/v1/models/m:PREDICT"),
+    "escaped": request("/v1/models/%6D:predict"),
+    "signature": request(body={"signature_name": "pair", "instances": [{"x": [1, 2], "z": [3, 4]}]}),
+    "runs alone": request(body={"signature_name": "total", "inputs": 1.0}),
+    "more than a batch": request(body={"instances": [[float(n), 0.0] for n in range(70)]}),
+    "no rows": request(body={"inputs": []}),
+    "query": request(PREDICT + "?signature_name=serving_default&output=y"),
+    "bad query": request(PREDICT + "?output=none"),
+    "fragment": request(PREDICT + "#here"),
+    "whole URL": request("http://here" + PREDICT),
+    "no JSON": request(body=b"{"),
+    "no body": request(body=b""),
+    "no length": request(body=b"", headers={"Content-Length": ""}),
+    "wrong shape": request(body={"instances": [[1.0]]}),
+    "refused value": request(body={"instances": [[-1.0, 2.0]]}),
+    "model fails": request(body=b'{"instances": [[NaN, 2.0]]}'),
+    "no such model": request("/v1/models/none:predict"),
+    "no such version": request("/v1/models/m/versions/9:predict"),
+    "no such path": request("/v1/nothing"),
+    "other path": request("/v1/models/m", method="GET", body=b""),
+    "wrong method": request(method="GET", body=b""),
+    "content type": request(headers={"Content-Type": "text/html"}),
+    "accept": request(headers={"Accept": "text/html"}),
+    "npy": request(headers={"Accept": "application/x-npy"}),
+    "timeout": request(headers={"X-Request-Timeout-Ms": "200"}),
+    "no timeout": request(headers={"X-Request-Timeout-Ms": "soon"}),
+    "too large": request(body=b" " * (MAX_BODY + 1)),
+    "announced too large": request(body=b"", headers={"Content-Length": str(MAX_BODY + 1)}),
+    "as large as may be": request(body=json.dumps(ROW).encode().ljust(MAX_BODY)),
+    "compressed": request(body=gzip.compress(json.dumps(ROW).encode()), headers={"Content-Encoding": "gzip"}),
+    "not compressed": request(headers={"Content-Encoding": "gzip"}),
+    "unknown encoding": request(headers={"Content-Encoding": "br"}),
+    "chunked": request(
+        body=b'5\r\n{"ins\r\n13\r\ntances": [[1.0, 2.0\r\n3\r\n]]}\r\n0\r\n\r\n',
+        headers={"Content-Length": "", "Transfer-Encoding": "chunked"},
+    ),
+    "expect": request(headers={"Expect": "100-continue"}),
+    "expect and more": request(headers={"Expect": "100-continue", "Content-Encoding": "identity"}),
+    "upgrade": request(headers={"Upgrade": "h2c", "Connection": "Upgrade"}),
+    "close": request(headers={"Connection": "close"}),
+    "HTTP 1.0": request(version="1.0"),
+    "HTTP 1.0, kept": request(version="1.0", headers={"Connection": "keep-alive"}),
+    "no HTTP": b"hello\r\n\r\n",
+    "bad length": request(headers={"Content-Length": "12x"}),
+    "infer": request(INFER, V2_ROW),
+    "infer binary": request(INFER, BINARY, BARE),
+    "infer compressed": request(
+        INFER,
+        {"inputs": [{"name": "x", "datatype": "FP32", "shape": [90, 2], "data": [1.0] * 180}]},
+        {"Accept-Encoding": "gzip"},
+    ),
+    "infer, little to compress": request(INFER, V2_ROW, {"Accept-Encoding": "gzip, deflate"}),
+    "infer wrong": request(INFER, {"inputs": []}),
+    "infer no model": request("/v2/models/none/infer", V2_ROW),
+    "infer wrong method": request(INFER, b"", method="GET"),
+    "ready": request("/v2/models/m/ready", b"", method="GET"),
+    "classify": request("/v1/models/m:classify", {"examples": [{}]}),
+    "long URL": request(PREDICT + "?" + "x" * 5000),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_ways_answer_the_same(case: str) -> None:
+    assert assert_same(CASES[case]).replies()
+
+
+@pytest.mark.parametrize("case", ["rows", "no JSON", "infer", "no such path", "chunked"])
+def test_of_any_origin_too(case: str) -> None:
+    for _, headers, _ in assert_same(CASES[case], cors=True).replies():
+        assert headers["access-control-allow-origin"] == "*"
+
+
+@given(st.data())
+def test_however_bytes_arrive(data: st.DataObject) -> None:
+    names = data.draw(
+        st.lists(st.sampled_from(["rows", "columns", "no JSON", "chunked", "infer", "other path"]), max_size=4)
+    )
+    stream = b"".join(CASES[name] for name in names)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    chunks = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    waits = data.draw(st.lists(st.sampled_from([0.0, 0.3, 2.0]), min_size=len(chunks), max_size=len(chunks)))
+    script = [each for pair in zip(chunks, waits, strict=True) for each in pair if each != b""]
+    direct = played(True, [*script, 9.0])
+    assert [status for status, _, _ in direct.replies()] == [400 if name == "no JSON" else 200 for name in names]
+
+
+def test_pipelined_requests_are_answered_in_order() -> None:
+    rows = [request(body={"instances": [[float(n), 0.0]]}) for n in range(5)]
+    world = assert_same(b"".join(rows), 9.0)
+    assert [json.loads(body)["predictions"][0][0] for _, _, body in world.replies()] == [0.0, 2.0, 4.0, 6.0, 8.0]
+
+
+def test_the_short_cut_writes_once() -> None:
+    assert played(True, [request()]).transport.writes == 1
+    assert played(False, [request()]).transport.writes == 2
+
+
+def test_a_client_that_goes_takes_its_work_along() -> None:
+    async def main() -> None:
+        for direct in (False, True):
+            world = World(direct)
+            occupying = asyncio.create_task(world.model.infer(_request(7.0)))
+            await asyncio.sleep(0.1)
+            await world.hear(request(), 0.2)
+            world.connection.connection_lost(None)
+            await asyncio.sleep(0.2)
+            assert world.batcher.queue.rows == 0
+            assert [event.code for event in world.finished] == ["499"]
+            await occupying
+            await asyncio.sleep(COMPUTE_S)
+            assert world.loaded.function.computed == [7.0]
+            assert not world.replies()
+
+    run_in_fake_time(main())
+
+
+def test_a_client_that_goes_while_its_answer_is_computed_harms_nobody() -> None:
+    async def main() -> None:
+        world = World(True)
+        await world.hear(request(), 0.5)
+        world.connection.connection_lost(None)
+        await asyncio.sleep(2 * COMPUTE_S)
+        assert [event.code for event in world.finished] == ["499"]
+        assert not world.batcher.failures(1.0)
+
+    run_in_fake_time(main())
+
+
+def test_a_part_that_fails_takes_the_rest_of_a_large_request_along() -> None:
+    rows = [[-1.0, 0.0]] + [[5.0, 0.0]] * 69
+    world = assert_same(request(body={"instances": rows}))
+    assert world.replies()[0][0] == 400
+    assert world.batcher.queue.rows == 0
+
+
+def test_a_connection_on_its_way_out_answers_and_closes() -> None:
+    async def main() -> None:
+        for direct in (False, True):
+            world = World(direct)
+            await world.hear(request(), 0.2)
+            world.connection.shutdown()
+            await asyncio.sleep(COMPUTE_S)
+            ((status, headers, _),) = world.replies()
+            assert (status, headers["connection"]) == (200, "close")
+            assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
+def test_while_draining_the_connection_is_closed() -> None:
+    async def main() -> None:
+        for direct in (False, True):
+            world = World(direct)
+            world.batcher.begin_drain()
+            await world.hear(request(), 0.1)
+            ((status, headers, _),) = world.replies()
+            assert (status, headers["connection"], headers["retry-after"]) == (503, "close", "1")
+            assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
+def test_a_client_that_does_not_read_is_waited_for() -> None:
+    async def main() -> None:
+        world = World(True)
+        world.connection.pause_writing()
+        await world.hear(request(), 3.0)
+        assert not world.replies()
+        world.connection.resume_writing()
+        await asyncio.sleep(0.1)
+        assert len(world.replies()) == 1
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("path", [PREDICT, "/v1/nothing"])
+def test_an_idle_connection_is_closed(path: str) -> None:
+    """5 s after its last reply, whatever was asked before; not while a request is read or answered."""
+
+    async def main() -> None:
+        world = World(True)
+        await world.hear(request(), 4.0, request(path), 4.0)
+        late = request()
+        await world.hear(late[:20], 20.0)
+        assert not world.transport.closed
+        await world.hear(late[20:], COMPUTE_S)
+        assert len(world.replies()) == 3
+        await asyncio.sleep(4.0)
+        assert not world.transport.closed
+        await asyncio.sleep(6.0)
+        assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
+def test_a_bug_is_told_to_the_log_and_not_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        world = World(True)
+        world.loaded.signatures["serving_default"].outputs["y"] = None  # type: ignore[index]
+        await world.hear(request(), 2 * COMPUTE_S)
+        ((status, _, body),) = world.replies()
+        assert (status, body) == (500, b'{"error":"Internal error"}')
+
+    run_in_fake_time(main())
+    assert "A bug answered POST /v1/models/m:predict" in caplog.text
+
+
+def test_the_date_is_uvicorns() -> None:
+    async def main() -> None:
+        world = World(True)
+        await world.hear(request(), 2.0)
+        world.state.default_headers = [(b"date", b"tomorrow")]
+        await world.hear(request(), 2.0)
+        assert [headers["date"] for _, headers, _ in world.replies()] == ["today", "tomorrow"]
+        assert world.state.total_requests == 2
+
+    run_in_fake_time(main())
+
+
+def _request(value: float) -> InferenceRequest:
+    return InferenceRequest({"x": np.full((1, 2), value, np.float32)})
