@@ -59,6 +59,7 @@ class Run:
         delay_s: float,
         pause_s: float,
         late: bool,
+        inline_s: float,
         drain_at_s: float,
     ) -> None:
         self.schedule = schedule
@@ -82,6 +83,7 @@ class Run:
             self.events.append,
             self.loop.time,
             cpu_clock=self.loop.time,
+            max_inline_s=inline_s,
         )
 
     def _watched(self, model: FakeFunction, late: bool) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
@@ -180,13 +182,31 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
     delay_s=st.sampled_from([0.0, 0.0, 0.4]),
     pause_s=st.sampled_from([0.0, 1.1, 3.0]),
     late=st.booleans(),
+    inline_s=st.sampled_from([0.0, 0.5, 2.0]),
     drain_at_s=st.sampled_from([0.2, 1.0, 3.0, 60.0]),
 )
 def test_laws(
-    *, schedule: list[Call], policy: str, devices: int, delay_s: float, pause_s: float, late: bool, drain_at_s: float
+    *,
+    schedule: list[Call],
+    policy: str,
+    devices: int,
+    delay_s: float,
+    pause_s: float,
+    late: bool,
+    inline_s: float,
+    drain_at_s: float,
 ) -> None:
     async def main() -> Run:
-        run = Run(schedule, policy, devices=devices, delay_s=delay_s, pause_s=pause_s, late=late, drain_at_s=drain_at_s)
+        run = Run(
+            schedule,
+            policy,
+            devices=devices,
+            delay_s=delay_s,
+            pause_s=pause_s,
+            late=late,
+            inline_s=inline_s,
+            drain_at_s=drain_at_s,
+        )
         await run.play()
         return run
 

@@ -20,7 +20,7 @@ from app.errors import (
     ShuttingDown,
 )
 from app.events import BatchExecuted, Event
-from tests.fakes import KEY, FakeDevice, FakeFunction, LateDevice, batch_function, rows_of, run_in_fake_time
+from tests.fakes import KEY, FakeDevice, FakeFunction, FakeReply, LateDevice, batch_function, rows_of, run_in_fake_time
 
 
 class Bench:
@@ -35,6 +35,7 @@ class Bench:
         largest: int = 4,
         pause_s: float = 0.0,
         busy: bool = True,
+        inline_s: float = 0.0,
     ) -> None:
         self.devices: Sequence[FakeDevice] = [FakeDevice() for _ in range(devices)]
         self.events: list[Event] = []
@@ -47,6 +48,7 @@ class Bench:
             self.events.append,
             self.loop.time,
             cpu_clock=cpu_clock,
+            max_inline_s=inline_s,
         )
         self.model = FakeFunction()
         self.function = batch_function(self.model, largest)
@@ -485,5 +487,94 @@ def test_who_leaves_while_its_batch_is_computed_harms_nobody() -> None:
         assert (await staying).outputs["y"].tolist() == [[2.0, 2.0]]
         with pytest.raises(DeadlineExceeded):
             await late
+
+    scenario(main)
+
+
+# --- quick functions ---
+
+
+def test_what_is_quick_is_called_on_the_event_loop() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        await bench.send(1.0)  # nobody knows yet how long it takes
+        bench.devices[0].broken = "A device was used"
+        answers = await asyncio.gather(*[bench.send(float(value)) for value in range(2, 12)])
+        assert [answer.outputs["y"][0, 0] for answer in answers] == [2.0 * value for value in range(2, 12)]
+        assert bench.model.calls[1:] == [[2, 3, 4, 5], [6, 7, 8, 9], [10, 11]]
+        assert bench.now == 1.0
+
+    scenario(main)
+
+
+def test_what_is_not_quick_is_not() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=0.9)
+        for value in (1.0, 2.0, 3.0):
+            await bench.send(value)
+        assert bench.now == 3.0
+
+    scenario(main)
+
+
+def test_what_is_quick_no_longer_goes_back_to_the_device_and_may_return() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        await bench.send(1.0)
+        bench.function.took(5.0)
+        bench.devices[0].broken = "A device was used"
+        with pytest.raises(InferenceFailed, match="takes no work"):
+            await bench.send(2.0)
+        for _ in range(100):
+            bench.function.took(1.0)
+        await bench.send(3.0)
+
+    scenario(main)
+
+
+def test_on_the_event_loop_a_bad_request_fails_alone_too() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        await bench.send(1.0)
+        tasks = [bench.send(value) for value in (2.0, -3.0, 4.0)]
+        good, bad, fine = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(bad, InvalidRequest)
+        assert [answer.outputs["y"][0, 0] for answer in (good, fine)] == [4.0, 8.0]  # type: ignore[union-attr]
+
+    scenario(main)
+
+
+# --- without awaiting ---
+
+
+def test_a_submission_is_answered_once_and_withdrawn_without_harm() -> None:
+    async def main() -> None:
+        bench = Bench()
+        reply = FakeReply()
+        submission = bench.batcher.submit(KEY, bench.function, rows_of(3.0), 1, reply)
+        assert not reply.answers
+        await asyncio.sleep(2.0)
+        (answer,) = reply.answers
+        assert isinstance(answer, Answer)
+        assert answer.outputs["y"].tolist() == [[6.0, 6.0]]
+        submission.withdraw()
+        assert bench.function.requests_under_way == bench.function.rows_under_way == 0
+
+    scenario(main)
+
+
+def test_what_is_withdrawn_is_never_computed() -> None:
+    async def main() -> None:
+        bench = Bench()
+        replies = [FakeReply(), FakeReply()]
+        running = bench.batcher.submit(KEY, bench.function, rows_of(1.0), 1, replies[0])
+        await asyncio.sleep(0.5)
+        waiting = bench.batcher.submit(KEY, bench.function, rows_of(2.0, 9), 9, replies[1])
+        running.withdraw()
+        waiting.withdraw()
+        await asyncio.sleep(5.0)
+        assert bench.model.calls == [[1]]
+        assert not replies[1].answers
+        assert bench.function.requests_under_way == bench.function.rows_under_way == 0
 
     scenario(main)
