@@ -18,8 +18,8 @@ from starlette.types import Receive, Scope, Send
 from app import __version__
 from app.protocols.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
 from app.protocols.health import health_routes
-from app.protocols.http_connection import InferencePaths
 from app.protocols.http_exchange import HttpProtocol
+from app.protocols.inference_paths import InferencePaths
 from app.protocols.openapi import model_paths
 from app.server import Server
 

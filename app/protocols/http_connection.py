@@ -10,20 +10,15 @@ protocols behind both ways are the same (`HttpProtocol.begin`).
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import lru_cache
 from http import HTTPStatus
 from math import inf
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.batching.batch import Answer
-from app.batching.submission import Submission
-from app.protocols.asgi import Header
-from app.protocols.http import CLIENT_GONE, CLOSE, Sendable
-from app.protocols.http_exchange import Computation, Exchange, HttpProtocol, failure_reply
+from app.protocols.direct_exchange import DirectExchange
+from app.protocols.http import CLOSE, Sendable
+from app.protocols.inference_paths import Found, InferencePaths
 
 #: Requests with one of these are for ASGI.
 _UNUSUAL = frozenset({b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
@@ -35,47 +30,6 @@ _MAX_URL = 1024
 _JOINED_BYTES = 64 * 1024
 
 _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
-
-#: Finds the protocol that a path (as sent, percent-encoded) belongs to.
-FindProtocol = Callable[[str], HttpProtocol | None]
-
-
-class InferencePaths:
-    """Which URLs of POST requests ask for a computation, and of which protocol; and what connections share.
-
-    Args:
-        headers: added to every reply.
-    """
-
-    def __init__(
-        self, find: FindProtocol, headers: Sequence[Header] = (), clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.clock = clock
-        self.find = lru_cache(maxsize=1024)(self._look_up)
-        self._find = find
-        self._headers = headers
-        self._uvicorns: Sequence[Header] = ()
-        self._lines = _lines(headers)
-
-    def common_lines(self, uvicorns: Sequence[Header]) -> bytes:
-        """The lines of every reply. uvicorn makes new headers of its own (the date) each second."""
-        if uvicorns is not self._uvicorns:
-            self._uvicorns = uvicorns
-            self._lines = _lines((*self._headers, *uvicorns))
-        return self._lines
-
-    def _look_up(self, url: bytes) -> tuple[HttpProtocol, str, bytes] | None:
-        """The protocol, the path and the query."""
-        path, _, query = url.partition(b"?")
-        if not path.startswith(b"/") or b"#" in url or not url.isascii():
-            return None
-        text = path.decode()
-        protocol = self._find(text)
-        return (protocol, text, query) if protocol is not None and protocol.computes("POST", text) else None
-
-
-def _lines(headers: Iterable[Header]) -> bytes:
-    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -118,7 +72,9 @@ class HttpConnection(HttpToolsProtocol):
             self._hand_to_asgi()
             return
         protocol, path, query = found
-        self._direct = self._reading = DirectExchange(self, protocol, path, query, self.parser.should_keep_alive())
+        self._direct = self._reading = DirectExchange(
+            self, protocol, path, query, self.headers, keep_alive=self.parser.should_keep_alive()
+        )
         self.cycle = cast(RequestResponseCycle, self._direct)  # it has what uvicorn looks at
 
     def on_body(self, body: bytes) -> None:
@@ -133,7 +89,7 @@ class HttpConnection(HttpToolsProtocol):
         else:
             self._reading.begin()
 
-    def _inference(self) -> tuple[HttpProtocol, str, bytes] | None:
+    def _inference(self) -> Found | None:
         """What the request asks for, if it may take the short cut."""
         if not self._usual or len(self.url) > _MAX_URL or self.parser.get_method() != b"POST":
             return None
@@ -201,112 +157,3 @@ class HttpConnection(HttpToolsProtocol):
             self._watch_idleness(self.timeout_keep_alive - idle_s)
         else:
             self.timeout_keep_alive_handler()
-
-
-class _NobodyWaits:
-    """uvicorn sets an event when the client goes; here nobody waits for it."""
-
-    def set(self) -> None:
-        pass
-
-
-class DirectExchange(Exchange):
-    """One that its connection carries: what uvicorn knows as a cycle and the batcher as a reply."""
-
-    __slots__ = (
-        "_computation",
-        "_connection",
-        "_protocol",
-        "_submission",
-        "answered",
-        "chunks",
-        "disconnected",
-        "keep_alive",
-        "response_complete",
-    )
-
-    message_event = _NobodyWaits()
-
-    def __init__(
-        self, connection: HttpConnection, protocol: HttpProtocol, path: str, query: bytes, keep_alive: bool
-    ) -> None:
-        super().__init__("POST", path, query, connection.headers, protocol.clock())
-        self._connection = connection
-        self._protocol = protocol
-        self._computation: Computation | None = None
-        self._submission: Submission | None = None
-        self.answered = False
-        self.chunks: list[bytes] = []
-        self.disconnected = False
-        self.keep_alive = keep_alive
-        self.response_complete = False
-
-    def begin(self) -> None:
-        """The request is here as a whole."""
-        chunks = self.chunks
-        try:
-            self._computation = computation = self._protocol.begin(
-                self, chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            )
-            self._submission = computation.model.submit(computation.request, self)
-        except Exception as error:
-            self.set_exception(error)
-        chunks.clear()
-
-    def abandon(self) -> None:
-        """The client has gone."""
-        if not self.response_complete:
-            self.answered = self.response_complete = True
-            self._finish(CLIENT_GONE, self._protocol.clock())
-
-    # --- the batcher's Reply ---
-
-    def done(self) -> bool:
-        return self.answered
-
-    def cancelled(self) -> bool:
-        return False
-
-    def exception(self) -> BaseException | None:
-        return None
-
-    def set_result(self, answer: Answer, /) -> None:
-        computation = self._computation
-        assert computation is not None  # noqa: S101 - answers come after `begin`
-        self.answered = True
-        self._submission = None  # nothing is left of it to withdraw
-        try:
-            reply = computation.reply(computation.model.response(computation.request, answer))
-        except Exception as error:
-            reply = failure_reply(error, self)
-        if isinstance(reply, Awaitable):
-            task = asyncio.ensure_future(self._send_later(reply))
-            self._connection.tasks.add(task)
-            task.add_done_callback(self._connection.tasks.discard)
-        else:
-            self._send(reply)
-
-    def set_exception(self, exception: Exception, /) -> None:
-        self.answered = True
-        self._send(failure_reply(exception, self))
-
-    # --- the end ---
-
-    async def _send_later(self, writing: Awaitable[Sendable]) -> None:
-        try:
-            reply = await writing
-        except Exception as error:
-            reply = failure_reply(error, self)
-        self._send(reply)
-
-    def _send(self, reply: Sendable) -> None:
-        if not self.response_complete:
-            now = self._protocol.clock()
-            self._connection.reply(self, reply, now)
-            self._finish(str(reply.status), now)
-
-    def _finish(self, code: str, now: float) -> None:
-        if self._submission is not None:
-            self._submission.withdraw()
-        self._computation = self._submission = None
-        self._protocol.finished(self, code, now)

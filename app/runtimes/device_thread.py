@@ -1,4 +1,4 @@
-"""One thread for each lane of a device: models are called from here and nowhere else while serving."""
+"""One thread for each lane of a device: models are called from here, unless they are quick (batcher.py)."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ from app.inference import InferenceRequest
 from app.model import Model
 from app.protocols.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
 from app.protocols.http import HttpLimits
-from app.protocols.http_connection import HttpConnection, InferencePaths
+from app.protocols.http_connection import HttpConnection
 from app.protocols.http_exchange import HttpProtocol
+from app.protocols.inference_paths import InferencePaths
 from app.protocols.open_inference_core import OpenInference
 from app.protocols.open_inference_rest import OpenInferenceRest
 from app.protocols.tensorflow_rest import TensorFlowRest

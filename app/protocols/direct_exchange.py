@@ -1,0 +1,138 @@
+"""A request on the short cut: to the batcher and back without ASGI, a task or a future."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from app.batching.batch import Answer
+from app.batching.submission import Submission
+from app.protocols.asgi import Header
+from app.protocols.http import CLIENT_GONE, Sendable
+from app.protocols.http_exchange import Computation, Exchange, HttpProtocol, failure_reply
+
+
+class Connection(Protocol):
+    """Where the reply goes."""
+
+    tasks: set[asyncio.Task[None]]
+
+    def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
+        """Writes the reply; the connection is free for the next request."""
+
+
+class _NobodyWaits:
+    """uvicorn sets an event when the client goes; here nobody waits for it."""
+
+    def set(self) -> None:
+        pass
+
+
+class DirectExchange(Exchange):
+    """One that its connection carries: what uvicorn knows as a cycle and the batcher as a reply."""
+
+    __slots__ = (
+        "_computation",
+        "_connection",
+        "_protocol",
+        "_submission",
+        "answered",
+        "chunks",
+        "disconnected",
+        "keep_alive",
+        "response_complete",
+    )
+
+    message_event = _NobodyWaits()
+
+    def __init__(
+        self,
+        connection: Connection,
+        protocol: HttpProtocol,
+        path: str,
+        query: bytes,
+        headers: Sequence[Header],
+        *,
+        keep_alive: bool,
+    ) -> None:
+        super().__init__("POST", path, query, headers, protocol.clock())
+        self._connection = connection
+        self._protocol = protocol
+        self._computation: Computation | None = None
+        self._submission: Submission | None = None
+        self.answered = False
+        self.chunks: list[bytes] = []
+        self.disconnected = False
+        self.keep_alive = keep_alive
+        self.response_complete = False
+
+    def begin(self) -> None:
+        """The request is here as a whole."""
+        chunks = self.chunks
+        try:
+            self._computation = computation = self._protocol.begin(
+                self, chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            )
+            self._submission = computation.model.submit(computation.request, self)
+        except Exception as error:
+            self.set_exception(error)
+        chunks.clear()
+
+    def abandon(self) -> None:
+        """The client has gone."""
+        if not self.response_complete:
+            self.answered = self.response_complete = True
+            self._finish(CLIENT_GONE, self._protocol.clock())
+
+    # --- the batcher's Reply ---
+
+    def done(self) -> bool:
+        return self.answered
+
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> BaseException | None:
+        return None
+
+    def set_result(self, answer: Answer, /) -> None:
+        computation = self._computation
+        assert computation is not None  # noqa: S101 - answers come after `begin`
+        self.answered = True
+        self._submission = None  # nothing is left of it to withdraw
+        try:
+            reply = computation.reply(computation.model.response(computation.request, answer))
+        except Exception as error:
+            reply = failure_reply(error, self)
+        if isinstance(reply, Awaitable):
+            task = asyncio.ensure_future(self._send_later(reply))
+            self._connection.tasks.add(task)
+            task.add_done_callback(self._connection.tasks.discard)
+        else:
+            self._send(reply)
+
+    def set_exception(self, exception: Exception, /) -> None:
+        self.answered = True
+        self._send(failure_reply(exception, self))
+
+    # --- the end ---
+
+    async def _send_later(self, writing: Awaitable[Sendable]) -> None:
+        try:
+            reply = await writing
+        except Exception as error:
+            reply = failure_reply(error, self)
+        self._send(reply)
+
+    def _send(self, reply: Sendable) -> None:
+        if not self.response_complete:
+            now = self._protocol.clock()
+            self._connection.reply(self, reply, now)
+            self._finish(str(reply.status), now)
+
+    def _finish(self, code: str, now: float) -> None:
+        if self._submission is not None:
+            self._submission.withdraw()
+        self._computation = self._submission = None
+        self._protocol.finished(self, code, now)
