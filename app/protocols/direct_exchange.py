@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, cast
 
 from app.batching.batch import Answer
 from app.batching.submission import Submission
 from app.protocols.asgi import Header
 from app.protocols.http import CLIENT_GONE, Sendable
-from app.protocols.http_exchange import Computation, Exchange, HttpProtocol, failure_reply
+from app.protocols.http_exchange import Computation, Exchange, HttpProtocol, Written, failure_reply, is_still_written
 
 
 class Connection(Protocol):
@@ -105,12 +105,12 @@ class DirectExchange(Exchange):
             reply = computation.reply(computation.model.response(computation.request, answer))
         except Exception as error:
             reply = failure_reply(error, self)
-        if isinstance(reply, Awaitable):
+        if is_still_written(reply):
             task = asyncio.ensure_future(self._send_later(reply))
             self._connection.tasks.add(task)
             task.add_done_callback(self._connection.tasks.discard)
         else:
-            self._send(reply)
+            self._send(cast(Sendable, reply))
 
     def set_exception(self, exception: Exception, /) -> None:
         self.answered = True
@@ -118,7 +118,7 @@ class DirectExchange(Exchange):
 
     # --- the end ---
 
-    async def _send_later(self, writing: Awaitable[Sendable]) -> None:
+    async def _send_later(self, writing: Written) -> None:
         try:
             reply = await writing
         except Exception as error:

@@ -15,7 +15,7 @@ from app.events import Listener
 from app.inference import InferenceResponse
 from app.protocols.http import HttpLimits, Reply, Sendable, error_body
 from app.protocols.http_compression import MIN_BYTES, choose_encoding
-from app.protocols.http_exchange import AsgiExchange, Clock, Computation, Exchange, HttpProtocol
+from app.protocols.http_exchange import AsgiExchange, Clock, Computation, Exchange, HttpProtocol, Written
 from app.protocols.open_inference_core import OpenInference, refuse_cuda_memory
 from app.protocols.open_inference_json import parameters_field, parse_optional, text_field
 from app.protocols.open_inference_parameters import flag, number
@@ -86,7 +86,7 @@ class OpenInferenceRest(HttpProtocol):
         exchange.concerns(model, call.request.signature)
         encoding = choose_encoding(exchange.header(b"accept-encoding"))
 
-        def reply(response: InferenceResponse) -> Sendable | Awaitable[Sendable]:
+        def reply(response: InferenceResponse) -> Sendable | Written:
             content = infer_reply(call, response, self._served.write)
             return content if encoding is None or content.size < MIN_BYTES else content.compressed(encoding)
 
