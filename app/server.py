@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 from app import __version__
 from app.engine import Engine
 from app.errors import ServingError
-from app.events import Event, Listener
-from app.instrumentation import metrics
-from app.instrumentation.logs import log_event
+from app.events import tell_all
+from app.instrumentation import logs, metrics
+from app.instrumentation.counts import Counts
 from app.instrumentation.statistics import Statistics
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.instrumentation.variants import ExecutionVariants
@@ -48,12 +47,17 @@ class Server:
         self.stopped = False
         self._starting: asyncio.Task[None] | None = None
         self._started_s = time.monotonic()
-        self._metrics = metrics.Metrics(lambda: self.engine.queue_rows())  # noqa: PLW0108 - there is no engine yet
-        self._tensorflow_metrics = TensorFlowMetrics() if settings.metrics_path else None
-        statistics = Statistics()
+        counts = Counts()
+        self._metrics = metrics.Metrics(counts, lambda: self.engine.queue_rows())  # noqa: PLW0108 - no engine yet
+        self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
+        statistics = Statistics(counts)
         self._variants = ExecutionVariants()
-        listener = _tell_all(
-            self._metrics, statistics, self._variants, log_event, *filter(None, [self._tensorflow_metrics])
+        listener = tell_all(
+            counts.subscriptions,
+            statistics.subscriptions,
+            self._metrics.subscriptions,
+            self._variants.subscriptions,
+            logs.SUBSCRIPTIONS,
         )
         self.engine = Engine(settings, models, listener)
         self.repository = self.engine.repository
@@ -156,11 +160,3 @@ class Server:
 
 def grpc_options(settings: Settings) -> GrpcOptions:
     return GrpcOptions(settings.host, settings.grpc_port, settings.grpc_max_message_bytes, settings.grpc_unix_socket)
-
-
-def _tell_all(*listeners: Callable[[Event], None]) -> Listener:
-    def tell(event: Event) -> None:
-        for listener in listeners:
-            listener(event)
-
-    return tell

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.events import ModelStateChanged, VariantsChosen
+from app.events import ModelStateChanged, VariantsChosen, tell_all
 from app.inference import InferenceRequest
-from app.instrumentation.logs import log_event
+from app.instrumentation import logs
+from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
 from app.server import Server
 from app.settings import Settings, SettingsError, load_settings
@@ -84,18 +85,19 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(folder: Path) -> 
 def test_gains_are_logged_and_measured_until_the_version_ends(caplog: pytest.LogCaptureFixture) -> None:
     event = VariantsChosen("m", 1, "f", {1: ("xla", 1.416), 2: ("xla", 1.2), 8: ("plain", 1.0), 16: ("xla", 1.3)})
     with caplog.at_level(logging.INFO):
-        log_event(event)
+        tell_all(logs.SUBSCRIPTIONS)(event)
     assert caplog.messages == [
         "Model m version 1 executes signature 'f', by batch size: 1-2 xla (1.20-1.42x); 8 plain; 16 xla (1.30x)"
     ]
-    metrics = Metrics(lambda: 0)
-    metrics(event)
+    metrics = Metrics(Counts(), lambda: 0)
+    tell = tell_all(metrics.subscriptions)
+    tell(event)
     assert b'ferry_execution_variant{batch_size="1",model="m",signature="f",variant="xla",version="1"} 1.416' in (
         metrics.render()
     )
-    metrics(ModelStateChanged("m", 1, "UNLOADING"))
+    tell(ModelStateChanged("m", 1, "UNLOADING"))
     assert b"ferry_execution_variant{" in metrics.render()
-    metrics(ModelStateChanged("m", 1, "END"))
+    tell(ModelStateChanged("m", 1, "END"))
     assert b"ferry_execution_variant{" not in metrics.render()
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from app.events import Event, ModelStateChanged, VariantsChosen
+from app.events import ModelStateChanged, Subscriptions, VariantsChosen
 
 logger = logging.getLogger("ferry")
 
@@ -19,19 +19,23 @@ def configure(level: str) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def log_event(event: Event) -> None:
-    """A listener: the life of models and how they are executed. Requests and batches are counted, not logged."""
-    if isinstance(event, ModelStateChanged):
-        if event.error:
-            logger.error("Model %s version %d: %s: %s", event.model, event.version, event.state, event.error)
-        else:
-            logger.info("Model %s version %d: %s", event.model, event.version, event.state)
-    elif isinstance(event, VariantsChosen):
-        forms = "; ".join(_forms(event.variants))
-        logger.info(
-            "Model %s version %d executes signature %r, by batch size: %s",
-            event.model, event.version, event.signature, forms,
-        )  # fmt: skip
+def _model_state_changed(event: ModelStateChanged) -> None:
+    if event.error:
+        logger.error("Model %s version %d: %s: %s", event.model, event.version, event.state, event.error)
+    else:
+        logger.info("Model %s version %d: %s", event.model, event.version, event.state)
+
+
+def _variants_chosen(event: VariantsChosen) -> None:
+    forms = "; ".join(_forms(event.variants))
+    logger.info(
+        "Model %s version %d executes signature %r, by batch size: %s",
+        event.model, event.version, event.signature, forms,
+    )  # fmt: skip
+
+
+#: The life of models and how they are executed. Requests and batches are counted, not logged.
+SUBSCRIPTIONS: Subscriptions = {ModelStateChanged: _model_state_changed, VariantsChosen: _variants_chosen}
 
 
 def _forms(variants: Mapping[int, tuple[str, float]]) -> Iterator[str]:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.events import BatchExecuted, Event, ModelStateChanged, RequestFinished
+from app.events import BatchExecuted, ModelStateChanged, Subscriptions
+from app.instrumentation.counts import Counts
 
 _SUCCESS = frozenset({"200", "OK"})
 
@@ -23,6 +24,9 @@ class _Duration:
         self.count += count
         self.seconds += seconds
 
+    def since(self, before: _Duration) -> _Duration:
+        return _Duration(self.count - before.count, self.seconds - before.seconds)
+
     def document(self) -> dict[str, int]:
         return {"count": self.count, "ns": round(self.seconds * 1e9)}
 
@@ -34,15 +38,17 @@ class _Counts:
     last_inference_ms: int = 0
     rows: int = 0
     executions: int = 0
-    success: _Duration = field(default_factory=_Duration)
-    fail: _Duration = field(default_factory=_Duration)
     queue: _Duration = field(default_factory=_Duration)
     compute: _Duration = field(default_factory=_Duration)
     batches: dict[int, _Duration] = field(default_factory=dict)
 
 
+#: Requests that succeeded and those that failed.
+_Answered = tuple[_Duration, _Duration]
+
+
 class Statistics:
-    """A listener that counts.
+    """Counts batches, and reads from `requests` what became of requests since the version's life began.
 
     success, fail: requests to compute something, over all protocols, by their answer; from arrival to answer.
     inference_count: rows computed without an error.
@@ -54,22 +60,23 @@ class Statistics:
     cache_hit, cache_miss: always 0, there is no cache.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, requests: Counts, clock: Callable[[], float] = time.time) -> None:
+        self._requests = requests
         self._clock = clock
         self._counts: dict[tuple[str, int], _Counts] = {}
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, RequestFinished):
-            self._request_finished(event)
-        elif isinstance(event, BatchExecuted):
-            self._batch_executed(event)
-        elif isinstance(event, ModelStateChanged) and event.state in {"LOADING", "END"}:
-            self._counts.pop((event.model, event.version), None)
+        self._answered_before: dict[tuple[str, int], _Answered] = {}
+        self.subscriptions: Subscriptions = {
+            BatchExecuted: self._batch_executed,
+            ModelStateChanged: self._model_state_changed,
+        }
 
     def document(self, model: str, version: int) -> dict[str, Any]:
         """One entry of `model_stats`; zeros for what never ran."""
         counts = self._counts.get((model, version)) or _Counts()
         compute = counts.compute.document()
+        none = _Duration(), _Duration()
+        before = self._answered_before.get((model, version), none)
+        success, fail = (every.since(old) for every, old in zip(self._answered(model, version), before, strict=True))
         return {
             "name": model,
             "version": str(version),
@@ -77,8 +84,8 @@ class Statistics:
             "inference_count": counts.rows,
             "execution_count": counts.executions,
             "inference_stats": {
-                "success": counts.success.document(),
-                "fail": counts.fail.document(),
+                "success": success.document(),
+                "fail": fail.document(),
                 "queue": counts.queue.document(),
                 **_compute_documents(compute),
                 "cache_hit": _none(),
@@ -92,10 +99,13 @@ class Statistics:
             "memory_usage": [],
         }
 
-    def _request_finished(self, event: RequestFinished) -> None:
-        if event.signature:
-            counts = self._of(event.model, event.version)
-            (counts.success if event.code in _SUCCESS else counts.fail).add(1, event.seconds)
+    def _answered(self, model: str, version: int) -> _Answered:
+        """Over all lives of a version."""
+        success, fail = _Duration(), _Duration()
+        for (_, code, its_model, its_version, signature), seconds in self._requests.requests.copy().items():
+            if (its_model, its_version) == (model, version) and signature:
+                (success if code in _SUCCESS else fail).add(seconds.count, seconds.total)
+        return success, fail
 
     def _batch_executed(self, event: BatchExecuted) -> None:
         counts = self._of(event.model, event.version)
@@ -108,6 +118,12 @@ class Statistics:
             counts.rows += event.rows - event.failed_rows
             counts.compute.add(computed, event.compute_s * computed)
             counts.batches.setdefault(event.rows, _Duration()).add(1, event.compute_s)
+
+    def _model_state_changed(self, event: ModelStateChanged) -> None:
+        if event.state in {"LOADING", "END"}:
+            life = event.model, event.version
+            self._counts.pop(life, None)
+            self._answered_before[life] = self._answered(*life)
 
     def _of(self, model: str, version: int) -> _Counts:
         counts = self._counts.get((model, version))

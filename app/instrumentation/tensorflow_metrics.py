@@ -1,6 +1,7 @@
-"""The metrics that TensorFlow Serving's dashboards ask for, by its names: a listener to events.
+"""The metrics that TensorFlow Serving's dashboards ask for, by its names, written from the counts.
 
 Only figures that are true here. Its times are in microseconds; labels that nothing here knows are left out.
+What only asked for a model's state is no request in TensorFlow Serving's sense.
 """
 
 from __future__ import annotations
@@ -8,15 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
-from app.events import BatchExecuted, Event, RequestFinished
+from app.instrumentation.counts import IN_A_SECOND, MICROSECONDS, Counts
+from app.instrumentation.families import Labels, histogram_family, merged
+from app.instrumentation.histogram import Histogram
 
 _PREFIX = ":tensorflow:serving:"
 _BATCHING = _PREFIX + "batching_session:"
-#: TensorFlow Serving's own buckets of times.
-_MICROSECONDS = tuple(10 * 1.8**exponent for exponent in range(33))
-_ROWS = tuple(float(2**exponent) for exponent in range(13))
+_ROWS = tuple(2**exponent for exponent in range(13))
 
 #: The names of its status codes by HTTP's. gRPC tells the names itself.
 _STATUS = {
@@ -25,60 +28,73 @@ _STATUS = {
 }  # fmt: skip
 
 
-class TensorFlowMetrics:
-    """Counts the calls of models; what only asked for their state is no request in TensorFlow Serving's sense."""
+class TensorFlowMetrics(Collector):
+    """A page of its own."""
 
-    def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        self._requests: Counter[tuple[str, str]] = Counter()
-        self._latency = Histogram(
-            _PREFIX + "request_latency", "Microseconds from a request's arrival to its answer.",
-            ("model_name", "entrypoint"), buckets=_MICROSECONDS, registry=registry,
-        )  # fmt: skip
-        self._runtime = Histogram(
-            _PREFIX + "runtime_latency", "Microseconds that one call of the model took.",
-            ("model_name", "runtime"), buckets=_MICROSECONDS, registry=registry,
-        )  # fmt: skip
-        self._batch_size = Histogram(
-            _BATCHING + "processed_batch_size", "Rows in a batch, padding counted.",
-            ("model_name",), buckets=_ROWS, registry=registry,
-        )  # fmt: skip
-        self._padding = Histogram(
-            _BATCHING + "padding_size", "Rows added to reach an allowed batch size.",
-            ("model_name", "execution_batch_size"), buckets=_ROWS, registry=registry,
-        )  # fmt: skip
-        self._queuing = Histogram(
-            _BATCHING + "queuing_latency", "Microseconds that a request waited for its batch to start.",
-            ("model_name",), buckets=_MICROSECONDS, registry=registry,
-        )  # fmt: skip
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, RequestFinished) and event.signature:
-            self._requests[event.model, _STATUS.get(event.code, event.code)] += 1
-            entrypoint = "GRPC" if "grpc" in event.protocol else "REST"
-            self._latency.labels(event.model, entrypoint).observe(event.seconds * 1e6)
-        elif isinstance(event, BatchExecuted):
-            self._batch_executed(event)
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
 
     def render(self) -> bytes:
         """The page in Prometheus' text format."""
         return "".join(self._count_page()).encode() + generate_latest(self._registry)
 
-    def _batch_executed(self, event: BatchExecuted) -> None:
-        rows = event.rows + event.padded_rows
-        self._runtime.labels(event.model, "TF2").observe(event.compute_s * 1e6)
-        self._batch_size.labels(event.model).observe(rows)
-        self._padding.labels(event.model, str(rows)).observe(event.padded_rows)
-        observe = self._queuing.labels(event.model).observe
-        for seconds in event.queue_s:
-            observe(seconds * 1e6)
+    def collect(self) -> Iterator[Metric]:
+        """What was counted, as prometheus_client asks for it."""
+        batches = [(model, counts) for (model, _, _), counts in self._counts.batches.copy().items()]
+        yield _times(
+            _PREFIX + "request_latency", "Microseconds from a request's arrival to its answer.",
+            ("model_name", "entrypoint"),
+            merged(
+                ((model, "GRPC" if "grpc" in protocol else "REST"), seconds)
+                for protocol, _, model, seconds in self._requests()
+            ),
+        )  # fmt: skip
+        yield _times(
+            _PREFIX + "runtime_latency", "Microseconds that one call of the model took.", ("model_name", "runtime"),
+            merged(((model, "TF2"), counts.compute_s) for model, counts in batches),
+        )  # fmt: skip
+        yield histogram_family(
+            _BATCHING + "processed_batch_size", "Rows in a batch, padding counted.", ("model_name",),
+            merged(((model,), counts.rows(_ROWS, padded=True)) for model, counts in batches), bounds=_ROWS,
+        )  # fmt: skip
+        yield histogram_family(
+            _BATCHING + "padding_size", "Rows added to reach an allowed batch size.",
+            ("model_name", "execution_batch_size"), self._padding(), bounds=_ROWS,
+        )  # fmt: skip
+        yield _times(
+            _BATCHING + "queuing_latency", "Microseconds that a request waited for its batch to start.",
+            ("model_name",), merged(((model,), counts.queue_s) for model, counts in batches),
+        )  # fmt: skip
+
+    def _requests(self) -> Iterator[tuple[str, str, str, Histogram]]:
+        """Protocol, code, model and seconds of the calls of models."""
+        for (protocol, code, model, _, signature), seconds in self._counts.requests.copy().items():
+            if signature:
+                yield protocol, code, model, seconds
+
+    def _padding(self) -> dict[Labels, Histogram]:
+        padding: dict[Labels, Histogram] = {}
+        for (model, _, _), counts in self._counts.batches.copy().items():
+            for (rows, padded_rows, _), calls in counts.calls.copy().items():
+                labels = model, str(rows + padded_rows)
+                padding.setdefault(labels, Histogram(_ROWS)).observe(padded_rows, calls)
+        return padding
 
     def _count_page(self) -> Iterator[str]:
         """By hand: prometheus_client would end the name with `_total`."""
         name = _PREFIX + "request_count"
         yield f"# HELP {name} The total number of requests.\n# TYPE {name} counter\n"
-        for (model, status), count in self._requests.items():
+        requests: Counter[tuple[str, str]] = Counter()
+        for _, code, model, seconds in self._requests():
+            requests[model, _STATUS.get(code, code)] += seconds.count
+        for (model, status), count in requests.items():
             yield f'{name}{{model_name="{_escaped(model)}",status="{_escaped(status)}"}} {count}\n'
+
+
+def _times(name: str, documentation: str, labels: Labels, seconds: dict[Labels, Histogram]) -> Metric:
+    return histogram_family(name, documentation, labels, seconds, bounds=MICROSECONDS, factor=IN_A_SECOND)
 
 
 def _escaped(value: str) -> str:

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.events import ModelStateChanged, RequestFinished
-from app.instrumentation.logs import configure, log_event
+from app.events import ModelStateChanged, RequestFinished, tell_all
+from app.instrumentation.logs import SUBSCRIPTIONS, configure
 
 
 @pytest.fixture
@@ -23,9 +23,10 @@ def test_configure_sets_the_level(root: logging.Logger) -> None:
 
 def test_the_life_of_models_is_logged_and_requests_are_not(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        log_event(ModelStateChanged("m", 1, "AVAILABLE"))
-        log_event(ModelStateChanged("m", 2, "END", "no graph"))
-        log_event(RequestFinished("p", "200", "m", 1, "s", 0.1))
+        tell = tell_all(SUBSCRIPTIONS)
+        tell(ModelStateChanged("m", 1, "AVAILABLE"))
+        tell(ModelStateChanged("m", 2, "END", "no graph"))
+        tell(RequestFinished("p", "200", "m", 1, "s", 0.1))
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("INFO", "Model m version 1: AVAILABLE"),
         ("ERROR", "Model m version 2: END: no graph"),

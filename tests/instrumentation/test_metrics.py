@@ -1,9 +1,18 @@
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.events import BatchExecuted, ModelStateChanged, RequestFinished
+from app.events import BatchExecuted, Event, ModelStateChanged, RequestFinished, tell_all
+from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
 
 MODEL = {"model": "m", "version": "1", "signature": "s"}
+
+
+def told(*events: Event) -> Metrics:
+    counts = Counts()
+    metrics = Metrics(counts, lambda: 0)
+    for event in events:
+        tell_all(counts.subscriptions, metrics.subscriptions)(event)
+    return metrics
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -20,16 +29,13 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
 
 
 def test_requests_are_counted_by_protocol_and_code() -> None:
-    metrics = Metrics(lambda: 0)
-    for code in ("200", "200", "400"):
-        metrics(RequestFinished("tensorflow_rest", code, "m", 1, "s", 0.002))
+    metrics = told(*(RequestFinished("tensorflow_rest", code, "m", 1, "s", 0.002) for code in ("200", "200", "400")))
     assert value(metrics, "ferry_requests_total", protocol="tensorflow_rest", code="200", **MODEL) == 2
     assert value(metrics, "ferry_request_seconds_count", protocol="tensorflow_rest", **MODEL) == 3
 
 
 def test_batches_tell_their_rows_padding_reason_and_waits() -> None:
-    metrics = Metrics(lambda: 0)
-    metrics(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001, 0.002], failed=1))
+    metrics = told(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001, 0.002], failed=1))
     assert value(metrics, "ferry_batch_rows_sum", **MODEL) == 5
     assert value(metrics, "ferry_padded_rows_total", **MODEL) == 3
     assert value(metrics, "ferry_batches_total", reason="full", **MODEL) == 1
@@ -40,14 +46,35 @@ def test_batches_tell_their_rows_padding_reason_and_waits() -> None:
 
 def test_the_queue_is_read_when_asked() -> None:
     rows = 0
-    metrics = Metrics(lambda: rows)
+    metrics = Metrics(Counts(), lambda: rows)
     rows = 7
     assert value(metrics, "ferry_queue_rows") == 7
 
 
 def test_every_metric_has_a_help_text() -> None:
-    metrics = Metrics(lambda: 0)
-    metrics(ModelStateChanged("m", 1, "AVAILABLE"))
+    metrics = told(ModelStateChanged("m", 1, "AVAILABLE"))
     families = list(text_string_to_metric_families(metrics.render().decode()))
     assert {family.name for family in families} >= {"ferry_requests", "ferry_queue_rows", "ferry_batch_rows"}
     assert all(family.documentation for family in families)
+
+
+def test_times_lie_in_the_buckets_of_the_page() -> None:
+    metrics = told(*(RequestFinished("p", code, "m", 1, "s", 0.002) for code in ("200", "500")))
+    buckets = {bound: value(metrics, "ferry_request_seconds_bucket", le=bound, protocol="p", **MODEL)
+               for bound in ("0.001", "0.0025", "30.0", "+Inf")}  # fmt: skip
+    assert buckets == {"0.001": 0, "0.0025": 2, "30.0": 2, "+Inf": 2}
+
+
+def test_there_is_one_sample_of_each_name_and_labels() -> None:
+    metrics = told(
+        *(
+            BatchExecuted("m", 1, "s", rows, 8 - rows, reason, 0.01, [0.001])
+            for rows in (1, 5)
+            for reason in ("full", "idle")
+        )
+    )
+    lines = [line.rsplit(" ", 1)[0] for line in metrics.render().decode().splitlines() if not line.startswith("#")]
+    assert len(lines) == len(set(lines))
+    assert value(metrics, "ferry_padded_rows_total", **MODEL) == 20
+    assert value(metrics, "ferry_batches_total", reason="full", **MODEL) == 2
+    assert value(metrics, "ferry_batch_rows_bucket", le="1.0", **MODEL) == 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from app.events import BatchExecuted, ModelStateChanged, RequestFinished
+from app.events import BatchExecuted, ModelStateChanged, RequestFinished, tell_all
+from app.instrumentation.counts import Counts
 from app.instrumentation.statistics import Statistics
 
 NONE = {"count": 0, "ns": 0}
@@ -15,10 +16,17 @@ def finished(code="200", seconds=3.0, signature="s"):
 
 
 def told(*events):
-    statistics = Statistics(clock=lambda: 1234.5678)
+    return living(*events)[0]
+
+
+def living(*events):
+    """And how to tell it more."""
+    counts = Counts()
+    statistics = Statistics(counts, clock=lambda: 1234.5678)
+    tell = tell_all(counts.subscriptions, statistics.subscriptions)
     for event in events:
-        statistics(event)
-    return statistics
+        tell(event)
+    return statistics, tell
 
 
 def test_what_never_ran_is_zero():
@@ -69,9 +77,16 @@ def test_what_failed_was_not_computed():
 
 
 def test_versions_are_counted_apart_and_a_new_life_begins_at_zero():
-    statistics = told(batch(), batch(version=2))
-    statistics(ModelStateChanged("m", 1, "UNLOADING"))
+    statistics, tell = living(batch(), finished(), finished("400"), batch(version=2))
+    tell(ModelStateChanged("m", 1, "UNLOADING"))
     assert statistics.document("m", 1)["execution_count"] == 1
-    statistics(ModelStateChanged("m", 1, "END"))
+    tell(finished(seconds=1.0))
+    assert statistics.document("m", 1)["inference_stats"]["success"] == {"count": 2, "ns": 4_000_000_000}
+    tell(ModelStateChanged("m", 1, "END"))
     assert statistics.document("m", 1)["execution_count"] == 0
+    assert statistics.document("m", 1)["inference_stats"]["success"] == NONE
+    assert statistics.document("m", 1)["inference_stats"]["fail"] == NONE
     assert statistics.document("m", 2)["execution_count"] == 1
+    tell(ModelStateChanged("m", 1, "LOADING"))
+    tell(finished(seconds=0.5))
+    assert statistics.document("m", 1)["inference_stats"]["success"] == {"count": 1, "ns": 500_000_000}

@@ -1,6 +1,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.events import BatchExecuted, Event, ModelStateChanged, RequestFinished
+from app.events import BatchExecuted, Event, ModelStateChanged, RequestFinished, tell_all
+from app.instrumentation.counts import Counts
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 
 PREFIX = ":tensorflow:serving:"
@@ -11,10 +12,10 @@ def finished(code: str, model: str = "m", signature: str = "s", protocol: str = 
 
 
 def page(*events: Event) -> str:
-    metrics = TensorFlowMetrics()
+    counts = Counts()
     for event in events:
-        metrics(event)
-    return metrics.render().decode()
+        tell_all(counts.subscriptions)(event)
+    return TensorFlowMetrics(counts).render().decode()
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -57,3 +58,17 @@ def test_the_count_has_tensorflow_servings_own_name() -> None:
     lines = page(finished("200")).splitlines()
     assert f"# TYPE {PREFIX}request_count counter" in lines
     assert f'{PREFIX}request_count{{model_name="m",status="OK"}} 1' in lines
+
+
+def test_versions_signatures_and_protocols_of_a_model_add_up() -> None:
+    found = samples(page(
+        RequestFinished("tensorflow_rest", "200", "m", 1, "s", 1.0),
+        RequestFinished("open_inference_rest", "400", "m", 2, "t", 2.0),
+        BatchExecuted("m", 1, "s", 3, 1, "idle", 0.5, [0.1]),
+        BatchExecuted("m", 2, "t", 2, 2, "full", 0.25, [0.1]),
+    ))  # fmt: skip
+    model = ("model_name", "m")
+    assert found[PREFIX + "request_latency_sum", (("entrypoint", "REST"), model)] == 3_000_000
+    assert found[PREFIX + "runtime_latency_sum", (model, ("runtime", "TF2"))] == 750_000
+    assert found[PREFIX + "batching_session:processed_batch_size_bucket", (("le", "4.0"), model)] == 2
+    assert found[PREFIX + "batching_session:padding_size_sum", (("execution_batch_size", "4"), model)] == 3

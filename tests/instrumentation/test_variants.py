@@ -1,13 +1,14 @@
-from app.events import BatchExecuted, ModelStateChanged, VariantsChosen
+from app.events import BatchExecuted, ModelStateChanged, VariantsChosen, tell_all
 from app.instrumentation.variants import ExecutionVariants
 
 
 def test_what_was_chosen_is_shown_until_the_version_ends() -> None:
     variants = ExecutionVariants()
-    variants(VariantsChosen("m", 1, "f", {1: ("xla", 1.416), 8: ("plain", 1.0)}))
-    variants(VariantsChosen("m", 1, "g", {1: ("plain", 1.0)}))
-    variants(VariantsChosen("m", 2, "f", {1: ("frozen", 2.0)}))
-    variants(BatchExecuted("m", 1, "f", 1, 0, "idle", 0.1, [0.0]))
+    tell = tell_all(variants.subscriptions)
+    tell(VariantsChosen("m", 1, "f", {1: ("xla", 1.416), 8: ("plain", 1.0)}))
+    tell(VariantsChosen("m", 1, "g", {1: ("plain", 1.0)}))
+    tell(VariantsChosen("m", 2, "f", {1: ("frozen", 2.0)}))
+    tell(BatchExecuted("m", 1, "f", 1, 0, "idle", 0.1, [0.0]))
     assert variants.document()["m/1"] == {
         "f": [
             {"batch_size": 1, "variant": "xla", "speed_up": 1.42},
@@ -16,8 +17,8 @@ def test_what_was_chosen_is_shown_until_the_version_ends() -> None:
         "g": [{"batch_size": 1, "variant": "plain", "speed_up": 1.0}],
     }
     for state in ("AVAILABLE", "UNLOADING"):
-        variants(ModelStateChanged("m", 1, state))
+        tell(ModelStateChanged("m", 1, state))
         assert set(variants.document()) == {"m/1", "m/2"}
-    variants(ModelStateChanged("m", 1, "END"))
-    variants(ModelStateChanged("m", 1, "END"))
+    tell(ModelStateChanged("m", 1, "END"))
+    tell(ModelStateChanged("m", 1, "END"))
     assert set(variants.document()) == {"m/2"}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.events import BatchExecuted, RequestFinished
+from app.instrumentation.counts import Counts
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.model_server.cli import default_text
 from app.model_server.flags import FLAGS
@@ -36,8 +36,6 @@ def test_every_field_of_the_batching_file_is_told() -> None:
 
 
 def test_the_metrics_that_are_named_are_those_of_the_page() -> None:
-    metrics = TensorFlowMetrics()
-    metrics(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 1.0))
-    metrics(BatchExecuted("m", 1, "s", 1, 0, "idle", 1.0, [1.0]))
-    shown = set(re.findall(r"^# TYPE (\S+) (?:counter|histogram)$", metrics.render().decode(), re.MULTILINE))
+    page = TensorFlowMetrics(Counts()).render().decode()
+    shown = set(re.findall(r"^# TYPE (\S+) (?:counter|histogram)$", page, re.MULTILINE))
     assert set(re.findall(r"\| `(:tensorflow:\S+)` \|", PAGE)) == shown

@@ -16,8 +16,9 @@ import numpy as np
 
 from app.batching.padding import BatchSizes
 from app.errors import ModelNotFound, ModelNotReady
-from app.events import Event, RequestFinished
+from app.events import Event, RequestFinished, tell_all
 from app.inference import ModelSignature
+from app.instrumentation.counts import Counts
 from app.instrumentation.statistics import Statistics
 from app.protocols.grpc_server import GrpcOptions, GrpcServer
 from app.protocols.http import HttpLimits
@@ -116,7 +117,9 @@ class World:
     def __init__(self, *models: FakeModel, shared: Path | None = None, max_body_bytes: int = 1 << 20) -> None:
         self.repository: Any = Repository(*(models or (sum_model(),)))
         self.health = FakeHealth()
-        self.statistics = Statistics()
+        counts = Counts()
+        self.statistics = Statistics(counts)
+        self._tell = tell_all(counts.subscriptions, self.statistics.subscriptions)
         self.events: list[Event] = []
         regions = SharedMemory(shared) if shared else None
         self.served = OpenInference(self.repository, self.statistics, self.health, regions)
@@ -125,7 +128,7 @@ class World:
 
     def _hear(self, event: Event) -> None:
         self.events.append(event)
-        self.statistics(event)
+        self._tell(event)
 
     @property
     def finished(self) -> RequestFinished:

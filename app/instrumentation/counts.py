@@ -1,0 +1,75 @@
+"""Requests and batches in plain numbers, which every page of metrics is written from.
+
+It hears of each request, so it does no more than it must: labels, names and units are the pages'.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from app.events import BatchExecuted, RequestFinished, Subscriptions
+from app.instrumentation.histogram import Histogram
+
+#: Ferry's buckets of times.
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+#: TensorFlow Serving's.
+MICROSECONDS = tuple(10 * 1.8**exponent for exponent in range(33))
+IN_A_SECOND = 1e6
+
+_BOUNDS = tuple(sorted({*SECONDS, *(bound / IN_A_SECOND for bound in MICROSECONDS)}))
+
+
+class BatchCounts:
+    """Of one function.
+
+    calls: batches by their real rows, padded rows and the reason that closed them.
+    queue_s: seconds that each request waited; compute_s: that each batch took.
+    failed: requests that were answered with an error.
+    """
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[int, int, str]] = Counter()
+        self.queue_s = Histogram(_BOUNDS)
+        self.compute_s = Histogram(_BOUNDS)
+        self.failed = 0
+
+    def rows(self, bounds: tuple[int, ...], *, padded: bool = False) -> Histogram:
+        """Rows of the batches, with or without their padding."""
+        rows = Histogram(bounds)
+        for (real_rows, padded_rows, _), calls in self.calls.copy().items():
+            rows.observe(real_rows + padded_rows * padded, calls)
+        return rows
+
+
+class Counts:
+    """A subscriber that counts.
+
+    requests: seconds from arrival to answer, by protocol, code, model, version and signature.
+    batches: by model, version and signature.
+    """
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, str, str, int, str], Histogram] = {}
+        self.batches: dict[tuple[str, int, str], BatchCounts] = {}
+        self.subscriptions: Subscriptions = {
+            RequestFinished: self._request_finished,
+            BatchExecuted: self._batch_executed,
+        }
+
+    def _request_finished(self, event: RequestFinished) -> None:
+        labels = event[:5]
+        seconds = self.requests.get(labels)
+        if seconds is None:
+            seconds = self.requests[labels] = Histogram(_BOUNDS)
+        seconds.observe(event[5])
+
+    def _batch_executed(self, event: BatchExecuted) -> None:
+        function = event[:3]
+        counts = self.batches.get(function)
+        if counts is None:
+            counts = self.batches[function] = BatchCounts()
+        counts.calls[event.rows, event.padded_rows, event.reason] += 1
+        counts.queue_s.observe_all(event.queue_s)
+        counts.compute_s.observe(event.compute_s)
+        counts.failed += event.failed

@@ -1,0 +1,46 @@
+"""How often values came, by upper bounds; cheap to count, and read only when somebody asks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+
+
+class Histogram:
+    """`counts[i]` values lay above bound i-1 and at most at bound i; the last count is of those above all bounds."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """`bounds` are ascending."""
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def observe(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
+
+    def observe_all(self, values: Iterable[float]) -> None:
+        """Many at once. Those of one batch lie in few buckets, so this costs little more for many than for one."""
+        ordered = sorted(values)
+        start, end = 0, len(ordered)
+        while start < end:
+            bucket = bisect_left(self.bounds, ordered[start])
+            after = bisect_right(ordered, self.bounds[bucket], start) if bucket < len(self.bounds) else end
+            self.counts[bucket] += after - start
+            start = after
+        self.total += sum(ordered)
+
+    def add(self, other: Histogram) -> None:
+        """Counts what `other`, of the same bounds, counted."""
+        self.counts = [own + more for own, more in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
+
+    def up_to(self, bounds: Iterable[float]) -> list[int]:
+        """How many values were at most each of `bounds`, which are some of this histogram's."""
+        return [sum(self.counts[: bisect_right(self.bounds, bound)]) for bound in bounds]
