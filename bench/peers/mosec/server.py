@@ -30,5 +30,5 @@ class Predictor(Worker):
 
 if __name__ == "__main__":
     server = Server()
-    server.append_worker(Predictor, num=1, max_batch_size=MAX_BATCH_SIZE, max_wait_time=1, timeout=60)
+    server.append_worker(Predictor, num=1, max_batch_size=MAX_BATCH_SIZE, max_wait_time=3, timeout=60)
     server.run()
