@@ -8,7 +8,7 @@ fails the whole batch once, without a retry.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -32,11 +32,12 @@ class Answer(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """An outcome for each request of a batch, in order, and when it began and ended."""
+    """An outcome for each request of a batch, in order, when it began and ended, and how many rows were nobody's."""
 
     outcomes: list[Outcome]
     started_s: float
     ended_s: float
+    padded_rows: int
 
 
 class UnevenOutputs(InferenceFailed):
@@ -48,7 +49,8 @@ def timed_execution(
 ) -> Execution:
     """`execute`, and how long it took."""
     started_s = clock()
-    return Execution(execute(function, requests), started_s, clock())
+    outcomes = execute(function, requests)
+    return Execution(outcomes, started_s, clock(), padded_rows(function, requests))
 
 
 def execute(function: BatchFunction, requests: Sequence[PendingRequest]) -> list[Outcome]:
@@ -75,10 +77,12 @@ def run_together(function: BatchFunction, requests: Sequence[PendingRequest]) ->
     """One call for all. Raises what the model raises, and UnevenOutputs."""
     if not function.batchable:
         return [function.run(request.inputs) for request in requests]
-    rows = function.sizes.padded(sum(request.rows for request in requests))
+    request_rows = [request.rows for request in requests]
+    own_rows = sum(request_rows)
+    rows = function.sizes.padded(own_rows)
     if not rows:
         return [_run_without_rows(function, requests[0].inputs)] * len(requests)
-    return split(function.run(assemble(requests, rows)), [request.rows for request in requests], rows)
+    return split(function.run(assemble(requests, own_rows, rows)), request_rows, rows)
 
 
 def _run_without_rows(function: BatchFunction, inputs: Mapping[str, Array]) -> Outputs:
@@ -101,25 +105,27 @@ def padded_rows(function: BatchFunction, requests: Sequence[PendingRequest]) -> 
     """How many rows of the call were nobody's."""
     if not function.batchable:
         return 0
-    rows = sum(request.rows for request in requests)
+    rows = sum([request.rows for request in requests])
     return function.sizes.padded(rows) - rows
 
 
-def assemble(requests: Sequence[PendingRequest], rows: int) -> dict[str, Array]:
-    """The requests' inputs stacked and padded to `rows`; a lone request of that size is passed on uncopied."""
+def assemble(requests: Sequence[PendingRequest], own_rows: int, rows: int) -> dict[str, Array]:
+    """The inputs of requests with `own_rows` in all, stacked and padded to `rows`.
+
+    A lone request of that size is passed on uncopied.
+    """
     first = requests[0]
     if len(requests) == 1 and first.rows == rows:
         return dict(first.inputs)
-    return {name: _stack([request.inputs[name] for request in requests], rows) for name in first.inputs}
+    return {name: _stack([request.inputs[name] for request in requests], own_rows, rows) for name in first.inputs}
 
 
-def _stack(parts: Sequence[Array], rows: int) -> Array:
+def _stack(parts: Sequence[Array], own_rows: int, rows: int) -> Array:
+    if own_rows == rows:
+        return np.concatenate(parts)
     stacked = np.empty((rows, *parts[0].shape[1:]), parts[0].dtype)
-    end = 0
-    for part in parts:
-        start, end = end, end + len(part)
-        stacked[start:end] = part
-    stacked[end:] = stacked[:1]  # padding repeats a real row: values that the model is made for
+    np.concatenate(parts, out=stacked[:own_rows])
+    stacked[own_rows:] = stacked[:1]  # padding repeats a real row: values that the model is made for
     return stacked
 
 
@@ -130,5 +136,15 @@ def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outp
             raise UnevenOutputs(f"Output {name!r} has shape {output.shape} for a batch of {rows} rows")
     if len(request_rows) == 1 and request_rows[0] == rows:
         return [outputs]
-    bounds = list(pairwise(accumulate(request_rows, initial=0)))
-    return [{name: output[start:end] for name, output in outputs.items()} for start, end in bounds]
+    answers: list[Outputs] = [{} for _ in request_rows]
+    for name, output in outputs.items():
+        for answer, own_rows in zip(answers, _parts(output, request_rows), strict=True):
+            answer[name] = own_rows
+    return answers
+
+
+def _parts(output: Array, request_rows: Sequence[int]) -> Iterable[Array]:
+    if request_rows.count(1) == len(request_rows):
+        parts: Iterable[Array] = output[: len(request_rows), np.newaxis]  # numpy is quicker to iterate than to slice
+        return parts
+    return [output[start:end] for start, end in pairwise(accumulate(request_rows, initial=0))]

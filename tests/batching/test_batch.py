@@ -3,8 +3,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from app.batching.batch import UnevenOutputs, assemble, execute, padded_rows, split
+from app.batching.batch import UnevenOutputs, assemble, execute, padded_rows, split, timed_execution
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.inference import Array
 from tests.fakes import FakeFunction, batch_function, pending, rows_of
@@ -25,7 +27,7 @@ def test_everyone_gets_their_own_rows() -> None:
 
 def test_a_lone_request_of_an_allowed_size_is_not_copied() -> None:
     request = pending(1.0, 4)
-    assert assemble([request], 4)["x"] is request.inputs["x"]
+    assert assemble([request], 4, 4)["x"] is request.inputs["x"]
 
 
 def test_a_request_without_rows_is_run_without_rows() -> None:
@@ -125,7 +127,7 @@ def test_strings_are_stacked_and_padded() -> None:
     requests = [pending(), pending()]
     for request, text in zip(requests, (b"a", b"bc"), strict=True):
         request.inputs = {"s": np.array([text], object)}
-    stacked = assemble(requests, 4)["s"]
+    stacked = assemble(requests, 2, 4)["s"]
     assert stacked.tolist() == [b"a", b"bc", b"a", b"a"]
 
 
@@ -133,3 +135,24 @@ def test_no_row_of_another_caller_leaks_into_an_answer() -> None:
     (found,) = execute(batch_function(lambda inputs: {"y": inputs["x"]}, 8), [pending(5.0, 3)])
     assert isinstance(found, dict)
     np.testing.assert_array_equal(found["y"], rows_of(5.0, 3)["x"])
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(1, 3))
+def test_each_request_gets_its_own_rows_of_each_output(request_rows: list[int], outputs: int) -> None:
+    def model(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return {f"y{n}": inputs["x"] + n for n in range(outputs)}
+
+    requests = [pending(10.0 * number, rows) for number, rows in enumerate(request_rows)]
+    found = execute(batch_function(model, 32), requests)
+    for number, (answer, rows) in enumerate(zip(found, request_rows, strict=True)):
+        assert isinstance(answer, dict)
+        assert list(answer) == [f"y{n}" for n in range(outputs)]
+        for n, array in enumerate(answer.values()):
+            assert array.tolist() == (rows_of(10.0 * number, rows)["x"] + n).tolist()
+
+
+def test_an_execution_tells_its_time_and_its_padding() -> None:
+    clock = iter([3.0, 5.0])
+    requests = [pending(rows=3), pending(rows=2)]
+    execution = timed_execution(batch_function(FakeFunction(), 8), requests, lambda: next(clock))
+    assert (len(execution.outcomes), execution.started_s, execution.ended_s, execution.padded_rows) == (2, 3, 5, 3)
