@@ -53,13 +53,14 @@ class Exchange:
     `path` is as sent, still percent-encoded and without the query; names in `headers` are in lower case.
     """
 
-    __slots__ = ("headers", "method", "model", "path", "query", "signature", "started_s", "version")
+    __slots__ = ("_named", "headers", "method", "model", "path", "query", "signature", "started_s", "version")
 
     def __init__(self, method: str, path: str, query: bytes, headers: Sequence[Header], started_s: float) -> None:
         self.method = method
         self.path = path
         self.query = query
         self.headers = headers
+        self._named = dict(reversed(headers))
         self.started_s = started_s
         self.model = ""
         self.version = 0
@@ -67,10 +68,7 @@ class Exchange:
 
     def header(self, name: bytes) -> bytes | None:
         """The first of that name; `name` is in lower case."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
+        return self._named.get(name)
 
     def concerns(self, model: Model, signature: str = "") -> None:
         """From here on it is known what is asked; a signature says that it is to be computed."""

@@ -115,13 +115,10 @@ class TensorFlowRest(HttpProtocol):
 
 def _forms(exchange: Exchange, json_only: bool = False) -> Forms:
     """By the headers. Raises UnsupportedMediaType, NotAcceptable."""
-    content_type = accept = None
-    for name, value in exchange.headers:
-        if name == b"content-type":
-            content_type = value
-        elif name == b"accept":
-            accept = value if accept is None else accept + b"," + value
-    return agree(content_type, accept, json_only)
+    accept = exchange.header(b"accept")
+    if accept is not None:
+        accept = b",".join([value for name, value in exchange.headers if name == b"accept"])
+    return agree(exchange.header(b"content-type"), accept, json_only)
 
 
 def _wanted(body: PredictBody, signature: ModelSignature) -> tuple[str, ...]:
