@@ -39,8 +39,9 @@ of the open loop run from the time at which a request was due (Poisson arrivals)
 
 
 def load_line(workload: Mapping[str, Any]) -> str:
+    rounds = max((len(peer["closed"]) for peer in workload["peers"].values()), default=0)  # it may have been cut short
     return (
-        f"{workload['rounds']} rounds in turn of {workload['seconds']:g} s each; {workload['connections']} connections "
+        f"{rounds} rounds in turn of {workload['seconds']:g} s each; {workload['connections']} connections "
         f"(wrk). {measured_line(workload)}."
     )
 

@@ -22,7 +22,7 @@ def peer(*rates: float, not_run: str = "", open_loop: bool = False, failures: Se
 
 
 def page(scripts: dict[str, Any] | None = None, **peers: dict[str, Any]) -> str:
-    workload = {"name": "mlp", "about": "tiny", "rounds": 2, "seconds": 5.0, "connections": 64, **MEASURED}
+    workload = {"name": "mlp", "about": "tiny", "rounds": 5, "seconds": 5.0, "connections": 64, **MEASURED}
     return markdown(
         {
             "name": "peers",
@@ -59,6 +59,10 @@ def test_the_goals_come_first_and_each_part_says_what_was_measured() -> None:
     assert "| tiny MLP as JSON: Ferry / mosec | >= 1.3x | 1.30x (1.30-1.30) | met |" in text
     assert text.index("Goals") < text.index("closed loop |")
     assert "Ferry abc, today, load average before: 0.5" in text
+
+
+def test_the_rounds_that_ran_are_told_not_those_that_were_planned() -> None:
+    assert "2 rounds in turn of 5 s each; 64 connections" in page(ferry=peer(1.0, 2.0), mosec=peer(1.0))
 
 
 def test_scripts_show_their_reports_or_why_there_are_none() -> None:
