@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Protocol, cast
 
 from app.batching.batch import Answer
 from app.batching.submission import Submission
-from app.protocols.asgi import Header
 from app.protocols.http import CLIENT_GONE, Sendable
 from app.protocols.http_exchange import Computation, Exchange, HttpProtocol, Written, failure_reply, is_still_written
+from app.protocols.request_head import RequestHead
 
 
 class Connection(Protocol):
@@ -46,17 +45,8 @@ class DirectExchange(Exchange):
 
     message_event = _NobodyWaits()
 
-    def __init__(
-        self,
-        connection: Connection,
-        protocol: HttpProtocol,
-        path: str,
-        query: bytes,
-        headers: Sequence[Header],
-        *,
-        keep_alive: bool,
-    ) -> None:
-        super().__init__("POST", path, query, headers, protocol.clock())
+    def __init__(self, connection: Connection, protocol: HttpProtocol, head: RequestHead, *, keep_alive: bool) -> None:
+        super().__init__(head, protocol.clock())
         self._connection = connection
         self._protocol = protocol
         self._computation: Computation | None = None
@@ -67,17 +57,19 @@ class DirectExchange(Exchange):
         self.keep_alive = keep_alive
         self.response_complete = False
 
-    def begin(self) -> None:
-        """The request is here as a whole."""
+    def complete(self) -> None:
+        """The body ends here."""
         chunks = self.chunks
+        self.begin(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        chunks.clear()
+
+    def begin(self, body: bytes) -> None:
+        """The request is here as a whole."""
         try:
-            self._computation = computation = self._protocol.begin(
-                self, chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            )
+            self._computation = computation = self._protocol.begin(self, body)
             self._submission = computation.model.submit(computation.request, self)
         except Exception as error:
             self.set_exception(error)
-        chunks.clear()
 
     def abandon(self) -> None:
         """The client has gone."""

@@ -18,10 +18,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.protocols.direct_exchange import DirectExchange
 from app.protocols.http import CLOSE, Sendable
-from app.protocols.inference_paths import Found, InferencePaths
+from app.protocols.inference_paths import Found, InferencePaths, KnownHead
+from app.protocols.request_head import RequestHead
 
 #: Requests with one of these are for ASGI.
 _UNUSUAL = frozenset({b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
+
+_EMPTY_LINE = b"\r\n\r\n"
 
 #: Longer paths are no inference, and shall not fill caches.
 _MAX_URL = 1024
@@ -42,12 +45,33 @@ class HttpConnection(HttpToolsProtocol):
         self._reading: DirectExchange | None = None  # the one whose body comes now; None while uvicorn's does
         self._idle_since_s = inf  # infinity while a request is read, or answered by ASGI
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._parsed: KnownHead | None = None  # the last head that was read, if it took the short cut
         self._usual = True
         self._length = 0
+        self._between = True  # nothing of the next request was read yet
+
+    def data_received(self, data: bytes) -> None:
+        """A head that was read before, with its whole body behind it, is not parsed again."""
+        if not self._between:
+            super().data_received(data)
+            return
+        end = data.find(_EMPTY_LINE) + len(_EMPTY_LINE)
+        known = self._paths.known(data[:end])
+        if known is not None and len(data) - end == known.length and not self._busy():
+            if self.timeout_keep_alive_task is not None:
+                self._unset_keepalive_if_required()
+            self._idle_since_s = inf
+            self._start(known).begin(data[end:])
+            return
+        super().data_received(data)
+        if self._between and self._parsed is not None and self._parsed.length == len(data) - end:
+            self._paths.keep(data[:end], self._parsed)
 
     # --- what the parser tells ---
 
     def on_message_begin(self) -> None:
+        self._between = False
+        self._parsed = None
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -72,10 +96,9 @@ class HttpConnection(HttpToolsProtocol):
             self._hand_to_asgi()
             return
         protocol, path, query = found
-        self._direct = self._reading = DirectExchange(
-            self, protocol, path, query, self.headers, keep_alive=self.parser.should_keep_alive()
-        )
-        self.cycle = cast(RequestResponseCycle, self._direct)  # it has what uvicorn looks at
+        head = RequestHead("POST", path, query, self.headers)
+        self._parsed = KnownHead(protocol, head, self._length, self.parser.should_keep_alive())
+        self._reading = self._start(self._parsed)
 
     def on_body(self, body: bytes) -> None:
         if self._reading is None:
@@ -84,20 +107,29 @@ class HttpConnection(HttpToolsProtocol):
             self._reading.chunks.append(body)
 
     def on_message_complete(self) -> None:
+        self._between = True
         if self._reading is None:
             super().on_message_complete()
         else:
-            self._reading.begin()
+            self._reading.complete()
 
     def _inference(self) -> Found | None:
         """What the request asks for, if it may take the short cut."""
         if not self._usual or len(self.url) > _MAX_URL or self.parser.get_method() != b"POST":
             return None
-        busy = self.cycle is not None and not self.cycle.response_complete
-        if busy or self.flow.write_paused or self.parser.get_http_version() != "1.1":
+        if self._busy() or self.parser.get_http_version() != "1.1":
             return None
         found = self._paths.find(self.url)
         return None if found is None or self._length > found[0].limits.max_body_bytes else found
+
+    def _busy(self) -> bool:
+        """Is a request before this one not answered yet, or its answer not read?"""
+        return (self.cycle is not None and not self.cycle.response_complete) or self.flow.write_paused
+
+    def _start(self, known: KnownHead) -> DirectExchange:
+        direct = self._direct = DirectExchange(self, known.protocol, known.head, keep_alive=known.keep_alive)
+        self.cycle = cast(RequestResponseCycle, direct)  # it has what uvicorn looks at
+        return direct
 
     def _hand_to_asgi(self) -> None:
         url, headers, expects = self.url, self.headers, self.expect_100_continue

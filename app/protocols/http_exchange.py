@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from types import CoroutineType
 from typing import Any, ClassVar, TypeGuard, cast
@@ -18,7 +18,7 @@ from app.errors import InvalidRequest, ServingError
 from app.events import Listener, RequestFinished
 from app.inference import InferenceRequest, InferenceResponse
 from app.model import Model
-from app.protocols.asgi import Header, Receive, Scope, Send
+from app.protocols.asgi import Receive, Scope, Send
 from app.protocols.disconnects import Disconnects
 from app.protocols.http import (
     CLIENT_GONE,
@@ -30,6 +30,7 @@ from app.protocols.http import (
     read_body,
     send_reply,
 )
+from app.protocols.request_head import RequestHead
 
 log = logging.getLogger(__name__)
 
@@ -48,27 +49,16 @@ def is_still_written(reply: Sendable | Written) -> TypeGuard[Written]:
 
 
 class Exchange:
-    """One request on its way, and what became known of it for those who listen.
+    """One request on its way, and what became known of it for those who listen."""
 
-    `path` is as sent, still percent-encoded and without the query; names in `headers` are in lower case.
-    """
+    __slots__ = ("head", "model", "signature", "started_s", "version")
 
-    __slots__ = ("_named", "headers", "method", "model", "path", "query", "signature", "started_s", "version")
-
-    def __init__(self, method: str, path: str, query: bytes, headers: Sequence[Header], started_s: float) -> None:
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers = headers
-        self._named = dict(reversed(headers))
+    def __init__(self, head: RequestHead, started_s: float) -> None:
+        self.head = head
         self.started_s = started_s
         self.model = ""
         self.version = 0
         self.signature = ""
-
-    def header(self, name: bytes) -> bytes | None:
-        """The first of that name; `name` is in lower case."""
-        return self._named.get(name)
 
     def concerns(self, model: Model, signature: str = "") -> None:
         """From here on it is known what is asked; a signature says that it is to be computed."""
@@ -83,7 +73,8 @@ class AsgiExchange(Exchange):
     def __init__(self, scope: Scope, receive: Receive, started_s: float) -> None:
         raw: bytes | None = scope.get("raw_path")
         path: str = raw.decode("latin-1") if raw else scope["path"]
-        super().__init__(scope["method"], path, scope.get("query_string", b""), scope["headers"], started_s)
+        query: bytes = scope.get("query_string", b"")
+        super().__init__(RequestHead(scope["method"], path, query, scope["headers"]), started_s)
         self.receive = receive
 
 
@@ -164,7 +155,7 @@ class HttpProtocol:
 
     async def read(self, exchange: AsgiExchange) -> bytes:
         """The whole body, inflated. Raises as `read_body` does."""
-        return await read_body(exchange.headers, exchange.receive, self.limits.max_body_bytes)
+        return await read_body(exchange.head.headers, exchange.receive, self.limits.max_body_bytes)
 
     async def compute(self, exchange: AsgiExchange) -> Sendable:
         """The reply to a request that `begin` takes. ClientGone as soon as nobody waits for it any more."""
@@ -177,7 +168,7 @@ class HttpProtocol:
     def deadline_s(self, exchange: Exchange) -> float:
         """When the configured time is over, or the caller's where that is shorter. Raises InvalidRequest."""
         longest_ms = self.limits.request_timeout_ms
-        wanted = exchange.header(_TIMEOUT_HEADER)
+        wanted = exchange.head.header(_TIMEOUT_HEADER)
         milliseconds = longest_ms if wanted is None else min(_milliseconds(wanted), longest_ms)
         return exchange.started_s + milliseconds / 1e3
 
@@ -186,7 +177,7 @@ def failure_reply(error: Exception, exchange: Exchange) -> Sendable:
     """What the client is told; of a bug of ours, nothing."""
     if isinstance(error, ServingError):
         return error_reply(error)
-    log.error("A bug answered %s %s", exchange.method, exchange.path, exc_info=error)
+    log.error("A bug answered %s %s", exchange.head.method, exchange.head.path, exc_info=error)
     return internal_error()
 
 

@@ -5,15 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from app.protocols.asgi import Header
 from app.protocols.http_exchange import HttpProtocol
+from app.protocols.request_head import RequestHead
 
 #: Finds the protocol that a path (as sent, percent-encoded) belongs to.
 FindProtocol = Callable[[str], HttpProtocol | None]
 
 #: The protocol, the path and the query.
 Found = tuple[HttpProtocol, str, bytes]
+
+#: This many heads are kept, each of at most so many bytes.
+_MAX_HEADS, _MAX_HEAD_BYTES = 1024, 2048
+
+
+class KnownHead(NamedTuple):
+    """The head of a request that took the short cut, and the length of the body behind it."""
+
+    protocol: HttpProtocol
+    head: RequestHead
+    length: int
+    keep_alive: bool
 
 
 class InferencePaths:
@@ -30,8 +44,21 @@ class InferencePaths:
         self.find = lru_cache(maxsize=1024)(self._look_up)
         self._find = find
         self._headers = headers
+        self._heads: dict[bytes, KnownHead] = {}
         self._uvicorns: Sequence[Header] = ()
         self._lines = _lines(headers)
+
+    def known(self, head: bytes) -> KnownHead | None:
+        """What these very bytes, empty line included, were read as before."""
+        return self._heads.get(head)
+
+    def keep(self, head: bytes, known: KnownHead) -> None:
+        """Nothing that is no whole head, or a long one."""
+        if not head.endswith(b"\r\n\r\n") or len(head) > _MAX_HEAD_BYTES:
+            return
+        if len(self._heads) >= _MAX_HEADS:
+            self._heads.clear()
+        self._heads[head] = known
 
     def common_lines(self, uvicorns: Sequence[Header]) -> bytes:
         """The lines of every reply. uvicorn makes new headers of its own (the date) each second."""

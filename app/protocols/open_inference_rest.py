@@ -55,7 +55,7 @@ class OpenInferenceRest(HttpProtocol):
 
     async def answer(self, exchange: AsgiExchange) -> Sendable:
         try:
-            route = find_route(exchange.method, exchange.path)
+            route = find_route(exchange.head.method, exchange.head.path)
         except NoSuchRoute as error:
             if error.allowed is None:
                 return Reply(error_body(str(error)), 404)
@@ -63,7 +63,7 @@ class OpenInferenceRest(HttpProtocol):
         if route.action is Action.INFER:
             return await self.compute(exchange)
         reply = await self._answers[route.action](route, exchange)
-        return await reply.compressed(choose_encoding(exchange.header(b"accept-encoding")))
+        return await reply.compressed(choose_encoding(exchange.head.header(b"accept-encoding")))
 
     def computes(self, method: str, path: str) -> bool:
         try:
@@ -72,19 +72,19 @@ class OpenInferenceRest(HttpProtocol):
             return False
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
-        route = find_route(exchange.method, exchange.path)
+        route = find_route(exchange.head.method, exchange.head.path)
         latest_s = self.deadline_s(exchange)
 
         def deadline(timeout_s: float) -> float:
             return min(latest_s, exchange.started_s + timeout_s) if timeout_s else latest_s
 
-        length, kind = exchange.header(b"inference-header-content-length"), exchange.header(b"content-type")
+        length, kind = exchange.head.header(b"inference-header-content-length"), exchange.head.header(b"content-type")
         model = self._served.resolve(route.name, route.version)
         exchange.concerns(model)
         head, tail = split_body(body, length, kind)
         call = read_request(head, tail, model.signatures, self._served.read, deadline)
         exchange.concerns(model, call.request.signature)
-        encoding = choose_encoding(exchange.header(b"accept-encoding"))
+        encoding = choose_encoding(exchange.head.header(b"accept-encoding"))
 
         def reply(response: InferenceResponse) -> Sendable | Written:
             content = infer_reply(call, response, self._served.write)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from app.errors import InvalidRequest
 from app.events import Listener
@@ -23,6 +23,7 @@ from app.protocols.http_exchange import AsgiExchange, Clock, Computation, Exchan
 from app.protocols.json_arrays import dumps
 from app.protocols.json_text import parse
 from app.protocols.predict_query import apply_query
+from app.protocols.request_head import RequestHead
 from app.protocols.tensorflow_call import Call
 from app.protocols.tensorflow_examples import classify, regress
 from app.protocols.tensorflow_metadata import metadata_document, models_document, status_document
@@ -51,7 +52,7 @@ class TensorFlowRest(HttpProtocol):
         self._repository = repository
 
     async def answer(self, exchange: AsgiExchange) -> Sendable:
-        route = find_route(exchange.method, exchange.path)
+        route = find_route(exchange.head.method, exchange.head.path)
         match route.action:
             case Action.STATUS:
                 return Reply(dumps(status_document(self._repository.statuses(route.model or "", route.version))))
@@ -71,18 +72,18 @@ class TensorFlowRest(HttpProtocol):
             return False
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
-        route = find_route(exchange.method, exchange.path)
-        if route.action is Action.PREDICT:
-            return self._predict(route, exchange, body)
-        return self._examine(route, exchange, body)
+        head = exchange.head
+        asked: _Asked = head.understood or _understand(head)
+        head.understood = asked
+        return self._predict(asked, exchange, body) if asked.predict else self._examine(asked, exchange, body)
 
-    def _predict(self, route: Route, exchange: Exchange, content: bytes) -> Computation:
-        forms = _forms(exchange)
+    def _predict(self, asked: _Asked, exchange: Exchange, content: bytes) -> Computation:
+        forms = asked.forms
         deadline_s = self.deadline_s(exchange)
         body = forms.request.read(content, self.limits.max_body_bytes)
-        if exchange.query:
-            apply_query(exchange.query, body)
-        model = self._resolve(route, exchange)
+        if exchange.head.query:
+            apply_query(exchange.head.query, body)
+        model = self._resolve(asked.route, exchange)
         if body.model or body.version is not None:
             body.check_model(model)
         signature = model.signature(body.signature_name or DEFAULT_SIGNATURE)
@@ -94,15 +95,14 @@ class TensorFlowRest(HttpProtocol):
         write, by_row, kind = forms.reply.write, body.by_row, forms.reply_type
         return Computation(model, request, lambda response: Reply(write(response, by_row), content_type=kind))
 
-    def _examine(self, route: Route, exchange: Exchange, content: bytes) -> Computation:
+    def _examine(self, asked: _Asked, exchange: Exchange, content: bytes) -> Computation:
         """Classify and regress: examples in JSON, results in JSON."""
-        _forms(exchange, json_only=True)
         deadline_s = self.deadline_s(exchange)
         document = parse(content)
-        model = self._resolve(route, exchange)
+        model = self._resolve(asked.route, exchange)
         signature = model.signature(signature_name(document))
         exchange.concerns(model, signature.name)
-        call = _CLASSIC[route.action](document, signature)
+        call = _CLASSIC[asked.route.action](document, signature)
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s)
         return Computation(model, request, lambda response: Reply(call.encode(response.outputs)))
 
@@ -113,12 +113,22 @@ class TensorFlowRest(HttpProtocol):
         return model
 
 
-def _forms(exchange: Exchange, json_only: bool = False) -> Forms:
-    """By the headers. Raises UnsupportedMediaType, NotAcceptable."""
-    accept = exchange.header(b"accept")
+class _Asked(NamedTuple):
+    """What the head of a request asks for."""
+
+    route: Route
+    forms: Forms
+    predict: bool
+
+
+def _understand(head: RequestHead) -> _Asked:
+    """Raises InvalidRequest, UnsupportedMediaType, NotAcceptable."""
+    route = find_route(head.method, head.path)
+    predict = route.action is Action.PREDICT
+    accept = head.header(b"accept")
     if accept is not None:
-        accept = b",".join([value for name, value in exchange.headers if name == b"accept"])
-    return agree(exchange.header(b"content-type"), accept, json_only)
+        accept = b",".join([value for name, value in head.headers if name == b"accept"])
+    return _Asked(route, agree(head.header(b"content-type"), accept, json_only=not predict), predict)
 
 
 def _wanted(body: PredictBody, signature: ModelSignature) -> tuple[str, ...]:

@@ -250,6 +250,38 @@ def test_both_ways_answer_the_same(case: str) -> None:
     assert assert_same(CASES[case]).replies()
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_and_the_same_again_when_the_head_is_known(case: str) -> None:
+    world = assert_same(CASES[case], 3.5 * COMPUTE_S, CASES[case])
+    if not world.transport.closed:
+        first, second = world.replies()
+        assert first == second
+
+
+def test_a_known_head_is_taken_with_its_very_body_alone() -> None:
+    one, two = request(body=b'{"instances": [[1.0, 2.0]]}'), request(body=b'{"instances": [[3.0, 4.0]]}')
+    known = [one, 3.0]
+    assert_same(*known, one[:-5], 0.2, one[-5:])
+    assert_same(*known, one + two)
+    assert_same(*known, one, one, two)
+    assert_same(*known, two, 0.2, one[:30], two)
+    world = assert_same(*known, two, 3.0, one)
+    assert [json.loads(body)["predictions"][0][0] for _, _, body in world.replies()] == [2.0, 6.0, 2.0]
+
+
+def test_heads_are_not_kept_for_ever() -> None:
+    async def main() -> None:
+        world = World(True)
+        for number in range(1100):
+            await world.hear(request(body=b"{", headers={"X-Number": str(number)}))
+        await world.hear(request(body=b"{", headers={"X-Number": "x" * 3000}))
+        paths: Any = world.connection
+        assert len(paths._paths._heads) == 1100 - 1024
+        assert len(world.replies()) == 1101
+
+    run_in_fake_time(main())
+
+
 @pytest.mark.parametrize("case", ["rows", "no JSON", "infer", "no such path", "chunked"])
 def test_of_any_origin_too(case: str) -> None:
     for _, headers, _ in assert_same(CASES[case], cors=True).replies():

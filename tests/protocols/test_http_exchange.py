@@ -42,7 +42,7 @@ def fail(error):
 
 
 def test_a_reply_is_sent_and_told():
-    protocol = Answering(lambda exchange: Reply(exchange.path.encode()))
+    protocol = Answering(lambda exchange: Reply(exchange.head.path.encode()))
     start, body = ask(protocol)
     assert (start["status"], body["body"]) == (200, b"/a%20b")
     assert protocol.events == [RequestFinished("answering", "200", "", 0, "", 0.0)]
