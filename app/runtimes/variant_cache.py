@@ -15,7 +15,7 @@ from app.runtime import VariantChoice
 log = logging.getLogger(__name__)
 
 #: Another number makes everything remembered so far be found again.
-_FORMAT = 1
+_FORMAT = 2
 
 
 def fingerprint(model: Path, **circumstances: Any) -> str:

@@ -2,7 +2,8 @@
 
 plain   as the SavedModel has it.
 frozen  variables are constants, so Grappler folds, fuses and lays out what depends on them.
-xla     compiled by XLA, for one shape of each input.
+xla     compiled by XLA, for one shape of each input. Small variables are constants there, too: handing
+        them over takes longer than a small model.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ PLAIN, FROZEN, XLA = "plain", "frozen", "xla"
 ALTERNATIVES = (FROZEN, XLA)
 
 _MIB = 2**20
+
+#: XLA folds constants while it compiles, which takes long for large ones.
+_XLA_CONSTANTS_MB = 1
 
 
 class NotApplicable(Exception):
@@ -66,15 +70,26 @@ class VariantMaker:
 
     def _freeze(self) -> Variant:
         if self._frozen is None:
-            megabytes = sum(variable.shape.num_elements() * variable.dtype.size for variable in self._variables) / _MIB
-            if megabytes > self._frozen_limit_mb:
-                raise NotApplicable(f"its variables, {megabytes:.0f} MB, are more than {self._frozen_limit_mb} MB")
+            if self._variables_mb > self._frozen_limit_mb:
+                raise NotApplicable(
+                    f"its variables, {self._variables_mb:.0f} MB, are more than {self._frozen_limit_mb} MB"
+                )
             self._frozen = Variant(FROZEN, InlinedGraph(self._signature, self._traced, with_constants=True).function())
         return self._frozen
 
     @property
-    def _variables(self) -> tuple[Any, ...]:
-        return tuple(self._traced.graph.variables)
+    def _variables_mb(self) -> float:
+        variables = self._traced.graph.variables
+        size: int = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
+        return size / _MIB
+
+    def _to_compile(self) -> Any:
+        if self._variables_mb > _XLA_CONSTANTS_MB:
+            return self._traced
+        try:
+            return self._freeze().graph
+        except Exception:  # whatever TensorFlow says of a graph that it cannot rewrite: it may compile it all the same
+            return self._traced
 
     def _compile(self, inputs: Mapping[str, Array]) -> Variant:
         signature = self._signature
@@ -88,7 +103,7 @@ class VariantMaker:
         if rounds_to_integers(self._inlined.graph):
             raise NotApplicable("XLA rounds some fractions to other whole numbers")
         shapes = {name: inputs[name].shape for name in sorted(signature.inputs)}
-        return Variant(XLA, _compiled(signature, self._traced, self._inlined, shapes), tuple(shapes.values()))
+        return Variant(XLA, _compiled(signature, self._to_compile(), self._inlined, shapes), tuple(shapes.values()))
 
 
 def _is_fixed(shape: tuple[int | None, ...] | None, batchable: bool) -> bool:

@@ -85,12 +85,27 @@ def test_a_frozen_variant_no_longer_reads_its_variables() -> None:
     assert function({"x": rows([1, 1, 1])}, ())["y"].tolist() == [[5, 5, 5]]
 
 
-def test_an_xla_variant_does() -> None:
+@pytest.mark.parametrize(("elements", "limit_mb", "answer"), [(1, 64, 2), (2**19, 64, 5), (1, 0, 5)])
+def test_an_xla_variant_reads_only_what_is_large_or_must_not_be_frozen(
+    elements: int, limit_mb: int, answer: float
+) -> None:
+    factor = tf.Variable(tf.fill([elements], 2.0))
+    function = function_of(lambda x: x * factor[0])
+    compiled = make(function, "xla", rows([1, 1, 1]), limit_mb)
+    factor.assign(tf.fill([elements], 5.0))
+    assert run(function, compiled.graph, {"x": rows([1, 1, 1])})["y"].tolist() == [[answer] * 3]
+
+
+def test_what_cannot_be_frozen_is_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     factor = tf.Variable(2.0)
     function = function_of(lambda x: x * factor)
-    compiled = make(function, "xla", rows([1, 1, 1]))
-    factor.assign(5.0)
-    assert run(function, compiled.graph, {"x": rows([1, 1, 1])})["y"].tolist() == [[5, 5, 5]]
+
+    def refuse(_maker: VariantMaker) -> Variant:
+        raise ValueError("a graph that cannot be rewritten")
+
+    monkeypatch.setattr(VariantMaker, "_freeze", refuse)
+    x = rows([1, 2, 3])
+    assert run(function, make(function, "xla", x).graph, {"x": x})["y"].tolist() == [[2, 4, 6]]
 
 
 def test_a_table_is_looked_up_in_a_frozen_variant(tmp_path: Path) -> None:
