@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,10 @@ from pathlib import Path
 from app.batching.batcher import Batcher
 from app.batching.padding import BatchSizes
 from app.batching.policy import create_policy
-from app.events import Listener, VariantsChosen
+from app.batching.shape_buckets import ShapeBuckets
+from app.events import Event, Listener, ShapesProbed, VariantsChosen
 from app.model import Model
+from app.padding_probe import PaddingOptions, ProbedPadding, probe_padding
 from app.protocols.batching_parameters import FILE_NAME as PARAMETERS_FILE
 from app.protocols.batching_parameters import read_batching_parameters
 from app.repository.list_watch import ListedModels, follow
@@ -134,14 +136,17 @@ class Engine:
         if settings.per_model_batching and settings.batching and (path / PARAMETERS_FILE).exists():
             sizes = read_batching_parameters(path / PARAMETERS_FILE).sizes(sizes)
         loaded = self._runtime.load(path)
+        paddings: dict[str, ProbedPadding] = {}
         if settings.warm_up:
             report = partial(self._report_warm_up, name, version)
             try:
                 warm_up(loaded, sizes.allowed, report)
                 choices = tune(loaded, sizes.allowed, report)
+                paddings = probe_padding(name, loaded, sizes, _padding_options(settings))
             finally:
                 self._warming.pop((name, version), None)
             self._tell_variants(name, version, choices)
+            self._tell_shapes(name, version, paddings)
         return Model(
             name,
             version,
@@ -150,6 +155,7 @@ class Engine:
             sizes,
             batching=settings.batching,
             strict_shapes=settings.strict_shapes,
+            paddings={signature: probed.padding for signature, probed in paddings.items() if probed.padding},
         )
 
     def _tell_variants(self, name: str, version: int, choices: Sequence[VariantChoice]) -> None:
@@ -157,9 +163,16 @@ class Engine:
             variants = {
                 each.batch_size: (each.variant, each.speed_up) for each in choices if each.signature == signature
             }
-            event = VariantsChosen(name, version, signature, variants)
-            with suppress(RuntimeError):  # the loop is closed: the server did not wait for this load
-                self._loop.call_soon_threadsafe(self._listener, event)
+            self._tell(VariantsChosen(name, version, signature, variants))
+
+    def _tell_shapes(self, name: str, version: int, paddings: Mapping[str, ProbedPadding]) -> None:
+        for signature, probed in paddings.items():
+            self._tell(ShapesProbed(name, version, signature, probed.padding is not None, str(probed)))
+
+    def _tell(self, event: Event) -> None:
+        """From the loader thread."""
+        with suppress(RuntimeError):  # the loop is closed: the server did not wait for this load
+            self._loop.call_soon_threadsafe(self._listener, event)
 
     def _report_warm_up(self, name: str, version: int, done: int, total: int, what: str) -> None:
         progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
@@ -203,6 +216,10 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
         settings.frozen_limit_mb,
     )
     return RuntimeOptions(settings.intra_op_threads, settings.inter_op_threads, variants)
+
+
+def _padding_options(settings: Settings) -> PaddingOptions:
+    return PaddingOptions(settings.pad_shapes, ShapeBuckets.of(settings.shape_buckets), settings.pad_values)
 
 
 def _spare_from_collection() -> None:

@@ -66,7 +66,17 @@ class VariantsChosen(NamedTuple):
     variants: Mapping[int, tuple[str, float]]
 
 
-Event = BatchExecuted | RequestFinished | ModelStateChanged | VariantsChosen
+class ShapesProbed(NamedTuple):
+    """Whether requests of different shapes share calls of a signature with free inner shapes, and how or why not."""
+
+    model: str
+    version: int
+    signature: str
+    padded: bool
+    explanation: str
+
+
+Event = BatchExecuted | RequestFinished | ModelStateChanged | VariantsChosen | ShapesProbed
 Listener = Callable[[Event], None]
 
 #: What to call for each type of event that somebody wants to hear of.

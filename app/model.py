@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from app.batching.batch import Answer
@@ -11,6 +12,7 @@ from app.batching.batcher import Batcher
 from app.batching.padding import BatchSizes
 from app.batching.priority import head_start_s
 from app.batching.queue import BatchFunction, LaneKey, Reply
+from app.batching.shape_padding import ShapePadding, Shapes
 from app.batching.submission import Submission
 from app.errors import ModelNotReady, SignatureNotFound
 from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
@@ -26,6 +28,9 @@ _MAX_LANES = 1024
 #: Signature, outputs, and name, dtype, rank and inner shape of each input.
 _Form = tuple[Any, ...]
 
+#: Signature, outputs, whether it runs alone, and the bucket whose requests are padded.
+_FunctionKey = tuple[str, tuple[str, ...], bool, Shapes | None]
+
 
 class Model:
     """A loaded model whose requests go through the batcher.
@@ -33,6 +38,7 @@ class Model:
     Args:
         batching: without it each request runs alone, just as it came.
         strict_shapes: without it a request whose shapes do not fit the signature runs alone, for the model to judge.
+        paddings: of the signatures for which requests of different shapes may be padded to share a call.
     """
 
     def __init__(
@@ -45,6 +51,7 @@ class Model:
         *,
         batching: bool = True,
         strict_shapes: bool = True,
+        paddings: Mapping[str, ShapePadding] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self.version = version
@@ -53,8 +60,9 @@ class Model:
         self._batcher = batcher
         self._batching = batching
         self._strict_shapes = strict_shapes
+        self._paddings = paddings
         self._lanes: dict[_Form, tuple[LaneKey, BatchFunction]] = {}
-        self._functions: dict[tuple[str, tuple[str, ...], bool], BatchFunction] = {}
+        self._functions: dict[_FunctionKey, BatchFunction] = {}
         self._closed: asyncio.Future[None] | None = None
 
     @property
@@ -125,12 +133,14 @@ class Model:
     def _check_and_place(self, request: InferenceRequest, form: _Form) -> tuple[LaneKey, BatchFunction, int]:
         """The same, with every check; remembers the lane of what may share one, since its form fits then."""
         signature, inputs, outputs = self.signature(request.signature), request.inputs, request.outputs
-        function = self._function(signature, outputs, self._runs_alone(signature, inputs))
+        alone = self._runs_alone(signature, inputs)
+        bucket = None if alone else self._bucket(signature, inputs)
+        function = self._function(signature, outputs, alone, bucket)
         if not function.batchable:
             return LaneKey(self.name, self.version, signature.name, outputs), function, 1
         rows = count_rows(signature, inputs)
-        shape = tuple([inputs[name].shape[1:] for name in signature.inputs])
-        key = LaneKey(self.name, self.version, signature.name, outputs, shape)
+        shape = bucket or tuple([inputs[name].shape[1:] for name in signature.inputs])
+        key = LaneKey(self.name, self.version, signature.name, outputs, shape, bucket is not None)
         if len(self._lanes) >= _MAX_LANES:
             self._lanes.clear()
         self._lanes[form] = key, function
@@ -146,15 +156,23 @@ class Model:
                 return True
         return not (self._batching and signature.batchable)
 
-    def _function(self, signature: ModelSignature, outputs: tuple[str, ...], alone: bool) -> BatchFunction:
-        function = self._functions.get((signature.name, outputs, alone))
+    def _bucket(self, signature: ModelSignature, inputs: Mapping[str, Array]) -> Shapes | None:
+        padding = self._paddings.get(signature.name)
+        return padding.bucket(inputs) if padding is not None else None
+
+    def _function(
+        self, signature: ModelSignature, outputs: tuple[str, ...], alone: bool, bucket: Shapes | None
+    ) -> BatchFunction:
+        key = signature.name, outputs, alone, bucket
+        function = self._functions.get(key)
         if function is None:
             check_outputs(signature, outputs)
             if len(self._functions) >= _MAX_FUNCTIONS:
                 self._functions = {key: each for key, each in self._functions.items() if each.requests_under_way}
                 self._lanes.clear()
-            function = BatchFunction(self._runner(signature.name, outputs), self.sizes, not alone)
-            self._functions[signature.name, outputs, alone] = function
+            padding = self._paddings[signature.name] if bucket is not None else None
+            function = BatchFunction(self._runner(signature.name, outputs), self.sizes, not alone, padding)
+            self._functions[key] = function
         return function
 
     def _runner(self, signature: str, outputs: tuple[str, ...]) -> Callable[[Mapping[str, Array]], dict[str, Array]]:

@@ -13,6 +13,7 @@ from app.errors import ServingError
 from app.events import tell_all
 from app.instrumentation import logs, metrics
 from app.instrumentation.counts import Counts
+from app.instrumentation.shapes import MixedShapes
 from app.instrumentation.statistics import Statistics
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.instrumentation.variants import ExecutionVariants
@@ -52,11 +53,13 @@ class Server:
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
         statistics = Statistics(counts)
         self._variants = ExecutionVariants()
+        self._shapes = MixedShapes()
         listener = tell_all(
             counts.subscriptions,
             statistics.subscriptions,
             self._metrics.subscriptions,
             self._variants.subscriptions,
+            self._shapes.subscriptions,
             logs.SUBSCRIPTIONS,
         )
         self.engine = Engine(settings, models, listener)
@@ -148,6 +151,7 @@ class Server:
                 for name in self.repository.names()
             },
             "variants": self._variants.document(),
+            "mixed_shapes": self._shapes.document(),
         }
 
     def metrics(self) -> tuple[bytes, str]:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -86,6 +87,21 @@ class Settings(BaseSettings):
         description="Row counts that batches are padded to, ascending, the last being max_batch_size; "
         "empty takes the powers of two.",
     )
+    pad_shapes: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="Pad requests of different inner shapes so that they share a batch: auto where warm-up finds that "
+        "answers stay the same.",
+    )
+    shape_buckets: Annotated[list[PositiveInt], NoDecode] = Field(
+        default_factory=list,
+        description="Sizes of a free inner dimension up to which requests share a batch, ascending, such as 64,256; "
+        "empty takes 8, 12, 16, 24, 32, 48 and so on.",
+    )
+    pad_values: Annotated[dict[str, int | float | str], NoDecode] = Field(
+        default_factory=dict,
+        description="What inputs are padded with, by name or <model>/<input>, such as tokens=1,bert/mask=0; "
+        "others with 0 or the empty string.",
+    )
     max_batch_delay_ms: NonNegativeFloat = Field(
         0.0, description="How long an idle device waits for company. 0 means 0: batches fill while the device works."
     )
@@ -145,7 +161,7 @@ class Settings(BaseSettings):
         "info", description="Least severity that is logged."
     )
 
-    @field_validator("batch_sizes", mode="before")
+    @field_validator("batch_sizes", "shape_buckets", mode="before")
     @classmethod
     def _read_list(cls, value: object) -> object:
         """'1,2,4' and '[1,2,4]' from flags and the environment."""
@@ -161,6 +177,26 @@ class Settings(BaseSettings):
     def _read_names(cls, value: object) -> object:
         """'frozen,xla' from flags and the environment."""
         return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+    @field_validator("pad_values", mode="before")
+    @classmethod
+    def _read_values(cls, value: object) -> object:
+        """'tokens=1,words=?' and '{"tokens": 1}' from flags and the environment."""
+        if not isinstance(value, str):
+            return value
+        with suppress(json.JSONDecodeError):
+            return json.loads(value)
+        pairs = [pair.split("=", 1) for pair in value.split(",") if pair.strip()]
+        if any(len(pair) < 2 or not pair[0].strip() for pair in pairs):
+            raise ValueError("names and values such as tokens=1,bert/mask=0")
+        return {name.strip(): _number_or_text(text) for name, text in pairs}
+
+    @field_validator("shape_buckets")
+    @classmethod
+    def _buckets_ascend(cls, sizes: list[int]) -> list[int]:
+        if sorted(set(sizes)) != sizes:
+            raise ValueError("ascending numbers such as 64,256")
+        return sizes
 
     @field_validator("batch_sizes")
     @classmethod
@@ -270,6 +306,13 @@ def _explain(error: ErrorDetails, names: Mapping[str, str]) -> str:
     if error["type"] == "extra_forbidden":
         return f"{where} is no setting of Ferry{_meant(name, Settings.model_fields)}"
     return f"{where} is {error['input']!r}, but should be {expected}"
+
+
+def _number_or_text(text: str) -> int | float | str:
+    for read in (int, float):
+        with suppress(ValueError):
+            return read(text)
+    return text
 
 
 def _one_of(name: str, known: Sequence[str]) -> str:

@@ -157,6 +157,28 @@ def make_image_net(path: Path) -> None:
     tf.saved_model.save(module, str(path), signatures=classify)
 
 
+def make_attention(path: Path) -> None:
+    """tokens [batch, length] of int32 below 20, 0 being padding, at most 40 -> each [batch, length, 4] by attention
+    and pooled [batch, 4]; `unmasked` is the same blind to padding.
+    """
+    module, random = tf.Module(), tf.random.Generator.from_seed(1)
+    module.embedding, module.positions = (tf.Variable(random.normal([size, 4])) for size in (20, 40))
+
+    def attend(tokens: Any, real: Any) -> Any:
+        length = tf.shape(tokens)[1]
+        x = tf.gather(module.embedding, tokens) + module.positions[:length]
+        scores = tf.matmul(x, x, transpose_b=True) + (real[:, tf.newaxis, :] - 1.0) * 1e9
+        each = tf.matmul(tf.nn.softmax(scores), x)
+        pooled = tf.reduce_sum(each * real[..., tf.newaxis], 1) / tf.reduce_sum(real, 1, keepdims=True)
+        return {"each": each, "pooled": pooled}
+
+    spec = [tf.TensorSpec([None, None], tf.int32, name="tokens")]
+    module.masked = tf.function(lambda tokens: attend(tokens, tf.cast(tokens > 0, tf.float32)), spec)
+    module.unmasked = tf.function(lambda tokens: attend(tokens, tf.ones(tf.shape(tokens))), spec)
+    signatures = {"serving_default": module.masked, "unmasked": module.unmasked}
+    tf.saved_model.save(module, str(path), signatures=signatures)
+
+
 def make_image_decoder(path: Path) -> None:
     """png [batch] of encoded images -> size [batch]: refuses whatever is no image, the empty string included."""
 

@@ -65,6 +65,15 @@ def test_batch_sizes_are_read_with_and_without_brackets(text: str, monkeypatch: 
     assert load_settings({"batch_sizes": [8, 64]}).batch_sizes == [8, 64]
 
 
+def test_pad_values_are_names_and_values_in_text_and_a_mapping_in_the_file(tmp_path: Path) -> None:
+    read = {"tokens": 1, "bert/x": -0.5, "words": "?"}
+    assert load_settings({"pad_values": "tokens=1, bert/x=-0.5,words=?"}).pad_values == read
+    assert load_settings({"pad_values": '{"tokens": 1, "bert/x": -0.5, "words": "?"}'}).pad_values == read
+    file = yaml(tmp_path, "pad_values: {tokens: 1, bert/x: -0.5, words: '?'}\nshape_buckets: [8, 64]\n")
+    assert load_settings({}, file).pad_values == read
+    assert load_settings({"shape_buckets": "16,256"}, file).shape_buckets == [16, 256]
+
+
 @pytest.mark.parametrize(
     ("overrides", "text"),
     [
@@ -74,6 +83,12 @@ def test_batch_sizes_are_read_with_and_without_brackets(text: str, monkeypatch: 
         ({"log_level": "loud"}, "--log-level is 'loud', but should be 'debug', 'info', 'warning' or 'error'"),
         ({"runtime": "torch"}, "--runtime is 'torch', but should be one of: tensorflow"),
         ({"batch_sizes": "1;2"}, "--batch-sizes is '1;2', but should be whole numbers such as 1,2,4"),
+        (
+            {"pad_values": "tokens"},
+            "--pad-values is 'tokens', but should be names and values such as tokens=1,bert/mask=0",
+        ),
+        ({"shape_buckets": "64,8"}, "--shape-buckets is '64,8', but should be ascending numbers such as 64,256"),
+        ({"pad_shapes": "yes"}, "--pad-shapes is 'yes', but should be 'auto', 'always' or 'never'"),
         ({"batch_sizes": "0,64"}, "--batch-sizes is 0, but should be greater than 0"),
         (
             {"batch_sizes": "1,32"},

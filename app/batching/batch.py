@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching.queue import BatchFunction, PendingRequest
+from app.batching.shape_padding import ShapePadding
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.inference import STRING, Array, BatchTiming
 
@@ -57,9 +58,13 @@ def execute(function: BatchFunction, requests: Sequence[PendingRequest]) -> list
     """Runs the requests together and gives each its own rows or its own error, in their order. Never raises."""
     try:
         return list(run_together(function, requests))
-    except UnevenOutputs:
+    except UnevenOutputs as uneven:
         function.batchable = False
-        logger.warning("The outputs do not follow the rows of the inputs: requests run one by one from now on")
+        if function.padding is not None:
+            function.padding.trusted = False
+            logger.warning("Padding did not go as it did at warm-up, only equal shapes share a call: %s", uneven)
+        else:
+            logger.warning("The outputs do not follow the rows of the inputs: requests run one by one from now on")
         return [outcome for request in requests for outcome in execute(function, [request])]
     except (InvalidRequest, OutOfMemory) as error:
         if len(requests) == 1:
@@ -77,12 +82,36 @@ def run_together(function: BatchFunction, requests: Sequence[PendingRequest]) ->
     """One call for all. Raises what the model raises, and UnevenOutputs."""
     if not function.batchable:
         return [function.run(request.inputs) for request in requests]
+    if function.padding is not None and not _all_alike(requests):
+        return _run_padded(function, function.padding, requests)
     request_rows = [request.rows for request in requests]
     own_rows = sum(request_rows)
     rows = function.sizes.padded(own_rows)
     if not rows:
         return [_run_without_rows(function, requests[0].inputs)] * len(requests)
     return split(function.run(assemble(requests, own_rows, rows)), request_rows, rows)
+
+
+def _all_alike(requests: Sequence[PendingRequest]) -> bool:
+    shapes = [array.shape[1:] for array in requests[0].inputs.values()]
+    return all([array.shape[1:] for array in request.inputs.values()] == shapes for request in requests[1:])
+
+
+def _run_padded(
+    function: BatchFunction, padding: ShapePadding, requests: Sequence[PendingRequest]
+) -> Sequence[Outputs]:
+    """One call for requests of different shapes."""
+    sent = [request.inputs for request in requests]
+    request_rows = [request.rows for request in requests]
+    rows = function.sizes.padded(sum(request_rows))
+    if not rows:
+        return [_run_without_rows(function, inputs) for inputs in sent]
+    inputs = padding.join(sent, rows)
+    outputs = function.run(inputs)
+    own = split(outputs, request_rows, rows)
+    if misfit := padding.misfit(outputs, inputs):
+        raise UnevenOutputs(misfit)
+    return [padding.cut(each, inputs) for each, inputs in zip(own, sent, strict=True)]
 
 
 def _run_without_rows(function: BatchFunction, inputs: Mapping[str, Array]) -> Outputs:

@@ -17,6 +17,7 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from app.batching.padding import BatchSizes
+from app.batching.shape_padding import ShapePadding
 from app.errors import Overloaded
 from app.inference import Array
 
@@ -24,7 +25,8 @@ from app.inference import Array
 class LaneKey(NamedTuple):
     """Requests with equal keys may share one call of a model.
 
-    `shape` holds the inner shape (all dimensions but the first) of each input.
+    `shape` holds the inner shape (all dimensions but the first) of each input; of requests that are padded
+    to share a call, the one that bounds their bucket.
     """
 
     model: str
@@ -32,6 +34,7 @@ class LaneKey(NamedTuple):
     signature: str
     outputs: tuple[str, ...] = ()
     shape: tuple[tuple[int, ...], ...] = ()
+    padded: bool = False
 
 
 def _mix(average: float, value: float) -> float:
@@ -42,7 +45,8 @@ def _mix(average: float, value: float) -> float:
 class BatchFunction:
     """What a lane's batches are run through.
 
-    Where `batchable` is false a request runs alone, as it came, and counts as one row.
+    Where `batchable` is false a request runs alone, as it came, and counts as one row. With `padding` requests
+    of different shapes share its calls.
     Measured: `call_s`, how long a call of late took, and `slowest_s`, how long the slowest of late did (seconds;
     infinity before the first); `peak_rows`, how many rows of late were under way at the most, waiting or executing.
     """
@@ -50,6 +54,7 @@ class BatchFunction:
     run: Callable[[Mapping[str, Array]], dict[str, Array]]
     sizes: BatchSizes
     batchable: bool = True
+    padding: ShapePadding | None = None
     call_s: float = 0.0
     slowest_s: float = inf
     requests_under_way: int = 0

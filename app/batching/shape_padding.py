@@ -23,8 +23,8 @@ from app.inference import Array
 #: one name are of one size.
 NamedShape = tuple[int | str, ...]
 
-#: The size of each name.
-Sizes = Mapping[str, int]
+#: The inner shape of each input.
+Shapes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -42,20 +42,15 @@ class ShapePadding:
     buckets: ShapeBuckets = field(default_factory=ShapeBuckets)
     trusted: bool = True
 
-    def sizes(self, inputs: Mapping[str, Array]) -> Sizes | None:
-        """The size of each name; None where dimensions of one name differ: such inputs may be refused by the
-        model, and padding would hide why."""
-        sizes: dict[str, int] = {}
-        for name, shape in self.inputs.items():
-            for dimension, size in zip(shape, inputs[name].shape[1:], strict=True):
-                if isinstance(dimension, str) and sizes.setdefault(dimension, size) != size:
-                    return None
-        return sizes
+    def bucket(self, inputs: Mapping[str, Array]) -> Shapes | None:
+        """The greatest inner shape of each input that may share a call with these; None for equal shapes only.
 
-    def bucket(self, inputs: Mapping[str, Array]) -> tuple[tuple[int, ...], ...] | None:
-        """The greatest inner shape of each input that may share a call with these; None for equal shapes only."""
-        sizes = self.sizes(inputs) if self.trusted else None
-        if sizes is None:
+        So it is where dimensions of one name differ: the model may refuse that, and padding would hide why.
+        """
+        sizes = self._sizes(inputs)
+        if not self.trusted or any(
+            inputs[name].shape[1:] != _sized(shape, sizes) for name, shape in self.inputs.items()
+        ):
             return None
         tops = {name: self.buckets.top(size) for name, size in sizes.items()}
         return tuple([_sized(shape, tops) for shape in self.inputs.values()])
@@ -64,19 +59,33 @@ class ShapePadding:
         """The inputs of all requests, stacked and padded to one shape and `rows` rows."""
         return {name: _stack([inputs[name] for inputs in requests], rows, self.values[name]) for name in self.inputs}
 
-    def fits(self, name: str, output: Array, sizes: Sizes) -> bool:
-        """Has the output of a call with these sizes the shape that it should have?"""
-        return output.shape[1:] == _sized(self.outputs[name], sizes)
+    def misfit(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array]) -> str:
+        """What is wrong with the shapes of what a call with these inputs returned; empty where all is well."""
+        sizes = self._sizes(inputs)
+        for name, output in outputs.items():
+            expected = _sized(self.outputs[name], sizes)
+            if output.shape[1:] != expected:
+                return f"output {name!r} has shape {output.shape}, not {(len(output), *expected)}"
+        return ""
 
-    def cut(self, outputs: Mapping[str, Array], sizes: Sizes) -> dict[str, Array]:
-        """A request's own rows, cut back to its own sizes."""
+    def cut(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The rows of the request that sent these inputs, cut back to its own sizes."""
+        sizes = self._sizes(inputs)
         return {name: _cut(output, _sized(self.outputs[name], sizes)) for name, output in outputs.items()}
+
+    def _sizes(self, inputs: Mapping[str, Array]) -> dict[str, int]:
+        return {
+            dimension: size
+            for name, shape in self.inputs.items()
+            for dimension, size in zip(shape, inputs[name].shape[1:], strict=True)
+            if isinstance(dimension, str)
+        }
 
     def __str__(self) -> str:
         return f"{_listed(self.inputs)} -> {_listed(self.outputs)}"
 
 
-def _sized(shape: NamedShape, sizes: Sizes) -> tuple[int, ...]:
+def _sized(shape: NamedShape, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple([sizes[dimension] if isinstance(dimension, str) else dimension for dimension in shape])
 
 

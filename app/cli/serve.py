@@ -32,7 +32,7 @@ def _option(name: str, field: FieldInfo) -> Parameter:
     is_switch = field.annotation is bool
     declaration = f"{flag(name)}/--no-{flag(name)[2:]}" if is_switch else flag(name)
     default = field.get_default(call_default_factory=True)
-    shown = f"default: {default}, " if default not in ("", []) else ""
+    shown = f"default: {default}, " if default not in ("", [], {}) else ""
     option = typer.Option(
         declaration,
         help=f"{field.description} [{shown}env: {variable(name)}]",

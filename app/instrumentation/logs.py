@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from app.events import ModelStateChanged, Subscriptions, VariantsChosen
+from app.events import ModelStateChanged, ShapesProbed, Subscriptions, VariantsChosen
 
 logger = logging.getLogger("ferry")
 
@@ -34,8 +34,20 @@ def _variants_chosen(event: VariantsChosen) -> None:
     )  # fmt: skip
 
 
+def _shapes_probed(event: ShapesProbed) -> None:
+    logger.log(
+        logging.INFO if event.padded else logging.WARNING,
+        "Model %s version %d, signature %r: %s",
+        event.model, event.version, event.signature, event.explanation,
+    )  # fmt: skip
+
+
 #: The life of models and how they are executed. Requests and batches are counted, not logged.
-SUBSCRIPTIONS: Subscriptions = {ModelStateChanged: _model_state_changed, VariantsChosen: _variants_chosen}
+SUBSCRIPTIONS: Subscriptions = {
+    ModelStateChanged: _model_state_changed,
+    VariantsChosen: _variants_chosen,
+    ShapesProbed: _shapes_probed,
+}
 
 
 def _forms(variants: Mapping[int, tuple[str, float]]) -> Iterator[str]:

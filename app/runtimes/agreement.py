@@ -20,15 +20,19 @@ TOLERANCES: Mapping[str, float] = {
 }
 
 
-def agree(expected: Mapping[str, Array], actual: Mapping[str, Array]) -> bool:
-    """The same names, dtypes, shapes and, within TOLERANCES, values. NaN agrees with NaN."""
-    return expected.keys() == actual.keys() and all(_agree(expected[name], actual[name]) for name in expected)
+def agree(
+    expected: Mapping[str, Array], actual: Mapping[str, Array], tolerances: Mapping[str, float] = TOLERANCES
+) -> bool:
+    """The same names, dtypes, shapes and, within the tolerance of their type, values. NaN agrees with NaN."""
+    return expected.keys() == actual.keys() and all(
+        _agree(expected[name], actual[name], tolerances) for name in expected
+    )
 
 
-def _agree(expected: Array, actual: Array) -> bool:
+def _agree(expected: Array, actual: Array, tolerances: Mapping[str, float]) -> bool:
     if expected.dtype != actual.dtype or expected.shape != actual.shape:
         return False
-    tolerance = TOLERANCES.get(dtype_name(expected.dtype))
+    tolerance = tolerances.get(dtype_name(expected.dtype))
     if tolerance is None:
         return bool(np.array_equal(expected, actual))
     precise = np.complex128 if np.iscomplexobj(expected) else np.float64

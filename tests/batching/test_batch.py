@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batch import UnevenOutputs, assemble, execute, padded_rows, split, timed_execution
+from app.batching.queue import PendingRequest
+from app.batching.shape_padding import ShapePadding
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.inference import Array
-from tests.fakes import FakeFunction, batch_function, pending, rows_of
+from tests.fakes import FakeFunction, FakeReply, batch_function, pending, rows_of
 
 
 def outcomes(function: FakeFunction, *values: float, largest: int = 8) -> list[object]:
@@ -156,3 +158,50 @@ def test_an_execution_tells_its_time_and_its_padding() -> None:
     requests = [pending(rows=3), pending(rows=2)]
     execution = timed_execution(batch_function(FakeFunction(), 8), requests, lambda: next(clock))
     assert (len(execution.outcomes), execution.started_s, execution.ended_s, execution.padded_rows) == (2, 3, 5, 3)
+
+
+LENGTHS = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0})
+
+
+def of_lengths(*lengths: int, rows: int = 1) -> list[PendingRequest]:
+    return [
+        PendingRequest({"x": np.full((rows, length), length, np.float32)}, rows, FakeReply(), 0.0) for length in lengths
+    ]
+
+
+def test_requests_of_different_shapes_share_a_call_and_get_their_own_shapes() -> None:
+    function = FakeFunction()
+    found = execute(batch_function(function, padding=LENGTHS), of_lengths(2, 3, 1))
+    assert [each["y"].tolist() for each in found if isinstance(each, dict)] == [[[4, 4]], [[6, 6, 6]], [[2]]]
+    assert function.calls == [[2, 3, 1, 2]]
+
+
+def test_equal_shapes_are_stacked_as_ever() -> None:
+    function = FakeFunction()
+    execute(batch_function(function, padding=LENGTHS), of_lengths(2, 2))
+    assert LENGTHS.trusted
+    assert function.calls == [[2, 2]]
+
+
+def test_requests_without_rows_keep_their_shapes() -> None:
+    found = execute(batch_function(FakeFunction(), padding=LENGTHS), of_lengths(2, 3, rows=0))
+    assert [each["y"].shape for each in found if isinstance(each, dict)] == [(0, 2), (0, 3)]
+
+
+def test_one_bad_request_among_different_shapes_fails_alone() -> None:
+    requests = of_lengths(2, 3, 1, 4)
+    requests[1].inputs["x"][...] = -1  # type: ignore[index]
+    found = execute(batch_function(FakeFunction(), padding=LENGTHS), requests)
+    assert [each["y"].shape if isinstance(each, dict) else type(each) for each in found] == [
+        (1, 2), InvalidRequest, (1, 1), (1, 4),
+    ]  # fmt: skip
+
+
+def test_an_output_that_does_not_follow_as_it_did_ends_the_padding(caplog: pytest.LogCaptureFixture) -> None:
+    padding = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0})
+    function = batch_function(lambda inputs: {"y": inputs["x"][:, :2]}, padding=padding)
+    found = execute(function, of_lengths(1, 2, 3))
+    assert [each["y"].tolist() for each in found if isinstance(each, dict)] == [[[1]], [[2, 2]], [[3, 3]]]
+    assert not padding.trusted
+    assert not function.batchable
+    assert "output 'y' has shape (4, 2), not (4, 3)" in caplog.text

@@ -22,13 +22,8 @@ def inputs(length: int, high: int = 1, wide: int = 1, rows: int = 1) -> dict[str
     }
 
 
-def test_sizes_by_name() -> None:
-    assert TOKENS.sizes(inputs(5, 6, 7)) == {"a": 5, "b": 6, "c": 7}
-
-
 def test_dimensions_of_one_name_that_differ_are_not_padded() -> None:
     uneven = inputs(5) | {"mask": np.ones((1, 4), bool)}
-    assert TOKENS.sizes(uneven) is None
     assert TOKENS.bucket(uneven) is None
 
 
@@ -62,15 +57,16 @@ def test_strings_are_padded() -> None:
 
 def test_outputs_are_cut_where_they_follow_and_lie_in_one_piece() -> None:
     outputs = {"each": np.arange(12).reshape(1, 6, 2), "all": np.arange(4).reshape(1, 4)}
-    cut = TOKENS.cut(outputs, {"a": 2})
+    cut = TOKENS.cut(outputs, inputs(2))
     assert cut["each"].tolist() == [[[0, 1], [2, 3]]]
     assert cut["each"].flags.c_contiguous
     assert cut["all"] is outputs["all"]
 
 
-@pytest.mark.parametrize(("shape", "fits"), [((1, 6, 2), True), ((1, 5, 2), False), ((1, 6), False)])
-def test_an_output_of_another_shape_than_expected_is_noticed(shape: tuple[int, ...], *, fits: bool) -> None:
-    assert TOKENS.fits("each", np.zeros(shape), {"a": 6}) is fits
+@pytest.mark.parametrize("shape", [(1, 5, 2), (1, 6), (1, 6, 2, 1)])
+def test_an_output_of_another_shape_than_expected_is_noticed(shape: tuple[int, ...]) -> None:
+    assert TOKENS.misfit({"each": np.zeros((1, 6, 2)), "all": np.zeros((1, 4))}, inputs(6)) == ""
+    assert TOKENS.misfit({"each": np.zeros(shape)}, inputs(6)) == f"output 'each' has shape {shape}, not (1, 6, 2)"
 
 
 def test_it_can_be_read() -> None:
@@ -89,8 +85,6 @@ def test_what_is_joined_and_cut_is_what_each_sent(requests: list[tuple[int, int,
     start = 0
     for each in sent:
         end = start + len(each["x"])
-        sizes = padding.sizes(each)
-        assert sizes is not None
-        np.testing.assert_array_equal(padding.cut({"x": joined["x"][start:end]}, sizes)["x"], each["x"])
+        np.testing.assert_array_equal(padding.cut({"x": joined["x"][start:end]}, each)["x"], each["x"])
         start = end
     assert {np.shape(joined["x"])[1:]} == {(max(a for _, a, _ in requests), max(b for _, _, b in requests))}

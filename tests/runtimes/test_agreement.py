@@ -50,3 +50,9 @@ def test_another_name_type_shape_or_whole_number_disagrees(wrong: dict[str, Arra
 
 def test_strings_agree_byte_by_byte() -> None:
     assert not agree({"y": np.array([b"a"], object)}, {"y": np.array([b"b"], object)})
+
+
+def test_one_may_ask_for_more() -> None:
+    expected, actual = {"y": np.float32([1.0, 2.0])}, {"y": np.float32([1.0, 2.0001])}
+    assert agree(expected, actual)
+    assert not agree(expected, actual, {"float32": 1e-5})

@@ -1,0 +1,241 @@
+"""Finds out at warm-up for which signatures requests of different shapes may share a call, padded.
+
+Two questions are put to the model itself, since no signature answers them.
+1. Which free dimensions are always of one size, and which output's dimension follows which input's? A row of some
+   sizes and one of twice those tell: what is neither fixed nor an input's size is not understood, and not padded.
+2. Is padding neutral? Rows are run alone and padded beside each other; what is cut back must be the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from app.batching.batch import run_together
+from app.batching.padding import BatchSizes
+from app.batching.queue import BatchFunction, PendingRequest
+from app.batching.shape_buckets import ShapeBuckets
+from app.batching.shape_padding import NamedShape, ShapePadding
+from app.errors import ServingError
+from app.inference import STRING, Array, ModelSignature
+from app.probe_values import KINDS, probe_values
+from app.runtime import LoadedModel
+from app.runtimes.agreement import TOLERANCES, agree
+
+#: Free dimensions are tried at about these sizes, in turn, until the model takes one: tables of positions end,
+#: and convolutions need something to slide over.
+_SCALES = (8, 2, 32, 128)
+
+#: How far an answer may lie from the one alone.
+_TOLERANCES = {**TOLERANCES, "float32": 1e-5, "complex64": 1e-5}
+
+_SEED = 2166136261
+
+Sizes = Mapping[str, int]
+NamedShapes = Mapping[str, NamedShape]
+
+
+class PaddingOptions(NamedTuple):
+    """pad: 'auto' where padding is neutral, 'always' also where it changes answers, 'never'.
+
+    values: what inputs are padded with, by '<model>/<input>' or input; others with 0, '' or False.
+    """
+
+    pad: str = "auto"
+    buckets: ShapeBuckets = ShapeBuckets()
+    values: Mapping[str, Any] = {}
+
+
+class ProbedPadding(NamedTuple):
+    """The padding of one signature with free inner dimensions, or why there is none."""
+
+    padding: ShapePadding | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return (
+            f"padded: {self.padding}" if self.padding is not None else f"only equal shapes share a batch: {self.reason}"
+        )
+
+
+def probe_padding(
+    name: str, model: LoadedModel, sizes: BatchSizes, options: PaddingOptions
+) -> dict[str, ProbedPadding]:
+    """What was found, by signature; those whose inner shapes are fixed, or that do not batch, are left out."""
+    if options.pad == "never" or sizes.largest < 2:
+        return {}
+    found = {}
+    for signature in model.signatures.values():
+        if signature.batchable and any(None in _inner(signature, each) for each in signature.inputs):
+            found[signature.name] = _Probe(name, model, signature, sizes, options).find()
+    return found
+
+
+class _NotUnderstood(Exception):
+    """Requests of different shapes cannot share a call; the text says why."""
+
+
+class _Probe:
+    def __init__(
+        self, name: str, model: LoadedModel, signature: ModelSignature, sizes: BatchSizes, options: PaddingOptions
+    ) -> None:
+        self._name = name
+        self._signature = signature
+        self._options = options
+        self._random = np.random.default_rng(_SEED)
+        self._function = BatchFunction(lambda inputs: model.run(signature.name, inputs, ()), sizes)
+
+    def find(self) -> ProbedPadding:
+        try:
+            inputs, small, large = self._accepted()
+            outputs = self._followers(inputs, small, large)
+            padding = ShapePadding(inputs, outputs, self._pad_values(), self._options.buckets)
+            if self._options.pad != "always":
+                self._check_neutral(padding, small, large)
+        except _NotUnderstood as reason:
+            return ProbedPadding(None, str(reason))
+        except ServingError as error:
+            return ProbedPadding(None, f"the model failed at a probe: {error}")
+        return ProbedPadding(padding)
+
+    # --- which dimension is which ---
+
+    def _accepted(self) -> tuple[NamedShapes, Sizes, Sizes]:
+        """Names of the free dimensions, as many as the model takes, and sizes at which it takes them."""
+        for scale in _SCALES:
+            for inputs in _namings(self._signature):
+                small = {name: scale + 1 + 3 * number for number, name in enumerate(_names(inputs))}
+                large = {name: 2 * size + 1 for name, size in small.items()}
+                if all(self._outputs(inputs, sizes) is not None for sizes in (small, large)):
+                    return inputs, small, large
+        raise _NotUnderstood("the model refuses the values that it was tried with")
+
+    def _followers(self, inputs: NamedShapes, small: Sizes, large: Sizes) -> NamedShapes:
+        """The shape of each output by the same names."""
+        before, after = self._outputs(inputs, small), self._outputs(inputs, large)
+        if before is None or after is None:
+            raise _NotUnderstood("the model refuses now what it took before")
+        return {name: _follow(name, before[name].shape, after[name].shape, small, large) for name in before}
+
+    def _outputs(self, inputs: NamedShapes, sizes: Sizes) -> Mapping[str, Array] | None:
+        """Of the first kind of values that the model takes; None where it takes none."""
+        for kind in KINDS:
+            try:
+                return self._run(self._row(inputs, sizes, kind))[0]
+            except ServingError:
+                continue
+        return None
+
+    # --- what padding does ---
+
+    def _check_neutral(self, padding: ShapePadding, small: Sizes, large: Sizes) -> None:
+        tried = [self._agrees(padding, first, second, kind) for first, second in _pairs(small, large) for kind in KINDS]
+        if False in tried:
+            raise _NotUnderstood("padding changes the model's answers")
+        if True not in tried:
+            raise _NotUnderstood("the model refuses, or has no answer to, the values that it was tried with")
+
+    def _agrees(self, padding: ShapePadding, first: Sizes, second: Sizes, kind: str) -> bool | None:
+        """Are the answers to two rows that share a call those to each alone? None where there are none."""
+        rows = [self._row(padding.inputs, sizes, kind) for sizes in (first, second)]
+        try:
+            alone = [self._run(row)[0] for row in rows]
+        except ServingError:
+            return None
+        if not all(_is_telling(answer) for answer in alone):
+            return None
+        try:
+            together = self._run(*rows, padding=padding)
+        except ServingError:
+            return False
+        return all(agree(one, other, _TOLERANCES) for one, other in zip(alone, together, strict=True))
+
+    def _run(self, *rows: Mapping[str, Array], padding: ShapePadding | None = None) -> Sequence[Mapping[str, Array]]:
+        self._function.padding = padding
+        return run_together(self._function, [PendingRequest(row, 1, Future(), 0.0) for row in rows])
+
+    def _row(self, inputs: NamedShapes, sizes: Sizes, kind: str) -> dict[str, Array]:
+        shapes = {
+            name: tuple(sizes[dimension] if isinstance(dimension, str) else dimension for dimension in shape)
+            for name, shape in inputs.items()
+        }
+        return probe_values(self._signature, shapes, kind, self._random)
+
+    def _pad_values(self) -> dict[str, Any]:
+        return {name: self._pad_value(name, spec.dtype) for name, spec in self._signature.inputs.items()}
+
+    def _pad_value(self, name: str, dtype: np.dtype[Any]) -> Any:
+        values = self._options.values
+        value = values.get(f"{self._name}/{name}", values.get(name, "" if dtype == STRING else 0))
+        if dtype == STRING:
+            return str(value).encode()
+        try:
+            return np.array(value, dtype)[()]
+        except (ValueError, TypeError, OverflowError):
+            raise _NotUnderstood(f"input {name!r} cannot be padded with {value!r}") from None
+
+
+def _inner(signature: ModelSignature, name: str) -> tuple[int | None, ...]:
+    return (signature.inputs[name].shape or ())[1:]
+
+
+def _namings(signature: ModelSignature) -> Iterator[NamedShapes]:
+    """Names for the free dimensions: each its own, one for each place in the shape, one for all."""
+    seen = []
+    for form in ("{name}.{axis}", "d{axis}", "d"):
+        naming = {
+            name: tuple(
+                form.format(name=name, axis=axis) if size is None else size
+                for axis, size in enumerate(_inner(signature, name), 1)
+            )
+            for name in signature.inputs
+        }
+        count = len(_names(naming))
+        if count not in seen:
+            seen.append(count)
+            yield naming
+
+
+def _names(naming: NamedShapes) -> list[str]:
+    return sorted({dimension for shape in naming.values() for dimension in shape if isinstance(dimension, str)})
+
+
+def _follow(name: str, before: tuple[int, ...], after: tuple[int, ...], small: Sizes, large: Sizes) -> NamedShape:
+    """What the inner dimensions of an output are, from its shapes at two sizes."""
+    if len(before) != len(after):
+        raise _NotUnderstood(f"the rank of output {name!r} changes with the size of the inputs")
+    followed = {(small[each], large[each]): each for each in small}
+    shape: list[int | str] = []
+    for sizes in zip(before[1:], after[1:], strict=True):
+        if sizes[0] == sizes[1]:
+            shape.append(sizes[0])
+        elif sizes in followed:
+            shape.append(followed[sizes])
+        else:
+            raise _NotUnderstood(
+                f"output {name!r} has a dimension that changes with the inputs' and is not one of them: "
+                f"{sizes[0]} and {sizes[1]} for {', '.join(f'{a} and {b}' for a, b in followed)}"
+            )
+    return tuple(shape)
+
+
+def _pairs(small: Sizes, large: Sizes) -> list[tuple[Sizes, Sizes]]:
+    """Sizes of two rows that share a call; with several names also such that each row is padded."""
+    between = {name: size + 1 for name, size in small.items()}
+    tiny = dict.fromkeys(small, 1)
+    pairs: list[tuple[Sizes, Sizes]] = [(small, large), (between, large), (tiny, large)]
+    for number, name in enumerate(small):
+        if number:
+            pairs.append(({**small, name: large[name]}, {**large, name: small[name]}))
+    return pairs
+
+
+def _is_telling(answer: Mapping[str, Array]) -> bool:
+    """Not where nothing is a number: that agrees with everything."""
+    return all(
+        not np.issubdtype(output.dtype, np.inexact) or not output.size or bool(np.isfinite(output).any())
+        for output in answer.values()
+    )

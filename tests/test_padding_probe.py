@@ -1,0 +1,188 @@
+"""Every model here is a few lines of numpy with a habit that padding meets in the field."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.batching.padding import BatchSizes
+from app.errors import InvalidRequest, OutOfMemory
+from app.inference import STRING, Array, ModelSignature, TensorSpec
+from app.padding_probe import PaddingOptions, ProbedPadding, probe_padding
+
+SIZES = BatchSizes.powers_of_two(8)
+EMBEDDING = np.random.default_rng(1).standard_normal((100, 4)).astype(np.float32)
+
+Run = Callable[[Mapping[str, Array]], Any]
+
+
+class NumpyModel:
+    """Output `y` of `run`; inputs by name, dtype and shape."""
+
+    def __init__(self, run: Run, inputs: Mapping[str, tuple[Any, tuple[int | None, ...]]]) -> None:
+        specs = {name: TensorSpec(name, np.dtype(dtype), shape) for name, (dtype, shape) in inputs.items()}
+        y = TensorSpec("y", np.dtype(np.float32), None)
+        self.signatures = {"f": ModelSignature("f", specs, {"y": y})}
+        self.shapes: list[tuple[int, ...]] = []
+        self._run = run
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        self.shapes.append(next(iter(inputs.values())).shape)
+        with np.errstate(all="ignore"):
+            return {"y": np.asarray(self._run(inputs))}
+
+    def close(self) -> None: ...
+
+
+def refuse_unless(condition: object) -> None:
+    if not condition:
+        raise InvalidRequest("no")
+
+
+def embed(tokens: Array) -> Array:
+    refuse_unless((tokens >= 0).all() and (tokens < len(EMBEDDING)).all())
+    return np.asarray(EMBEDDING[tokens])
+
+
+def masked_mean(tokens: Array, mask: Array) -> Array:
+    refuse_unless(tokens.shape == mask.shape)
+    return np.asarray((embed(tokens) * mask[..., np.newaxis]).sum(1) / mask.sum(1, keepdims=True))
+
+
+TOKENS = {"tokens": (np.int32, (None, None))}
+FRACTIONS = {"x": (np.float32, (None, None))}
+
+
+def probe(run: Run, inputs: Mapping[str, Any], **options: Any) -> ProbedPadding:
+    return probe_padding("m", NumpyModel(run, inputs), SIZES, PaddingOptions(**options))["f"]
+
+
+def test_a_mask_from_the_tokens_makes_padding_neutral() -> None:
+    probed = probe(lambda inputs: masked_mean(inputs["tokens"], inputs["tokens"] != 0), TOKENS)
+    assert str(probed) == "padded: tokens[?,tokens.1] -> y[?,4]"
+
+
+def test_a_mask_beside_the_tokens_is_padded_with_them() -> None:
+    inputs = TOKENS | {"attention_mask": (np.int64, (None, None))}
+    probed = probe(lambda sent: masked_mean(sent["tokens"], sent["attention_mask"]), inputs)
+    assert str(probed) == "padded: tokens[?,d1], attention_mask[?,d1] -> y[?,4]"
+
+
+def test_so_does_a_length() -> None:
+    def mean(sent: Mapping[str, Array]) -> Array:
+        tokens, length = sent["tokens"], sent["length"]
+        refuse_unless((length <= tokens.shape[1]).all())
+        return masked_mean(tokens, np.arange(tokens.shape[1]) < length[:, np.newaxis])
+
+    assert probe(mean, TOKENS | {"length": (np.int32, (None,))}).padding is not None
+
+
+def test_an_output_for_each_token_follows_the_tokens() -> None:
+    probed = probe(lambda sent: embed(sent["tokens"]), TOKENS)
+    assert probed.padding is not None
+    assert probed.padding.outputs == {"y": ("tokens.1", 4)}
+
+
+def test_independent_dimensions_are_told_apart() -> None:
+    inputs = {"image": (np.float32, (None, None, None, 3)), "more": (np.float32, (None, None))}
+    probed = probe(lambda sent: sent["image"].sum(3).transpose(0, 2, 1) + sent["more"][:, :1, np.newaxis], inputs)
+    assert probed.padding is not None
+    assert probed.padding.inputs == {"image": ("image.1", "image.2", 3), "more": ("more.1",)}
+    assert probed.padding.outputs == {"y": ("image.2", "image.1")}
+
+
+def test_square_images_share_one_size() -> None:
+    def square(sent: Mapping[str, Array]) -> Array:
+        refuse_unless(sent["x"].shape[1] == sent["x"].shape[2])
+        return 2 * sent["x"]
+
+    probed = probe(square, {"x": (np.float32, (None, None, None))})
+    assert probed.padding is not None
+    assert probed.padding.inputs == {"x": ("d", "d")}
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "inputs"),
+    [
+        ("mean", lambda sent: embed(sent["tokens"]).mean(1), TOKENS),
+        ("last", lambda sent: embed(sent["tokens"])[:, -1], TOKENS),
+        ("maximum", lambda sent: sent["x"].max(1), FRACTIONS),  # 0 is greater only where all is below
+        ("maximum of whole numbers", lambda sent: sent["x"].max(1), {"x": (np.int64, (None, None))}),
+        ("minimum", lambda sent: sent["x"].min(1), FRACTIONS),
+        ("position from the end", lambda sent: sent["x"] * np.arange(sent["x"].shape[1], 0, -1), FRACTIONS),
+        ("neighbours", lambda sent: sent["x"] - sent["x"].mean(0), FRACTIONS | {"k": (np.float32, (None,))}),
+        ("joined words", lambda sent: [len(b"-".join(row)) for row in sent["x"]], {"x": (STRING, (None, None))}),
+    ],
+)
+def test_padding_that_changes_answers_is_found(name: str, run: Run, inputs: Mapping[str, Any]) -> None:
+    assert str(probe(run, inputs)) == "only equal shapes share a batch: padding changes the model's answers", name
+
+
+def test_one_may_pad_where_it_changes_answers_or_never() -> None:
+    run = lambda sent: embed(sent["tokens"]).mean(1)  # noqa: E731
+    assert probe(run, TOKENS, pad="always").padding is not None
+    assert probe_padding("m", NumpyModel(run, TOKENS), SIZES, PaddingOptions("never")) == {}
+
+
+def test_another_value_may_be_the_neutral_one() -> None:
+    run = lambda sent: sent["x"].max(1)  # noqa: E731
+    assert probe(run, FRACTIONS, values={"x": -1e30}).padding is not None
+    assert probe(run, FRACTIONS, values={"m/x": -1e30, "x": 0}).padding is not None
+    assert probe(run, FRACTIONS, values={"other/x": -1e30}).padding is None
+    words = probe(lambda sent: [list(row).count(b"?") == 0 for row in sent["x"]], {"x": (STRING, (None, None))})
+    assert words.padding is not None
+    assert words.padding.values == {"x": b""}
+
+
+def test_a_value_that_the_input_cannot_hold_pads_nothing() -> None:
+    assert probe(lambda sent: sent["tokens"], TOKENS, values={"tokens": "a"}).reason == (
+        "input 'tokens' cannot be padded with 'a'"
+    )
+
+
+def test_an_output_of_half_the_size_is_not_understood() -> None:
+    assert probe(lambda sent: sent["x"][:, ::2], FRACTIONS).reason == (
+        "output 'y' has a dimension that changes with the inputs' and is not one of them: 5 and 10 for 9 and 19"
+    )
+
+
+def test_limits_of_a_model_are_found_around() -> None:
+    def positions(sent: Mapping[str, Array]) -> Array:
+        refuse_unless(sent["x"].shape[1] <= 10)
+        return sent["x"]
+
+    def convolution(sent: Mapping[str, Array]) -> Array:
+        refuse_unless(sent["x"].shape[1] >= 30)
+        return sent["x"]
+
+    assert probe(positions, FRACTIONS).padding is not None
+    assert probe(convolution, FRACTIONS).padding is not None
+
+
+@pytest.mark.parametrize("error", [InvalidRequest("no"), OutOfMemory("no")])
+def test_a_model_that_takes_nothing_is_not_padded(error: Exception) -> None:
+    def refuse(_: Mapping[str, Array]) -> Array:
+        raise error
+
+    assert probe(refuse, FRACTIONS).reason == "the model refuses the values that it was tried with"
+
+
+def test_answers_that_are_no_numbers_prove_nothing() -> None:
+    assert probe(lambda sent: sent["x"].sum(1) * np.nan, FRACTIONS).padding is None
+
+
+def test_what_has_no_free_inner_shape_or_does_not_batch_is_not_tried() -> None:
+    fixed = NumpyModel(lambda sent: sent["x"], {"x": (np.float32, (None, 2))})
+    scalar = NumpyModel(lambda sent: sent["x"], {"x": (np.float32, ())})
+    free = NumpyModel(lambda sent: sent["x"], FRACTIONS)
+    assert probe_padding("m", fixed, SIZES, PaddingOptions()) == {}
+    assert probe_padding("m", scalar, SIZES, PaddingOptions()) == {}
+    assert probe_padding("m", free, BatchSizes((1,)), PaddingOptions()) == {}
+    assert fixed.shapes == scalar.shapes == free.shapes == []
+
+
+def test_calls_have_allowed_sizes() -> None:
+    model = NumpyModel(lambda sent: sent["x"], FRACTIONS)
+    probe_padding("m", model, BatchSizes((4, 8)), PaddingOptions())
+    assert {rows for rows, _ in model.shapes} == {4}
