@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -17,11 +17,29 @@ from starlette.types import Receive, Scope, Send
 
 from app import __version__
 from app.protocols.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
-from app.protocols.health import health_routes
+from app.protocols.health import Health, health_routes
 from app.protocols.http_exchange import HttpProtocol
 from app.protocols.inference_paths import InferencePaths
+from app.protocols.open_inference_rest import OpenInferenceRest
 from app.protocols.openapi import model_paths
-from app.server import Server
+from app.protocols.tensorflow_rest import TensorFlowRest
+from app.serving import ServedRepository
+from app.settings import Settings
+
+
+class HttpBackend(Health, Protocol):
+    """What the application serves: Server, or frontends/frontend.py."""
+
+    settings: Settings
+    tensorflow_rest: TensorFlowRest
+    open_inference_rest: OpenInferenceRest
+
+    @property
+    def repository(self) -> ServedRepository: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
 
 
 class HttpApp(FastAPI):
@@ -31,7 +49,7 @@ class HttpApp(FastAPI):
         protocols: the protocol for each first path segment, in lower case.
     """
 
-    def __init__(self, server: Server, protocols: Mapping[str, HttpProtocol]) -> None:
+    def __init__(self, server: HttpBackend, protocols: Mapping[str, HttpProtocol]) -> None:
         super().__init__(
             title="Ferry", version=__version__, summary="Serves TensorFlow SavedModels", lifespan=_lifespan
         )
@@ -48,7 +66,7 @@ class HttpApp(FastAPI):
         self.add_exception_handler(HTTPException, _http_error)
 
     async def _metrics(self) -> Response:
-        page, content_type = self.server.metrics()
+        page, content_type = await self.server.metrics()
         return Response(page, media_type=content_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,7 +84,7 @@ class HttpApp(FastAPI):
         return schema
 
 
-def create_app(server: Server) -> HttpApp:
+def create_app(server: HttpBackend) -> HttpApp:
     """The application of `server`; its lifespan starts and stops it."""
     protocols = {"v1": server.tensorflow_rest, "predict": server.tensorflow_rest, "v2": server.open_inference_rest}
     return HttpApp(server, protocols)

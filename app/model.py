@@ -14,10 +14,10 @@ from app.batching.priority import head_start_s
 from app.batching.queue import BatchFunction, LaneKey, Reply
 from app.batching.shape_padding import ShapePadding, Shapes
 from app.batching.submission import Submission
-from app.errors import ModelNotReady, SignatureNotFound
+from app.errors import ModelNotReady
 from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.runtime import LoadedModel
-from app.validation import check_inputs, check_names_and_dtypes, check_outputs, count_rows, shapes_fit
+from app.validation import check_inputs, check_names_and_dtypes, check_outputs, count_rows, find_signature, shapes_fit
 
 #: Subsets of outputs are the callers' choice; this many are remembered.
 _MAX_FUNCTIONS = 256
@@ -71,10 +71,7 @@ class Model:
 
     def signature(self, name: str) -> ModelSignature:
         """Raises SignatureNotFound."""
-        signature = self.signatures.get(name)
-        if signature is None:
-            raise SignatureNotFound(f'Serving signature name: "{name}" not found in signature def')
-        return signature
+        return find_signature(self.signatures, name)
 
     def submit(self, request: InferenceRequest, reply: Reply) -> Submission:
         """Checks and queues one request; `reply` gets its Answer, or a ServingError, on the event loop.

@@ -1,66 +1,14 @@
-"""Runs the HTTP server until a signal ends it: `ferry serve`."""
+"""Everything in one process: `ferry serve`."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-import sys
-from functools import partial
-from types import FrameType
-
-import uvicorn
-
-from app.http_app import create_app
+from app.http_server import serve_http
 from app.instrumentation.logs import configure
 from app.memory import keep_freed_memory
 from app.protocols.grpc_server import GrpcOptions
-from app.protocols.http_connection import HttpConnection
 from app.repository.list_watch import ListedModels
 from app.server import Server
 from app.settings import Settings
-
-logger = logging.getLogger(__name__)
-
-#: The clients of the last answers may send one more request: they are still told 503 rather than cut off.
-_LINGER_S = 0.5
-
-#: After the drain only answers that are being written are left; they get this long.
-_CLOSE_TIMEOUT_S = 5
-
-
-class _UvicornServer(uvicorn.Server):
-    """Stops when told, but drains first: while draining it still answers, with 503."""
-
-    def __init__(self, config: uvicorn.Config, server: Server) -> None:
-        super().__init__(config)
-        self._server = server
-        self._drain: asyncio.Task[None] | None = None
-        self.exit_code = 0
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
-        """The first signal begins the drain, a second one ends at once."""
-        if self._drain is not None:
-            self.force_exit = self.should_exit = True
-            return
-        asyncio.get_running_loop().call_soon_threadsafe(self._begin_drain)  # thread safe: wakes the loop at once
-
-    def _begin_drain(self) -> None:
-        self._drain = self._drain or asyncio.create_task(self._drain_and_exit(), name="drain")
-
-    async def _drain_and_exit(self) -> None:
-        logger.info("Draining")
-        if not await self._server.drain():
-            self.exit_code = 1
-        await asyncio.sleep(_LINGER_S)
-        self.should_exit = True
-
-    async def on_tick(self, counter: int) -> bool:
-        """Ends a process that could not start."""
-        if self._server.failure:
-            self.exit_code = 1
-            return True
-        return await super().on_tick(counter)
 
 
 def serve(settings: Settings, models: ListedModels | None = None, grpc: GrpcOptions | None = None) -> int:
@@ -70,28 +18,4 @@ def serve(settings: Settings, models: ListedModels | None = None, grpc: GrpcOpti
     """
     configure(settings.log_level)
     keep_freed_memory()
-    server = Server(settings, models, grpc)
-    application = create_app(server)
-    config = uvicorn.Config(
-        application,
-        http=partial(HttpConnection, application.inference_paths),  # type: ignore[arg-type]  # uvicorn calls it
-        host=settings.host,
-        port=settings.rest_port,
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,  # nothing here asks who the client was
-        timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
-        server_header=False,
-    )
-    uvicorn_server = _UvicornServer(config, server)
-    uvicorn_server.run(sockets=None if settings.rest else [])
-    if not server.stopped:
-        _leave(uvicorn_server.exit_code)
-    return uvicorn_server.exit_code
-
-
-def _leave(exit_code: int) -> None:
-    """Exits without waiting for a model that still loads or a batch that still runs."""
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(exit_code)
+    return serve_http(Server(settings, models, grpc), settings, None if settings.rest else [])

@@ -54,7 +54,7 @@ class Server:
         statistics = Statistics(counts)
         self._variants = ExecutionVariants()
         self._shapes = MixedShapes()
-        listener = tell_all(
+        self.listener = listener = tell_all(
             counts.subscriptions,
             statistics.subscriptions,
             self._metrics.subscriptions,
@@ -65,7 +65,7 @@ class Server:
         self.engine = Engine(settings, models, listener)
         self.repository = self.engine.repository
         regions = SharedMemory() if settings.allow_shared_memory else None
-        open_inference = OpenInference(self.repository, statistics, self, regions)
+        self.open_inference = open_inference = OpenInference(self.repository, statistics, self, regions)
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
         self.tensorflow_rest = TensorFlowRest(self.repository, listener, limits)
         self.open_inference_rest = OpenInferenceRest(open_inference, listener, limits)
@@ -131,7 +131,7 @@ class Server:
         """Reasons to send no requests here now."""
         return self.engine.unready()
 
-    def summary(self) -> dict[str, Any]:
+    async def summary(self) -> dict[str, Any]:
         """What /health shows."""
         unready = [*self.dead(), *self.unready()]
         return {
@@ -154,7 +154,7 @@ class Server:
             "mixed_shapes": self._shapes.document(),
         }
 
-    def metrics(self) -> tuple[bytes, str]:
+    async def metrics(self) -> tuple[bytes, str]:
         """The Prometheus page and its content type."""
         page = self._metrics.render()
         if self._tensorflow_metrics is not None:

@@ -155,6 +155,11 @@ class Settings(BaseSettings):
     allow_shared_memory: bool = Field(
         False, description="Let clients of this machine pass tensors through system shared memory (Open Inference)."
     )
+    frontends: NonNegativeInt = Field(
+        0,
+        description="HTTP processes before the process that executes models; 0 does all in one process. "
+        "Worth it where one core cannot read and write as fast as models compute.",
+    )
     drain_timeout_s: PositiveFloat = Field(30.0, description="Time accepted requests get to finish after SIGTERM.")
     stuck_after_s: PositiveFloat = Field(60.0, description="A batch that runs longer than this turns /livez red.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -212,6 +217,15 @@ class Settings(BaseSettings):
         if size < others.data.get("max_batch_size", 0):
             raise ValueError(f"at least max_batch_size, {others.data['max_batch_size']}")
         return size
+
+    @field_validator("frontends")
+    @classmethod
+    def _frontends_have_work(cls, frontends: int, others: ValidationInfo) -> int:
+        if frontends and not others.data.get("rest", True):
+            raise ValueError("0 where rest is off: frontends serve HTTP")
+        if frontends and others.data.get("allow_shared_memory"):
+            raise ValueError("0 with allow_shared_memory: regions are known to one process only")
+        return frontends
 
     @field_validator("batching_policy")
     @classmethod

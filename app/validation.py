@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, SignatureNotFound
 from app.inference import Array, ModelSignature, TensorSpec, dtype_name, format_shape
+
+
+def find_signature(signatures: Mapping[str, ModelSignature], name: str) -> ModelSignature:
+    """Raises SignatureNotFound."""
+    signature = signatures.get(name)
+    if signature is None:
+        raise SignatureNotFound(f'Serving signature name: "{name}" not found in signature def')
+    return signature
 
 
 def check_inputs(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:

@@ -91,6 +91,10 @@ async def _read_reply(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     return int(head.split()[1]), await reader.readexactly(int(length))
 
 
+#: The number of frontends in each arrangement of processes.
+ARRANGEMENTS = {"one process": 0, "frontends": 2}
+
+
 @contextmanager
 def serving(
     models: Path, log: Path, command: Sequence[str] = ("-m", "app", "serve"), ready: bool = True, **settings: object

@@ -14,19 +14,23 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.processes import ROOT, ServerProcess, serving
+from tests.processes import ARRANGEMENTS, ROOT, ServerProcess, serving
 from tests.savedmodels import SLOW_STEPS_A_SECOND, make_half_plus_two, make_poison, make_slow
 
 SAMPLES = json.loads((ROOT / "models/digits/samples.json").read_text())["samples"]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+in_every_arrangement = pytest.mark.parametrize("frontends", ARRANGEMENTS.values(), ids=ARRANGEMENTS.keys())
+
+
+@pytest.fixture(scope="module", params=ARRANGEMENTS.values(), ids=ARRANGEMENTS.keys())
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("served")
     shutil.copytree(ROOT / "models/digits/1", folder / "models/digits/1")
     shutil.copytree(ROOT / "models/text/1", folder / "models/text/1")
     make_poison(folder / "models/poison/1")
-    with serving(folder / "models", folder / "log", default_model="digits", execution_variant="auto") as server:
+    settings = {"default_model": "digits", "execution_variant": "auto", "frontends": request.param}
+    with serving(folder / "models", folder / "log", **settings) as server:
         yield server
 
 
@@ -148,10 +152,11 @@ class Load:
             self._stop.wait(0.01)
 
 
-def test_a_new_version_takes_over_under_load_and_nobody_notices(tmp_path: Path) -> None:
+@in_every_arrangement
+def test_a_new_version_takes_over_under_load_and_nobody_notices(frontends: int, tmp_path: Path) -> None:
     models = tmp_path / "models"
     make_half_plus_two(models / "half/1")
-    with serving(models, tmp_path / "log", poll_interval_s=0.1) as server:
+    with serving(models, tmp_path / "log", poll_interval_s=0.1, frontends=frontends) as server:
         load = Load(server.url, "/v1/models/half:predict", {"instances": [2.0]}, clients=8)
         load.wait_for_replies(50)
         make_half_plus_two(tmp_path / "made/2")
@@ -166,11 +171,12 @@ def test_a_new_version_takes_over_under_load_and_nobody_notices(tmp_path: Path) 
         assert set(load.replies) == {(200, '{"predictions":[3.0]}')}
 
 
-def test_sigterm_under_load_loses_no_accepted_request(tmp_path: Path) -> None:
+@in_every_arrangement
+def test_sigterm_under_load_loses_no_accepted_request(frontends: int, tmp_path: Path) -> None:
     """Every request whose body was read is answered: by its result, or by a clear 503 when it came too late."""
     models = tmp_path / "models"
     make_slow(models / "slow/1")
-    with serving(models, tmp_path / "log") as server:
+    with serving(models, tmp_path / "log", frontends=frontends) as server:
         body = {"instances": [max(1, SLOW_STEPS_A_SECOND // 10)]}
         load = Load(server.url, "/v1/models/slow:predict", body, clients=16)
         load.wait_for_replies(32)
@@ -184,9 +190,10 @@ def test_sigterm_under_load_loses_no_accepted_request(tmp_path: Path) -> None:
         assert load.broken == []
 
 
-def test_a_terminated_server_that_still_loads_exits_at_once(tmp_path: Path) -> None:
+@in_every_arrangement
+def test_a_terminated_server_that_still_loads_exits_at_once(frontends: int, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "models/digits/1", tmp_path / "models/digits/1")
-    with serving(tmp_path / "models", tmp_path / "log", ready=False) as server:
+    with serving(tmp_path / "models", tmp_path / "log", ready=False, frontends=frontends) as server:
         server.wait_for("/livez", 200)
         assert server.client.get("/readyz").status_code == 503
         server.terminate()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.protocols.body_forms import FORMS
-from app.repository.repository import ModelRepository
+from app.repository.catalog import Catalog
 from tests.every_protocol import grpc_drivers
 from tests.every_protocol.driver import Driver, Kind, Question, rows
 from tests.every_protocol.live import MAX_BYTES, Live
@@ -222,7 +222,7 @@ def test_a_bug_of_ours_is_not_told(
 
     async def scenario(driver: Driver) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(ModelRepository, "resolve", broken)
+            patch.setattr(Catalog, "resolve", broken)
             refused = await refusal(driver.ask(Question()))
         assert refused.code == drive.codes[Kind.BUG], refused
         assert refused.text == "Internal error"

@@ -32,10 +32,10 @@ def served(folder: Path, **more: Any) -> tuple[list[Any], dict[str, Any], str]:
         model = server.repository.resolve("net")
         requests = [{"image": X[:1]}, {"image": X[1:2]}, {"image": X}]
         answers = [(await model.infer(InferenceRequest(inputs))).outputs["probabilities"] for inputs in requests]
-        page = server.metrics()[0].decode()
-        summary = server.summary()
+        page = (await server.metrics())[0].decode()
+        summary = await server.summary()
         await server.stop()
-        assert server.summary()["variants"] == {}
+        assert (await server.summary())["variants"] == {}
         return answers, summary, page
 
     return asyncio.run(main())

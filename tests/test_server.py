@@ -75,12 +75,12 @@ def test_ready_when_models_are_loaded_and_warm(tmp_path: Path, caplog: pytest.Lo
         assert server.unready() == server.dead() == []
         response = await server.repository.resolve("m").infer(InferenceRequest(rows_of(2.0)))
         assert response.outputs["y"].tolist() == [[4.0, 4.0]]
-        summary = server.summary()
+        summary = await server.summary()
         assert summary["status"] == "ready"
         assert summary["devices"] == ["fake:0"]
         assert summary["batch_sizes"] == [1, 2, 4]
         assert summary["models"]["m"] == [{"version": 1, "state": "AVAILABLE", "error": ""}]
-        page, content_type = server.metrics()
+        page, content_type = await server.metrics()
         assert b"ferry_queue_rows 0.0" in page
         assert content_type.startswith("text/plain")
         await server.stop()
@@ -111,7 +111,7 @@ def test_a_runtime_that_does_not_start_turns_liveness_red(tmp_path: Path) -> Non
     async def main() -> None:
         server = await started(Server(settings(tmp_path, "missing")))
         assert server.dead()[0].startswith("Ferry could not start")
-        assert server.summary()["status"] == "not ready"
+        assert (await server.summary())["status"] == "not ready"
         await server.stop()
 
     asyncio.run(main())

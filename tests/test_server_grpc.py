@@ -66,7 +66,7 @@ def test_health_follows_readiness_into_the_drain(tmp_path: Path) -> None:
             await loaded(server)
             assert await health(channel)
             assert outputs_of(await predict(channel))["y"].tolist() == [[4, 4]]
-            assert b'ferry_requests_total{code="OK"' in server.metrics()[0]
+            assert b'ferry_requests_total{code="OK"' in (await server.metrics())[0]
             assert await server.drain()
             assert not await health(channel)
             assert await predict(channel).code() is grpc.StatusCode.UNAVAILABLE

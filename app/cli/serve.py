@@ -22,9 +22,17 @@ def serve(**flags: Any) -> None:
     config = flags.pop("config")
     with one_line_failures():
         settings = load_settings({name: value for name, value in flags.items() if value is not None}, config)
+    raise typer.Exit(_run(settings))
+
+
+def _run(settings: Settings) -> int:
+    if settings.frontends:
+        from app.frontends.supervisor import supervise  # noqa: PLC0415 - as below
+
+        return supervise(settings)
     from app.serve import serve as run  # noqa: PLC0415 - this import takes long, `--help` needs none of it
 
-    raise typer.Exit(run(settings))
+    return run(settings)
 
 
 def _option(name: str, field: FieldInfo) -> Parameter:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.errors import InvalidRequest
 from app.inference import Array, InferenceResponse, ModelSignature, TensorSpec
-from app.model import Model
+from app.serving import ServedModel
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class PredictBody:
     model: str = ""
     version: int | None = None
 
-    def check_model(self, model: Model) -> None:
+    def check_model(self, model: ServedModel) -> None:
         """Raises InvalidRequest where the body names another model or version than the URL found."""
         if self.model and self.model != model.name:
             raise InvalidRequest(f"The body is for model {self.model[:256]!r}, the URL for {model.name!r}")

@@ -6,10 +6,10 @@ import asyncio
 from typing import Protocol, cast
 
 from app.batching.batch import Answer
-from app.batching.submission import Submission
 from app.protocols.http import CLIENT_GONE, Sendable
 from app.protocols.http_exchange import Computation, Exchange, HttpProtocol, Written, failure_reply, is_still_written
 from app.protocols.request_head import RequestHead
+from app.serving import Withdrawable
 
 
 class Connection(Protocol):
@@ -50,7 +50,7 @@ class DirectExchange(Exchange):
         self._connection = connection
         self._protocol = protocol
         self._computation: Computation | None = None
-        self._submission: Submission | None = None
+        self._submission: Withdrawable | None = None
         self.answered = False
         self.chunks: list[bytes] = []
         self.disconnected = False

@@ -17,10 +17,10 @@ class Health(Protocol):
     def unready(self) -> list[str]:
         """Reasons to send no requests here now; empty when it may be asked."""
 
-    def summary(self) -> dict[str, Any]:
+    async def summary(self) -> dict[str, Any]:
         """Models, devices, queue, uptime: for people."""
 
-    def metrics(self) -> tuple[bytes, str]:
+    async def metrics(self) -> tuple[bytes, str]:
         """The metrics page and its content type."""
 
 
@@ -38,11 +38,11 @@ def health_routes(health: Health) -> APIRouter:
 
     @router.get("/health", summary="Models, devices, queue and uptime")
     async def summary() -> JSONResponse:
-        return JSONResponse(health.summary())
+        return JSONResponse(await health.summary())
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
-        page, content_type = health.metrics()
+        page, content_type = await health.metrics()
         return Response(page, media_type=content_type)
 
     return router

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, TypeGuard, cast
 from app.errors import InvalidRequest, ServingError
 from app.events import Listener, RequestFinished
 from app.inference import InferenceRequest, InferenceResponse
-from app.model import Model
 from app.protocols.asgi import Receive, Scope, Send
 from app.protocols.disconnects import Disconnects
 from app.protocols.http import (
@@ -31,6 +30,7 @@ from app.protocols.http import (
     send_reply,
 )
 from app.protocols.request_head import RequestHead
+from app.serving import ServedModel
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Exchange:
         self.version = 0
         self.signature = ""
 
-    def concerns(self, model: Model, signature: str = "") -> None:
+    def concerns(self, model: ServedModel, signature: str = "") -> None:
         """From here on it is known what is asked; a signature says that it is to be computed."""
         self.model, self.version, self.signature = model.name, model.version, signature
 
@@ -85,7 +85,7 @@ class Computation:
     `reply` raises ServingError where the outputs cannot be written as asked; what takes long to write is awaited.
     """
 
-    model: Model
+    model: ServedModel
     request: InferenceRequest
     reply: Callable[[InferenceResponse], Sendable | Written]
 

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
 from app.errors import InvalidRequest, ModelNotFound, ModelNotReady, Unsupported
-from app.model import Model
 from app.protocols.asgi import Buffer
 from app.protocols.open_inference_call import choose_signature
 from app.protocols.open_inference_config import config_document
 from app.protocols.open_inference_memory import RegionSlice, SharedMemory
 from app.protocols.open_inference_metadata import available, index_documents, model_document, server_document
 from app.protocols.open_inference_parameters import Parameters
-from app.repository.repository import ModelRepository
 from app.repository.versions import VersionStatus
+from app.serving import ServedModel, ServedRepository
 
 _INT64_MAX = 2**63 - 1
 
@@ -45,7 +44,7 @@ class OpenInference:
 
     def __init__(
         self,
-        repository: ModelRepository,
+        repository: ServedRepository,
         statistics: Statistics,
         health: Health,
         regions: SharedMemory | None = None,
@@ -68,7 +67,7 @@ class OpenInference:
 
     # --- models ---
 
-    def resolve(self, name: str, version: str = "") -> Model:
+    def resolve(self, name: str, version: str = "") -> ServedModel:
         """Raises ModelNotFound, ModelNotReady, InvalidRequest."""
         return self._repository.resolve(name, _number(version))
 
@@ -88,7 +87,7 @@ class OpenInference:
         model = self.resolve(name, version)
         return config_document(name, choose_signature(model.signatures), model.sizes)
 
-    def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
+    async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
         """Of the available versions of one model, or of all."""
         if name:
             self.resolve(name, version)

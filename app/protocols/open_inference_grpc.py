@@ -42,6 +42,7 @@ class OpenInferenceGrpc:
             **{name: _document_reply(f"inference.{name}Response", read) for name, read in self._documents().items()},
             "ModelInfer": self._infer,
             "ModelStreamInfer": self._infer_stream,
+            "ModelStatistics": self._statistics,
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
         }
@@ -57,7 +58,6 @@ class OpenInferenceGrpc:
             "ModelReady": lambda message: {"ready": served.model_ready(message.name, message.version)},
             "ModelMetadata": lambda message: served.model_metadata(message.name, message.version),
             "ModelConfig": lambda message: {"config": served.model_config(message.name, message.version)},
-            "ModelStatistics": lambda message: served.model_statistics(message.name, message.version),
             "RepositoryIndex": lambda message: {"models": served.repository_index(message.ready)},
             "SystemSharedMemoryStatus": lambda message: {
                 "regions": {region["name"]: region for region in served.regions.status(message.name)}
@@ -108,6 +108,12 @@ class OpenInferenceGrpc:
                 RequestFinished(PROTOCOL, code, exchange.model, exchange.version, exchange.signature, seconds)
             )
         return reply
+
+    # --- models ---
+
+    async def _statistics(self, message: Any, _: Call) -> Any:
+        document = await self._served.model_statistics(message.name, message.version)
+        return ParseDict(document, message_class("inference.ModelStatisticsResponse")())
 
     # --- the repository ---
 

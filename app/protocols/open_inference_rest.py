@@ -118,7 +118,7 @@ class OpenInferenceRest(HttpProtocol):
         return document_reply(self._served.model_config(route.name, route.version))
 
     async def _statistics(self, route: Route, _: AsgiExchange) -> ContentReply:
-        return document_reply(self._served.model_statistics(route.name, route.version))
+        return document_reply(await self._served.model_statistics(route.name, route.version))
 
     # --- the repository ---
 

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.errors import ServingError
-from app.model import Model
 from app.protocols import body_image, body_npy
 from app.protocols.body_form import BodyForm
 from app.protocols.body_forms import FORMS
 from app.protocols.openapi_bodies import CLASSIC, examples_body, is_classic, predict_body
-from app.repository.repository import ModelRepository
+from app.serving import ServedModel, ServedRepository
 
 _ERRORS = {
     "400": "The request does not parse or does not fit the model",
@@ -30,7 +29,7 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _ERROR_SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
 
 
-def model_paths(repository: ModelRepository) -> dict[str, Any]:
+def model_paths(repository: ServedRepository) -> dict[str, Any]:
     """The `paths` object. Models that are not ready yet have none of their own."""
     paths: dict[str, Any] = {"/v1/models": _read("The models and the state of their versions", "status")}
     for name in repository.names():
@@ -42,7 +41,7 @@ def model_paths(repository: ModelRepository) -> dict[str, Any]:
     return paths
 
 
-def _paths_of(model: Model) -> dict[str, Any]:
+def _paths_of(model: ServedModel) -> dict[str, Any]:
     base = f"/v1/models/{model.name}"
     paths = {
         base: _read(f"State of the versions of {model.name}", model.name),
@@ -63,7 +62,7 @@ def _read(summary: str, tag: str) -> dict[str, Any]:
     return {"get": {"summary": summary, "tags": [tag], "responses": _responses()}}
 
 
-def _predict(model: Model) -> dict[str, Any]:
+def _predict(model: ServedModel) -> dict[str, Any]:
     """With every content type that some signature takes, and those of replies."""
     signatures = model.signatures.values()
     left_out = {
@@ -92,7 +91,7 @@ def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
 
 
-def _write(summary: str, model: Model, content: dict[str, Any]) -> dict[str, Any]:
+def _write(summary: str, model: ServedModel, content: dict[str, Any]) -> dict[str, Any]:
     return {
         "post": {
             "summary": summary,

@@ -17,7 +17,7 @@ from app.protocols.tensorflow_grpc_examples import Examples
 from app.protocols.tensorflow_grpc_metadata import Metadata
 from app.protocols.tensorflow_grpc_predict import Predict
 from app.repository.model_config import ModelConfig
-from app.repository.repository import ModelRepository
+from app.serving import ServedRepository
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class TensorFlowGrpc:
 
     def __init__(
         self,
-        repository: ModelRepository,
+        repository: ServedRepository,
         listener: Listener,
         *,
         max_message_bytes: int,

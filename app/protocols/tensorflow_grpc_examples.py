@@ -15,11 +15,10 @@ import numpy as np
 
 from app.errors import InvalidRequest, Unsupported
 from app.inference import STRING, Array, InferenceRequest, ModelSignature
-from app.model import Model
 from app.protocols.grpc_calls import Call
 from app.protocols.messages import message_class
 from app.protocols.tensorflow_grpc_spec import fill_spec, find_signature, resolve, version_choice
-from app.repository.repository import ModelRepository
+from app.serving import ServedModel, ServedRepository
 
 _INPUT = "inputs"
 _CLASSES, _SCORES = "classes", "scores"
@@ -38,7 +37,7 @@ class _Task:
 class Examples:
     """Answers ClassificationRequest, RegressionRequest and MultiInferenceRequest."""
 
-    def __init__(self, repository: ModelRepository) -> None:
+    def __init__(self, repository: ServedRepository) -> None:
         self._repository = repository
 
     async def classify(self, request: Any, call: Call) -> Any:
@@ -74,7 +73,7 @@ class Examples:
         fill_spec(reply.model_spec, model.name, model.version, signature.name)
 
 
-async def _infer_task(model: Model, request: Any, examples: Array, call: Call, result: Any) -> None:
+async def _infer_task(model: ServedModel, request: Any, examples: Array, call: Call, result: Any) -> None:
     signature = find_signature(model, request.model_spec, call)
     if request.method_name not in _TASKS:
         raise Unsupported(f"Unsupported signature method_name: {request.method_name!r}; have {', '.join(_TASKS)}")
@@ -85,7 +84,7 @@ async def _infer_task(model: Model, request: Any, examples: Array, call: Call, r
 
 
 async def _infer(
-    model: Model, signature: ModelSignature, task: _Task, examples: Array, deadline_s: float
+    model: ServedModel, signature: ModelSignature, task: _Task, examples: Array, deadline_s: float
 ) -> Mapping[str, Array]:
     if signature.inputs.keys() != {_INPUT} or signature.inputs[_INPUT].dtype != STRING:
         raise _unfit(signature, task.verb, f"the one input {_INPUT!r} of type string", signature.inputs)

@@ -11,7 +11,7 @@ from app.protocols.grpc_calls import Call
 from app.protocols.messages import enum_numbers, message_class
 from app.protocols.tensorflow_grpc_spec import fill_spec, resolve, version_choice
 from app.protocols.tensorflow_types import enum_name
-from app.repository.repository import ModelRepository
+from app.serving import ServedRepository
 
 _SIGNATURES = "signature_def"
 
@@ -23,7 +23,7 @@ _STATES = enum_numbers("tensorflow.serving.ModelVersionStatus.State")
 class Metadata:
     """Answers GetModelMetadataRequest and GetModelStatusRequest."""
 
-    def __init__(self, repository: ModelRepository) -> None:
+    def __init__(self, repository: ServedRepository) -> None:
         self._repository = repository
 
     async def signatures(self, request: Any, call: Call) -> Any:

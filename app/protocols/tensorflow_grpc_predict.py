@@ -8,13 +8,12 @@ from typing import Any
 
 from app.errors import InvalidRequest
 from app.inference import Array, InferenceRequest, ModelSignature
-from app.model import Model
 from app.protocols.grpc_calls import Call
 from app.protocols.messages import message_class
 from app.protocols.tensor_protos import decode_tensor, tensor_parts
 from app.protocols.tensorflow_grpc_spec import fill_spec, find_signature, resolve
 from app.protocols.wire import map_entry
-from app.repository.repository import ModelRepository
+from app.serving import ServedModel, ServedRepository
 
 _PredictResponse = message_class("tensorflow.serving.PredictResponse")
 _OUTPUTS = _PredictResponse.DESCRIPTOR.fields_by_name["outputs"].number
@@ -28,7 +27,7 @@ class Predict:
         tensor_content: outputs go out as raw bytes, not as a list of numbers; fast, but some clients read lists only.
     """
 
-    def __init__(self, repository: ModelRepository, max_bytes: int, tensor_content: bool) -> None:
+    def __init__(self, repository: ServedRepository, max_bytes: int, tensor_content: bool) -> None:
         self._repository = repository
         self._max_bytes = max_bytes
         self._tensor_content = tensor_content
@@ -48,7 +47,7 @@ class Predict:
         return inputs
 
 
-def serialize_reply(model: Model, signature: str, outputs: Mapping[str, Array], tensor_content: bool) -> bytes:
+def serialize_reply(model: ServedModel, signature: str, outputs: Mapping[str, Array], tensor_content: bool) -> bytes:
     """The serialized PredictResponse. A large output is copied once, which messages would do several times."""
     parts: list[bytes | memoryview] = [_spec_part(model.name, model.version, signature)]
     for name, array in outputs.items():

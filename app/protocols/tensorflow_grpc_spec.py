@@ -6,14 +6,13 @@ from typing import Any
 
 from app.errors import InvalidRequest, SignatureNotFound
 from app.inference import ModelSignature
-from app.model import Model
 from app.protocols.grpc_calls import Call
-from app.repository.repository import ModelRepository
+from app.serving import ServedModel, ServedRepository
 
 _DEFAULT_SIGNATURE = "serving_default"
 
 
-def resolve(repository: ModelRepository, spec: Any, call: Call) -> Model:
+def resolve(repository: ServedRepository, spec: Any, call: Call) -> ServedModel:
     """The model to call. Raises InvalidRequest, ModelNotFound, ModelNotReady."""
     if not spec.name:
         raise InvalidRequest("ModelSpec has no name specified.")
@@ -34,7 +33,7 @@ def version_choice(spec: Any) -> tuple[int | None, str | None]:
             return None, None
 
 
-def find_signature(model: Model, spec: Any, call: Call) -> ModelSignature:
+def find_signature(model: ServedModel, spec: Any, call: Call) -> ModelSignature:
     """The signature asked for; an empty name means the default one. Raises SignatureNotFound."""
     name = spec.signature_name or _DEFAULT_SIGNATURE
     signature = model.signatures.get(name)

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 from app.errors import InvalidRequest
 from app.events import Listener
 from app.inference import InferenceRequest, ModelSignature
-from app.model import Model
 from app.protocols.body_form import PredictBody
 from app.protocols.body_forms import Forms, agree
 from app.protocols.http import HttpLimits, Reply, Sendable
@@ -29,7 +28,7 @@ from app.protocols.tensorflow_examples import classify, regress
 from app.protocols.tensorflow_metadata import metadata_document, models_document, status_document
 from app.protocols.tensorflow_predict import DEFAULT_SIGNATURE, signature_name
 from app.protocols.tensorflow_routes import Action, Route, find_route
-from app.repository.repository import ModelRepository
+from app.serving import ServedModel, ServedRepository
 from app.validation import check_outputs
 
 _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
@@ -46,7 +45,7 @@ class TensorFlowRest(HttpProtocol):
     name: ClassVar[str] = "tensorflow_rest"
 
     def __init__(
-        self, repository: ModelRepository, listener: Listener, limits: HttpLimits, clock: Clock = time.monotonic
+        self, repository: ServedRepository, listener: Listener, limits: HttpLimits, clock: Clock = time.monotonic
     ) -> None:
         super().__init__(listener, limits, clock)
         self._repository = repository
@@ -106,7 +105,7 @@ class TensorFlowRest(HttpProtocol):
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s)
         return Computation(model, request, lambda response: Reply(call.encode(response.outputs)))
 
-    def _resolve(self, route: Route, exchange: Exchange) -> Model:
+    def _resolve(self, route: Route, exchange: Exchange) -> ServedModel:
         name = self._repository.default_name() if route.model is None else route.model
         model = self._repository.resolve(name, route.version, route.label)
         exchange.concerns(model)

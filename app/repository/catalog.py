@@ -19,7 +19,8 @@ class Catalog:
     Whoever keeps it up to date writes to its attributes. Until it is `complete`, a name that is missing may still come.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, default_model: str = "") -> None:
+        self.default_model = default_model
         self.models: dict[str, dict[int, Servable]] = {}
         self.labels: Mapping[str, Mapping[str, int]] = {}
         self.complete = False
@@ -52,6 +53,22 @@ class Catalog:
     def names(self) -> list[str]:
         """Every model that is served, is on its way, or failed and is still on disk."""
         return sorted(name for name, each in self.models.items() if not all(s.ended for s in each.values()))
+
+    def default_name(self) -> str:
+        """The model behind the short routes.
+
+        Raises:
+            InvalidRequest: there are several and none is set.
+            ModelNotReady: there is none yet.
+        """
+        if self.default_model:
+            return self.default_model
+        names = self.names()
+        if not names:
+            raise ModelNotReady("No model is loaded yet")
+        if len(names) > 1:
+            raise InvalidRequest(f"Several models are served: {', '.join(names)}. Name one, or set default_model")
+        return names[0]
 
     def available(self, name: str) -> set[int]:
         """The versions that can be called."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,12 +25,19 @@ _ENDED_KEPT = 8
 
 
 class Reconciler:
-    """Loads, one at a time, and unloads. Whoever calls it sees to it that no two calls are about one model."""
+    """Loads, one at a time, and unloads. Whoever calls it sees to it that no two calls are about one model.
 
-    def __init__(self, catalog: Catalog, load: LoadModel, listener: Listener) -> None:
+    Args:
+        mirrored: see Servable.unload.
+    """
+
+    def __init__(
+        self, catalog: Catalog, load: LoadModel, listener: Listener, mirrored: Callable[[], Awaitable[None]]
+    ) -> None:
         self._catalog = catalog
         self._load_model = load
         self._listener = listener
+        self._mirrored = mirrored
         self._one_load = asyncio.Lock()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
         self._unloading: set[asyncio.Task[None]] = set()
@@ -87,7 +94,7 @@ class Reconciler:
 
     def _unload(self, servable: Servable) -> None:
         """In a task of its own: slow answers of an old version must not hold up the watch."""
-        task = asyncio.create_task(servable.unload())
+        task = asyncio.create_task(servable.unload(self._mirrored))
         self._unloading.add(task)
         task.add_done_callback(self._unloading.discard)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from app.errors import ModelNotFound, ModelNotReady
 from app.events import Listener, ignore
 from app.repository.catalog import Catalog
 from app.repository.checks import check_labels, check_list, check_platforms
@@ -53,10 +53,11 @@ class ModelRepository:
     ) -> None:
         self._source = source
         self._poll_interval_s = poll_interval_s
-        self._default_model = default_model
         self._labels_anywhere = labels_anywhere
-        self._catalog = Catalog()
-        self._reconciler = Reconciler(self._catalog, load, listener)
+        self.catalog = Catalog(default_model)
+        #: Returns when whoever keeps a copy of the catalog has it as it is now.
+        self.mirrored: Callable[[], Awaitable[None]] = _nobody_mirrors
+        self._reconciler = Reconciler(self.catalog, load, listener, lambda: self.mirrored())  # noqa: PLW0108 - set later
         self._layout = Layout()
         self._withdrawn: set[str] = set()
         self._awaited: frozenset[str] | None = None
@@ -76,8 +77,9 @@ class ModelRepository:
             await self._check(self._source)
         self._polling = asyncio.create_task(self._poll(), name="watch models")
         await self._first_round.wait()
-        if self._default_model not in {"", *self.names()}:
-            log.warning("default_model is %s, but the models are: %s", self._default_model, ", ".join(self.names()))
+        default_model, names = self.catalog.default_model, self.names()
+        if default_model not in {"", *names}:
+            log.warning("default_model is %s, but the models are: %s", default_model, ", ".join(names))
 
     async def wait_until_available(self) -> None:
         """Returns when every model that there was at the start can be called.
@@ -85,9 +87,9 @@ class ModelRepository:
         Raises ModelNotReady: one of them failed to load.
         """
         async with self._one_round:
-            while missing := [name for name in self._awaited or () if not self._catalog.available(name)]:
+            while missing := [name for name in self._awaited or () if not self.catalog.available(name)]:
                 for name in missing:
-                    if reason := self._catalog.why_unavailable(name):
+                    if reason := self.catalog.why_unavailable(name):
                         raise ModelNotReady(reason)
                 await self._one_round.wait()
 
@@ -127,6 +129,7 @@ class ModelRepository:
             self._source = source
             self._withdrawn.clear()
             await self._round()
+        await self.mirrored()
         for config in configs:
             if config.name not in old:
                 self._check_available(config.name)
@@ -141,9 +144,10 @@ class ModelRepository:
         """
         async with self._one_round:
             self._withdrawn.discard(name)
-            for servable in self._catalog.models.get(name, {}).values():
+            for servable in self.catalog.models.get(name, {}).values():
                 servable.failed_on = None
             await self._round()
+        await self.mirrored()
         self._check_available(name)
 
     @uninterrupted
@@ -157,16 +161,17 @@ class ModelRepository:
                 raise ModelNotFound(f"Model {name} is not in the repository")
             self._withdrawn.add(name)
             await self._round()
+        await self.mirrored()
 
     # --- what there is ---
 
     def resolve(self, name: str, version: int | None = None, label: str | None = None) -> Model:
         """See Catalog. Call it when nothing awaits before the model is called: versions may be swapped in between."""
-        return self._catalog.resolve(name, version, label)
+        return self.catalog.resolve(name, version, label)
 
     def names(self) -> list[str]:
         """See Catalog."""
-        return self._catalog.names()
+        return self.catalog.names()
 
     def known_names(self) -> list[str]:
         """Every model that there is, those out of service and those that have no version yet included."""
@@ -174,23 +179,11 @@ class ModelRepository:
 
     def statuses(self, name: str, version: int | None = None) -> Sequence[VersionStatus]:
         """See Catalog."""
-        return self._catalog.statuses(name, version)
+        return self.catalog.statuses(name, version)
 
     def default_name(self) -> str:
-        """The model behind the short routes.
-
-        Raises:
-            InvalidRequest: there are several and none is set.
-            ModelNotReady: there is none yet.
-        """
-        if self._default_model:
-            return self._default_model
-        names = self.names()
-        if not names:
-            raise ModelNotReady("No model is loaded yet")
-        if len(names) > 1:
-            raise InvalidRequest(f"Several models are served: {', '.join(names)}. Name one, or set default_model")
-        return names[0]
+        """See Catalog."""
+        return self.catalog.default_name()
 
     def ready(self) -> bool:
         """True while something is served and nothing that was there at the start is missing.
@@ -201,10 +194,10 @@ class ModelRepository:
 
     def unready_reasons(self) -> list[str]:
         """What `ready` waits for, a line for each model."""
-        awaited = [name for name in sorted(self._awaited or ()) if not self._catalog.available(name)]
+        awaited = [name for name in sorted(self._awaited or ()) if not self.catalog.available(name)]
         if awaited:
-            return [self._catalog.why_unavailable(name) or self._why_no_version(name) for name in awaited]
-        if any(servable.model for servable in self._catalog.servables()):
+            return [self.catalog.why_unavailable(name) or self._why_no_version(name) for name in awaited]
+        if any(servable.model for servable in self.catalog.servables()):
             return []
         return [f"No model is served from {self._source}" if self._first_round.is_set() else "Models are still loading"]
 
@@ -213,12 +206,12 @@ class ModelRepository:
         check_list(source.configs)
         check_platforms(self._layout.configs, source.configs)
         layout = await asyncio.to_thread(source.scan)
-        check_labels(self._layout.configs, layout, self._catalog, self._labels_anywhere)
+        check_labels(self._layout.configs, layout, self.catalog, self._labels_anywhere)
 
     def _check_available(self, name: str) -> None:
-        if self._catalog.available(name):
+        if self.catalog.available(name):
             return
-        if reason := self._catalog.why_unavailable(name):
+        if reason := self.catalog.why_unavailable(name):
             raise ModelNotReady(reason)
         if name in self._layout.configs:
             raise ModelNotFound(self._why_no_version(name))
@@ -247,7 +240,7 @@ class ModelRepository:
             self._report(frozenset({unreadable}))
         else:
             await self._reconcile_all()
-            self._catalog.complete = True
+            self.catalog.complete = True
         finally:
             self._first_round.set()
             self._one_round.notify_all()
@@ -255,7 +248,7 @@ class ModelRepository:
     def _look(self, layout: Layout) -> None:
         self._report(layout.ignored)
         self._layout = layout.without(self._withdrawn)
-        self._catalog.labels = {name: config.labels for name, config in layout.configs.items()}
+        self.catalog.labels = {name: config.labels for name, config in layout.configs.items()}
         if self._awaited is not None:
             self._awaited &= self._layout.configs.keys()
         elif layout.configs:
@@ -268,8 +261,12 @@ class ModelRepository:
         self._layout = replace(self._layout, ignored=ignored)
 
     async def _reconcile_all(self) -> None:
-        names = sorted((self._layout.configs.keys() | self._catalog.models.keys()) - self._layout.unreadable)
+        names = sorted((self._layout.configs.keys() | self.catalog.models.keys()) - self._layout.unreadable)
         rounds = [self._reconciler.reconcile(name, self._layout) for name in names]
         for failure in await asyncio.gather(*rounds, return_exceptions=True):
             if failure:
                 log.error("Bringing a model up to date failed: %r", failure, exc_info=failure)
+
+
+async def _nobody_mirrors() -> None:
+    pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from app.errors import ServingError
@@ -58,13 +58,17 @@ class Servable:
         else:
             self._enter(VersionState.AVAILABLE)
 
-    async def unload(self) -> None:
-        """Out of sight at once; END when the requests it accepted are answered and its memory is given back."""
+    async def unload(self, mirrored: Callable[[], Awaitable[None]]) -> None:
+        """Out of sight at once; END when the requests it accepted are answered and its memory is given back.
+
+        It takes requests until `mirrored` returns: until then others may see the catalog as it was.
+        """
         model, self.model = self.model, None
         if model is None:
             return
         self._enter(VersionState.UNLOADING)
         try:
+            await mirrored()
             await model.close()
         except Exception as error:
             log.exception("%s failed to unload", self)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import re
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,10 @@ import httpx
 import numpy as np
 import uvicorn
 
-from app.http_app import HttpApp, create_app
+from app.frontends.door import Door
+from app.frontends.frontend import Frontend
+from app.http_app import HttpApp, HttpBackend, create_app
+from app.http_server import uvicorn_config
 from app.inference import InferenceRequest
 from app.model import Model
 from app.server import Server
@@ -56,6 +62,12 @@ class Live:
 
     def waiting_rows(self) -> int:
         return self.server.engine.queue_rows()
+
+    async def gone(self) -> float:
+        """How many clients went before their answer, as far as the server knows."""
+        page, _ = await self.server.metrics()
+        left = re.findall(r'^ferry_requests_total{code="(?:499|CANCELLED)".*} (.*)$', page.decode(), re.MULTILINE)
+        return sum(map(float, left))
 
     async def rows_wait(self, rows: int) -> None:
         await until(lambda: self.waiting_rows() == rows)
@@ -101,6 +113,7 @@ def settings(folder: Path, **more: Any) -> Settings:
         "runtime": RUNTIME[0],
         "warm_up": False,
         "poll_interval_s": 0,
+        "max_inline_ms": 0,  # models that are held must not hold the event loop
         "max_batch_size": MAX_ROWS,
         "max_queue_size": MAX_ROWS,
         "max_body_bytes": MAX_BYTES,
@@ -111,24 +124,55 @@ def settings(folder: Path, **more: Any) -> Settings:
 
 @asynccontextmanager
 async def live(folder: Path, **more: Any) -> AsyncIterator[Live]:
+    """With `frontends`, that many of them answer HTTP, over real sockets, though all in this process."""
     server = Server(settings(folder, **more))
     await server.start()
     assert server._starting is not None
     await server._starting
     await until(lambda: all(status.error_message for status in server.repository.statuses("broken")))
-    app = create_app(server)
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off", ws="none")
-    front = _Uvicorn(config)
-    serving = asyncio.create_task(front.serve())
-    await until(lambda: front.started)
-    port = front.servers[0].sockets[0].getsockname()[1]
-    try:
-        async with (
-            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as http,
-            grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc.port}") as channel,
-        ):
-            yield Live(server, app, http, channel)
-    finally:
-        front.should_exit = True
-        await serving
-        await server.stop()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(server.stop)
+        faces = await stack.enter_async_context(frontends_of(server)) if server.settings.frontends else [server]
+        port, app = await stack.enter_async_context(_http(faces))
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30))
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc.port}"))
+        yield Live(server, app, http, channel)
+
+
+@asynccontextmanager
+async def _http(faces: Sequence[HttpBackend]) -> AsyncIterator[tuple[int, HttpApp]]:
+    """All of them on one port, as they are in processes of their own; the port and the first one's application."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        apps = [create_app(face) for face in faces]
+        configs = [uvicorn_config(app, face.settings) for app, face in zip(apps, faces, strict=True)]
+        for config in configs:
+            config.lifespan = "off"
+        fronts = [_Uvicorn(config) for config in configs]
+        serving = [asyncio.create_task(front.serve([listener.dup()])) for front in fronts]
+        await until(lambda: all(front.started for front in fronts))
+        try:
+            yield listener.getsockname()[1], apps[0]
+        finally:
+            for front in fronts:
+                front.should_exit = True
+            await asyncio.gather(*serving)
+
+
+@asynccontextmanager
+async def frontends_of(server: Server) -> AsyncIterator[Sequence[Frontend]]:
+    """Frontends before this server, each as it is in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{folder}/engine")
+        listener.listen()
+        door = Door(server)
+        door.open(listener)
+        frontends = [Frontend(server.settings, Path(folder) / "engine") for _ in range(server.settings.frontends)]
+        for frontend in frontends:
+            await frontend.start()
+            await frontend.engine.there()
+        try:
+            yield frontends
+        finally:
+            for frontend in frontends:
+                await frontend.stop()
+            await door.close(10)

@@ -13,12 +13,15 @@ from app.inference import Array
 from tests.every_protocol import grpc_drivers, open_inference_rest, tensorflow_rest
 from tests.every_protocol.driver import Driver, Kind, Question, Refused, rows
 from tests.every_protocol.live import RUNTIME, Live, live
+from tests.processes import ARRANGEMENTS
 
 Drive = type[Driver]
 Scenario = Callable[[Driver], Awaitable[None]]
 Run = Callable[[Drive, Scenario], None]
 
 DRIVERS: Sequence[Drive] = (*tensorflow_rest.DRIVERS, *open_inference_rest.DRIVERS, *grpc_drivers.DRIVERS)
+
+in_every_arrangement = pytest.mark.parametrize("frontends", ARRANGEMENTS.values(), ids=ARRANGEMENTS.keys())
 
 one_driver = pytest.mark.parametrize("drive", DRIVERS, ids=lambda drive: drive.name)
 
@@ -36,11 +39,13 @@ def runtime_in_place() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def running(runtime_in_place: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Runner, Live]]:
+@pytest.fixture(scope="module", params=ARRANGEMENTS.values(), ids=ARRANGEMENTS.keys())
+def running(
+    request: pytest.FixtureRequest, runtime_in_place: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[asyncio.Runner, Live]]:
     """One server for all tests that leave it as they found it."""
     with asyncio.Runner() as runner:
-        context = live(tmp_path_factory.mktemp("models"))
+        context = live(tmp_path_factory.mktemp("models"), frontends=request.param)
         yield runner, runner.run(context.__aenter__())
         runner.run(context.__aexit__(None, None, None))
 

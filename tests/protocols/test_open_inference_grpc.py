@@ -197,7 +197,7 @@ def test_a_stream_is_answered_in_order_errors_included():
     ]  # fmt: skip
     told = [(event.code, event.signature) for event in world.events if isinstance(event, RequestFinished)]
     assert sorted(told) == [("NOT_FOUND", ""), ("OK", "serving_default"), ("OK", "serving_default")]
-    assert world.served.model_statistics("m")["model_stats"][0]["inference_stats"]["success"]["count"] == 2
+    assert asyncio.run(world.served.model_statistics("m"))["model_stats"][0]["inference_stats"]["success"]["count"] == 2
 
 
 def test_a_stream_whose_caller_goes_withdraws_its_requests():

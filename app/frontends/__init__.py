@@ -1,0 +1,1 @@
+"""Several HTTP processes before one engine process: docs/architecture.md, "Frontends"."""

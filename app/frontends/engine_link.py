@@ -1,0 +1,250 @@
+"""The frontend's end of one connection to the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+from app.batching.batch import Answer
+from app.batching.queue import Reply
+from app.errors import ModelNotReady, ShuttingDown
+from app.frontends.arena import ReadingArena, WritingArena, create_memory
+from app.frontends.failures import decode_error
+from app.frontends.remote_model import RemoteModel
+from app.frontends.snapshot import Snapshot
+from app.frontends.tensors import decode, encode
+from app.frontends.wire import HELLO, Kind, Outbox, new_unpacker
+from app.inference import BatchTiming, InferenceRequest, ModelSignature, TensorSpec
+
+#: Calls are told apart by the outputs wanted, which are the callers' choice; this many keep their number.
+_MAX_CALLS = 1024
+
+
+class Follower(Protocol):
+    """Who is told what comes over the connection beside answers."""
+
+    def catalog(self, link: EngineLink, snapshot: Snapshot) -> None:
+        """This is what is served from now on."""
+
+    def health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
+        """Comes several times a second."""
+
+    def tell(self, link: EngineLink) -> None:
+        """The engine wants to know what was counted so far."""
+
+
+class _Call(NamedTuple):
+    number: int
+    outputs: Sequence[TensorSpec]
+
+
+class _Submission:
+    """A request on its way."""
+
+    __slots__ = ("_id", "_link")
+
+    def __init__(self, link: EngineLink, id: int) -> None:  # noqa: A002 - the protocol's word
+        self._link = link
+        self._id = id
+
+    def withdraw(self) -> None:
+        self._link.cancel(self._id)
+
+
+class EngineLink(asyncio.Protocol):
+    """Sends requests and queries; gives each reply what the engine answers, or ModelNotReady when it goes.
+
+    Args:
+        requests, answers: the arenas of the two directions.
+    """
+
+    def __init__(self, follower: Follower, requests: WritingArena, answers: ReadingArena) -> None:
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.draining = False
+        self._follower = follower
+        self._requests = requests
+        self._answers = answers
+        self._unpacker = new_unpacker()
+        self._last_id = 0
+        self._calls: dict[tuple[int, str, tuple[str, ...]], _Call] = {}
+        self._pending: dict[int, tuple[Reply, Sequence[TensorSpec]]] = {}
+        self._idle: asyncio.Future[None] | None = None
+        self._on: Mapping[int, Any] = {
+            Kind.ANSWER: self._answer,
+            Kind.ERROR: self._error,
+            Kind.RESULT: self._result,
+            Kind.CATALOG: self._catalog,
+            Kind.HEALTH: self._health,
+            Kind.SEE: self._see,
+            Kind.FREE: self._free,
+        }
+
+    # --- requests ---
+
+    def submit(
+        self, model: RemoteModel, signature: ModelSignature, request: InferenceRequest, reply: Reply
+    ) -> _Submission:
+        """The request's names and dtypes are the signature's.
+
+        Raises:
+            ModelNotReady: the engine is gone.
+            ShuttingDown: nothing new is accepted.
+        """
+        self._check_open()
+        if self.draining:
+            raise ShuttingDown("The server is shutting down")
+        number, outputs = self._call(model, signature, request.outputs)
+        number_of_request = self._expect(reply, outputs)
+        inputs, arena = request.inputs, self._requests
+        tensors = [encode(inputs[name], spec.dtype, arena) for name, spec in signature.inputs.items()]
+        self._outbox.put(Kind.REQUEST, number_of_request, number, request.deadline_s, request.priority, tensors)
+        return _Submission(self, number_of_request)
+
+    def cancel(self, id: int) -> None:  # noqa: A002 - the protocol's word
+        """Nobody waits for this request's answer; does nothing where it came already."""
+        if self._pending.pop(id, None) is not None:
+            self._outbox.put(Kind.CANCEL, id)
+            self._check_idle()
+
+    async def query(self, name: str, *arguments: Any) -> Any:
+        """Raises ModelNotReady where the engine is gone, and whatever ServingError it answers."""
+        self._check_open()
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._outbox.put(Kind.QUERY, self._expect(reply, ()), name, arguments)
+        return await reply
+
+    def tell(self, kind: Kind, *message: Any) -> None:
+        """Sends what nobody answers."""
+        self._outbox.put(kind, *message)
+
+    async def idle(self) -> None:
+        """Returns when everything is answered that was asked."""
+        self._idle = asyncio.get_running_loop().create_future()
+        self._check_idle()
+        await self._idle
+
+    def close(self) -> None:
+        """What was told still goes out."""
+        self._outbox.write()
+        self._transport.close()
+
+    def _check_open(self) -> None:
+        if self.closed.done():
+            raise engine_gone()
+
+    def _expect(self, reply: Any, outputs: Sequence[TensorSpec]) -> int:
+        self._last_id += 1
+        self._pending[self._last_id] = reply, outputs
+        return self._last_id
+
+    def _call(self, model: RemoteModel, signature: ModelSignature, outputs: tuple[str, ...]) -> _Call:
+        key = (model.id, signature.name, outputs)
+        call = self._calls.get(key)
+        if call is None:
+            if len(self._calls) >= _MAX_CALLS:
+                self._calls.clear()
+            specs = [signature.outputs[name] for name in outputs or signature.outputs]
+            call = self._calls[key] = _Call(len(self._calls), specs)
+            self._outbox.put(Kind.DEFINE, call.number, *key)
+        return call
+
+    def _check_idle(self) -> None:
+        if self._idle is not None and not self._pending and not self._idle.done():
+            self._idle.set_result(None)
+
+    # --- the connection ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._outbox = Outbox(self._transport, self._tell_unread)
+
+    def data_received(self, data: bytes) -> None:
+        self._unpacker.feed(data)
+        for kind, *message in self._unpacker:
+            self._on[kind](*message)
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self.closed.set_result(None)
+        pending, self._pending = self._pending, {}
+        for reply, _ in pending.values():
+            if not reply.done():
+                reply.set_exception(engine_gone())
+        self._check_idle()
+
+    def _tell_unread(self) -> None:
+        if unread := self._answers.take_unread():
+            self._outbox.put(Kind.FREE, unread)
+
+    # --- what comes ---
+
+    def _answer(self, id: int, queue_s: float, compute_s: float, rows: int, tensors: Sequence[Any]) -> None:  # noqa: A002
+        reply, specs = self._pending.pop(id, (None, ()))
+        if reply is None or reply.done():  # cancelled while it was on its way
+            self._skip(tensors)
+        else:
+            named, arena = zip(specs, tensors, strict=True), self._answers
+            outputs = {spec.name: decode(tensor, spec.dtype, arena) for spec, tensor in named}
+            reply.set_result(Answer(outputs, BatchTiming(queue_s, compute_s, rows)))
+        self._check_idle()
+
+    def _error(self, id: int, kind: str, text: str, retry_after_s: float | None) -> None:  # noqa: A002
+        reply, _ = self._pending.pop(id, (None, ()))
+        if reply is not None and not reply.done():
+            reply.set_exception(decode_error(kind, text, retry_after_s))
+        self._check_idle()
+
+    def _result(self, id: int, result: Any) -> None:  # noqa: A002
+        reply, _ = self._pending.pop(id, (None, ()))
+        if reply is not None and not reply.done():
+            reply.set_result(result)
+        self._check_idle()
+
+    def _catalog(self, *snapshot: Any) -> None:
+        self._follower.catalog(self, Snapshot(*snapshot))
+
+    def _health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
+        self._follower.health(dead, unready)
+
+    def _see(self) -> None:
+        self._follower.tell(self)
+        self._outbox.put(Kind.SEEN)
+
+    def _free(self, starts: Sequence[int]) -> None:
+        for start in starts:
+            self._requests.free(start)
+
+    def _skip(self, tensors: Sequence[Any]) -> None:
+        for _, content, *_ in tensors:
+            if type(content) is int:
+                self._answers.skip(content)
+
+    def __repr__(self) -> str:
+        return f"<EngineLink, {len(self._pending)} pending>"
+
+
+async def connect(path: Path, follower: Follower) -> EngineLink:
+    """A connection; the engine answers it as soon as it is there. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    files = [create_memory(), create_memory()]
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, str(path))
+        socket.send_fds(connection, [HELLO], files)
+        link = EngineLink(follower, WritingArena(files[0]), ReadingArena(files[1]))
+        await loop.create_unix_connection(lambda: link, sock=connection)
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        for file in files:
+            os.close(file)
+    return link
+
+
+def engine_gone() -> ModelNotReady:
+    return ModelNotReady("The engine is restarting")

@@ -1,0 +1,44 @@
+"""A frontend: `python -m app.frontends.frontend_process ARGUMENTS`, started by the supervisor."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from app.frontends.frontend import Frontend
+from app.frontends.parent import Arguments, when_parent_ends
+from app.http_server import serve_http
+from app.instrumentation.logs import configure
+from app.memory import keep_freed_memory
+
+
+class _Child(Frontend):
+    """Ends when the supervisor does."""
+
+    async def start(self) -> None:
+        when_parent_ends(self._parent_ended)
+        await super().start()
+
+    def _parent_ended(self) -> None:
+        if not self.engine.draining.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main(text: str) -> int:
+    """Serves until told to end; returns the exit code."""
+    arguments = Arguments.parse(text)
+    settings = arguments.settings
+    configure(settings.log_level)
+    keep_freed_memory()
+    frontend = _Child(settings, Path(arguments.engine))
+    gc.collect()
+    gc.freeze()  # a full collection would walk every module for nothing
+    return serve_http(frontend, settings, [socket.socket(fileno=file) for file in arguments.sockets])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,92 @@
+"""The process that starts frontends and engine, starts them again when they die, and tells them to end.
+
+It holds the listening sockets, so what clients and frontends begin while a process is away waits for the next.
+It imports neither TensorFlow nor numpy and has nothing to fail by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from app.frontends.child import Child
+from app.frontends.parent import Arguments
+from app.instrumentation.logs import configure
+from app.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+ENGINE = "app.frontends.engine_process"
+FRONTEND = "app.frontends.frontend_process"
+
+#: What a drain takes beyond its timeout, before processes that are left are killed.
+_END_WITHIN_S = 20.0
+
+
+def supervise(settings: Settings, engine: str = ENGINE, flags: Mapping[str, Any] | None = None) -> int:
+    """Serves until SIGTERM or SIGINT; returns the exit code: 0 when everything accepted was answered.
+
+    Args:
+        engine: the module that runs the engine.
+        flags: what it needs beside the settings.
+    """
+    configure(settings.log_level)
+    try:
+        listeners = _listen(settings.host, settings.rest_port)
+    except OSError as error:
+        logger.error("HTTP cannot listen on %s, port %d: %s", settings.host, settings.rest_port, error.strerror)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="ferry-") as folder, socket.socket(socket.AF_UNIX) as door:
+        path = str(Path(folder) / "engine")
+        door.bind(path)
+        door.listen(128)
+        to_engine = Arguments(settings, [door.fileno()], flags=flags)
+        to_frontend = Arguments(settings, [listener.fileno() for listener in listeners], engine=path)
+        children = [
+            Child("The engine", engine, to_engine),
+            *[Child(f"Frontend {n + 1}", FRONTEND, to_frontend) for n in range(settings.frontends)],
+        ]
+        return asyncio.run(_keep_all(children, settings))
+
+
+async def _keep_all(children: Sequence[Child], settings: Settings) -> int:
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+
+    def end() -> None:
+        told.set()
+        for child in children:
+            child.end(signal.SIGTERM)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    keeping = [asyncio.create_task(child.keep()) for child in children]
+    await asyncio.wait(keeping, return_when=asyncio.FIRST_COMPLETED)
+    if not told.is_set():  # one could not start, so the others are of no use
+        end()
+    _, left = await asyncio.wait(keeping, timeout=settings.drain_timeout_s + _END_WITHIN_S)
+    for child in children if left else ():
+        child.end(signal.SIGKILL)
+    codes = await asyncio.gather(*keeping)
+    return 1 if any(codes) else 0
+
+
+def _listen(host: str, port: int) -> list[socket.socket]:
+    """Bound, and not yet listening: that is for the first frontend that is ready. Raises OSError."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners = []
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listeners.append(listener)
+        logger.info("HTTP on %s, port %d", *listener.getsockname()[:2])
+    return listeners

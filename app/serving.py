@@ -1,0 +1,61 @@
+"""What protocols see of models, be they in this process (model.py, repository/) or in the engine's (frontends/)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from app.batching.batch import Answer
+from app.batching.padding import BatchSizes
+from app.batching.queue import Reply
+from app.inference import InferenceRequest, InferenceResponse, ModelSignature
+from app.repository.versions import VersionStatus
+
+
+class Withdrawable(Protocol):
+    """A request that was accepted."""
+
+    def withdraw(self) -> None:
+        """Nobody waits for the answer any more. To be called on every way out; once it is answered it does nothing."""
+
+
+class ServedModel(Protocol):
+    """One version of a model; see Model for what the methods raise."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def sizes(self) -> BatchSizes: ...
+
+    @property
+    def signatures(self) -> Mapping[str, ModelSignature]: ...
+
+    def signature(self, name: str) -> ModelSignature: ...
+
+    def submit(self, request: InferenceRequest, reply: Reply) -> Withdrawable: ...
+
+    def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse: ...
+
+    async def infer(self, request: InferenceRequest) -> InferenceResponse: ...
+
+
+class ServedRepository(Protocol):
+    """The models that there are; see ModelRepository for what the methods raise."""
+
+    def resolve(self, name: str, version: int | None = None, label: str | None = None) -> ServedModel: ...
+
+    def names(self) -> list[str]: ...
+
+    def known_names(self) -> list[str]: ...
+
+    def statuses(self, name: str, version: int | None = None) -> Sequence[VersionStatus]: ...
+
+    def default_name(self) -> str: ...
+
+    async def load(self, name: str) -> None: ...
+
+    async def unload(self, name: str) -> None: ...
