@@ -7,7 +7,9 @@ uint16 are accepted, and a number that its type cannot hold is refused instead o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -16,6 +18,7 @@ import numpy as np
 
 from app.errors import InvalidRequest, Unsupported
 from app.inference import STRING, Array
+from app.protocols.json_numbers import Numbers
 from app.protocols.json_strings import to_bytes
 from app.protocols.json_text import quote
 from app.protocols.tensorflow_types import short_name
@@ -28,7 +31,15 @@ _TEXT = frozenset({str, dict, bytes})
 
 _KINDS = {type(None): "Null", dict: "Object", list: "Array", str: "String", bytes: "Binary"}
 
-_LARGEST_DOUBLE = int(np.finfo(np.float64).max)
+#: Those of `struct`. half is not among them: it is rounded from a double, as bfloat16 and the like are.
+_CODES = {
+    np.dtype(name): code
+    for name, code in {
+        "float32": "f", "float64": "d",
+        "int8": "b", "int16": "h", "int32": "i", "int64": "q",
+        "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
+    }.items()
+}  # fmt: skip
 
 
 class Misfit(InvalidRequest):
@@ -41,18 +52,30 @@ class Misfit(InvalidRequest):
 
 def vector(leaves: Sequence[Any], dtype: np.dtype[Any]) -> Array:
     """Raises Misfit, or Unsupported where JSON has no form for the type."""
+    form = _form(dtype)
+    if form is None:
+        if dtype == STRING:
+            return _strings(leaves)
+        text = quote(leaves[0] if leaves else [])
+        raise Unsupported(f"Conversion of JSON Value: {text} to type: {short_name(dtype)}")
+    if not form.kinds.issuperset(map(type, leaves)):
+        raise _of_other_type(leaves, form.kinds, dtype)
+    array = _pack(leaves, form)
+    if array is None:
+        index = _first_without_room(leaves, form)
+        raise Misfit(index, f"JSON Value: {quote(leaves[index])} is out of the range of type: {short_name(dtype)}")
+    return array
+
+
+def from_numbers(numbers: Numbers, dtype: np.dtype[Any]) -> Array | None:
+    """None where `vector` would refuse an element, or has not been asked yet because the lists are not rectangular."""
     if is_floating(dtype):
-        _require(leaves, _REAL, dtype)
-        return _floats(leaves, dtype)
-    if dtype == STRING:
-        return _strings(leaves)
-    if dtype.kind == "b":
-        _require(leaves, _BOOL, dtype)
-        return np.fromiter(leaves, dtype, len(leaves))
-    if is_integer(dtype):
-        _require(leaves, _INTEGER, dtype)
-        return _integers(leaves, dtype)
-    raise Unsupported(f"Conversion of JSON Value: {quote(leaves[0] if leaves else [])} to type: {short_name(dtype)}")
+        exact = numbers.doubles()
+    elif is_integer(dtype):
+        exact = numbers.integers(signed=dtype.kind != "u")
+    else:
+        return None
+    return None if exact is None else _narrow(exact, dtype)
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
@@ -70,17 +93,37 @@ def is_number(dtype: np.dtype[Any]) -> bool:
     return is_integer(dtype) or is_floating(dtype)
 
 
-def _require(leaves: Sequence[Any], kinds: frozenset[type], dtype: np.dtype[Any]) -> None:
-    if not kinds.issuperset(map(type, leaves)):
-        index = _first(type(leaf) not in kinds for leaf in leaves)
-        leaf = leaves[index]
-        raise Misfit(
-            index, f"JSON Value: {quote(leaf)} Type: {_kind(leaf)} is not of expected type: {short_name(dtype)}"
-        )
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How elements of a type are packed: as those of `carrier`, which is the type itself or holds all of its values."""
+
+    dtype: np.dtype[Any]
+    kinds: frozenset[type]
+    carrier: np.dtype[Any]
+    code: str
+
+
+@cache
+def _form(dtype: np.dtype[Any]) -> _Form | None:
+    if dtype.kind == "b":
+        return _Form(dtype, _BOOL, dtype, "?")
+    if not is_number(dtype):
+        return None
+    kinds, large = (_REAL, "float64") if is_floating(dtype) else (_INTEGER, "int64")
+    carrier = dtype if dtype in _CODES else np.dtype(large)
+    return _Form(dtype, kinds, carrier, _CODES[carrier])
+
+
+def _of_other_type(leaves: Sequence[Any], kinds: frozenset[type], dtype: np.dtype[Any]) -> Misfit:
+    index = next(i for i, leaf in enumerate(leaves) if type(leaf) not in kinds)
+    leaf = leaves[index]
+    text = f"JSON Value: {quote(leaf)} Type: {_kind(leaf)} is not of expected type: {short_name(dtype)}"
+    return Misfit(index, text)
 
 
 def _strings(leaves: Sequence[Any]) -> Array:
-    _require(leaves, _TEXT, STRING)
+    if not _TEXT.issuperset(map(type, leaves)):
+        raise _of_other_type(leaves, _TEXT, STRING)
     array = np.empty(len(leaves), STRING)
     for index, leaf in enumerate(leaves):
         try:
@@ -90,18 +133,28 @@ def _strings(leaves: Sequence[Any]) -> Array:
     return array
 
 
-def _integers(leaves: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    low, high = _bounds(dtype)
-    carrier = np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
+def _pack(leaves: Sequence[Any], form: _Form) -> Array | None:
+    """None where one is out of range. `struct` is twice as fast as numpy here, and checks ranges."""
     try:
-        array = np.fromiter(leaves, carrier, len(leaves))
-    except OverflowError:
-        raise _out_of_range(leaves, _first(not low <= leaf <= high for leaf in leaves), dtype) from None
-    if carrier == dtype:
+        array = np.frombuffer(struct.pack(f"={len(leaves)}{form.code}", *leaves), form.carrier)
+    except (struct.error, OverflowError):
+        return None
+    return array if form.carrier is form.dtype else _narrow(array, form.dtype)
+
+
+def _narrow(exact: Array, dtype: np.dtype[Any]) -> Array | None:
+    """None where a value is out of the range of the type."""
+    if is_integer(dtype):
+        low, high = _bounds(dtype)
+        if exact.size and (exact.min() < low or exact.max() > high):
+            return None
+        return exact.astype(dtype, copy=False)
+    with np.errstate(over="ignore"):
+        array = exact.astype(dtype, copy=False)
+    # The small types overflow in silence, to infinity or NaN by type.
+    if np.isfinite(array).all() or not (np.isfinite(exact) & ~np.isfinite(array)).any():
         return array
-    if array.size and (array.min() < low or array.max() > high):
-        raise _out_of_range(leaves, _first((array < low) | (array > high)), dtype)
-    return array.astype(dtype)
+    return None
 
 
 @cache
@@ -110,36 +163,16 @@ def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
     return int(limits(dtype).min), int(limits(dtype).max)
 
 
-#: Not every type of kind 'f': ml_dtypes' float8_e5m2 calls itself that, and overflows in silence.
-_NUMPY_FLOATS = frozenset(np.dtype(kind) for kind in (np.float16, np.float32, np.float64))
-
-
-def _floats(leaves: Sequence[float], dtype: np.dtype[Any]) -> Array:
-    try:
-        with np.errstate(over="raise"):
-            if dtype in _NUMPY_FLOATS:
-                return np.fromiter(leaves, dtype, len(leaves))
-            exact = np.fromiter(leaves, np.float64, len(leaves))
-            array = exact.astype(dtype)
-    except OverflowError:
-        raise _out_of_range(leaves, _first(abs(leaf) > _LARGEST_DOUBLE for leaf in leaves), dtype) from None
-    except FloatingPointError:
-        exact = np.fromiter(leaves, np.float64, len(leaves))
-        with np.errstate(over="ignore"):
-            array = exact.astype(dtype)
-    # The small types overflow in silence, to infinity or NaN by type.
-    lost = np.isfinite(exact) & ~np.isfinite(array)
-    if lost.any():
-        raise _out_of_range(leaves, _first(lost), dtype)
-    return array
-
-
-def _first(flags: Iterable[Any]) -> int:
-    return next(index for index, flag in enumerate(flags) if flag)
-
-
-def _out_of_range(leaves: Sequence[float], index: int, dtype: np.dtype[Any]) -> Misfit:
-    return Misfit(index, f"JSON Value: {quote(leaves[index])} is out of the range of type: {short_name(dtype)}")
+def _first_without_room(leaves: Sequence[Any], form: _Form) -> int:
+    """There is one. The first half of those in question is tried, until one is left."""
+    start, stop = 0, len(leaves)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if _pack(leaves[start:middle], form) is None:
+            stop = middle
+        else:
+            start = middle
+    return start
 
 
 def _kind(value: object) -> str:

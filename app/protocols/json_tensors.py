@@ -15,7 +15,8 @@ import numpy as np
 
 from app.errors import InvalidRequest
 from app.inference import Array
-from app.protocols.json_scalars import Misfit, vector
+from app.protocols.json_numbers import Numbers
+from app.protocols.json_scalars import Misfit, from_numbers, vector
 from app.protocols.json_text import quote
 
 #: Deeper lists than any tensor has, and no deeper than every numpy allows.
@@ -31,15 +32,25 @@ def tensor(value: object, dtype: np.dtype[Any]) -> Array:
         InvalidRequest: quoting an element that does not fit.
         Unsupported: JSON has no form for this type.
     """
+    if isinstance(value, Numbers):
+        array = from_numbers(value, dtype)
+        if array is not None:
+            return array
+        value = value.expanded()
     shape, leaves = _flatten([value])
     return vector(leaves, dtype).reshape(shape[1:])
 
 
-def rows(values: Sequence[object], dtype: np.dtype[Any], key: str = "") -> Array:
+def rows(values: Sequence[object] | Numbers, dtype: np.dtype[Any], key: str = "") -> Array:
     """The array whose rows are the `values`, all of one shape. `key` is the input's name where instances have names.
 
     Raises as `tensor` does, and says which of the values is at fault.
     """
+    if isinstance(values, Numbers):
+        array = from_numbers(values, dtype)
+        if array is not None:
+            return array
+        values = values.expanded()
     shape = [len(values)]
     try:
         shape, leaves = _flatten(values)
@@ -48,6 +59,27 @@ def rows(values: Sequence[object], dtype: np.dtype[Any], key: str = "") -> Array
         raise _fault_of_row(values, error.row, dtype, key) from error
     except Misfit as error:
         raise _fault_of_row(values, error.index // prod(shape[1:]), dtype, key) from error
+
+
+def column(values: Sequence[object], dtype: np.dtype[Any], key: str) -> Array:
+    """As `rows`, of what instances have under the name `key`: any of that may be Numbers."""
+    if Numbers not in map(type, values):
+        return rows(values, dtype, key)
+    array = _stack(values, dtype)
+    if array is not None:
+        return array
+    return rows([value.expanded() if isinstance(value, Numbers) else value for value in values], dtype, key)
+
+
+def _stack(values: Sequence[object], dtype: np.dtype[Any]) -> Array | None:
+    """None where not all are Numbers of this type and one shape."""
+    arrays: list[Array] = []
+    for value in values:
+        array = from_numbers(value, dtype) if isinstance(value, Numbers) else None
+        if array is None or array.shape != (arrays or [array])[0].shape:
+            return None
+        arrays.append(array)
+    return np.stack(arrays)
 
 
 class _Ragged(InvalidRequest):
@@ -67,11 +99,15 @@ def _flatten(values: Sequence[Any]) -> tuple[list[int], Sequence[Any]]:
     shape = [len(values)]
     while values and type(values[0]) is list:
         size = len(values[0])
-        if set(map(type, values)) != _LIST or set(map(len, values)) != {size} or len(shape) > MAX_RANK:
+        if len(shape) > MAX_RANK or (len(values) > 1 and not _all_lists_of(size, values)):
             raise _ragged(shape, values)
         shape.append(size)
-        values = list(chain.from_iterable(values))
+        values = values[0] if len(values) == 1 else list(chain.from_iterable(values))
     return shape, values
+
+
+def _all_lists_of(size: int, values: Sequence[Any]) -> bool:
+    return set(map(type, values)) == _LIST and set(map(len, values)) == {size}
 
 
 def _ragged(shape: list[int], values: Sequence[Any]) -> _Ragged:

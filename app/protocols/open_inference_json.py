@@ -12,16 +12,23 @@ from app.errors import InvalidRequest
 from app.inference import Array, TensorSpec
 from app.protocols.asgi import Buffer
 from app.protocols.json_arrays import jsonable
+from app.protocols.json_cut import cut
+from app.protocols.json_numbers import Numbers
 from app.protocols.json_tensors import tensor
 from app.protocols.open_inference_parameters import Parameters
 
 
 def parse(body: Buffer) -> dict[str, Any]:
-    """The JSON object that is all of `body`; NaN and Infinity are accepted too. Raises InvalidRequest."""
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        document = _parse_non_finite(body, error)
+    """The JSON object that is all of `body`, with Numbers for long arrays where `cut` puts them.
+
+    NaN and Infinity are accepted too. Raises InvalidRequest.
+    """
+    document: object = cut(body) if isinstance(body, bytes) else None
+    if document is None:
+        try:
+            document = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            document = _parse_non_finite(body, error)
     if type(document) is not dict:
         raise InvalidRequest("The request must be a JSON object")
     return document
@@ -45,6 +52,8 @@ def text_field(document: dict[str, Any], name: str, of: str = "The request") -> 
 def list_field(document: dict[str, Any], name: str, of: str = "The request") -> list[Any]:
     """Empty where it is left out. Raises InvalidRequest."""
     value = document.get(name, [])
+    if isinstance(value, Numbers):
+        return value.expanded()
     if type(value) is not list:
         raise InvalidRequest(f"{of}: {name!r} must be a list")
     return value

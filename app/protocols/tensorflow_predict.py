@@ -10,9 +10,10 @@ import numpy as np
 from app.errors import InvalidRequest
 from app.inference import Array, ModelSignature, TensorSpec
 from app.protocols.body_arrays import cast
-from app.protocols.json_arrays import check_writable, dumps, jsonable, jsonable_rows
+from app.protocols.json_arrays import check_writable, dumps, jsonable
+from app.protocols.json_numbers import Numbers
 from app.protocols.json_strings import is_base64
-from app.protocols.json_tensors import rows, tensor
+from app.protocols.json_tensors import column, rows, tensor
 from app.protocols.json_text import quote
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -68,7 +69,7 @@ def _encode_rows(outputs: Mapping[str, Array]) -> bytes:
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
         return dumps({"predictions": jsonable(name, array)})
-    columns = {name: jsonable_rows(name, array) for name, array in outputs.items()}
+    columns = {name: jsonable(name, array) for name, array in outputs.items()}
     count = next((len(array) for array in outputs.values()), 0)
     return dumps({"predictions": [{name: column[i] for name, column in columns.items()} for i in range(count)]})
 
@@ -78,8 +79,10 @@ def _encode_columns(outputs: Mapping[str, Array]) -> bytes:
     return dumps({"outputs": columns if len(columns) != 1 else next(iter(columns.values()))})
 
 
-def _instances(document: Mapping[str, Any]) -> list[Any]:
+def _instances(document: Mapping[str, Any]) -> list[Any] | Numbers:
     values = document["instances"]
+    if isinstance(values, Numbers):
+        return values
     if type(values) is not list:
         raise InvalidRequest(f"JSON Value: {quote(document)} Expecting 'instances' to be a list/array")
     if not values:
@@ -87,12 +90,11 @@ def _instances(document: Mapping[str, Any]) -> list[Any]:
     return values
 
 
-def _decode_rows(values: list[Any], signature: ModelSignature) -> dict[str, Array]:
+def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict[str, Array]:
     inputs = signature.inputs
-    named = _is_object(values[0])
-    if named or any(map(_is_object, values)):
-        _check_objects(values, inputs.keys(), named)
-        return {name: rows([value[name] for value in values], spec.dtype, name) for name, spec in inputs.items()}
+    if type(values) is list and dict in map(type, values) and any(map(_is_object, values)):
+        _check_objects(values, inputs.keys(), _is_object(values[0]))
+        return {name: column([value[name] for value in values], spec.dtype, name) for name, spec in inputs.items()}
     if len(inputs) != 1:
         raise InvalidRequest(
             "instances is a plain list, but expecting list of objects as multiple input tensors required: "

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from app.errors import Unsupported
 from app.inference import STRING, Array
-from app.protocols.json_arrays import check_writable, dumps, jsonable, jsonable_rows
+from app.protocols.json_arrays import check_writable, dumps, jsonable
 from app.protocols.json_tensors import tensor
 from app.protocols.json_text import parse
 
@@ -105,7 +105,7 @@ def test_strings_of_outputs_named_bytes_are_base64() -> None:
 @pytest.mark.parametrize("values", [[[1.0, 2.0], [3.0, 4.0]], [[1.0, np.nan], [3.0, 4.0]], [1.0, np.inf]])
 def test_rows_can_be_taken_one_by_one(values: Any) -> None:
     array = np.array(values, np.float32)
-    taken = jsonable_rows("y", array)
+    taken = jsonable("y", array)
     assert b"[" + b",".join(dumps(taken[i]) for i in range(len(array))) + b"]" == dumps(jsonable("y", array))
 
 

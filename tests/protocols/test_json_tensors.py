@@ -88,7 +88,8 @@ def test_what_fits_is_accepted_and_nothing_else(value: Any, dtype: np.dtype[Any]
     array = tensor(value, dtype)
     assert (array.shape, array.dtype) == (shape, dtype)
     if dtype.kind != "O":
-        expected = [np.array(leaf, np.float64 if type(leaf) is float else None).astype(dtype) for leaf in leaves]
+        kind = np.float64 if "float" in dtype.name else None
+        expected = [np.array(leaf, kind).astype(dtype) for leaf in leaves]
         assert array.tobytes() == b"".join(one.tobytes() for one in expected)
 
 
