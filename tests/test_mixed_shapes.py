@@ -33,9 +33,9 @@ def served(folder: Path, *batches: list[Any], signature: str = "serving_default"
         for batch in batches:
             requests = [InferenceRequest({"tokens": tokens}, signature) for tokens in batch]
             answers.append(await asyncio.gather(*map(model.infer, requests), return_exceptions=True))
-        summary = server.summary()
+        summary = await server.summary()
         await server.stop()
-        assert server.summary()["mixed_shapes"] == {}
+        assert (await server.summary())["mixed_shapes"] == {}
         return *answers, summary["mixed_shapes"]
 
     return asyncio.run(main())
