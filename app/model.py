@@ -9,9 +9,11 @@ from typing import Any
 
 from app.batching.batch import Answer
 from app.batching.batcher import Batcher
+from app.batching.function import BatchFunction
+from app.batching.lane import LaneKey
 from app.batching.padding import BatchSizes
+from app.batching.pending import Reply
 from app.batching.priority import head_start_s
-from app.batching.queue import BatchFunction, LaneKey, Reply
 from app.batching.shape_padding import ShapePadding, Shapes
 from app.batching.submission import Submission
 from app.errors import ModelNotReady

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.batching.batch import run_together
+from app.batching.function import BatchFunction
 from app.batching.padding import BatchSizes
-from app.batching.queue import BatchFunction, PendingRequest
+from app.batching.pending import PendingRequest
 from app.batching.shape_buckets import ShapeBuckets
 from app.batching.shape_padding import NamedShape, ShapePadding
 from app.errors import ServingError

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from app.batching.batch import Answer
 from app.batching.padding import BatchSizes
-from app.batching.queue import Reply
+from app.batching.pending import Reply
 from app.inference import InferenceRequest, InferenceResponse, ModelSignature
 from app.repository.versions import VersionStatus
 

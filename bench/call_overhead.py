@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from app.batching.batch import timed_execution
+from app.batching.function import BatchFunction
 from app.batching.padding import BatchSizes
-from app.batching.queue import BatchFunction, PendingRequest
+from app.batching.pending import PendingRequest
 from app.events import BatchExecuted, RequestFinished, tell_all
 from app.examples import random_inputs
 from app.instrumentation import logs

@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from app.batching.batch import Execution
+from app.batching.function import BatchFunction
+from app.batching.lane import LaneKey
 from app.batching.padding import BatchSizes
-from app.batching.queue import BatchFunction, LaneKey, PendingRequest
+from app.batching.pending import PendingRequest
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.inference import Array, ModelSignature, TensorSpec
 from app.runtime import RuntimeOptions

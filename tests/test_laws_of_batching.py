@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from app.batching.batch import Answer
 from app.batching.batcher import Batcher
+from app.batching.lane import LaneKey
 from app.batching.policy import create_policy, policy_names
-from app.batching.queue import LaneKey
 from app.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, RequestTooLarge, ShuttingDown
 from app.events import BatchExecuted, Event
 from app.inference import Array
@@ -63,6 +63,7 @@ class Run:
         drain_at_s: float,
     ) -> None:
         self.schedule = schedule
+        self.late = late
         self.drain_at_s = drain_at_s
         self.loop = asyncio.get_running_loop()
         self.start_s = self.loop.time()
@@ -168,6 +169,8 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
     """What is cancelled, expired or failed before its batch begins, or refused at the door, is never computed."""
     assert run.computed_for_nobody == set()
     assert not run.overfull
+    if not run.late:
+        assert all(event.expired == 0 for event in run.events if isinstance(event, BatchExecuted))
     for number, call in enumerate(run.schedule):
         (seen,) = run.seen[number]
         if isinstance(seen, Overloaded | ShuttingDown | RequestTooLarge):
@@ -215,3 +218,69 @@ def test_laws(
     if not (late and devices > 1):  # batches begin in order; which of two late devices computes first is open
         check_order(run)
     check_nothing_is_computed_for_nobody(run)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    at_s: float
+    lane: int
+    rows: int
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    arrivals=st.lists(
+        st.builds(
+            Arrival,
+            at_s=st.integers(0, 40).map(lambda tenths: tenths / 10),
+            lane=st.integers(0, 1),
+            rows=st.sampled_from([1, 2, 3, 4, 9, 17, 30]),
+        ),
+        min_size=2,
+        max_size=12,
+    ),
+    devices=st.integers(1, 2),
+)
+def test_nobody_waits_for_more_than_one_part_of_a_large_request(arrivals: list[Arrival], devices: int) -> None:
+    """A part that rides along, as the call is made for the head of the line, costs nobody anything. And every large
+    request is answered as a whole."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        calls: list[tuple[float, list[int]]] = []
+
+        def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            calls.append((loop.time(), inputs["x"][:, 0].astype(int).tolist()))
+            return {"y": inputs["x"] * 2}
+
+        functions = [batch_function(run, MAX_ROWS) for _ in range(2)]
+        batcher = Batcher(
+            [FakeDevice(1.0, f"fake:{index}") for index in range(devices)],
+            create_policy("work_conserving", 0.0, 0.0),
+            1000,
+            clock=loop.time,
+        )
+        start_s = loop.time()
+
+        def arrival_s(number: int) -> float:
+            return arrivals[number].at_s + number / 1000  # never just as a device becomes free
+
+        async def client(number: int, arrival: Arrival) -> None:
+            await asyncio.sleep(arrival_s(number))
+            inputs = {"x": np.full((arrival.rows, 2), float(number), np.float32)}
+            key = LaneKey("m", 1, str(arrival.lane))
+            answer = await batcher.infer(key, functions[arrival.lane], inputs, arrival.rows)
+            np.testing.assert_array_equal(answer.outputs["y"], 2 * inputs["x"])
+
+        await asyncio.gather(*[client(number, arrival) for number, arrival in enumerate(arrivals)])
+        large = {number for number, arrival in enumerate(arrivals) if arrival.rows > MAX_ROWS}
+        for number in range(len(arrivals)):
+            before: list[int] = []
+            for at_s, served in calls:
+                if number in served:
+                    break
+                if at_s > start_s + arrival_s(number) and served[0] in large:
+                    before.append(served[0])
+            assert len(before) == len(set(before)), (number, arrivals, calls)
+
+    run_in_fake_time(main())

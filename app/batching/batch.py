@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.batching.queue import BatchFunction, PendingRequest
+from app.batching.function import BatchFunction
+from app.batching.pending import PendingRequest
 from app.batching.shape_padding import ShapePadding
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.inference import STRING, Array, BatchTiming

@@ -24,13 +24,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 
-from app.batching.batch import Answer, Execution, padded_rows, timed_execution
+from app.batching.batch import Answer, Execution, timed_execution
 from app.batching.busyness import Busyness
 from app.batching.deadlines import Deadlines
 from app.batching.device import Device
-from app.batching.large import cut, part_replies
+from app.batching.function import BatchFunction
+from app.batching.lane import Lane, LaneKey
+from app.batching.pending import PendingRequest, Reply
 from app.batching.policy import BatchingPolicy, BatchPlan
-from app.batching.queue import BatchFunction, Lane, LaneKey, PendingRequest, Reply, RequestQueue
+from app.batching.queue import RequestQueue
 from app.batching.submission import StartedBatch, Submission
 from app.errors import DeadlineExceeded, InferenceFailed, RequestTooLarge, ServingError, ShuttingDown
 from app.events import BatchExecuted, Listener, ignore
@@ -104,23 +106,13 @@ class Batcher:
         """
         now = self._clock()
         self._check_open(rows, deadline_s, now)
-        requests: Sequence[PendingRequest]
-        if rows <= function.max_rows:
-            requests = (PendingRequest(inputs, rows, reply, now, deadline_s, head_start_s),)
-        else:
-            parts = list(cut(inputs, rows, function.max_rows))
-            replies = part_replies(reply, [part_rows for _, part_rows in parts])
-            requests = [
-                PendingRequest(*part, part_reply, now, deadline_s, head_start_s)
-                for part, part_reply in zip(parts, replies, strict=True)
-            ]
-        for request in requests:
-            self.queue.push(key, function, request)
-            self._deadlines.push(request)
+        request = PendingRequest(inputs, rows, reply, now, deadline_s, head_start_s)
+        self.queue.push(key, function, request)
+        self._deadlines.push(request)
         if deadline_s < self._expiry_s:
             self._arm_expiry(deadline_s)
         self._dispatch_soon()
-        return Submission(requests, self.withdraw)
+        return Submission(request, self.withdraw)
 
     async def infer(
         self,
@@ -148,12 +140,11 @@ class Batcher:
             if reply.done() and not reply.cancelled():
                 reply.exception()  # seen: asyncio must not report an error that nobody was left to hear
 
-    def withdraw(self, requests: Sequence[PendingRequest]) -> None:
-        """Nobody waits for these any more. What a device works on stays whole: its neighbours need it."""
-        for request in requests:
-            if self.queue.remove(request):
-                request.forget()
-                self._check_drained()
+    def withdraw(self, request: PendingRequest) -> None:
+        """Nobody waits for it any more. What a device works on stays whole: its neighbours need it."""
+        if self.queue.remove(request):
+            request.forget()
+            self._check_drained()
 
     def _check_open(self, rows: int, deadline_s: float, now: float) -> None:
         if self._drained is not None:
@@ -162,7 +153,6 @@ class Batcher:
             raise RequestTooLarge(f"The request has {rows} rows; the queue holds at most {self.queue.max_rows}")
         if deadline_s <= now:
             raise DeadlineExceeded("The request's time was over when it arrived")
-        self.queue.check_room(rows or 1)
 
     # --- time ---
 
@@ -204,17 +194,20 @@ class Batcher:
     def _start_due_batches(self) -> None:
         while self._free and self.queue.lanes:
             now = self._clock()
+            if self._expiry_s <= now:  # the timer may be late, and what has expired is never computed
+                self._expire()
+                continue
             plan, lane = self._first_due(now)
             if plan.due_s > now and self._drained is None:
                 self._arm_due(plan.due_s, now)
                 return
-            self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"))
+            self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"), now)
             if lane.function.slowest_s < self._max_inline_s:
                 self._dispatch_soon()  # sockets come first: whoever wrote meanwhile shares the next batch
                 return
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane]:
-        """Of the lanes that are due the one that is so for longest, head starts counted; else the next one due."""
+        """Of the lanes that are due the most urgent one; else the next one due. Of equal ones the oldest."""
         plan, idle_since_s = self._policy.plan, self._idle_since_s
         lanes = self.queue.lanes
         if len(lanes) == 1:
@@ -222,13 +215,15 @@ class Batcher:
             return plan(lane, idle_since_s), lane
 
         def place(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float]:
-            (due_s, _, _), lane = planned
-            return due_s > now, due_s - lane.head.head_start_s, lane.oldest_arrival_s
+            (due_s, *_), lane = planned
+            if due_s > now:
+                return True, due_s, lane.oldest_arrival_s
+            return False, lane.urgency_s, lane.oldest_arrival_s
 
         return min(((plan(lane, idle_since_s), lane) for lane in lanes), key=place)
 
-    def _start_batch(self, lane: Lane, plan: BatchPlan) -> None:
-        requests = self.queue.take(lane, plan.rows)
+    def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> None:
+        requests = self.queue.take(lane, plan.rows, lane.max_rows, now)
         if not requests:
             return
         batch = StartedBatch(lane.key, lane.function, requests, plan.reason)
@@ -273,10 +268,17 @@ class Batcher:
             request.forget()
         batch.left()
         self._check_drained()
-        padding, failed = padded_rows(batch.function, requests), len(failed_rows)
         self._listener(
             BatchExecuted(
-                *batch.key[:3], rows, padding, batch.reason, compute_s, waits, failed, failed_rows=sum(failed_rows)
+                *batch.key[:3],
+                rows,
+                execution.padded_rows,
+                batch.reason,
+                compute_s,
+                waits,
+                len(failed_rows),
+                sum(failed_rows),
+                sum([request.deadline_s <= execution.started_s for request in requests]),
             )
         )
 

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
 
-from app.batching.queue import PendingRequest
+from app.batching.pending import PendingRequest
 
 _SMALL = 64
 

@@ -1,63 +1,85 @@
-"""A request larger than a batch: cut into parts that wait in line, answered as a whole. Pure.
+"""A request larger than a batch: computed in parts, answered as a whole. Pure.
 
-The parts share one fate: as soon as the whole is answered (cancelled, expired, a part failed)
-each part counts as answered, so what is left of it is never computed.
+A part is cut off when a batch is formed, and fills it; what is left waits behind those that came meanwhile, so nobody
+waits for more than one part of it. The parts share one fate: as soon as the whole is answered (cancelled, expired, a
+part failed) each part counts as answered, so what is left of it is never computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from app.batching.batch import Answer, Outputs
-from app.batching.queue import Reply
+from app.batching.pending import PendingRequest
 from app.errors import InferenceFailed
 from app.inference import Array, BatchTiming
 
 
-def cut(inputs: Mapping[str, Array], rows: int, max_rows: int) -> Iterator[tuple[Mapping[str, Array], int]]:
-    """The inputs of each part and its rows, in order."""
-    for start in range(0, rows, max_rows):
-        end = min(start + max_rows, rows)
-        yield {name: array[start:end] for name, array in inputs.items()}, end - start
+class Parts:
+    """The parts of `whole` that were cut off, and their answers."""
+
+    def __init__(self, whole: PendingRequest) -> None:
+        self.whole = whole
+        self._rows: list[int] = []
+        self._answers: dict[int, Answer] = {}
+
+    def add(self, rows: int) -> PartReply:
+        self._rows.append(rows)
+        return PartReply(self, len(self._rows) - 1)
+
+    def answer(self, part: int, answer: Answer) -> None:
+        """Answers the whole when this was what was missing."""
+        self._answers[part] = answer
+        if self.whole.rows or len(self._answers) < len(self._rows):
+            return
+        try:
+            self.whole.reply.set_result(join([self._answers[part] for part in range(len(self._rows))], self._rows))
+            self.whole.forget()
+        except InferenceFailed as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        self.whole.reply.set_exception(error)
+        self.whole.forget()
 
 
 class PartReply:
     """Where the answer of one part goes: into the answer of the whole."""
 
-    def __init__(self, whole: Reply, answers: dict[int, Answer], part_rows: Sequence[int], part: int) -> None:
-        self._whole = whole
-        self._answers = answers
-        self._part_rows = part_rows
+    __slots__ = ("_part", "_parts")
+
+    def __init__(self, parts: Parts, part: int) -> None:
+        self._parts = parts
         self._part = part
 
     def done(self) -> bool:
-        return self._part in self._answers or self._whole.done()
+        return self._parts.whole.reply.done()
 
     def cancelled(self) -> bool:
-        return self._whole.cancelled()
+        return self._parts.whole.reply.cancelled()
 
     def exception(self) -> BaseException | None:
-        return self._whole.exception() if self._whole.done() else None
+        return self._parts.whole.reply.exception() if self.done() else None
 
     def set_result(self, answer: Answer, /) -> None:
-        self._answers[self._part] = answer
-        if len(self._answers) < len(self._part_rows):
-            return
-        try:
-            self._whole.set_result(join([self._answers[part] for part in range(len(self._part_rows))], self._part_rows))
-        except InferenceFailed as error:
-            self._whole.set_exception(error)
+        self._parts.answer(self._part, answer)
 
     def set_exception(self, exception: Exception, /) -> None:
-        self._whole.set_exception(exception)
+        self._parts.fail(exception)
 
 
-def part_replies(whole: Reply, part_rows: Sequence[int]) -> list[PartReply]:
-    """A reply for each part, all into `whole`."""
-    answers: dict[int, Answer] = {}
-    return [PartReply(whole, answers, part_rows, part) for part in range(len(part_rows))]
+def cut(request: PendingRequest, rows: int) -> PendingRequest:
+    """Takes the first `rows` rows off: a request of its own, which answers into this one."""
+    if request.parts is None:
+        request.parts = Parts(request)
+    inputs, request.inputs = (
+        {name: array[part] for name, array in request.inputs.items()} for part in (slice(rows), slice(rows, None))
+    )
+    request.rows -= rows
+    reply = request.parts.add(rows)
+    return PendingRequest(inputs, rows, reply, request.arrival_s, request.deadline_s, request.head_start_s)
 
 
 def join(answers: Sequence[Answer], part_rows: Sequence[int]) -> Answer:
@@ -84,6 +106,6 @@ def _join_rows(name: str, parts: Sequence[Outputs], part_rows: Sequence[int]) ->
     if len(shapes) > 1 or any(array.shape[:1] != (rows,) for array, rows in zip(arrays, part_rows, strict=True)):
         raise InferenceFailed(
             f"The request has more rows than a batch, and the parts of output {name!r} do not fit together: "
-            f"send at most {part_rows[0]} rows"
+            f"send at most {max(part_rows)} rows"
         )
     return np.concatenate(arrays)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from app.batching.queue import BatchFunction, LaneKey, PendingRequest
+from app.batching.function import BatchFunction
+from app.batching.lane import LaneKey
+from app.batching.pending import PendingRequest
 
 
 class Submission:
     """A request that was accepted. To be withdrawn on every way out; that it was answered does no harm."""
 
-    __slots__ = ("_requests", "_withdraw")
+    __slots__ = ("_request", "_withdraw")
 
-    def __init__(
-        self, requests: Sequence[PendingRequest], withdraw: Callable[[Sequence[PendingRequest]], None]
-    ) -> None:
-        self._requests = requests
+    def __init__(self, request: PendingRequest, withdraw: Callable[[PendingRequest], None]) -> None:
+        self._request = request
         self._withdraw = withdraw
 
     def withdraw(self) -> None:
         """Nobody waits for the answer any more: what has not begun is never computed."""
-        self._withdraw(self._requests)
+        self._withdraw(self._request)
 
 
 class StartedBatch:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 from app.batching.batch import Answer
-from app.batching.queue import Reply
+from app.batching.pending import Reply
 from app.errors import ModelNotReady, ShuttingDown
 from app.frontends.arena import ReadingArena, WritingArena, create_memory
 from app.frontends.failures import decode_error

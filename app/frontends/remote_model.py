@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.batching.batch import Answer
 from app.batching.padding import BatchSizes
-from app.batching.queue import Reply
+from app.batching.pending import Reply
 from app.inference import InferenceRequest, InferenceResponse, ModelSignature
 from app.serving import Withdrawable
 from app.validation import check_names_and_dtypes, check_outputs, find_signature

@@ -25,14 +25,14 @@ class BatchCounts:
 
     calls: batches by their real rows, padded rows and the reason that closed them.
     queue_s: seconds that each request waited; compute_s: that each batch took.
-    failed: requests that were answered with an error.
+    failed: requests that were answered with an error; expired: those that were computed though their time was over.
     """
 
     def __init__(self) -> None:
         self.calls: Counter[tuple[int, int, str]] = Counter()
         self.queue_s = Histogram(_BOUNDS)
         self.compute_s = Histogram(_BOUNDS)
-        self.failed = 0
+        self.failed = self.expired = 0
 
     def rows(self, bounds: tuple[int, ...], *, padded: bool = False) -> Histogram:
         """Rows of the batches, with or without their padding."""
@@ -73,3 +73,4 @@ class Counts:
         counts.queue_s.observe_all(event.queue_s)
         counts.compute_s.observe(event.compute_s)
         counts.failed += event.failed
+        counts.expired += event.expired

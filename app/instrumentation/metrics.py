@@ -90,6 +90,10 @@ class Metrics(Collector):
         failed = CounterMetricFamily(
             "ferry_failed_executions", "Requests whose execution failed, each alone.", labels=_MODEL
         )
+        expired = CounterMetricFamily(
+            "ferry_expired_executions", "Requests executed although their time was over; 0 unless there is a bug.",
+            labels=_MODEL,
+        )  # fmt: skip
         for function, counts in self._batches().items():
             padding, reasons = 0, Counter[str]()
             for (_, padded, reason), calls in counts.calls.copy().items():
@@ -99,7 +103,8 @@ class Metrics(Collector):
                 batches.add_metric((reason, *function), calls)
             padded_rows.add_metric(function, padding)
             failed.add_metric(function, counts.failed)
-        yield from (batches, padded_rows, failed)
+            expired.add_metric(function, counts.expired)
+        yield from (batches, padded_rows, failed, expired)
 
     def _batches(self) -> dict[tuple[str, ...], BatchCounts]:
         return {

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batch import UnevenOutputs, assemble, execute, padded_rows, split, timed_execution
-from app.batching.queue import PendingRequest
+from app.batching.pending import PendingRequest
 from app.batching.shape_padding import ShapePadding
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.inference import Array

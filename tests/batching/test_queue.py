@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.queue import LaneKey, PendingRequest, RequestQueue
+from app.batching.lane import LaneKey
+from app.batching.pending import PendingRequest
+from app.batching.queue import RequestQueue
 from app.errors import Overloaded
 from tests.fakes import KEY, FakeFunction, batch_function, pending
 
@@ -16,8 +18,8 @@ def test_a_lane_is_first_come_first_served() -> None:
         queue.push(KEY, batch_function(FakeFunction()), request)
     (lane,) = queue.lanes
     assert lane.oldest_arrival_s == 0.0
-    assert queue.take(lane, 3) == requests[:3]
-    assert queue.take(lane, 3) == requests[3:]
+    assert queue.take(lane, 3, 100, 0.0) == requests[:3]
+    assert queue.take(lane, 3, 100, 0.0) == requests[3:]
     assert not queue.lanes
     assert queue.rows == 0
 
@@ -58,8 +60,37 @@ def test_an_oversized_head_does_not_block() -> None:
     for request in (big, small):
         queue.push(KEY, batch_function(FakeFunction()), request)
     (lane,) = queue.lanes
-    assert queue.take(lane, 4) == [big]
-    assert queue.take(lane, 4) == [small]
+    assert queue.take(lane, 4, 100, 0.0) == [big]
+    assert queue.take(lane, 4, 100, 0.0) == [small]
+
+
+def test_a_large_request_leaves_in_parts_and_waits_behind_those_who_came_meanwhile() -> None:
+    queue = RequestQueue(100)
+    function = batch_function(FakeFunction(), 4)
+    first, large, last = pending(1.0, 1), pending(2.0, 9), pending(3.0, 2)
+    for request in (first, large, last):
+        queue.push(KEY, function, request)
+    (lane,) = queue.lanes
+    taken = []
+    while lane.waiting:
+        taken.append([(request.inputs["x"][0, 0], request.rows) for request in queue.take(lane, 4, 4, 1.0)])
+        assert queue.rows == lane.rows == sum(request.weight for request in lane.waiting)
+        assert function.rows_under_way == 12
+    assert taken == [[(1, 1), (2, 3)], [(3, 2), (2, 2)], [(2, 4)]]
+    assert function.requests_under_way == 5
+    assert not queue.lanes
+
+
+def test_what_is_left_of_a_large_request_can_be_removed() -> None:
+    queue = RequestQueue(100)
+    function = batch_function(FakeFunction(), 4)
+    large = pending(rows=9)
+    queue.push(KEY, function, large)
+    (lane,) = queue.lanes
+    (part,) = queue.take(lane, 4, 4, 1.0)
+    assert queue.remove(large)
+    assert queue.rows == 0
+    assert (function.requests_under_way, function.rows_under_way) == (1, part.rows)
 
 
 def test_nobody_is_overtaken_by_a_smaller_one() -> None:
@@ -68,7 +99,7 @@ def test_nobody_is_overtaken_by_a_smaller_one() -> None:
     for request in requests:
         queue.push(KEY, batch_function(FakeFunction()), request)
     (lane,) = queue.lanes
-    assert queue.take(lane, 4) == requests[:1]
+    assert queue.take(lane, 4, 100, 0.0) == requests[:1]
 
 
 def test_a_removed_request_leaves_once() -> None:
@@ -123,7 +154,7 @@ def test_rows_are_never_lost_or_counted_twice(steps: list[tuple[str, int, int]])
                 pushed.append(request)
         elif step == "take":
             for lane in [lane for lane in queue.lanes if lane.key == key]:
-                taken = queue.take(lane, size)
+                taken = queue.take(lane, size, 100, 0.0)
                 assert taken == waiting[key][: len(taken)]
                 assert len(taken) == 1 or sum(each.weight for each in taken) <= size
                 del waiting[key][: len(taken)]

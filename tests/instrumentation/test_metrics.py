@@ -35,13 +35,14 @@ def test_requests_are_counted_by_protocol_and_code() -> None:
 
 
 def test_batches_tell_their_rows_padding_reason_and_waits() -> None:
-    metrics = told(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001, 0.002], failed=1))
+    metrics = told(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001, 0.002], failed=1, expired=2))
     assert value(metrics, "ferry_batch_rows_sum", **MODEL) == 5
     assert value(metrics, "ferry_padded_rows_total", **MODEL) == 3
     assert value(metrics, "ferry_batches_total", reason="full", **MODEL) == 1
     assert value(metrics, "ferry_queue_seconds_count", **MODEL) == 2
     assert value(metrics, "ferry_compute_seconds_sum", **MODEL) == 0.01
     assert value(metrics, "ferry_failed_executions_total", **MODEL) == 1
+    assert value(metrics, "ferry_expired_executions_total", **MODEL) == 2
 
 
 def test_the_queue_is_read_when_asked() -> None:

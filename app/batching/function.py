@@ -1,0 +1,60 @@
+"""What a lane's batches are run through, and what is known of its calls. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from app.batching.padding import BatchSizes
+from app.batching.shape_padding import ShapePadding
+from app.inference import Array
+
+
+def _mix(average: float, value: float) -> float:
+    return average + (value - average) / 16
+
+
+@dataclass(slots=True, eq=False)
+class BatchFunction:
+    """What a lane's batches are run through.
+
+    Where `batchable` is false a request runs alone, as it came, and counts as one row. With `padding` requests
+    of different shapes share its calls.
+    Measured: `call_s`, how long a call of late took, and `slowest_s`, how long the slowest of late did (seconds;
+    infinity before the first); `peak_rows`, how many rows of late were under way at the most, waiting or executing.
+    """
+
+    run: Callable[[Mapping[str, Array]], dict[str, Array]]
+    sizes: BatchSizes
+    batchable: bool = True
+    padding: ShapePadding | None = None
+    call_s: float = 0.0
+    slowest_s: float = inf
+    requests_under_way: int = 0
+    rows_under_way: int = 0
+    peak_rows: float = 0.0
+    on_idle: Callable[[], None] | None = None
+
+    @property
+    def max_rows(self) -> int:
+        return self.sizes.largest if self.batchable else 1
+
+    def enter(self, rows: int) -> None:
+        """A request waits from now on."""
+        self.requests_under_way += 1
+        self.rows_under_way += rows
+        self.peak_rows = max(self.peak_rows, self.rows_under_way)
+
+    def leave(self, requests: int, rows: int) -> None:
+        """So many requests were answered, or are no longer waited for; after the last one `on_idle` is told."""
+        self.requests_under_way -= requests
+        self.rows_under_way -= rows
+        if not self.requests_under_way and self.on_idle is not None:
+            self.on_idle()
+
+    def took(self, seconds: float) -> None:
+        """A call ended."""
+        self.call_s = _mix(self.call_s, seconds) if self.call_s else seconds
+        self.slowest_s = seconds if self.slowest_s == inf else max(_mix(self.slowest_s, self.call_s), seconds)
+        self.peak_rows = max(_mix(self.peak_rows, 0.0), self.rows_under_way)
