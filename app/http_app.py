@@ -16,8 +16,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from app import __version__
+from app.errors import ServingError
 from app.protocols.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
 from app.protocols.health import Health, health_routes
+from app.protocols.http import error_reply
 from app.protocols.http_exchange import HttpProtocol
 from app.protocols.inference_paths import InferencePaths
 from app.protocols.open_inference_rest import OpenInferenceRest
@@ -64,6 +66,7 @@ class HttpApp(FastAPI):
         if path := server.settings.metrics_path:
             self.add_api_route(path, self._metrics, include_in_schema=False)
         self.add_exception_handler(HTTPException, _http_error)
+        self.add_exception_handler(ServingError, _serving_error)
 
     async def _metrics(self) -> Response:
         page, content_type = await self.server.metrics()
@@ -100,6 +103,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await app.server.start()
     yield
     await app.server.stop()
+
+
+async def _serving_error(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
+    """The pages of a frontend are the engine's, which may be away."""
+    assert isinstance(error, ServingError)  # noqa: S101 - registered for these alone
+    reply = error_reply(error)
+    headers = {name.decode(): value.decode() for name, value in reply.headers}
+    return Response(reply.body, reply.status, headers, "application/json")
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:

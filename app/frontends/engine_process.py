@@ -33,11 +33,12 @@ async def run_engine(server: Server, listener: socket.socket) -> int:
     """Serves frontends and gRPC until told to end; returns the exit code."""
     door = Door(server)
     draining = server.engine.draining
+    code = 1
 
     def end() -> None:
         """The first signal begins the drain, a second one ends at once."""
         if draining.is_set():
-            _leave(1)
+            _leave(code)
         logger.info("Draining")
         server.engine.begin_drain()
         door.publish()
@@ -56,10 +57,10 @@ async def run_engine(server: Server, listener: socket.socket) -> int:
         await door.close(0.0)
         await server.stop()
         return COULD_NOT_START
-    drained = await server.drain()
+    code = 0 if await server.drain() else 1
     await door.close(_FRONTENDS_LEAVE_S)
     await server.stop()
-    return 0 if drained else 1
+    return code
 
 
 def main(arguments: Arguments, models: ListedModels | None = None, grpc: GrpcOptions | None = None) -> int:

@@ -11,7 +11,8 @@ import logging
 import signal
 import socket
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,14 @@ def supervise(settings: Settings, engine: str = ENGINE, flags: Mapping[str, Any]
         flags: what it needs beside the settings.
     """
     configure(settings.log_level)
-    try:
-        listeners = _listen(settings.host, settings.rest_port)
-    except OSError as error:
-        logger.error("HTTP cannot listen on %s, port %d: %s", settings.host, settings.rest_port, error.strerror)
-        return 1
-    with tempfile.TemporaryDirectory(prefix="ferry-") as folder, socket.socket(socket.AF_UNIX) as door:
+    with ExitStack() as stack:
+        try:
+            listeners = [stack.enter_context(each) for each in _listen(settings.host, settings.rest_port)]
+        except OSError as error:
+            logger.error("HTTP cannot listen on %s, port %d: %s", settings.host, settings.rest_port, error.strerror)
+            return 1
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ferry-"))
+        door = stack.enter_context(socket.socket(socket.AF_UNIX))
         path = str(Path(folder) / "engine")
         door.bind(path)
         door.listen(128)
@@ -67,9 +70,11 @@ async def _keep_all(children: Sequence[Child], settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     keeping = [asyncio.create_task(child.keep()) for child in children]
-    await asyncio.wait(keeping, return_when=asyncio.FIRST_COMPLETED)
+    telling = asyncio.create_task(told.wait())
+    await asyncio.wait([*keeping, telling], return_when=asyncio.FIRST_COMPLETED)
     if not told.is_set():  # one could not start, so the others are of no use
         end()
+    await telling
     _, left = await asyncio.wait(keeping, timeout=settings.drain_timeout_s + _END_WITHIN_S)
     for child in children if left else ():
         child.end(signal.SIGKILL)
@@ -77,16 +82,18 @@ async def _keep_all(children: Sequence[Child], settings: Settings) -> int:
     return 1 if any(codes) else 0
 
 
-def _listen(host: str, port: int) -> list[socket.socket]:
+def _listen(host: str, port: int) -> Iterator[socket.socket]:
     """Bound, and not yet listening: that is for the first frontend that is ready. Raises OSError."""
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    listeners = []
     for family, kind, protocol, _, address in dict.fromkeys(found):
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind(address)
-        listeners.append(listener)
+        try:
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
         logger.info("HTTP on %s, port %d", *listener.getsockname()[:2])
-    return listeners
+        yield listener

@@ -1,0 +1,11 @@
+"""`ferry serve --frontends` with an engine that needs no TensorFlow: python -m tests.frontends.light"""
+
+from __future__ import annotations
+
+import sys
+
+from app.frontends.supervisor import supervise
+from app.settings import load_settings
+
+if __name__ == "__main__":
+    sys.exit(supervise(load_settings({}), "tests.frontends.light_engine"))

@@ -1,0 +1,14 @@
+"""The engine's process, with a model in numpy."""
+
+from __future__ import annotations
+
+import sys
+
+from app import runtime
+from app.frontends.engine_process import main
+from app.frontends.parent import Arguments
+from tests.every_protocol.live import RUNTIME
+
+if __name__ == "__main__":
+    runtime._REGISTRY["tensorflow"] = RUNTIME[1]
+    sys.exit(main(Arguments.parse(sys.argv[1])))

@@ -1,0 +1,135 @@
+"""Supervisor, engine and frontend, each in this very process: signals and all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import httpx
+import pytest
+
+from app import runtime
+from app.frontends import engine_process, frontend_process
+from app.frontends.parent import COULD_NOT_START, Arguments
+from app.frontends.supervisor import supervise
+from app.settings import Settings
+from tests.every_protocol.live import RUNTIME, settings
+from tests.frontends.test_processes import ANSWER, BODY, PATH, models
+from tests.processes import free_port
+
+#: What os._exit was called with, instead of leaving.
+left_with: list[int] = []
+
+
+@pytest.fixture(autouse=True)
+def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[IO[bytes]]:
+    """The end of standard input that a supervisor would hold."""
+    monkeypatch.setitem(runtime._REGISTRY, *RUNTIME)
+    monkeypatch.setattr("app.http_server._LINGER_S", 0.0)
+    for each in ("app.http_server.os._exit", "app.frontends.engine_process.os._exit"):
+        monkeypatch.setattr(each, left_with.append)
+    left_with.clear()
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stdin, os.fdopen(writing, "wb") as held:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield held
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+def meanwhile(act: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+def wait_for(url: str, status: int) -> None:
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up:
+        try:
+            if httpx.get(url).status_code == status:
+                return
+        except httpx.TransportError:
+            pass
+        threading.Event().wait(0.01)
+    raise AssertionError(f"{url} never answered {status}")
+
+
+def listener_in(folder: Path) -> int:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(folder / "engine"))
+    listener.listen()
+    return listener.detach()
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_supervised_server_serves_and_ends_with_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    answers = []
+
+    def act() -> None:
+        url = f"http://127.0.0.1:{port}"
+        wait_for(f"{url}/readyz", 200)
+        answers.append(httpx.post(url + PATH, json=BODY).json())
+        terminate()
+
+    thread = meanwhile(act)
+    values = Settings(
+        host="127.0.0.1", rest_port=port, grpc_port=0, models=models(tmp_path), warm_up=False, frontends=1
+    )
+    assert supervise(values, "tests.frontends.light_engine") == 0
+    thread.join(30)
+    assert answers == [ANSWER]
+
+
+def test_an_engine_drains_and_ends_with_0(tmp_path: Path) -> None:
+    grpc = tmp_path / "grpc"
+
+    def act() -> None:
+        while not grpc.exists():
+            threading.Event().wait(0.01)
+        terminate()
+
+    thread = meanwhile(act)
+    arguments = Arguments(settings(tmp_path, frontends=1, grpc_unix_socket=str(grpc)), [listener_in(tmp_path)])
+    assert engine_process.main(arguments) == 0
+    thread.join(30)
+
+
+def test_an_engine_that_cannot_start_says_so(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = Arguments(settings(tmp_path, frontends=1, grpc_port=port), [listener_in(tmp_path)])
+        assert engine_process.main(arguments) == COULD_NOT_START
+
+
+def test_a_frontend_without_an_engine_refuses_and_ends_with_its_parent(tmp_path: Path, parent: IO[bytes]) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    replies = []
+
+    def act() -> None:
+        wait_for(f"{url}/livez", 200)
+        replies.extend([httpx.get(f"{url}/readyz"), httpx.post(url + PATH, json=BODY), httpx.get(f"{url}/metrics")])
+        parent.close()
+
+    thread = meanwhile(act)
+    arguments = Arguments(settings(tmp_path, frontends=1), [listener.detach()], str(tmp_path / "engine"))
+    assert frontend_process.main(arguments.dump()) == 0
+    thread.join(30)
+    assert [reply.status_code for reply in replies] == [503, 503, 503]
+    assert replies[1].headers["retry-after"] == replies[2].headers["retry-after"] == "1"
+    assert replies[1].json() == {"error": "Models are still loading"}

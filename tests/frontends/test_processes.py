@@ -1,0 +1,221 @@
+"""Supervisor, frontends and engine as real processes; the model is one in numpy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.frontends.supervisor import ENGINE, FRONTEND
+from tests.processes import ROOT, ServerProcess, serving
+
+LIGHT = ("-m", "tests.frontends.light")
+ENGINES = {ENGINE, "tests.frontends.light_engine"}
+PATH, BODY, ANSWER = "/v1/models/m:predict", {"instances": [[1.0, 2.0]]}, {"predictions": [[2.0, 4.0]]}
+
+
+def models(folder: Path) -> Path:
+    version = folder / "models/m/1"
+    version.mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    return folder / "models"
+
+
+@contextmanager
+def light(folder: Path, **settings: object) -> Iterator[ServerProcess]:
+    more: dict[str, Any] = {"frontends": 2, "warm_up": False, "poll_interval_s": 0, **settings}
+    with serving(models(folder), folder / "log", LIGHT, **more) as server:
+        yield server
+
+
+def children(process: int) -> dict[int, str]:
+    """Each child's module by its process number."""
+    found = {}
+    for number in map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()):
+        with suppress(FileNotFoundError):  # it ended meanwhile
+            words = Path(f"/proc/{number}/cmdline").read_text().split("\0")
+            found[number] = words[2] if len(words) > 2 else ""
+    return found
+
+
+def engine_of(server: ServerProcess) -> int:
+    return next(number for number, module in children(server.process.pid).items() if module in ENGINES)
+
+
+def frontends_of(server: ServerProcess) -> list[int]:
+    return [number for number, module in children(server.process.pid).items() if module == FRONTEND]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+class Clients:
+    """Each posts on a connection of its own, again and again until told to stop or cut off."""
+
+    def __init__(self, url: str, count: int) -> None:
+        self.codes: list[int] = []
+        self.answers: set[str] = set()
+        self.cut_off = 0
+        self.no_retry_after = 0
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(url,)) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, url: str) -> None:
+        with httpx.Client(base_url=url, timeout=60) as client:
+            while not self._stop.is_set():
+                try:
+                    reply = client.post(PATH, json=BODY)
+                except httpx.TransportError:
+                    self.cut_off += 1
+                    return
+                if reply.status_code == 200:
+                    self.answers.add(reply.text)
+                else:
+                    self.no_retry_after += "retry-after" not in reply.headers
+                    self._stop.wait(0.01)
+                self.codes.append(reply.status_code)
+
+    def see(self, code: int, times: int = 1) -> None:
+        """Waits until that many more of them came."""
+        seen = self.codes.count(code)
+        until(lambda: self.codes.count(code) >= seen + times)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+
+
+def test_a_killed_frontend_hurts_only_its_own_clients(tmp_path: Path) -> None:
+    with light(tmp_path) as server:
+        clients = Clients(server.url, 16)
+        clients.see(200, 100)
+        victim, other = frontends_of(server)
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: len(frontends_of(server)) == 2 and victim not in frontends_of(server))
+        clients.see(200, 100)
+        assert httpx.post(server.url + PATH, json=BODY, timeout=60).json() == ANSWER
+        clients.stop()
+        assert set(clients.codes) == {200}
+        assert clients.answers == {json.dumps(ANSWER, separators=(",", ":"))}
+        assert 0 < clients.cut_off < 16
+        assert other in frontends_of(server)
+        assert "was ended by SIGKILL; restart 1" in server.log.read_text()
+
+
+def test_a_killed_engine_is_told_as_503_and_comes_back(tmp_path: Path) -> None:
+    with light(tmp_path) as server:
+        clients = Clients(server.url, 8)
+        clients.see(200, 100)
+        os.kill(engine_of(server), signal.SIGKILL)
+        server.wait_for("/readyz", 503)
+        assert "The engine is starting" in server.client.get("/readyz").text
+        assert server.client.get("/livez").text == "ok"
+        assert server.client.get("/health").json()["reasons"] == ["The engine is starting"]
+        assert server.client.get("/metrics").status_code == 503
+        clients.see(503)
+        server.wait_for("/readyz", 200)
+        clients.see(200, 100)
+        clients.stop()
+        assert set(clients.codes) == {200, 503}
+        assert (clients.cut_off, clients.no_retry_after) == (0, 0)
+
+
+@pytest.fixture(scope="module")
+def left_whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for tests that kill nobody."""
+    with light(tmp_path_factory.mktemp("served")) as server:
+        yield server
+
+
+def test_metrics_are_those_of_all_frontends_at_once(left_whole: ServerProcess) -> None:
+    server = left_whole
+    bodies = [json.dumps(BODY).encode()] * 16
+    asyncio.run(server.post_all_at_once(PATH, bodies, rounds=3))
+    labels = 'code="200",model="m",protocol="tensorflow_rest",signature="serving_default",version="1"'
+    for _ in range(4):
+        with httpx.Client(base_url=server.url) as client:
+            assert f"ferry_requests_total{{{labels}}} 48.0" in client.get("/metrics").text
+            statistics = client.get("/v2/models/m/stats").json()["model_stats"][0]
+            assert statistics["inference_stats"]["success"]["count"] == 48
+
+
+def test_both_frontends_take_connections(left_whole: ServerProcess) -> None:
+    server = left_whole
+    host, port = server.url.removeprefix("http://").split(":")
+    streams = [socket.create_connection((host, int(port))) for _ in range(32)]
+    for stream in streams:
+        stream.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert stream.recv(4096).startswith(b"HTTP/1.1 200")
+    taken = [
+        sum(os.readlink(each).startswith("socket:") for each in Path(f"/proc/{number}/fd").iterdir())
+        for number in frontends_of(server)
+    ]
+    for stream in streams:
+        stream.close()
+    assert min(taken) > 4, taken
+
+
+def test_whoever_outlives_the_supervisor_ends_too(tmp_path: Path) -> None:
+    with light(tmp_path) as server:
+        orphans = list(children(server.process.pid))
+        server.process.kill()
+        server.process.wait(10)
+        until(lambda: not any(Path(f"/proc/{number}").exists() for number in orphans))
+        assert server.log.read_text().count("Draining") == 3
+
+
+def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
+    with light(tmp_path) as server:
+        server.terminate()
+        until(lambda: server.log.read_text().count("Draining") == 3)
+        server.terminate()
+        assert server.wait() == 0  # there was nothing left to answer
+
+
+def test_an_engine_that_cannot_start_ends_it_all(tmp_path: Path) -> None:
+    (tmp_path / "models/broken/1").mkdir(parents=True)
+    (tmp_path / "models/broken/1/saved_model.pb").touch()
+    settings: dict[str, Any] = {"frontends": 1, "wait_for_models": True}
+    with serving(tmp_path / "models", tmp_path / "log", LIGHT, ready=False, **settings) as server:
+        assert server.wait() == 1
+    assert "Failed to start server. Error: Model broken version 1 failed to load" in (tmp_path / "log").read_text()
+
+
+def test_a_port_in_use_is_said_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, *LIGHT]
+        environment = {"FERRY_FRONTENDS": "1", "FERRY_HOST": "127.0.0.1", "FERRY_REST_PORT": str(port)}
+        done = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert f"HTTP cannot listen on 127.0.0.1, port {port}: Address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("more", [{"rest": False}, {"allow_shared_memory": True}])
+def test_settings_that_do_not_go_together(tmp_path: Path, more: dict[str, object]) -> None:
+    with serving(tmp_path, tmp_path / "log", LIGHT, ready=False, frontends=1, **more) as server:
+        assert server.wait() != 0
+    assert "FERRY_FRONTENDS is '1', but should be 0" in (tmp_path / "log").read_text()
