@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from app.http_app import create_app
 from app.instrumentation.logs import configure
 from app.server import Server
@@ -9,4 +11,6 @@ from app.settings import load_settings
 
 settings = load_settings({}, None)
 configure(settings.log_level)
+if settings.frontends:
+    logging.getLogger(__name__).warning("frontends does nothing under uvicorn; `ferry serve` starts them")
 app = create_app(Server(settings))

@@ -18,6 +18,13 @@ ROOT = Path(__file__).parent.parent
 @contextmanager
 def live_server(**settings: object) -> Iterator[int]:
     """Yields the port of a ready server; `settings` become FERRY_ variables."""
+    with live_process(**settings) as (port, _):
+        yield port
+
+
+@contextmanager
+def live_process(**settings: object) -> Iterator[tuple[int, int]]:
+    """The same; yields its process number, too."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -26,7 +33,7 @@ def live_server(**settings: object) -> Iterator[int]:
     process = subprocess.Popen([sys.executable, "-m", "app", "serve"], cwd=ROOT, env=environment)
     try:
         _wait_until_ready(process, port)
-        yield port
+        yield port, process.pid
     finally:
         process.terminate()
         process.wait(60)

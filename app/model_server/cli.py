@@ -55,6 +55,7 @@ def default_text(flag: Flag) -> str:
 
 
 def _serve(flags: Mapping[str, Value]) -> int:
+    from app.frontends.supervisor import supervise  # noqa: PLC0415 - as below
     from app.model_server.grpc_flags import grpc_options_of  # noqa: PLC0415 - takes long
     from app.model_server.options import DIFFERENCES, from_environment, models_of, settings_of  # noqa: PLC0415 - so
     from app.serve import serve  # noqa: PLC0415 - as above
@@ -69,6 +70,8 @@ def _serve(flags: Mapping[str, Value]) -> int:
         grpc = grpc_options_of(given, grpc_options(settings))
     except (ServingError, SettingsError, OSError) as error:
         return _fail(f"Failed to start server. Error: {error}", 1)
+    if settings.frontends:
+        return supervise(settings, "app.model_server.engine", given)
     return serve(settings, models, grpc)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from app.batching.batch import Answer
 from app.batching.padding import BatchSizes
-from app.batching.queue import Reply
+from app.batching.pending import Reply
 from app.errors import InvalidRequest, ServingError
 from app.frontends.arena import ARENA_BYTES, ReadingArena, WritingArena, create_memory
 from app.frontends.engine_link import EngineLink

@@ -2,11 +2,13 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app import __version__
-from app.model_server import __main__
+from app.frontends.parent import Arguments
+from app.model_server import __main__, engine
 from app.model_server.cli import run
 from app.model_server.flags import FLAGS
 from app.protocols.grpc_server import GrpcOptions
@@ -61,6 +63,30 @@ def test_ferrys_own_settings_are_reached_by_the_environment(served: Served, monk
     run([PATH, "--model_base_path=/m"])
     settings = served[0][0]
     assert (settings.strict_shapes, settings.max_batch_size) == (True, 7)
+
+
+def test_frontends_get_an_engine_that_knows_the_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    supervised: list[tuple[int, str, dict[str, object]]] = []
+
+    def supervise(settings: Settings, engine: str, flags: dict[str, object]) -> int:
+        supervised.append((settings.frontends, engine, flags))
+        return 5
+
+    monkeypatch.setattr("app.frontends.supervisor.supervise", supervise)
+    monkeypatch.setenv("FERRY_FRONTENDS", "2")
+    assert run([PATH, "--model_base_path=/m", "--rest_api_port=1"]) == 5
+    assert supervised == [(2, "app.model_server.engine", {"model_base_path": "/m", "rest_api_port": 1})]
+
+
+def test_an_engine_reads_the_flags_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr("app.frontends.engine_process.main", lambda *given: started.append(given) or 5)
+    flags = {"model_base_path": str(tmp_path), "model_name": "n", "grpc_channel_arguments": "a=3"}
+    assert engine.main(Arguments(Settings(frontends=2), [3], flags=flags).dump()) == 5
+    ((arguments, models, grpc),) = started
+    assert (arguments.settings.frontends, arguments.sockets) == (2, [3])
+    assert models.configs == [ModelConfig("n", tmp_path)]
+    assert list(grpc.arguments) == [("a", 3)]
 
 
 def test_each_flag_that_does_nothing_is_said_in_one_line(served: Served, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from app.protocols.messages import message_class
-from tests.processes import ROOT, ServerProcess, free_port
+from tests.processes import ARRANGEMENTS, ROOT, ServerProcess, free_port
 from tests.repository.fakes import BROKEN, add
 from tests.savedmodels import make_half_plus_two, make_several_inputs
 
@@ -77,7 +77,8 @@ def states(server: ServerProcess) -> dict[str, str]:
     return {status["version"]: status["state"] for status in found}
 
 
-def test_versions_labels_and_changes_of_the_file(models: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("frontends", ARRANGEMENTS.values(), ids=ARRANGEMENTS.keys())
+def test_versions_labels_and_changes_of_the_file(models: Path, tmp_path: Path, frontends: int) -> None:
     file, monitoring = tmp_path / "models.config", tmp_path / "monitoring.config"
     file.write_text(config(models, 123, 124, stable=123, canary=124))
     monitoring.write_text('prometheus_config { enable: true path: "/monitoring/prometheus/metrics" }')
@@ -85,7 +86,7 @@ def test_versions_labels_and_changes_of_the_file(models: Path, tmp_path: Path) -
         f"--model_config_file={file}", "--model_config_file_poll_wait_seconds", "1", "--rest_api_enable_cors_support",
         f"--monitoring_config_file={monitoring}", "--enable_profiler=false",
     ]  # fmt: skip
-    with model_server(tmp_path / "log", *flags) as (server, port):
+    with model_server(tmp_path / "log", *flags, FERRY_FRONTENDS=str(frontends)) as (server, port):
         assert states(server) == {"123": "AVAILABLE", "124": "AVAILABLE"}, "it waits for its models"
 
         reply = server.client.post("/v1/models/half/labels/stable:predict", json={"instances": [1, 2]})

@@ -1,0 +1,140 @@
+"""Two frontends and an engine beside one process: requests/s, the cost of a hop, and what more cores would give.
+
+    python -m bench.frontends [--rounds 7] [--seconds 3] [--connections 64] [--frontends 2] [--json FILE]
+
+Both serve the benchmark's tiny MLP as JSON and are loaded in turn by wrk. A lone client tells what the hop to the
+engine and back adds. The CPU that each process used for a request, as the kernel counts it, tells what binds where
+there are cores enough: an engine alone on a core, and as many frontends as there are cores left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import wrk
+from bench.forms import FORMS, Body
+from bench.live_server import live_process
+from bench.models import ensure_models, read_samples, saved_model
+
+ONE, SEVERAL = "one process", "frontends"
+ENGINE, FRONTEND = "app.frontends.engine_process", "app.frontends.frontend_process"
+CORES = (2, 4, 8, 16)
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Microseconds of CPU that a request takes, all processes of a kind together."""
+
+    engine_us: float
+    frontend_us: float
+
+    def rate(self, cores: int) -> tuple[float, int]:
+        """Requests/s that so many cores allow, and with how many frontends; the load generator is elsewhere."""
+        frontends = max(1, min(cores - 1, round(self.frontend_us / self.engine_us + 0.5)))
+        if cores == 1:
+            return 1e6 / (self.engine_us + self.frontend_us), 1
+        return min(1e6 / self.engine_us, frontends * 1e6 / self.frontend_us), frontends
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--frontends", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="file for the figures by round")
+    options = parser.parse_args()
+    if not wrk.is_installed():
+        sys.exit("bench.frontends needs wrk (Debian: apt-get install wrk)")
+    ensure_models()
+    bodies = [FORMS["v1-json"].write("x", x) for x, _ in read_samples("mlp")]
+    with ExitStack() as stack:
+        repository = saved_model("mlp").parent.parent
+        servers = {
+            name: stack.enter_context(live_process(models=repository, grpc_port=0, frontends=count))
+            for name, count in {ONE: 0, SEVERAL: options.frontends}.items()
+        }
+        figures = measure(servers, bodies, options.rounds, options.connections, options.seconds)
+    print("\n".join(report(figures, options.frontends, options.connections)))
+    if options.json:
+        options.json.write_text(json.dumps(figures))
+
+
+def measure(
+    servers: Mapping[str, tuple[int, int]], bodies: Sequence[Body], rounds: int, connections: int, seconds: float
+) -> dict[str, list[float]]:
+    """By name, a figure of each round; all servers in turn within a round."""
+    figures: dict[str, list[float]] = {"ratios": []}
+
+    def note(name: str, value: float) -> None:
+        figures.setdefault(name, []).append(value)
+
+    for _ in range(rounds):
+        for name, (port, process) in servers.items():
+            url = f"http://127.0.0.1:{port}/v1/models/mlp:predict"
+            before = cpu_s(process)
+            busy = wrk.closed_loop(url, bodies, connections, seconds)
+            used = {kind: cpu - before[kind] for kind, cpu in cpu_s(process).items()}
+            lone = wrk.closed_loop(url, bodies, 1, 1)
+            if busy.failed or lone.failed:
+                sys.exit(f"{name}: {busy.failed + lone.failed} requests failed")
+            note(f"{name}, requests/s", busy.rate)
+            note(f"{name}, p99 ms", busy.p99_ms)
+            note(f"{name}, lone client p50 ms", lone.p50_ms)
+            for kind, cpu in used.items():
+                if cpu:
+                    note(f"{name}, {kind} us CPU", 1e6 * cpu / busy.requests)
+        note("hop ms", figures[f"{SEVERAL}, lone client p50 ms"][-1] - figures[f"{ONE}, lone client p50 ms"][-1])
+        note("ratios", figures[f"{SEVERAL}, requests/s"][-1] / figures[f"{ONE}, requests/s"][-1])
+    return figures
+
+
+def report(figures: Mapping[str, Sequence[float]], frontends: int, connections: int) -> list[str]:
+    """Lines for people: medians and spread, then the model."""
+
+    def median(name: str) -> float:
+        return statistics.median(figures[name])
+
+    lines = [
+        f"Tiny MLP, JSON, {connections} connections, {frontends} frontends + engine beside one process,"
+        f" {len(figures['ratios'])} rounds in turn; median (least .. most)"
+    ]
+    lines += [
+        f"  {name:34} {median(name):10.3f}  ({min(each):.3f} .. {max(each):.3f})" for name, each in figures.items()
+    ]
+    cost = Cost(median(f"{SEVERAL}, engine us CPU"), median(f"{SEVERAL}, frontends us CPU"))
+    lines.append("Bound by CPU alone, from the CPU of a request (load generator elsewhere):")
+    for cores in CORES:
+        rate, count = cost.rate(cores)
+        bound = "engine" if rate >= 1e6 / cost.engine_us else "frontends"
+        lines.append(f"  {cores:2} cores: {rate:8.0f} requests/s with {count} frontends, bound by the {bound}")
+    lines.append(f"  one process: {1e6 / median(f'{ONE}, process us CPU'):8.0f} requests/s, however many cores")
+    return lines
+
+
+def cpu_s(process: int) -> dict[str, float]:
+    """Seconds of CPU used so far, by the kind of process below this one, itself included."""
+    used = {"process": 0.0, "engine": 0.0, "frontends": 0.0}
+    for number in (process, *_children(process)):
+        command = Path(f"/proc/{number}/cmdline").read_text()
+        kind = "engine" if ENGINE in command else "frontends" if FRONTEND in command else "process"
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        used[kind] += (int(fields[11]) + int(fields[12])) / _TICKS
+    return used
+
+
+def _children(process: int) -> list[int]:
+    return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+if __name__ == "__main__":
+    main()
