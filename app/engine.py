@@ -142,7 +142,7 @@ class Engine:
             try:
                 warm_up(loaded, sizes.allowed, report)
                 choices = tune(loaded, sizes.allowed, report)
-                paddings = probe_padding(name, loaded, sizes, _padding_options(settings))
+                paddings = probe_padding(loaded, sizes, _padding_options(settings, name))
             finally:
                 self._warming.pop((name, version), None)
             self._tell_variants(name, version, choices)
@@ -218,8 +218,10 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
     return RuntimeOptions(settings.intra_op_threads, settings.inter_op_threads, variants)
 
 
-def _padding_options(settings: Settings) -> PaddingOptions:
-    return PaddingOptions(settings.pad_shapes, ShapeBuckets.of(settings.shape_buckets), settings.pad_values)
+def _padding_options(settings: Settings, model: str) -> PaddingOptions:
+    values = settings.pad_values
+    own = {name.removeprefix(f"{model}/"): value for name, value in values.items() if name.startswith(f"{model}/")}
+    return PaddingOptions(settings.pad_shapes, ShapeBuckets.of(settings.shape_buckets), {**values, **own})
 
 
 #: Objects made and not yet freed from which on the youngest are looked through. Requests under way are a few thousand

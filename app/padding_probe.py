@@ -1,15 +1,18 @@
 """Finds out at warm-up for which signatures requests of different shapes may share a call, padded.
 
-Two questions are put to the model itself, since no signature answers them.
+Three questions are put to the model itself, since no signature answers them.
 1. Which free dimensions are always of one size, and which output's dimension follows which input's? A row of some
    sizes and one of twice those tell: what is neither fixed nor an input's size is not understood, and not padded.
 2. Is padding neutral? Rows are run alone and padded beside each other; what is cut back must be the same.
+3. How much padding is a call worth? A call of few cells and one of many are timed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,14 +38,17 @@ _TOLERANCES = {**TOLERANCES, "float32": 1e-5, "complex64": 1e-5}
 
 _SEED = 2166136261
 
+_TIMED_CALLS = 5
+
 Sizes = Mapping[str, int]
+Clock = Callable[[], float]
 NamedShapes = Mapping[str, NamedShape]
 
 
 class PaddingOptions(NamedTuple):
     """pad: 'auto' where padding is neutral, 'always' also where it changes answers, 'never'.
 
-    values: what inputs are padded with, by '<model>/<input>' or input; others with 0, '' or False.
+    values: what inputs are padded with; others are with 0, '' or False.
     """
 
     pad: str = "auto"
@@ -63,7 +69,10 @@ class ProbedPadding(NamedTuple):
 
 
 def probe_padding(
-    name: str, model: LoadedModel, sizes: BatchSizes, options: PaddingOptions
+    model: LoadedModel,
+    sizes: BatchSizes,
+    options: PaddingOptions,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, ProbedPadding]:
     """What was found, by signature; those whose inner shapes are fixed, or that do not batch, are left out."""
     if options.pad == "never" or sizes.largest < 2:
@@ -71,7 +80,7 @@ def probe_padding(
     found = {}
     for signature in model.signatures.values():
         if signature.batchable and any(None in _inner(signature, each) for each in signature.inputs):
-            found[signature.name] = _Probe(name, model, signature, sizes, options).find()
+            found[signature.name] = _Probe(model, signature, sizes, options, clock).find()
     return found
 
 
@@ -81,13 +90,14 @@ class _NotUnderstood(Exception):
 
 class _Probe:
     def __init__(
-        self, name: str, model: LoadedModel, signature: ModelSignature, sizes: BatchSizes, options: PaddingOptions
+        self, model: LoadedModel, signature: ModelSignature, sizes: BatchSizes, options: PaddingOptions, clock: Clock
     ) -> None:
-        self._name = name
         self._signature = signature
         self._options = options
         self._random = np.random.default_rng(_SEED)
         self._function = BatchFunction(lambda inputs: model.run(signature.name, inputs, ()), sizes)
+        self._clock = clock
+        self._kind = KINDS[0]
 
     def find(self) -> ProbedPadding:
         try:
@@ -96,6 +106,7 @@ class _Probe:
             padding = ShapePadding(inputs, outputs, self._pad_values(), self._options.buckets)
             if self._options.pad != "always":
                 self._check_neutral(padding, small, large)
+            padding.call_cells = self._call_cells(padding, small, large)
         except _NotUnderstood as reason:
             return ProbedPadding(None, str(reason))
         except ServingError as error:
@@ -125,9 +136,11 @@ class _Probe:
         """Of the first kind of values that the model takes; None where it takes none."""
         for kind in KINDS:
             try:
-                return self._run(self._row(inputs, sizes, kind))[0]
+                outputs = self._run(self._row(inputs, sizes, kind))[0]
             except ServingError:
                 continue
+            self._kind = kind
+            return outputs
         return None
 
     # --- what padding does ---
@@ -154,6 +167,30 @@ class _Probe:
             return False
         return all(agree(one, other, _TOLERANCES) for one, other in zip(alone, together, strict=True))
 
+    # --- what a call costs ---
+
+    def _call_cells(self, padding: ShapePadding, small: Sizes, large: Sizes) -> float:
+        """How many cells cost as much as a call does beside them: from a call of few and one of many.
+
+        What was measured says nothing of more cells than those.
+        """
+        few, few_s = self._timed(padding, small, 1)
+        many, many_s = self._timed(padding, large, self._function.sizes.largest)
+        cell_s = max(many_s - few_s, 0.0) / (many - few)
+        call_s = max(few_s - few * cell_s, 0.0)
+        return min(call_s / cell_s, many) if cell_s else many
+
+    def _timed(self, padding: ShapePadding, sizes: Sizes, rows: int) -> tuple[int, float]:
+        """The cells of a call and its seconds, the median of some."""
+        row = self._row(padding.inputs, sizes, self._kind)
+        seconds = []
+        for _ in range(_TIMED_CALLS):
+            start_s = self._clock()
+            self._run(*[row] * rows)
+            seconds.append(self._clock() - start_s)
+        shape = tuple([array.shape[1:] for array in row.values()])
+        return self._function.sizes.padded(rows) * padding.cells(shape), median(seconds)
+
     def _run(self, *rows: Mapping[str, Array], padding: ShapePadding | None = None) -> Sequence[Mapping[str, Array]]:
         self._function.padding = padding
         return run_together(self._function, [PendingRequest(row, 1, Future(), 0.0) for row in rows])
@@ -169,8 +206,7 @@ class _Probe:
         return {name: self._pad_value(name, spec.dtype) for name, spec in self._signature.inputs.items()}
 
     def _pad_value(self, name: str, dtype: np.dtype[Any]) -> Any:
-        values = self._options.values
-        value = values.get(f"{self._name}/{name}", values.get(name, "" if dtype == STRING else 0))
+        value = self._options.values.get(name, "" if dtype == STRING else 0)
         if dtype == STRING:
             return str(value).encode()
         try:

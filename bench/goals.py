@@ -160,5 +160,7 @@ GOALS = (
     Goal(
         "RSS growth from the first 10^5 to the last of 10^6 requests", None, 5, script("memory", "growth_percent"), " %"
     ),
+    Goal("8-256 tokens: buckets / all padded to the longest", 3, None, script("mixed_lengths", "to_longest"), "x"),
+    Goal("8-256 tokens: buckets / equal lengths only", 2, None, script("mixed_lengths", "to_equal"), "x"),
     Goal("2 frontends + engine / one process", 1.0, None, script("frontends", "ratios"), "x"),
 )

@@ -29,6 +29,7 @@ class Script:
 _ALL = (
     Script("idle_latency", "one client on an idle server", 30, ("--rounds", "3")),
     Script("memory", "RSS over a million requests", 120, ("--requests", "20000")),
+    Script("mixed_lengths", "texts of different lengths in one batch", 90, ("--rounds", "1", "--seconds", "1")),
     Script("frontends", "two frontends and an engine beside one process", 90, ("--rounds", "1", "--seconds", "1")),
 )
 SCRIPTS = {script.name: script for script in _ALL}

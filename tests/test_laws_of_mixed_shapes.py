@@ -96,7 +96,9 @@ def sent_by(number: int, call: Call) -> dict[str, Array]:
     return {"image": image, "words": np.repeat(rows[:, np.newaxis], call.length, 1)}
 
 
-async def play(schedule: list[Call], buckets: ShapeBuckets, most: int, devices: int) -> tuple[list[object], Echo]:
+async def play(
+    schedule: list[Call], buckets: ShapeBuckets, most: int, devices: int, call_cells: float = 0.0
+) -> tuple[list[object], Echo]:
     loop = asyncio.get_running_loop()
     batcher = Batcher(
         [FakeDevice(1.0, f"fake:{number}") for number in range(devices)],
@@ -110,6 +112,7 @@ async def play(schedule: list[Call], buckets: ShapeBuckets, most: int, devices: 
         {"turned": ("w", "h"), "echo": ("n",), "total": ()},
         {"image": PAD, "words": PAD},
         buckets,
+        call_cells,
     )
     model = Model("m", 1, echo, batcher, BatchSizes.powers_of_two(MAX_ROWS), paddings={"serving_default": padding})
     seen: list[object] = [None] * len(schedule)
@@ -137,9 +140,10 @@ async def play(schedule: list[Call], buckets: ShapeBuckets, most: int, devices: 
     buckets=st.sampled_from([ShapeBuckets(), ShapeBuckets.of([3, 5]), ShapeBuckets.of([100])]),
     most=st.sampled_from([ALL, ALL, 4]),
     devices=st.integers(1, 2),
+    call_cells=st.sampled_from([0.0, 5.0, 1e6]),
 )
-def test_laws(schedule: list[Call], buckets: ShapeBuckets, most: int, devices: int) -> None:
-    seen, echo = run_in_fake_time(play(schedule, buckets, most, devices))
+def test_laws(schedule: list[Call], buckets: ShapeBuckets, most: int, devices: int, call_cells: float) -> None:
+    seen, echo = run_in_fake_time(play(schedule, buckets, most, devices, call_cells))
     for number, (call, answer) in enumerate(zip(schedule, seen, strict=True)):
         sent = sent_by(number, call)
         if isinstance(answer, InvalidRequest):
@@ -165,6 +169,21 @@ def test_what_is_near_shares_a_call_and_what_is_far_does_not() -> None:
     seen, echo = run_in_fake_time(play(schedule, ShapeBuckets(), ALL, 1))
     assert echo.shapes == [(4, 5, 5, 9), (1, 5, 20, 9)]  # the fourth row is nobody's
     assert [answer.timing.rows for answer in seen if isinstance(answer, InferenceResponse)] == [3, 3, 3, 1]
+
+
+def test_where_a_call_is_dear_what_is_far_shares_one_too() -> None:
+    schedule = [Call(0.0, 1, 5, wide, 9, False, inf, inf) for wide in (1, 5, 20)]
+    seen, echo = run_in_fake_time(play(schedule, ShapeBuckets(), ALL, 1, 1e6))
+    assert echo.shapes == [(4, 5, 20, 9)]
+    assert [answer.outputs["turned"].shape for answer in seen if isinstance(answer, InferenceResponse)] == [
+        (1, 1, 5), (1, 5, 5), (1, 20, 5),
+    ]  # fmt: skip
+
+
+def test_rows_that_would_be_nobodys_are_given_to_shorter_requests() -> None:
+    schedule = [Call(0.0, 3, 5, 20, 9, False, inf, inf), Call(0.0, 1, 5, 3, 9, False, inf, inf)]
+    _, echo = run_in_fake_time(play(schedule, ShapeBuckets(), ALL, 1, 0.0))
+    assert echo.shapes == [(4, 5, 20, 9)]
 
 
 def test_a_lone_request_is_not_padded() -> None:

@@ -55,7 +55,7 @@ FRACTIONS = {"x": (np.float32, (None, None))}
 
 
 def probe(run: Run, inputs: Mapping[str, Any], **options: Any) -> ProbedPadding:
-    return probe_padding("m", NumpyModel(run, inputs), SIZES, PaddingOptions(**options))["f"]
+    return probe_padding(NumpyModel(run, inputs), SIZES, PaddingOptions(**options))["f"]
 
 
 def test_a_mask_from_the_tokens_makes_padding_neutral() -> None:
@@ -122,14 +122,12 @@ def test_padding_that_changes_answers_is_found(name: str, run: Run, inputs: Mapp
 def test_one_may_pad_where_it_changes_answers_or_never() -> None:
     run = lambda sent: embed(sent["tokens"]).mean(1)  # noqa: E731
     assert probe(run, TOKENS, pad="always").padding is not None
-    assert probe_padding("m", NumpyModel(run, TOKENS), SIZES, PaddingOptions("never")) == {}
+    assert probe_padding(NumpyModel(run, TOKENS), SIZES, PaddingOptions("never")) == {}
 
 
 def test_another_value_may_be_the_neutral_one() -> None:
     run = lambda sent: sent["x"].max(1)  # noqa: E731
     assert probe(run, FRACTIONS, values={"x": -1e30}).padding is not None
-    assert probe(run, FRACTIONS, values={"m/x": -1e30, "x": 0}).padding is not None
-    assert probe(run, FRACTIONS, values={"other/x": -1e30}).padding is None
     words = probe(lambda sent: [list(row).count(b"?") == 0 for row in sent["x"]], {"x": (STRING, (None, None))})
     assert words.padding is not None
     assert words.padding.values == {"x": b""}
@@ -176,13 +174,34 @@ def test_what_has_no_free_inner_shape_or_does_not_batch_is_not_tried() -> None:
     fixed = NumpyModel(lambda sent: sent["x"], {"x": (np.float32, (None, 2))})
     scalar = NumpyModel(lambda sent: sent["x"], {"x": (np.float32, ())})
     free = NumpyModel(lambda sent: sent["x"], FRACTIONS)
-    assert probe_padding("m", fixed, SIZES, PaddingOptions()) == {}
-    assert probe_padding("m", scalar, SIZES, PaddingOptions()) == {}
-    assert probe_padding("m", free, BatchSizes((1,)), PaddingOptions()) == {}
+    assert probe_padding(fixed, SIZES, PaddingOptions()) == {}
+    assert probe_padding(scalar, SIZES, PaddingOptions()) == {}
+    assert probe_padding(free, BatchSizes((1,)), PaddingOptions()) == {}
     assert fixed.shapes == scalar.shapes == free.shapes == []
 
 
 def test_calls_have_allowed_sizes() -> None:
     model = NumpyModel(lambda sent: sent["x"], FRACTIONS)
-    probe_padding("m", model, BatchSizes((4, 8)), PaddingOptions())
-    assert {rows for rows, _ in model.shapes} == {4}
+    probe_padding(model, BatchSizes((4, 8)), PaddingOptions())
+    assert {rows for rows, _ in model.shapes} == {4, 8}
+
+
+@pytest.mark.parametrize(
+    ("call_s", "cell_s", "cells"),
+    [
+        (5.0, 0.1, 50),
+        (0.0, 0.1, 0),
+        (5.0, 0.0, 8 * 19),  # as many as were tried: of more nothing is known
+    ],
+)
+def test_the_cost_of_a_call_is_measured_in_cells(call_s: float, cell_s: float, cells: float) -> None:
+    now = 0.0
+
+    def echo(sent: Mapping[str, Array]) -> Array:
+        nonlocal now
+        now += call_s + cell_s * sent["x"].size
+        return sent["x"]
+
+    padding = probe_padding(NumpyModel(echo, FRACTIONS), SIZES, PaddingOptions(), lambda: now)["f"].padding
+    assert padding is not None
+    assert padding.call_cells == pytest.approx(cells)

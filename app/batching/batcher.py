@@ -26,6 +26,7 @@ from math import inf
 
 from app.batching.batch import Answer, Execution, timed_execution
 from app.batching.busyness import Busyness
+from app.batching.company import company
 from app.batching.deadlines import Deadlines
 from app.batching.device import Device
 from app.batching.function import BatchFunction
@@ -227,6 +228,9 @@ class Batcher:
         if not requests:
             return
         batch = StartedBatch(lane.key, lane.function, requests, plan.reason)
+        if lane.key.padded:
+            for neighbour, rows in company(lane, batch.rows, plan.rows, self.queue.lanes):
+                batch.add(neighbour.function, self.queue.take(neighbour, rows, neighbour.max_rows, now))
         if lane.function.slowest_s < self._max_inline_s:
             execution = timed_execution(lane.function, requests, self._clock)
             self._note_call(lane.function, execution)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ class ShapePadding:
 
     Attributes:
         values: what an input is padded with.
+        call_cells: a call costs as much as so many cells, beside what its own cells cost; see `cells`.
         trusted: False once an output had a shape that was not expected; nobody is padded from then on.
     """
 
@@ -40,7 +42,9 @@ class ShapePadding:
     outputs: Mapping[str, NamedShape]
     values: Mapping[str, Any]
     buckets: ShapeBuckets = field(default_factory=ShapeBuckets)
+    call_cells: float = 0.0
     trusted: bool = True
+    _cells: dict[Shapes, int] = field(default_factory=dict)
 
     def bucket(self, inputs: Mapping[str, Array]) -> Shapes | None:
         """The greatest inner shape of each input that may share a call with these; None for equal shapes only.
@@ -54,6 +58,15 @@ class ShapePadding:
             return None
         tops = {name: self.buckets.top(size) for name, size in sizes.items()}
         return tuple([_sized(shape, tops) for shape in self.inputs.values()])
+
+    def cells(self, shape: Shapes) -> int:
+        """Elements of a row of this inner shape, over the inputs with a free dimension; at least 1."""
+        cells = self._cells.get(shape)
+        if cells is None:
+            named = zip(self.inputs.values(), shape, strict=True)
+            cells = sum(prod(sizes) for names, sizes in named if any(isinstance(name, str) for name in names))
+            cells = self._cells[shape] = max(cells, 1)
+        return cells
 
     def join(self, requests: Sequence[Mapping[str, Array]], rows: int) -> dict[str, Array]:
         """The inputs of all requests, stacked and padded to one shape and `rows` rows."""

@@ -24,17 +24,30 @@ class Submission:
 
 
 class StartedBatch:
-    """Requests of one lane that are executed together, and why their batch was closed."""
+    """Requests of one lane that are executed together, with guests of others, and why their batch was closed."""
 
-    __slots__ = ("function", "key", "reason", "requests", "rows")
+    __slots__ = ("_guests", "function", "key", "reason", "requests", "rows")
 
-    def __init__(self, key: LaneKey, function: BatchFunction, requests: Sequence[PendingRequest], reason: str) -> None:
+    def __init__(self, key: LaneKey, function: BatchFunction, requests: list[PendingRequest], reason: str) -> None:
         self.key = key
         self.function = function
         self.requests = requests
         self.reason = reason
         self.rows = sum([request.rows for request in requests])
+        self._guests: tuple[tuple[BatchFunction, int, int], ...] = ()
+
+    def add(self, function: BatchFunction, guests: Sequence[PendingRequest]) -> None:
+        """Requests of another lane, whose function counts them."""
+        rows = sum([request.rows for request in guests])
+        self._guests += ((function, len(guests), rows),)
+        self.requests += guests
+        self.rows += rows
 
     def left(self) -> None:
         """Its requests are answered."""
-        self.function.leave(len(self.requests), self.rows)
+        requests, rows = len(self.requests), self.rows
+        for function, guests, guest_rows in self._guests:
+            function.leave(guests, guest_rows)
+            requests -= guests
+            rows -= guest_rows
+        self.function.leave(requests, rows)

@@ -5,16 +5,16 @@ from hypothesis import strategies as st
 from app.batching.shape_buckets import ShapeBuckets
 
 
-def test_the_ladder_has_two_steps_for_each_doubling() -> None:
-    tops = [ShapeBuckets().top(size) for size in range(1, 257)]
-    assert sorted(set(tops)) == [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
-    assert tops[8] == 12  # size 9
+def test_the_ladder_has_four_steps_for_each_doubling() -> None:
+    tops = [ShapeBuckets().top(size) for size in range(1, 65)]
+    assert sorted(set(tops)) == [8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64]
+    assert tops[8] == 10  # size 9
 
 
 @given(st.integers(9, 10**6))
-def test_what_shares_a_bucket_of_the_ladder_is_more_than_two_thirds_of_its_top(size: int) -> None:
+def test_what_shares_a_bucket_of_the_ladder_is_more_than_four_fifths_of_its_top(size: int) -> None:
     top = ShapeBuckets().top(size)
-    assert size <= top < 1.5 * size
+    assert size <= top < 1.25 * size
     assert ShapeBuckets().top(top) == top
 
 

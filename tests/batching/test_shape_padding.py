@@ -28,8 +28,13 @@ def test_dimensions_of_one_name_that_differ_are_not_padded() -> None:
 
 
 def test_a_bucket_is_the_shape_of_its_largest() -> None:
-    assert TOKENS.bucket(inputs(9, 30, 40)) == ((12,), (12,), (32, 48, 3), ())
-    assert TOKENS.bucket(inputs(9, 25, 33)) == TOKENS.bucket(inputs(12, 32, 48))
+    assert TOKENS.bucket(inputs(9, 30, 41)) == ((10,), (10,), (32, 48, 3), ())
+    assert TOKENS.bucket(inputs(9, 29, 41)) == TOKENS.bucket(inputs(10, 32, 48))
+
+
+def test_cells_are_the_elements_of_a_row_whose_number_is_free() -> None:
+    assert TOKENS.cells(((10,), (10,), (4, 5, 3), ())) == 80
+    assert ShapePadding({"x": ("a",), "k": (7,)}, {}, {}).cells(((0,), (7,))) == 1
 
 
 def test_what_is_not_trusted_any_more_pads_nothing() -> None:
