@@ -7,7 +7,6 @@ that could live in a process of its own.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from app.batching.padding import BatchSizes
 from app.batching.policy import create_policy
 from app.batching.shape_buckets import ShapeBuckets
 from app.events import Event, Listener, ShapesProbed, VariantsChosen
+from app.memory import spare_from_collection
 from app.model import Model
 from app.padding_probe import PaddingOptions, ProbedPadding, probe_padding
 from app.protocols.batching_parameters import FILE_NAME as PARAMETERS_FILE
@@ -76,7 +76,7 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         options = _runtime_options(settings)
         runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
-        _spare_from_collection()
+        spare_from_collection()
         lanes = [device for device in runtime.devices for _ in range(settings.batches_in_flight)]
         devices = [DeviceThread(name, settings.stuck_after_s) for name in lanes]
         policy = create_policy(
@@ -227,13 +227,3 @@ def _padding_options(settings: Settings, model: str) -> PaddingOptions:
 #: Objects made and not yet freed from which on the youngest are looked through. Requests under way are a few thousand
 #: and free themselves; at Python's 700 they were looked through again and again.
 _YOUNG_OBJECTS = 20_000
-
-
-def _spare_from_collection() -> None:
-    """Takes what the runtime's import left behind out of the garbage collector's sight, and has it look less often.
-
-    A full collection walks every object TensorFlow keeps for ever: 0.2 s with the GIL held, seen as the p99.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])

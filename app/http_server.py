@@ -65,6 +65,13 @@ class _UvicornServer(uvicorn.Server):
         await asyncio.sleep(_LINGER_S)
         self.should_exit = True
 
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        """Cuts off who still waits for an answer when the time for that is over: nobody else would."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
     async def on_tick(self, counter: int) -> bool:
         """Ends a process that could not start."""
         if self._server.failure:

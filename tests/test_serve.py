@@ -75,11 +75,15 @@ def test_a_drain_that_takes_too_long_ends_it_with_1(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("app.http_server._CLOSE_TIMEOUT_S", 0.1)
     HeldModel.release.clear()
     HeldModel.started.clear()
-    port = free_port()
+    port, cut_off = free_port(), threading.Event()
 
     def act(client: httpx.Client) -> None:
-        body = {"instances": [[1, 2]]}
-        poster = threading.Thread(target=lambda: client.post("/predict", json=body))
+        def post() -> None:
+            with pytest.raises(httpx.TransportError):
+                client.post("/predict", json={"instances": [[1, 2]]})
+            cut_off.set()
+
+        poster = threading.Thread(target=post)
         poster.start()
         HeldModel.started.wait(30)
         terminate()
@@ -90,6 +94,7 @@ def test_a_drain_that_takes_too_long_ends_it_with_1(tmp_path: Path, monkeypatch:
     HeldModel.release.set()
     thread.join(30)
     assert code == 1
+    assert cut_off.is_set()
 
 
 def test_a_second_signal_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

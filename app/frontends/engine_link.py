@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
+import numpy as np
+
 from app.batching.batch import Answer
 from app.batching.pending import Reply
 from app.errors import ModelNotReady, ShuttingDown
@@ -18,7 +20,10 @@ from app.frontends.remote_model import RemoteModel
 from app.frontends.snapshot import Snapshot
 from app.frontends.tensors import decode, encode
 from app.frontends.wire import HELLO, Kind, Outbox, new_unpacker
-from app.inference import BatchTiming, InferenceRequest, ModelSignature, TensorSpec
+from app.inference import BatchTiming, InferenceRequest
+from app.validation import check_names_and_dtypes, check_outputs
+
+_REQUEST = int(Kind.REQUEST)
 
 #: Calls are told apart by the outputs wanted, which are the callers' choice; this many keep their number.
 _MAX_CALLS = 1024
@@ -37,9 +42,15 @@ class Follower(Protocol):
         """The engine wants to know what was counted so far."""
 
 
+_Outputs = Sequence[tuple[str, np.dtype[Any]]]
+
+
 class _Call(NamedTuple):
+    """What requests of one number ask for, with the dtypes that travel without being told."""
+
     number: int
-    outputs: Sequence[TensorSpec]
+    inputs: Mapping[str, np.dtype[Any]]
+    outputs: _Outputs
 
 
 class _Submission:
@@ -71,7 +82,7 @@ class EngineLink(asyncio.Protocol):
         self._unpacker = new_unpacker()
         self._last_id = 0
         self._calls: dict[tuple[int, str, tuple[str, ...]], _Call] = {}
-        self._pending: dict[int, tuple[Reply, Sequence[TensorSpec]]] = {}
+        self._pending: dict[int, tuple[Reply, _Outputs]] = {}
         self._idle: asyncio.Future[None] | None = None
         self._on: Mapping[int, Any] = {
             Kind.ANSWER: self._answer,
@@ -85,24 +96,21 @@ class EngineLink(asyncio.Protocol):
 
     # --- requests ---
 
-    def submit(
-        self, model: RemoteModel, signature: ModelSignature, request: InferenceRequest, reply: Reply
-    ) -> _Submission:
-        """The request's names and dtypes are the signature's.
-
-        Raises:
-            ModelNotReady: the engine is gone.
-            ShuttingDown: nothing new is accepted.
-        """
-        self._check_open()
+    def submit(self, model: RemoteModel, request: InferenceRequest, reply: Reply) -> _Submission:
+        """See RemoteModel.submit."""
         if self.draining:
             raise ShuttingDown("The server is shutting down")
-        number, outputs = self._call(model, signature, request.outputs)
-        number_of_request = self._expect(reply, outputs)
+        self._check_open()
+        call = self._calls.get((model.id, request.signature, request.outputs))
+        if call is None:
+            call = self._define(model, request)
         inputs, arena = request.inputs, self._requests
-        tensors = [encode(inputs[name], spec.dtype, arena) for name, spec in signature.inputs.items()]
-        self._outbox.put(Kind.REQUEST, number_of_request, number, request.deadline_s, request.priority, tensors)
-        return _Submission(self, number_of_request)
+        if {name: array.dtype for name, array in inputs.items()} != call.inputs:
+            check_names_and_dtypes(model.signature(request.signature), inputs)
+        tensors = [encode(inputs[name], dtype, arena) for name, dtype in call.inputs.items()]
+        number = self._expect(reply, call.outputs)
+        self._outbox.put(_REQUEST, number, call.number, request.deadline_s, request.priority, tensors)
+        return _Submission(self, number)
 
     def cancel(self, id: int) -> None:  # noqa: A002 - the protocol's word
         """Nobody waits for this request's answer; does nothing where it came already."""
@@ -136,20 +144,22 @@ class EngineLink(asyncio.Protocol):
         if self.closed.done():
             raise engine_gone()
 
-    def _expect(self, reply: Any, outputs: Sequence[TensorSpec]) -> int:
+    def _expect(self, reply: Any, outputs: _Outputs) -> int:
         self._last_id += 1
         self._pending[self._last_id] = reply, outputs
         return self._last_id
 
-    def _call(self, model: RemoteModel, signature: ModelSignature, outputs: tuple[str, ...]) -> _Call:
-        key = (model.id, signature.name, outputs)
-        call = self._calls.get(key)
-        if call is None:
-            if len(self._calls) >= _MAX_CALLS:
-                self._calls.clear()
-            specs = [signature.outputs[name] for name in outputs or signature.outputs]
-            call = self._calls[key] = _Call(len(self._calls), specs)
-            self._outbox.put(Kind.DEFINE, call.number, *key)
+    def _define(self, model: RemoteModel, request: InferenceRequest) -> _Call:
+        """Gives such requests a number. Raises SignatureNotFound, InvalidRequest."""
+        signature = model.signature(request.signature)
+        check_outputs(signature, request.outputs)
+        if len(self._calls) >= _MAX_CALLS:
+            self._calls.clear()
+        key = (model.id, request.signature, request.outputs)
+        inputs = {name: spec.dtype for name, spec in signature.inputs.items()}
+        outputs = [(name, signature.outputs[name].dtype) for name in request.outputs or signature.outputs]
+        call = self._calls[key] = _Call(len(self._calls), inputs, outputs)
+        self._outbox.put(Kind.DEFINE, call.number, *key)
         return call
 
     def _check_idle(self) -> None:
@@ -164,8 +174,9 @@ class EngineLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._unpacker.feed(data)
-        for kind, *message in self._unpacker:
-            self._on[kind](*message)
+        on = self._on
+        for message in self._unpacker:
+            on[message[0]](*message[1:])
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self.closed.set_result(None)
@@ -182,12 +193,12 @@ class EngineLink(asyncio.Protocol):
     # --- what comes ---
 
     def _answer(self, id: int, queue_s: float, compute_s: float, rows: int, tensors: Sequence[Any]) -> None:  # noqa: A002
-        reply, specs = self._pending.pop(id, (None, ()))
+        reply, named = self._pending.pop(id, (None, ()))
         if reply is None or reply.done():  # cancelled while it was on its way
             self._skip(tensors)
         else:
-            named, arena = zip(specs, tensors, strict=True), self._answers
-            outputs = {spec.name: decode(tensor, spec.dtype, arena) for spec, tensor in named}
+            arena = self._answers
+            outputs = {name: decode(each, dtype, arena) for (name, dtype), each in zip(named, tensors, strict=True)}
             reply.set_result(Answer(outputs, BatchTiming(queue_s, compute_s, rows)))
         self._check_idle()
 

@@ -21,6 +21,8 @@ from app.serving import ServedModel, Withdrawable
 
 logger = logging.getLogger(__name__)
 
+_ANSWER = int(Kind.ANSWER)
+
 _Named = Sequence[tuple[str, np.dtype[Any]]]
 
 
@@ -135,7 +137,7 @@ class FrontendLink(asyncio.Protocol):
             outputs, arena = answer.outputs, self._answers
             tensors = [encode(outputs[name], dtype, arena) for name, dtype in waiting.call.answers]
             timing = answer.timing
-            self._outbox.put(Kind.ANSWER, waiting.id, timing.queue_s, timing.compute_s, timing.rows, tensors)
+            self._outbox.put(_ANSWER, waiting.id, timing.queue_s, timing.compute_s, timing.rows, tensors)
         except Exception as error:
             logger.exception("An answer of signature %r cannot be sent", waiting.call.signature)
             self._outbox.put(Kind.ERROR, waiting.id, *encode_error(error))
@@ -156,8 +158,9 @@ class FrontendLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._unpacker.feed(data)
-        for kind, *message in self._unpacker:
-            self._on[kind](*message)
+        on = self._on
+        for message in self._unpacker:
+            on[message[0]](*message[1:])
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         waiting, self._waiting = self._waiting, {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import socket
@@ -13,7 +12,7 @@ from app.frontends.frontend import Frontend
 from app.frontends.parent import Arguments, when_parent_ends
 from app.http_server import serve_http
 from app.instrumentation.logs import configure
-from app.memory import keep_freed_memory
+from app.memory import keep_freed_memory, spare_from_collection
 
 
 class _Child(Frontend):
@@ -35,8 +34,7 @@ def main(text: str) -> int:
     configure(settings.log_level)
     keep_freed_memory()
     frontend = _Child(settings, Path(arguments.engine))
-    gc.collect()
-    gc.freeze()  # a full collection would walk every module for nothing
+    spare_from_collection()
     return serve_http(frontend, settings, [socket.socket(fileno=file) for file in arguments.sockets])
 
 

@@ -11,7 +11,7 @@ from app.batching.padding import BatchSizes
 from app.batching.pending import Reply
 from app.inference import InferenceRequest, InferenceResponse, ModelSignature
 from app.serving import Withdrawable
-from app.validation import check_names_and_dtypes, check_outputs, find_signature
+from app.validation import find_signature
 
 if TYPE_CHECKING:
     from app.frontends.engine_link import EngineLink
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class RemoteModel:
     """One version of a model, of which the engine knows by `id`.
 
-    Names and dtypes are checked here, since tensors travel without them; the rest is for the engine to judge.
+    Names and dtypes are checked before anything is sent, since tensors travel without them; the rest is for the
+    engine to judge.
     """
 
     def __init__(
@@ -52,10 +53,7 @@ class RemoteModel:
             ModelNotReady: the engine is gone.
             ShuttingDown: this frontend is draining.
         """
-        signature = self.signature(request.signature)
-        check_outputs(signature, request.outputs)
-        check_names_and_dtypes(signature, request.inputs)
-        return self._link.submit(self, signature, request, reply)
+        return self._link.submit(self, request, reply)
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """`submit`, awaited. Raises the same and whatever the engine says."""
