@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -96,6 +96,20 @@ class Model:
             key, function, request.inputs, rows, request.deadline_s, head_start_s=head_start_s(request.priority)
         )
         return self.response(request, answer)
+
+    def answers_at_once(self, signature: str) -> bool:
+        """Would a request for all outputs be computed right now, without waiting in line? See Batcher."""
+        function = self._functions.get((signature, (), False, None))
+        return function is not None and self._closed is None and self._batcher.answers_at_once(function)
+
+    def infer_at_once(self, request: InferenceRequest, arrivals_s: Sequence[float]) -> InferenceResponse | None:
+        """The answer to the rows of several requests, computed right now; None where they are to be submitted.
+
+        Raises InferenceFailed, and as `submit` does.
+        """
+        key, function, rows = self._place(request)
+        answer = self._batcher.run_at_once(key, function, request.inputs, rows, arrivals_s)
+        return None if answer is None else self.response(request, answer)
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         """The answer to `request`, and who computed it."""

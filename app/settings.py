@@ -111,9 +111,9 @@ class Settings(BaseSettings):
         "until as many rows wait as were under way of late. A lone client never waits; 0 pauses never.",
     )
     max_inline_ms: NonNegativeFloat = Field(
-        0.5,
-        description="A model whose calls of late all took less is called on the event loop: handing such a call to "
-        "a thread costs more. 0 always takes the thread.",
+        1.0,
+        description="A model whose calls take less, unless hindered, is called on the event loop: handing such a call "
+        "to a thread costs more. 0 always takes the thread.",
     )
     max_queue_size: PositiveInt = Field(
         8192, validate_default=True, description="Most rows that may wait; beyond it requests get 503."

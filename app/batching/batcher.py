@@ -31,11 +31,19 @@ from app.batching.deadlines import Deadlines
 from app.batching.device import Device
 from app.batching.function import BatchFunction
 from app.batching.lane import Lane, LaneKey
-from app.batching.pending import PendingRequest, Reply
+from app.batching.pending import ANSWERED, PendingRequest, Reply
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
 from app.batching.submission import StartedBatch, Submission
-from app.errors import DeadlineExceeded, InferenceFailed, RequestTooLarge, ServingError, ShuttingDown
+from app.errors import (
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidRequest,
+    OutOfMemory,
+    RequestTooLarge,
+    ServingError,
+    ShuttingDown,
+)
 from app.events import BatchExecuted, Listener, ignore
 from app.inference import Array, BatchTiming
 
@@ -52,7 +60,7 @@ class Batcher:
         max_queue_rows: rows that may wait, over all lanes.
         clock: monotonic seconds, the same base as the event loop's timers.
         cpu_clock: seconds of CPU that the process has used.
-        max_inline_s: functions whose calls of late all took less are called on the event loop; 0 for none.
+        max_inline_s: functions whose calls take less, unless hindered, are called on the event loop; 0 for none.
     """
 
     def __init__(
@@ -141,6 +149,34 @@ class Batcher:
             if reply.done() and not reply.cancelled():
                 reply.exception()  # seen: asyncio must not report an error that nobody was left to hear
 
+    def answers_at_once(self, function: BatchFunction) -> bool:
+        """Would a request be computed right now, on the event loop? Then there is no line to wait in."""
+        quick = function.batchable and function.unhindered_s < self._max_inline_s
+        return quick and self._policy.eager and not self.queue.rows and bool(self._free) and self._drained is None
+
+    def run_at_once(
+        self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, arrivals_s: Sequence[float]
+    ) -> Answer | None:
+        """One call, right now, for the rows of requests that arrived in the same turn of the event loop.
+
+        None where they have to be submitted one by one: they cannot be computed at once, or were refused together.
+        Raises InferenceFailed: as the model failed for all of them.
+        """
+        if not (self.answers_at_once(function) and 0 < rows <= function.max_rows):
+            return None
+        execution = timed_execution(function, [PendingRequest(inputs, rows, ANSWERED, arrivals_s[0])], self._clock)
+        compute_s = execution.ended_s - execution.started_s
+        function.took(compute_s)
+        outcome = execution.outcomes[0]
+        if isinstance(outcome, InvalidRequest | OutOfMemory) or not function.batchable:
+            return None
+        waits = [execution.started_s - arrival_s for arrival_s in arrivals_s]
+        failures = (len(waits), rows) if isinstance(outcome, ServingError) else (0, 0)
+        self._listener(BatchExecuted(*key[:3], rows, execution.padded_rows, "idle", compute_s, waits, *failures))
+        if isinstance(outcome, ServingError):
+            raise outcome
+        return Answer(outcome, BatchTiming(waits[0], compute_s, rows))
+
     def withdraw(self, request: PendingRequest) -> None:
         """Nobody waits for it any more. What a device works on stays whole: its neighbours need it."""
         if self.queue.remove(request):
@@ -203,7 +239,7 @@ class Batcher:
                 self._arm_due(plan.due_s, now)
                 return
             self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"), now)
-            if lane.function.slowest_s < self._max_inline_s:
+            if lane.function.unhindered_s < self._max_inline_s:
                 self._dispatch_soon()  # sockets come first: whoever wrote meanwhile shares the next batch
                 return
 
@@ -231,9 +267,10 @@ class Batcher:
         if lane.key.padded:
             for neighbour, rows in company(lane, batch.rows, plan.rows, self.queue.lanes):
                 batch.add(neighbour.function, self.queue.take(neighbour, rows, neighbour.max_rows, now))
-        if lane.function.slowest_s < self._max_inline_s:
+        if lane.function.unhindered_s < self._max_inline_s:
             execution = timed_execution(lane.function, requests, self._clock)
             self._note_call(lane.function, execution)
+            self._idle_since_s = -inf  # no pause: nothing was handed over
             self._finished(batch, execution)
             return
         device = self._free.pop()

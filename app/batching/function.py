@@ -21,7 +21,8 @@ class BatchFunction:
 
     Where `batchable` is false a request runs alone, as it came, and counts as one row. With `padding` requests
     of different shapes share its calls.
-    Measured: `call_s`, how long a call of late took, and `slowest_s`, how long the slowest of late did (seconds;
+    Measured: `call_s`, how long a call of late took, and `unhindered_s`, how long one takes
+    that nothing hinders, by the quicker ones of late (seconds;
     infinity before the first); `peak_rows`, how many rows of late were under way at the most, waiting or executing.
     """
 
@@ -30,7 +31,7 @@ class BatchFunction:
     batchable: bool = True
     padding: ShapePadding | None = None
     call_s: float = 0.0
-    slowest_s: float = inf
+    unhindered_s: float = inf
     requests_under_way: int = 0
     rows_under_way: int = 0
     peak_rows: float = 0.0
@@ -56,5 +57,6 @@ class BatchFunction:
     def took(self, seconds: float) -> None:
         """A call ended."""
         self.call_s = _mix(self.call_s, seconds) if self.call_s else seconds
-        self.slowest_s = seconds if self.slowest_s == inf else max(_mix(self.slowest_s, self.call_s), seconds)
+        # On a busy machine most calls are hindered: by the GIL, by other processes.
+        self.unhindered_s = min(seconds, _mix(self.unhindered_s, seconds))
         self.peak_rows = max(_mix(self.peak_rows, 0.0), self.rows_under_way)

@@ -42,7 +42,8 @@ class _Answered:
     set_exception = set_result
 
 
-_ANSWERED = _Answered()
+#: The reply of a request that nobody waits for.
+ANSWERED = _Answered()
 _NOTHING: Mapping[str, Array] = {}
 
 
@@ -91,4 +92,4 @@ class PendingRequest:
     def forget(self) -> None:
         """Lets go of tensors and reply: whoever still lists the request must not keep their memory."""
         self.inputs = _NOTHING
-        self.reply = _ANSWERED
+        self.reply = ANSWERED

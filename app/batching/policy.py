@@ -40,6 +40,10 @@ class BatchPlan(NamedTuple):
 class BatchingPolicy(Protocol):
     """Plans the next batch of a lane in which at least one request waits."""
 
+    @property
+    def eager(self) -> bool:
+        """Does an idle device take at once whatever comes, and all of it?"""
+
     def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:
         """`idle_since_s` is when a device last became free (monotonic seconds), if the process is short of CPU."""
 
@@ -63,6 +67,10 @@ class WorkConserving:
     max_delay_s: float = 0.0
     max_pause_s: float = 0.0
 
+    @property
+    def eager(self) -> bool:
+        return not self.max_delay_s
+
     def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:
         arrival_s = lane.oldest_arrival_s
         if lane.rows >= lane.max_rows:
@@ -80,6 +88,10 @@ class OneByOne:
 
     max_delay_s: float = 0.0
     max_pause_s: float = 0.0
+
+    @property
+    def eager(self) -> bool:
+        return False
 
     def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:  # noqa: ARG002 - the seam's signature
         return BatchPlan(lane.oldest_arrival_s, 1, "idle")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.batching.batch import Answer
@@ -65,6 +65,17 @@ class RemoteModel:
             submission.withdraw()
             if reply.done() and not reply.cancelled():
                 reply.exception()  # seen: asyncio must not report an error that nobody was left to hear
+
+    def answers_at_once(self, signature: str) -> bool:  # noqa: ARG002 - the signature of all models
+        """Nothing is: the answer comes from another process."""
+        return False
+
+    def infer_at_once(
+        self,
+        request: InferenceRequest,  # noqa: ARG002 - as above
+        arrivals_s: Sequence[float],  # noqa: ARG002 - as above
+    ) -> InferenceResponse | None:
+        return None
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         """The answer to `request`, and who computed it."""

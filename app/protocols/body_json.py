@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.inference import InferenceResponse
+import orjson
+
+from app.errors import ServingError
+from app.inference import Array, InferenceResponse, ModelSignature
 from app.protocols.body_form import BodyForm, PredictBody, ReplyForm
+from app.protocols.json_cut import SHORTEST_BYTES
+from app.protocols.json_tensors import rows
 from app.protocols.json_text import parse
 from app.protocols.tensorflow_predict import check_outputs_writable, decode_predict, encode_predict, named_signature
 
@@ -22,6 +27,29 @@ def document_body(document: Mapping[str, Any]) -> PredictBody:
         named_signature(document),
         by_row="instances" in document,
     )
+
+
+def rows_together(bodies: Sequence[bytes], signature: ModelSignature) -> tuple[dict[str, Array], list[int]] | None:
+    """The rows of all bodies behind one another, and how many each has.
+
+    None unless each body is short, has `instances` and nothing else, and all of them fit into one array.
+    """
+    if len(signature.inputs) != 1:
+        return None
+    ((name, spec),) = signature.inputs.items()
+    values: list[Any] = []
+    counts: list[int] = []
+    try:
+        for body in bodies:
+            document = orjson.loads(body)
+            instances = document["instances"]
+            if len(document) != 1 or type(instances) is not list or not instances or len(body) >= SHORTEST_BYTES:
+                return None
+            values += instances
+            counts.append(len(instances))
+        return {name: rows(values, spec.dtype)}, counts
+    except (orjson.JSONDecodeError, TypeError, KeyError, ServingError):
+        return None
 
 
 def write(response: InferenceResponse, by_row: bool) -> bytes:

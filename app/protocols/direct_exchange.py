@@ -6,8 +6,17 @@ import asyncio
 from typing import Protocol, cast
 
 from app.batching.batch import Answer
+from app.inference import Array
 from app.protocols.http import CLIENT_GONE, Sendable
-from app.protocols.http_exchange import Computation, Exchange, HttpProtocol, Written, failure_reply, is_still_written
+from app.protocols.http_exchange import (
+    Computation,
+    Exchange,
+    HttpProtocol,
+    Together,
+    Written,
+    failure_reply,
+    is_still_written,
+)
 from app.protocols.request_head import RequestHead
 from app.serving import Withdrawable
 
@@ -34,12 +43,12 @@ class DirectExchange(Exchange):
     __slots__ = (
         "_computation",
         "_connection",
-        "_protocol",
         "_submission",
         "answered",
         "chunks",
         "disconnected",
         "keep_alive",
+        "protocol",
         "response_complete",
     )
 
@@ -48,7 +57,7 @@ class DirectExchange(Exchange):
     def __init__(self, connection: Connection, protocol: HttpProtocol, head: RequestHead, *, keep_alive: bool) -> None:
         super().__init__(head, protocol.clock())
         self._connection = connection
-        self._protocol = protocol
+        self.protocol = protocol
         self._computation: Computation | None = None
         self._submission: Withdrawable | None = None
         self.answered = False
@@ -57,16 +66,15 @@ class DirectExchange(Exchange):
         self.keep_alive = keep_alive
         self.response_complete = False
 
-    def complete(self) -> None:
-        """The body ends here."""
-        chunks = self.chunks
-        self.begin(chunks[0] if len(chunks) == 1 else b"".join(chunks))
-        chunks.clear()
+    def body(self) -> bytes:
+        """All of it, which the exchange need not keep any longer."""
+        chunks, self.chunks = self.chunks, []
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def begin(self, body: bytes) -> None:
         """The request is here as a whole."""
         try:
-            self._computation = computation = self._protocol.begin(self, body)
+            self._computation = computation = self.protocol.begin(self, body)
             self._submission = computation.model.submit(computation.request, self)
         except Exception as error:
             self.set_exception(error)
@@ -75,7 +83,16 @@ class DirectExchange(Exchange):
         """The client has gone."""
         if not self.response_complete:
             self.answered = self.response_complete = True
-            self._finish(CLIENT_GONE, self._protocol.clock())
+            self._finish(CLIENT_GONE, self.protocol.clock())
+
+    def answer(self, together: Together, outputs: dict[str, Array]) -> None:
+        """Replies with these rows, which were computed together with others."""
+        self.answered = True
+        try:
+            reply = together.reply(outputs)
+        except Exception as error:
+            reply = failure_reply(error, self)
+        self._send(reply)
 
     # --- the batcher's Reply ---
 
@@ -119,7 +136,7 @@ class DirectExchange(Exchange):
 
     def _send(self, reply: Sendable) -> None:
         if not self.response_complete:
-            now = self._protocol.clock()
+            now = self.protocol.clock()
             self._connection.reply(self, reply, now)
             self._finish(str(reply.status), now)
 
@@ -127,4 +144,4 @@ class DirectExchange(Exchange):
         if self._submission is not None:
             self._submission.withdraw()
         self._computation = self._submission = None
-        self._protocol.finished(self, code, now)
+        self.protocol.finished(self, code, now)

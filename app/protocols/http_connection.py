@@ -19,7 +19,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from app.protocols.direct_exchange import DirectExchange
 from app.protocols.http import CLOSE, Sendable
 from app.protocols.inference_paths import Found, InferencePaths, KnownHead
-from app.protocols.request_head import RequestHead
 
 #: Requests with one of these are for ASGI.
 _UNUSUAL = frozenset({b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
@@ -61,7 +60,7 @@ class HttpConnection(HttpToolsProtocol):
             if self.timeout_keep_alive_task is not None:
                 self._unset_keepalive_if_required()
             self._idle_since_s = inf
-            self._start(known).begin(data[end:])
+            self._paths.turn.add(self._start(known), data[end:])
             return
         super().data_received(data)
         if self._between and self._parsed is not None and self._parsed.length == len(data) - end:
@@ -96,7 +95,7 @@ class HttpConnection(HttpToolsProtocol):
             self._hand_to_asgi()
             return
         protocol, path, query = found
-        head = RequestHead("POST", path, query, self.headers)
+        head = self._paths.head(path, query, [header for header in self.headers if header[0] != b"content-length"])
         self._parsed = KnownHead(protocol, head, self._length, self.parser.should_keep_alive())
         self._reading = self._start(self._parsed)
 
@@ -111,7 +110,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._reading is None:
             super().on_message_complete()
         else:
-            self._reading.complete()
+            self._paths.turn.add(self._reading, self._reading.body())
 
     def _inference(self) -> Found | None:
         """What the request asks for, if it may take the short cut."""
@@ -162,13 +161,12 @@ class HttpConnection(HttpToolsProtocol):
         lines.append(b"\r\n")
         pieces = reply.pieces
         if len(pieces) == 1 and len(pieces[0]) <= _JOINED_BYTES:
-            self.transport.write(b"".join([*lines, *pieces]))
+            pieces = [b"".join([*lines, *pieces])]
         else:
-            self.transport.writelines([b"".join(lines), *pieces])
+            pieces = [b"".join(lines), *pieces]
+        self._paths.outbox.write(self.transport, pieces, close=not exchange.keep_alive)
         exchange.response_complete = True
         self._direct = None
-        if not exchange.keep_alive:
-            self.transport.close()
         if self.pipeline:
             self.on_response_complete()
         else:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from types import CoroutineType
 from typing import Any, ClassVar, TypeGuard, cast
 
 from app.errors import InvalidRequest, ServingError
 from app.events import Listener, RequestFinished
-from app.inference import InferenceRequest, InferenceResponse
+from app.inference import Array, InferenceRequest, InferenceResponse
 from app.protocols.asgi import Receive, Scope, Send
 from app.protocols.disconnects import Disconnects
 from app.protocols.http import (
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 #: Gives monotonic seconds.
 Clock = Callable[[], float]
 
-_TIMEOUT_HEADER = b"x-request-timeout-ms"
+TIMEOUT_HEADER = b"x-request-timeout-ms"
 
 
 #: A reply that is still being written.
@@ -90,6 +90,16 @@ class Computation:
     reply: Callable[[InferenceResponse], Sendable | Written]
 
 
+@dataclass(slots=True)
+class Together:
+    """Several requests as one: their rows behind one another, how many each has, and how to write a reply to some."""
+
+    model: ServedModel
+    request: InferenceRequest
+    rows: Sequence[int]
+    reply: Callable[[dict[str, Array]], Sendable]
+
+
 class HttpProtocol:
     """The ASGI application. Tells `listener` of every request once, whatever became of it.
 
@@ -122,6 +132,13 @@ class HttpProtocol:
         Raises ServingError.
         """
         raise NotImplementedError
+
+    def begin_together(self, head: RequestHead, bodies: Sequence[bytes]) -> Together | None:  # noqa: ARG002 - a default
+        """What `begin` says of requests with one head, as one computation, where that can be had right now.
+
+        None where they are to begin one by one, also because one of them is unusual or wrong. Never raises.
+        """
+        return None
 
     # --- what carries it ---
 
@@ -168,7 +185,7 @@ class HttpProtocol:
     def deadline_s(self, exchange: Exchange) -> float:
         """When the configured time is over, or the caller's where that is shorter. Raises InvalidRequest."""
         longest_ms = self.limits.request_timeout_ms
-        wanted = exchange.head.header(_TIMEOUT_HEADER)
+        wanted = exchange.head.header(TIMEOUT_HEADER)
         milliseconds = longest_ms if wanted is None else min(_milliseconds(wanted), longest_ms)
         return exchange.started_s + milliseconds / 1e3
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from app.protocols.asgi import Header
 from app.protocols.http_exchange import HttpProtocol
+from app.protocols.outbox import Outbox
 from app.protocols.request_head import RequestHead
+from app.protocols.turn import Turn
 
 #: Finds the protocol that a path (as sent, percent-encoded) belongs to.
 FindProtocol = Callable[[str], HttpProtocol | None]
 
 #: The protocol, the path and the query.
 Found = tuple[HttpProtocol, str, bytes]
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 #: This many heads are kept, each of at most so many bytes.
 _MAX_HEADS, _MAX_HEAD_BYTES = 1024, 2048
@@ -41,24 +46,34 @@ class InferencePaths:
         self, find: FindProtocol, headers: Sequence[Header] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.clock = clock
+        self.outbox = Outbox()
+        self.turn = Turn(self.outbox)
         self.find = lru_cache(maxsize=1024)(self._look_up)
         self._find = find
         self._headers = headers
-        self._heads: dict[bytes, KnownHead] = {}
+        self._known: dict[bytes, KnownHead] = {}
+        self._heads: dict[tuple[object, ...], RequestHead] = {}
         self._uvicorns: Sequence[Header] = ()
         self._lines = _lines(headers)
 
+    def head(self, path: str, query: bytes, headers: Sequence[Header]) -> RequestHead:
+        """One and the same for requests that differ in nothing but their length."""
+        key = (path, query, *headers)
+        head = self._heads.get(key)
+        if head is None:
+            head = RequestHead("POST", path, query, headers)
+            if sum([len(name) + len(value) for name, value in headers]) <= _MAX_HEAD_BYTES:
+                _keep(self._heads, key, head)
+        return head
+
     def known(self, head: bytes) -> KnownHead | None:
         """What these very bytes, empty line included, were read as before."""
-        return self._heads.get(head)
+        return self._known.get(head)
 
     def keep(self, head: bytes, known: KnownHead) -> None:
         """Nothing that is no whole head, or a long one."""
-        if not head.endswith(b"\r\n\r\n") or len(head) > _MAX_HEAD_BYTES:
-            return
-        if len(self._heads) >= _MAX_HEADS:
-            self._heads.clear()
-        self._heads[head] = known
+        if head.endswith(b"\r\n\r\n") and len(head) <= _MAX_HEAD_BYTES:
+            _keep(self._known, head, known)
 
     def common_lines(self, uvicorns: Sequence[Header]) -> bytes:
         """The lines of every reply. uvicorn makes new headers of its own (the date) each second."""
@@ -75,6 +90,12 @@ class InferencePaths:
         text = path.decode()
         protocol = self._find(text)
         return (protocol, text, query) if protocol is not None and protocol.computes("POST", text) else None
+
+
+def _keep(heads: dict[Key, Value], key: Key, value: Value) -> None:
+    if len(heads) >= _MAX_HEADS:
+        heads.clear()
+    heads[key] = value
 
 
 def _lines(headers: Iterable[Header]) -> bytes:

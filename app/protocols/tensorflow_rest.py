@@ -9,16 +9,25 @@ form, numbers out of range are refused, replies are compact, and predict takes o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, ServingError
 from app.events import Listener
-from app.inference import InferenceRequest, ModelSignature
+from app.inference import Array, InferenceRequest, ModelSignature
 from app.protocols.body_form import PredictBody
-from app.protocols.body_forms import Forms, agree
+from app.protocols.body_forms import JSON, Forms, agree
+from app.protocols.body_json import rows_together
 from app.protocols.http import HttpLimits, Reply, Sendable
-from app.protocols.http_exchange import AsgiExchange, Clock, Computation, Exchange, HttpProtocol
+from app.protocols.http_exchange import (
+    TIMEOUT_HEADER,
+    AsgiExchange,
+    Clock,
+    Computation,
+    Exchange,
+    HttpProtocol,
+    Together,
+)
 from app.protocols.json_arrays import dumps
 from app.protocols.json_text import parse
 from app.protocols.predict_query import apply_query
@@ -26,7 +35,7 @@ from app.protocols.request_head import RequestHead
 from app.protocols.tensorflow_call import Call
 from app.protocols.tensorflow_examples import classify, regress
 from app.protocols.tensorflow_metadata import metadata_document, models_document, status_document
-from app.protocols.tensorflow_predict import DEFAULT_SIGNATURE, signature_name
+from app.protocols.tensorflow_predict import DEFAULT_SIGNATURE, encode_predict, signature_name
 from app.protocols.tensorflow_routes import Action, Route, find_route
 from app.serving import ServedModel, ServedRepository
 from app.validation import check_outputs
@@ -56,7 +65,8 @@ class TensorFlowRest(HttpProtocol):
             case Action.STATUS:
                 return Reply(dumps(status_document(self._repository.statuses(route.model or "", route.version))))
             case Action.METADATA:
-                model = self._resolve(route, exchange)
+                model = self._resolve(route)
+                exchange.concerns(model)
                 return Reply(dumps(metadata_document(model.name, model.version, model.signatures)))
             case Action.LIST:
                 names = self._repository.names()
@@ -76,13 +86,32 @@ class TensorFlowRest(HttpProtocol):
         head.understood = asked
         return self._predict(asked, exchange, body) if asked.predict else self._examine(asked, exchange, body)
 
+    def begin_together(self, head: RequestHead, bodies: Sequence[bytes]) -> Together | None:
+        """Rows in JSON for the default signature of a model with one input, and all of its outputs."""
+        asked: _Asked | None = head.understood
+        if asked is None or not asked.plain:
+            return None
+        try:
+            model = self._resolve(asked.route)
+        except ServingError:
+            return None
+        signature = model.signatures.get(DEFAULT_SIGNATURE)
+        if signature is None or not model.answers_at_once(DEFAULT_SIGNATURE):
+            return None
+        read = rows_together(bodies, signature)
+        if read is None:
+            return None
+        inputs, rows = read
+        return Together(model, InferenceRequest(inputs), rows, _reply_by_row)
+
     def _predict(self, asked: _Asked, exchange: Exchange, content: bytes) -> Computation:
         forms = asked.forms
         deadline_s = self.deadline_s(exchange)
         body = forms.request.read(content, self.limits.max_body_bytes)
         if exchange.head.query:
             apply_query(exchange.head.query, body)
-        model = self._resolve(asked.route, exchange)
+        model = self._resolve(asked.route)
+        exchange.concerns(model)
         if body.model or body.version is not None:
             body.check_model(model)
         signature = model.signature(body.signature_name or DEFAULT_SIGNATURE)
@@ -98,26 +127,26 @@ class TensorFlowRest(HttpProtocol):
         """Classify and regress: examples in JSON, results in JSON."""
         deadline_s = self.deadline_s(exchange)
         document = parse(content)
-        model = self._resolve(asked.route, exchange)
+        model = self._resolve(asked.route)
+        exchange.concerns(model)
         signature = model.signature(signature_name(document))
         exchange.concerns(model, signature.name)
         call = _CLASSIC[asked.route.action](document, signature)
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s)
         return Computation(model, request, lambda response: Reply(call.encode(response.outputs)))
 
-    def _resolve(self, route: Route, exchange: Exchange) -> ServedModel:
+    def _resolve(self, route: Route) -> ServedModel:
         name = self._repository.default_name() if route.model is None else route.model
-        model = self._repository.resolve(name, route.version, route.label)
-        exchange.concerns(model)
-        return model
+        return self._repository.resolve(name, route.version, route.label)
 
 
 class _Asked(NamedTuple):
-    """What the head of a request asks for."""
+    """What the head of a request asks for. `plain`: to predict, all of it in JSON, and nothing besides."""
 
     route: Route
     forms: Forms
     predict: bool
+    plain: bool
 
 
 def _understand(head: RequestHead) -> _Asked:
@@ -127,7 +156,14 @@ def _understand(head: RequestHead) -> _Asked:
     accept = head.header(b"accept")
     if accept is not None:
         accept = b",".join([value for name, value in head.headers if name == b"accept"])
-    return _Asked(route, agree(head.header(b"content-type"), accept, json_only=not predict), predict)
+    forms = agree(head.header(b"content-type"), accept, json_only=not predict)
+    in_json = forms.request is JSON and forms.reply is JSON.reply
+    plain = predict and in_json and not head.query and head.header(TIMEOUT_HEADER) is None
+    return _Asked(route, forms, predict, plain)
+
+
+def _reply_by_row(outputs: Mapping[str, Array]) -> Reply:
+    return Reply(encode_predict(outputs, by_row=True))
 
 
 def _wanted(body: PredictBody, signature: ModelSignature) -> tuple[str, ...]:

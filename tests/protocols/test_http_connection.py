@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 from app.batching.batcher import Batcher
 from app.batching.padding import BatchSizes
 from app.batching.policy import WorkConserving
-from app.events import Event, RequestFinished
+from app.events import BatchExecuted, Event, RequestFinished
 from app.inference import InferenceRequest
 from app.model import Model
 from app.protocols.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
@@ -80,13 +80,19 @@ class Transport(asyncio.Transport):
 
 
 class World:
-    """One connection to a server of one real model on a fake device."""
+    """Connections to a server of one real model on a fake device; `connection` is the first of them.
 
-    def __init__(self, direct: bool, cors: bool = False) -> None:
+    Args:
+        inline_s: calls that take less are made on the event loop.
+    """
+
+    def __init__(self, direct: bool, cors: bool = False, inline_s: float = 0.0) -> None:
         self.events: list[Event] = []
         self.loaded = FakeLoadedModel()
         self.device = FakeDevice(COMPUTE_S)
-        self.batcher = Batcher([self.device], WorkConserving(), 100, self.events.append, fake_time)
+        self.batcher = Batcher(
+            [self.device], WorkConserving(), 1000, self.events.append, fake_time, max_inline_s=inline_s
+        )
         self.model = Model("m", 1, self.loaded, self.batcher, BatchSizes.powers_of_two(32))
         repository: Any = FakeRepository(self.model)  # type: ignore[arg-type]
         limits = HttpLimits(MAX_BODY, TIMEOUT_MS)
@@ -103,9 +109,14 @@ class World:
         self.state.default_headers = [(b"date", b"today")]
         paths = InferencePaths(self._find, [ALLOW_ANY_ORIGIN] if cors else [], fake_time)
         kind: Any = partial(HttpConnection, paths) if direct else HttpToolsProtocol
-        self.connection: HttpToolsProtocol = kind(config=config, server_state=self.state, app_state={})
-        self.transport = Transport(self.connection)
-        self.connection.connection_made(self.transport)
+        self._connect = partial(kind, config=config, server_state=self.state, app_state={})
+        self.connection, self.transport = self.connect()
+
+    def connect(self) -> tuple[HttpToolsProtocol, Transport]:
+        connection: HttpToolsProtocol = self._connect()
+        transport = Transport(connection)
+        connection.connection_made(transport)
+        return connection, transport
 
     def _find(self, path: str) -> HttpProtocol | None:
         return self.protocols.get(path.split("/", 2)[1])
@@ -129,9 +140,10 @@ class World:
     def told(self) -> list[tuple[object, ...]]:
         return [(event.protocol, event.code, event.model, event.version, event.signature) for event in self.finished]
 
-    def replies(self) -> list[tuple[int, dict[str, str], bytes]]:
+    def replies(self, transport: Transport | None = None) -> list[tuple[int, dict[str, str], bytes]]:
         """Status, headers and body of each reply."""
-        rest, found = self.transport.out.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b""), []
+        out = (transport or self.transport).out
+        rest, found = out.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b""), []
         while rest:
             head, _, rest = rest.partition(b"\r\n\r\n")
             status, *lines = head.decode().split("\r\n")
@@ -273,10 +285,10 @@ def test_heads_are_not_kept_for_ever() -> None:
     async def main() -> None:
         world = World(True)
         for number in range(1100):
-            await world.hear(request(body=b"{", headers={"X-Number": str(number)}))
-        await world.hear(request(body=b"{", headers={"X-Number": "x" * 3000}))
+            await world.hear(request(body=b"{", headers={"X-Number": str(number)}), 0.0)
+        await world.hear(request(body=b"{", headers={"X-Number": "x" * 3000}), 0.0)
         paths: Any = world.connection
-        assert len(paths._paths._heads) == 1100 - 1024
+        assert len(paths._paths._known) == len(paths._paths._heads) == 1100 - 1024
         assert len(world.replies()) == 1101
 
     run_in_fake_time(main())
@@ -296,7 +308,7 @@ def test_however_bytes_arrive(data: st.DataObject) -> None:
     stream = b"".join(CASES[name] for name in names)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     chunks = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-    waits = data.draw(st.lists(st.sampled_from([0.0, 0.3, 2.0]), min_size=len(chunks), max_size=len(chunks)))
+    waits = data.draw(st.lists(st.sampled_from([0.0, 0.3, 0.6]), min_size=len(chunks), max_size=len(chunks)))
     script = [each for pair in zip(chunks, waits, strict=True) for each in pair if each != b""]
     direct = played(True, [*script, 9.0])
     assert [status for status, _, _ in direct.replies()] == [400 if name == "no JSON" else 200 for name in names]
@@ -431,6 +443,95 @@ def test_the_date_is_uvicorns() -> None:
         await world.hear(request(), 2.0)
         assert [headers["date"] for _, headers, _ in world.replies()] == ["today", "tomorrow"]
         assert world.state.total_requests == 2
+
+    run_in_fake_time(main())
+
+
+def in_one_turn(direct: bool, requests: Sequence[bytes]) -> tuple[World, list[list[tuple[int, dict[str, str], bytes]]]]:
+    """Each from a client of its own, all readable at once, to a model that is known to be quick."""
+
+    async def main() -> tuple[World, list[list[tuple[int, dict[str, str], bytes]]]]:
+        world = World(direct, inline_s=2 * COMPUTE_S)
+        await world.hear(request(), 2 * COMPUTE_S)  # from now on it is known how long it takes
+        del world.events[:], world.loaded.function.calls[:]
+        clients = [world.connect() for _ in requests]
+        for (connection, _), each in zip(clients, requests, strict=True):
+            connection.data_received(each)
+        await asyncio.sleep(4 * COMPUTE_S)
+        return world, [world.replies(transport) for _, transport in clients]
+
+    return run_in_fake_time(main())
+
+
+def rows(*values: float, **headers: str) -> bytes:
+    return request(body={"instances": [[value, 0.0] for value in values]}, headers=headers)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.lists(st.floats(0, 100, width=16), min_size=1, max_size=9).map(lambda values: rows(*values)),
+            st.lists(st.floats(0, 100, width=16), min_size=1, max_size=3).map(lambda values: rows(*values, Other="1")),
+            # Who fails a whole batch does so to whoever shares it, which is a matter of time.
+            st.sampled_from([CASES[name] for name in CASES if name != "model fails"]),
+        ),
+        max_size=12,
+    )
+)
+def test_requests_of_one_turn_are_answered_as_if_alone(requests: list[bytes]) -> None:
+    by_asgi, expected = in_one_turn(False, requests)
+    direct, replies = in_one_turn(True, requests)
+    assert replies == expected
+    assert sorted(direct.told()) == sorted(by_asgi.told())
+
+
+def batches(world: World) -> list[BatchExecuted]:
+    return [event for event in world.events if isinstance(event, BatchExecuted)]
+
+
+def test_requests_of_one_turn_share_one_call() -> None:
+    world, replies = in_one_turn(True, [rows(1.0), rows(2.0, 3.0), rows(4.0)])
+    assert [json.loads(body)["predictions"] for ((_, _, body),) in replies] == [
+        [[2.0, 0.0]],
+        [[4.0, 0.0], [6.0, 0.0]],
+        [[8.0, 0.0]],
+    ]
+    assert world.loaded.function.calls == [[1.0, 2.0, 3.0, 4.0]]
+    (batch,) = batches(world)
+    assert (batch.rows, batch.padded_rows, len(batch.queue_s), batch.failed) == (4, 0, 3, 0)
+
+
+def test_more_than_a_batch_takes_several_calls() -> None:
+    world, replies = in_one_turn(True, [rows(*[float(n)] * 9) for n in range(8)])
+    assert [len(json.loads(body)["predictions"]) for ((_, _, body),) in replies] == [9] * 8
+    assert [batch.rows for batch in batches(world)] == [27, 27, 18]
+
+
+def test_who_is_refused_in_company_is_told_apart() -> None:
+    _, replies = in_one_turn(True, [rows(1.0), rows(-2.0), rows(3.0), request(body={"instances": [[1.0]]})])
+    assert [status for ((status, _, _),) in replies] == [200, 400, 200, 400]
+
+
+def test_a_failure_of_the_model_fails_those_of_its_call() -> None:
+    world, replies = in_one_turn(True, [rows(1.0), CASES["model fails"].replace(b"[[NaN, 2.0]]", b"[[9e99,2.0]]")])
+    assert [status for ((status, _, _),) in replies] == [200, 400]  # out of range: never computed
+    assert not any(batch.failed for batch in batches(world))
+
+
+def test_while_another_call_is_under_way_there_is_a_line() -> None:
+    async def main() -> None:
+        world = World(True, inline_s=2 * COMPUTE_S)
+        clients = [world.connect() for _ in range(3)]
+        for connection, _ in clients:
+            connection.data_received(rows(1.0))  # nobody knows yet how long it takes
+        await asyncio.sleep(0.1)
+        late = [world.connect() for _ in range(2)]
+        for connection, _ in late:
+            connection.data_received(rows(2.0))
+        await asyncio.sleep(0.1)
+        assert world.batcher.queue.rows == 2
+        await asyncio.sleep(2 * COMPUTE_S)
+        assert [len(world.replies(transport)) for _, transport in clients + late] == [1] * 5
 
     run_in_fake_time(main())
 
