@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from app.batching.batcher import Batcher
+from app.batching.options import BatchingOptions
 from app.batching.padding import BatchSizes
 from app.batching.policy import create_policy
 from app.batching.shape_buckets import ShapeBuckets
@@ -30,7 +31,7 @@ from app.runtime import Runtime, RuntimeOptions, VariantChoice, VariantOptions, 
 from app.runtimes.device_thread import DeviceThread
 from app.runtimes.variant_cache import default_folder
 from app.settings import Settings
-from app.warm_up import tune, warm_up
+from app.warm_up import measure_calls, tune, warm_up
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Engine:
         self._runtime: Runtime | None = None
         self._batcher: Batcher | None = None
         self._following: asyncio.Task[None] | None = None
+        self._batching_options: dict[str, BatchingOptions] = {}
         self._warming: dict[tuple[str, int], str] = {}
         self.repository = ModelRepository(
             ModelList(models.configs) if models else ModelsFolder(settings.models),
@@ -79,11 +81,13 @@ class Engine:
         spare_from_collection()
         lanes = [device for device in runtime.devices for _ in range(settings.batches_in_flight)]
         devices = [DeviceThread(name, settings.stuck_after_s) for name in lanes]
-        policy = create_policy(
-            settings.batching_policy, settings.max_batch_delay_ms / 1000, settings.max_pause_ms / 1000
-        )
         self._batcher = Batcher(
-            devices, policy, settings.max_queue_size, self._listener, max_inline_s=settings.max_inline_ms / 1000
+            devices,
+            create_policy(settings.batching_policy, _batching_options(settings)),
+            settings.max_queue_size,
+            self._listener,
+            max_inline_s=settings.max_inline_ms / 1000,
+            admission=settings.admission,
         )
         self._runtime = runtime
         await self.repository.start()
@@ -125,6 +129,25 @@ class Engine:
             self._batcher.close()
         return unloaded
 
+    # --- batching ---
+
+    def batching_options(self, model: str) -> BatchingOptions:
+        """How the batches of a model are formed now. Raises ModelNotFound, ModelNotReady."""
+        self.repository.resolve(model)
+        return self._batching_options.get(model, _batching_options(self.settings))
+
+    def tune(self, model: str, options: BatchingOptions) -> None:
+        """Forms the batches of a model so from the next one on, in all its versions, until the server ends.
+
+        Raises:
+            ModelNotFound, ModelNotReady: there is no such model.
+            InvalidRequest: a value does not fit the model; nothing was changed.
+        """
+        options.check_largest(self.repository.resolve(model).sizes.largest)
+        assert self._batcher is not None  # noqa: S101 - a model is loaded, so the batcher is there
+        self._batching_options[model] = options
+        self._batcher.tune(model, create_policy(self.settings.batching_policy, options))
+
     # --- models ---
 
     def _load(self, name: str, version: int, path: Path) -> Model:
@@ -137,11 +160,13 @@ class Engine:
             sizes = read_batching_parameters(path / PARAMETERS_FILE).sizes(sizes)
         loaded = self._runtime.load(path)
         paddings: dict[str, ProbedPadding] = {}
+        costs: dict[str, dict[int, float]] = {}
         if settings.warm_up:
             report = partial(self._report_warm_up, name, version)
             try:
                 warm_up(loaded, sizes.allowed, report)
                 choices = tune(loaded, sizes.allowed, report)
+                costs = measure_calls(loaded, sizes.allowed)
                 paddings = probe_padding(loaded, sizes, _padding_options(settings, name))
             finally:
                 self._warming.pop((name, version), None)
@@ -156,6 +181,7 @@ class Engine:
             batching=settings.batching,
             strict_shapes=settings.strict_shapes,
             paddings={signature: probed.padding for signature, probed in paddings.items() if probed.padding},
+            costs=costs,
         )
 
     def _tell_variants(self, name: str, version: int, choices: Sequence[VariantChoice]) -> None:
@@ -222,6 +248,14 @@ def _padding_options(settings: Settings, model: str) -> PaddingOptions:
     values = settings.pad_values
     own = {name.removeprefix(f"{model}/"): value for name, value in values.items() if name.startswith(f"{model}/")}
     return PaddingOptions(settings.pad_shapes, ShapeBuckets.of(settings.shape_buckets), {**values, **own})
+
+
+def _batching_options(settings: Settings) -> BatchingOptions:
+    return BatchingOptions(
+        max_batch_delay_ms=settings.max_batch_delay_ms,
+        max_pause_ms=settings.max_pause_ms,
+        target_p99_ms=settings.target_p99_ms,
+    )
 
 
 #: Objects made and not yet freed from which on the youngest are looked through. Requests under way are a few thousand

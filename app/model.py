@@ -41,6 +41,7 @@ class Model:
         batching: without it each request runs alone, just as it came.
         strict_shapes: without it a request whose shapes do not fit the signature runs alone, for the model to judge.
         paddings: of the signatures for which requests of different shapes may be padded to share a call.
+        costs: by signature, the seconds of a call at each batch size, where they were measured.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Model:
         batching: bool = True,
         strict_shapes: bool = True,
         paddings: Mapping[str, ShapePadding] = MappingProxyType({}),
+        costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self.version = version
@@ -63,6 +65,7 @@ class Model:
         self._batching = batching
         self._strict_shapes = strict_shapes
         self._paddings = paddings
+        self._costs = costs
         self._lanes: dict[_Form, tuple[LaneKey, BatchFunction]] = {}
         self._functions: dict[_FunctionKey, BatchFunction] = {}
         self._closed: asyncio.Future[None] | None = None
@@ -184,7 +187,8 @@ class Model:
                 self._functions = {key: each for key, each in self._functions.items() if each.requests_under_way}
                 self._lanes.clear()
             padding = self._paddings[signature.name] if bucket is not None else None
-            function = BatchFunction(self._runner(signature.name, outputs), self.sizes, not alone, padding)
+            seeds = None if alone else self._costs.get(signature.name)
+            function = BatchFunction(self._runner(signature.name, outputs), self.sizes, not alone, padding, seeds)
             self._functions[key] = function
         return function
 

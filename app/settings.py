@@ -115,12 +115,24 @@ class Settings(BaseSettings):
         description="A model whose calls take less, unless hindered, is called on the event loop: handing such a call "
         "to a thread costs more. 0 always takes the thread.",
     )
+    target_p99_ms: NonNegativeFloat = Field(
+        0.0,
+        description="Batches are kept so small that a call and the wait for the one before take no longer; 0 for none.",
+    )
+    admission: bool = Field(
+        True,
+        description="Refuse a request at once, saying when to try again, if it would foreseeably miss its deadline.",
+    )
     max_queue_size: PositiveInt = Field(
         8192, validate_default=True, description="Most rows that may wait; beyond it requests get 503."
     )
     request_timeout_ms: PositiveFloat = Field(30_000.0, description="Time a request has from arrival to answer.")
     batches_in_flight: PositiveInt = Field(1, description="Batches that one device works on at the same time.")
-    batching_policy: str = Field("work_conserving", description="How batches are closed; a name in batching/policy.py.")
+    batching_policy: str = Field(
+        "self_tuning",
+        description="How batches are formed; a name in batching/policy.py. self_tuning chooses their sizes by measured "
+        "costs, work_conserving takes all that waits.",
+    )
 
     per_model_batching: bool = Field(
         False, description="Let batching_params.pbtxt in a version's folder set the batch sizes of that version."

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from app.errors import InvalidRequest
 from app.examples import example_inputs
+from app.inference import ModelSignature
 from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice
 
 log = logging.getLogger(__name__)
+
+#: Most time that measuring the calls of one signature takes before the sizes that are left are estimated.
+_MEASURING_S = 1.0
 
 
 def warm_up(model: LoadedModel, sizes: Sequence[int], report: ProgressReport) -> None:
@@ -38,3 +43,41 @@ def warm_up(model: LoadedModel, sizes: Sequence[int], report: ProgressReport) ->
 def tune(model: LoadedModel, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
     """Lets a model that can be executed in several ways find the fastest; says nothing of others."""
     return model.tune(sizes, report) if isinstance(model, TunableModel) else ()
+
+
+def measure_calls(
+    model: LoadedModel, sizes: Sequence[int], clock: Callable[[], float] = time.perf_counter
+) -> dict[str, dict[int, float]]:
+    """Seconds of a warm call by signature and batch size, small sizes first, as far as the time goes.
+
+    Signatures that cannot be batched, that refuse the example values or whose inner shapes are free (their calls
+    cost what their callers' shapes do) are left out.
+
+    Raises:
+        InferenceFailed: the model or the device failed.
+    """
+    costs: dict[str, dict[int, float]] = {}
+    for signature in model.signatures.values():
+        if signature.batchable and _shapes_are_fixed(signature):
+            begin_s, found = clock(), dict[int, float]()
+            for rows in sizes:
+                if clock() - begin_s > _MEASURING_S:
+                    break
+                try:
+                    found[rows] = min(_timed_run(model, signature, rows, clock) for _ in range(2))
+                except InvalidRequest:
+                    break
+            if found:
+                costs[signature.name] = found
+    return costs
+
+
+def _timed_run(model: LoadedModel, signature: ModelSignature, rows: int, clock: Callable[[], float]) -> float:
+    inputs = example_inputs(signature, rows)
+    begin_s = clock()
+    model.run(signature.name, inputs, ())
+    return clock() - begin_s
+
+
+def _shapes_are_fixed(signature: ModelSignature) -> bool:
+    return all(spec.shape is not None and None not in spec.shape[1:] for spec in signature.inputs.values())

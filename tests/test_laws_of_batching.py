@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from app.batching.batch import Answer
 from app.batching.batcher import Batcher
 from app.batching.lane import LaneKey
+from app.batching.options import BatchingOptions
 from app.batching.policy import create_policy, policy_names
 from app.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, RequestTooLarge, ShuttingDown
 from app.events import BatchExecuted, Event
@@ -79,7 +80,7 @@ class Run:
         self.functions = [batch_function(self._watched(model, late), MAX_ROWS) for model in self.models]
         self.batcher = Batcher(
             [(LateDevice if late else FakeDevice)(1.0, f"fake:{index}") for index in range(devices)],
-            create_policy(policy, delay_s, pause_s),
+            create_policy(policy, BatchingOptions(max_batch_delay_ms=1000 * delay_s, max_pause_ms=1000 * pause_s)),
             CAPACITY,
             self.events.append,
             self.loop.time,
@@ -256,7 +257,7 @@ def test_nobody_waits_for_more_than_one_part_of_a_large_request(arrivals: list[A
         functions = [batch_function(run, MAX_ROWS) for _ in range(2)]
         batcher = Batcher(
             [FakeDevice(1.0, f"fake:{index}") for index in range(devices)],
-            create_policy("work_conserving", 0.0, 0.0),
+            create_policy("self_tuning"),
             1000,
             clock=loop.time,
         )

@@ -102,9 +102,10 @@ async def play(
     loop = asyncio.get_running_loop()
     batcher = Batcher(
         [FakeDevice(1.0, f"fake:{number}") for number in range(devices)],
-        create_policy("work_conserving", 0.0, 0.0),
+        create_policy("work_conserving"),
         1000,
         clock=loop.time,
+        admission=False,
     )
     echo = Echo(most)
     padding = ShapePadding(

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from app import runtime
-from app.errors import ShuttingDown
+from app.batching.options import BatchingOptions
+from app.errors import InvalidRequest, ModelNotFound, ShuttingDown
 from app.inference import Array, InferenceRequest
 from app.server import Server
 from app.settings import Settings
@@ -196,5 +197,26 @@ def test_stopping_does_not_wait_for_a_load_under_way(tmp_path: Path, monkeypatch
                 await asyncio.sleep(0)
         await server.stop()
         HeldLoadRuntime.release.set()
+
+    asyncio.run(main())
+
+
+def test_batching_is_changed_while_the_server_runs(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = await started(Server(settings(tmp_path, max_pause_ms=1.0)))
+        engine = server.engine
+        assert engine.batching_options("m") == BatchingOptions(max_pause_ms=1.0)
+        engine.tune("m", engine.batching_options("m").changed({"max_batch_size": 2, "target_p99_ms": 20}))
+        assert engine.batching_options("m").as_dict() == {
+            "max_batch_size": 2, "max_batch_delay_ms": 0.0, "max_pause_ms": 1.0, "target_p99_ms": 20,
+        }  # fmt: skip
+        requests = [InferenceRequest(rows_of(float(value))) for value in range(4)]
+        responses = await asyncio.gather(*map(server.repository.resolve("m").infer, requests))
+        assert [response.timing.rows for response in responses] == [2, 2, 2, 2]
+        with pytest.raises(InvalidRequest, match="max_batch_size is 5, but should be at most 4"):
+            engine.tune("m", BatchingOptions(max_batch_size=5))
+        with pytest.raises(ModelNotFound):
+            engine.tune("n", BatchingOptions())
+        await server.stop()
 
     asyncio.run(main())

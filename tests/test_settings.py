@@ -115,7 +115,7 @@ def test_a_wrong_flag_is_named_with_its_value_and_what_is_expected(overrides: di
 
 def test_an_unknown_policy_is_refused_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FERRY_BATCHING_POLICY", "lucky")
-    assert refusal().startswith("FERRY_BATCHING_POLICY is 'lucky', but should be one of: work_conserving, ")
+    assert refusal().startswith("FERRY_BATCHING_POLICY is 'lucky', but should be one of: self_tuning, ")
 
 
 def test_a_wrong_value_is_named_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 
 import ml_dtypes
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.inference import STRING, Array, ModelSignature, TensorSpec
 from app.runtime import LoadedModel, ProgressReport, VariantChoice
-from app.warm_up import tune, warm_up
+from app.warm_up import measure_calls, tune, warm_up
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT32 = np.dtype(np.float32)
@@ -92,3 +93,24 @@ def test_a_model_with_variants_is_tuned_and_another_is_left_alone() -> None:
     assert reports == [(1, 1, "trying")]
     assert not choices(RecordingModel(BATCHED))
     assert len(reports) == 1
+
+
+def ticking(seconds: float) -> Callable[[], float]:
+    """Each look at the clock is so many seconds after the one before."""
+    return (seconds * tick for tick in count()).__next__
+
+
+def test_warm_calls_are_measured_at_each_size() -> None:
+    model = RecordingModel(BATCHED, SCALAR)
+    assert measure_calls(model, [1, 4], ticking(0.125)) == {"serving_default": {1: 0.125, 4: 0.125}}
+    assert {shape for _, shape in model.calls} == {(1, 2), (4, 2)}
+
+
+def test_measuring_ends_in_time() -> None:
+    assert measure_calls(RecordingModel(BATCHED), [1, 4, 8], ticking(0.5)) == {"serving_default": {1: 0.5}}
+
+
+def test_what_depends_on_the_callers_shapes_or_refuses_the_examples_is_not_measured() -> None:
+    free = signature(TensorSpec("x", FLOAT32, (None, None)), name="free")
+    model = RecordingModel(free, DECODER, errors={"decoder": InvalidRequest("no image")})
+    assert measure_calls(model, [1, 4], ticking(0.1)) == {}

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 
+from app.batching.admission import seconds_to_answer
 from app.batching.batch import Answer, Execution, timed_execution
 from app.batching.busyness import Busyness
 from app.batching.company import company
@@ -32,7 +33,7 @@ from app.batching.device import Device
 from app.batching.function import BatchFunction
 from app.batching.lane import Lane, LaneKey
 from app.batching.pending import ANSWERED, PendingRequest, Reply
-from app.batching.policy import BatchingPolicy, BatchPlan
+from app.batching.policy import HEADROOM, BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
 from app.batching.submission import StartedBatch, Submission
 from app.errors import (
@@ -40,6 +41,7 @@ from app.errors import (
     InferenceFailed,
     InvalidRequest,
     OutOfMemory,
+    Overloaded,
     RequestTooLarge,
     ServingError,
     ShuttingDown,
@@ -51,6 +53,9 @@ logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 
+#: How much of the slowest call is remembered at the next.
+_FADE = 0.99
+
 
 class Batcher:
     """Queues requests in order of arrival and runs them in batches on free devices.
@@ -61,6 +66,7 @@ class Batcher:
         clock: monotonic seconds, the same base as the event loop's timers.
         cpu_clock: seconds of CPU that the process has used.
         max_inline_s: functions whose calls take less, unless hindered, are called on the event loop; 0 for none.
+        admission: refuse at once what would foreseeably be answered too late.
     """
 
     def __init__(
@@ -73,11 +79,17 @@ class Batcher:
         *,
         cpu_clock: Clock = time.process_time,
         max_inline_s: float = 0.0,
+        admission: bool = True,
     ) -> None:
         self.queue = RequestQueue(max_queue_rows)
         self._devices = tuple(devices)
         self._free = list(devices)
         self._policy = policy
+        self._policies: dict[str, BatchingPolicy] = {}
+        self._eager = policy.eager
+        self._under_way: dict[StartedBatch, float] = {}
+        self._admission = admission
+        self._slowest_s = 0.0
         self._listener = listener
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -111,12 +123,15 @@ class Batcher:
         `reply` gets the Answer or a ServingError, on the event loop and after this returned.
 
         Raises:
-            ShuttingDown, Overloaded, RequestTooLarge, DeadlineExceeded: refused at the door; nothing was queued.
+            ShuttingDown, Overloaded, RequestTooLarge, DeadlineExceeded: refused at the door; nothing is queued.
         """
         now = self._clock()
         self._check_open(rows, deadline_s, now)
         request = PendingRequest(inputs, rows, reply, now, deadline_s, head_start_s)
         self.queue.push(key, function, request)
+        most_calls = self.queue.rows + len(self._devices)
+        if deadline_s - now < most_calls * self._slowest_s and self._admission:  # seldom: looking closer costs time
+            self._check_in_time(request, now)
         self._deadlines.push(request)
         if deadline_s < self._expiry_s:
             self._arm_expiry(deadline_s)
@@ -152,7 +167,7 @@ class Batcher:
     def answers_at_once(self, function: BatchFunction) -> bool:
         """Would a request be computed right now, on the event loop? Then there is no line to wait in."""
         quick = function.batchable and function.unhindered_s < self._max_inline_s
-        return quick and self._policy.eager and not self.queue.rows and bool(self._free) and self._drained is None
+        return quick and self._eager and not self.queue.rows and bool(self._free) and self._drained is None
 
     def run_at_once(
         self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, arrivals_s: Sequence[float]
@@ -167,6 +182,7 @@ class Batcher:
         execution = timed_execution(function, [PendingRequest(inputs, rows, ANSWERED, arrivals_s[0])], self._clock)
         compute_s = execution.ended_s - execution.started_s
         function.took(compute_s)
+        function.costs(key.shape).note(function.sizes.padded(rows), compute_s)
         outcome = execution.outcomes[0]
         if isinstance(outcome, InvalidRequest | OutOfMemory) or not function.batchable:
             return None
@@ -190,6 +206,35 @@ class Batcher:
             raise RequestTooLarge(f"The request has {rows} rows; the queue holds at most {self.queue.max_rows}")
         if deadline_s <= now:
             raise DeadlineExceeded("The request's time was over when it arrived")
+
+    def _check_in_time(self, request: PendingRequest, now: float) -> None:
+        """Raises Overloaded where the request, queued already, would foreseeably be late. An idle device takes all."""
+        if not self._under_way and self.queue.rows == request.weight:
+            return
+        busy_s = [max(0.0, end_s - now) for end_s in self._under_way.values()]
+        needed_s = seconds_to_answer(request, self.queue.lanes, busy_s, len(self._devices), self._most_rows)
+        time_s = request.deadline_s - now
+        if needed_s > HEADROOM * time_s:
+            self.queue.remove(request)
+            error = Overloaded(
+                f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
+            )
+            error.retry_after_s = needed_s - HEADROOM * time_s
+            raise error
+
+    # --- how batches are formed ---
+
+    def tune(self, model: str, policy: BatchingPolicy) -> None:
+        """Forms the batches of all versions of a model by this policy, from the next one on."""
+        self._policies[model] = policy
+        self._eager = self._policy.eager and all(each.eager for each in self._policies.values())
+        self._dispatch_soon()
+
+    def _policy_of(self, lane: Lane) -> BatchingPolicy:
+        return self._policies.get(lane.key.model, self._policy)
+
+    def _most_rows(self, lane: Lane) -> int:
+        return self._policy_of(lane).most_rows(lane)
 
     # --- time ---
 
@@ -245,11 +290,10 @@ class Batcher:
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane]:
         """Of the lanes that are due the most urgent one; else the next one due. Of equal ones the oldest."""
-        plan, idle_since_s = self._policy.plan, self._idle_since_s
-        lanes = self.queue.lanes
+        idle_since_s, lanes = self._idle_since_s, self.queue.lanes
         if len(lanes) == 1:
             lane = next(iter(lanes))
-            return plan(lane, idle_since_s), lane
+            return self._policy_of(lane).plan(lane, idle_since_s), lane
 
         def place(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float]:
             (due_s, *_), lane = planned
@@ -257,13 +301,14 @@ class Batcher:
                 return True, due_s, lane.oldest_arrival_s
             return False, lane.urgency_s, lane.oldest_arrival_s
 
-        return min(((plan(lane, idle_since_s), lane) for lane in lanes), key=place)
+        return min(((self._policy_of(lane).plan(lane, idle_since_s), lane) for lane in lanes), key=place)
 
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> None:
-        requests = self.queue.take(lane, plan.rows, lane.max_rows, now)
+        requests = self.queue.take(lane, plan.rows, plan.most_rows, now)
         if not requests:
             return
-        batch = StartedBatch(lane.key, lane.function, requests, plan.reason)
+        batch = StartedBatch(lane, requests, plan.reason)
+        lane.costs.taken(batch.rows, now)
         if lane.key.padded:
             for neighbour, rows in company(lane, batch.rows, plan.rows, self.queue.lanes):
                 batch.add(neighbour.function, self.queue.take(neighbour, rows, neighbour.max_rows, now))
@@ -274,9 +319,12 @@ class Batcher:
             self._finished(batch, execution)
             return
         device = self._free.pop()
+        self._under_way[batch] = now + batch.expected_s
+        self._slowest_s = max(self._slowest_s, batch.expected_s)
 
         def done(execution: Execution) -> None:
             self._free.append(device)
+            del self._under_way[batch]
             self._note_call(batch.function, execution)
             self._dispatch()  # first: the device must not wait for the replies
             self._finished(batch, execution)
@@ -285,6 +333,7 @@ class Batcher:
             device.start(partial(timed_execution, lane.function, requests, self._clock), done)
         except Exception:
             self._free.append(device)
+            del self._under_way[batch]
             for request in requests:
                 _fail(request, InferenceFailed(f"Device {device.name} takes no work"))
             batch.left()
@@ -293,7 +342,9 @@ class Batcher:
     def _note_call(self, function: BatchFunction, execution: Execution) -> None:
         busy = self._busyness.note(execution.ended_s, self._cpu_clock())
         self._idle_since_s = execution.ended_s if busy else -inf  # no pause while there is CPU to spare
-        function.took(execution.ended_s - execution.started_s)
+        seconds = execution.ended_s - execution.started_s
+        function.took(seconds)
+        self._slowest_s = max(seconds, self._slowest_s * _FADE)
 
     def _finished(self, batch: StartedBatch, execution: Execution) -> None:
         compute_s = execution.ended_s - execution.started_s
@@ -308,6 +359,8 @@ class Batcher:
                 request.reply.set_result(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
             request.forget()
         batch.left()
+        if not failed_rows:
+            batch.took(compute_s)
         self._check_drained()
         self._listener(
             BatchExecuted(

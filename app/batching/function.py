@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
+from app.batching.costs import Costs
 from app.batching.padding import BatchSizes
 from app.batching.shape_padding import ShapePadding
 from app.inference import Array
+
+#: The inner shape of each input.
+Shape = tuple[tuple[int, ...], ...]
+
+#: Shapes are the callers' choice; the costs of this many are remembered.
+_MAX_SHAPES = 256
 
 
 def _mix(average: float, value: float) -> float:
@@ -24,22 +31,35 @@ class BatchFunction:
     Measured: `call_s`, how long a call of late took, and `unhindered_s`, how long one takes
     that nothing hinders, by the quicker ones of late (seconds;
     infinity before the first); `peak_rows`, how many rows of late were under way at the most, waiting or executing.
+    `seeds` are seconds by batch size that were measured before the first call, where they do not depend on the
+    inner shape.
     """
 
     run: Callable[[Mapping[str, Array]], dict[str, Array]]
     sizes: BatchSizes
     batchable: bool = True
     padding: ShapePadding | None = None
+    seeds: Mapping[int, float] | None = None
     call_s: float = 0.0
     unhindered_s: float = inf
     requests_under_way: int = 0
     rows_under_way: int = 0
     peak_rows: float = 0.0
     on_idle: Callable[[], None] | None = None
+    _costs: dict[Shape, Costs] = field(default_factory=dict)
 
     @property
     def max_rows(self) -> int:
         return self.sizes.largest if self.batchable else 1
+
+    def costs(self, shape: Shape) -> Costs:
+        """Of calls with inputs of this inner shape."""
+        costs = self._costs.get(shape)
+        if costs is None:
+            if len(self._costs) >= _MAX_SHAPES:
+                self._costs.clear()
+            costs = self._costs[shape] = Costs(self.sizes, self.seeds)
+        return costs
 
     def enter(self, rows: int) -> None:
         """A request waits from now on."""

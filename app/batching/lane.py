@@ -6,6 +6,7 @@ from collections import OrderedDict
 from itertools import islice, takewhile
 from typing import NamedTuple
 
+from app.batching.costs import CostCurve
 from app.batching.function import BatchFunction
 from app.batching.pending import PendingRequest
 
@@ -31,15 +32,22 @@ class Lane:
     mixed: there was a head start, so the head need not be the oldest.
     unsorted: a deadline came that lies before an earlier one's, so the head need not be the most urgent.
     cut: something in it is computed in parts.
+    later_rows: those of large requests that enter again before they are computed, as they exceed `largest`.
     """
 
-    __slots__ = ("_latest_deadline_s", "_most_urgent", "cut", "function", "key", "mixed", "rows", "unsorted", "waiting")
+    __slots__ = (
+        "_latest_deadline_s", "_most_urgent", "costs", "cut", "function", "key", "largest", "later_rows", "mixed",
+        "rows", "unsorted", "waiting",
+    )  # fmt: skip
 
     def __init__(self, key: LaneKey, function: BatchFunction) -> None:
         self.key = key
         self.function = function
+        self.costs = function.costs(key.shape)
         self.waiting: OrderedDict[PendingRequest, None] = OrderedDict()
+        self.largest = function.max_rows
         self.rows = 0
+        self.later_rows = 0
         self.mixed = self.unsorted = self.cut = False
         self._latest_deadline_s = 0.0
         self._most_urgent: PendingRequest | None = None
@@ -82,6 +90,14 @@ class Lane:
         return next(iter(self.waiting))
 
     @property
+    def tail(self) -> PendingRequest:
+        return next(reversed(self.waiting))
+
+    def later(self, rows: int) -> int:
+        """Of a request with so many rows those beyond its first part."""
+        return max(0, rows - self.largest)
+
+    @property
     def oldest_arrival_s(self) -> float:
         """Since when the one that stands here for longest does so."""
         if self.mixed:
@@ -96,6 +112,16 @@ class Lane:
         if self._most_urgent is None or self._most_urgent.lane is not self:
             self._most_urgent = min(self.waiting, key=_urgency_s)
         return self._most_urgent.urgency_s
+
+    @property
+    def timeout_s(self) -> float:
+        """The time that its head has from arrival to answer."""
+        head = self.head
+        return head.deadline_s - head.arrival_s
+
+    @property
+    def curve(self) -> CostCurve | None:
+        return self.costs.curve
 
     @property
     def max_rows(self) -> int:

@@ -48,6 +48,8 @@ class RequestQueue:
         function.enter(request.rows)
         lane.rows += weight
         self.rows += weight
+        if weight > lane.largest:
+            lane.later_rows += lane.later(weight)
 
     def remove(self, request: PendingRequest) -> bool:
         """Takes a waiting request out; False where it does not wait (any more)."""
@@ -94,6 +96,7 @@ class RequestQueue:
 
     def _take_part(self, lane: Lane, request: PendingRequest, rows: int, now: float) -> PendingRequest:
         """The rest waits behind those that came meanwhile."""
+        lane.later_rows += lane.later(request.rows - rows) - lane.later(request.rows)
         part = cut(request, rows)
         lane.function.requests_under_way += 1
         lane.rows -= rows
@@ -103,6 +106,8 @@ class RequestQueue:
 
     def _left(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
         waiting, weight = lane.waiting, 0
+        if lane.later_rows:
+            lane.later_rows -= sum([lane.later(request.rows) for request in requests])
         for request in requests:
             del waiting[request]
             request.lane = None

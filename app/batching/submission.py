@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from app.batching.function import BatchFunction
-from app.batching.lane import LaneKey
+from app.batching.lane import Lane
 from app.batching.pending import PendingRequest
 
 
@@ -26,11 +26,12 @@ class Submission:
 class StartedBatch:
     """Requests of one lane that are executed together, with guests of others, and why their batch was closed."""
 
-    __slots__ = ("_guests", "function", "key", "reason", "requests", "rows")
+    __slots__ = ("_guests", "costs", "function", "key", "reason", "requests", "rows")
 
-    def __init__(self, key: LaneKey, function: BatchFunction, requests: list[PendingRequest], reason: str) -> None:
-        self.key = key
-        self.function = function
+    def __init__(self, lane: Lane, requests: list[PendingRequest], reason: str) -> None:
+        self.key = lane.key
+        self.function = lane.function
+        self.costs = lane.costs
         self.requests = requests
         self.reason = reason
         self.rows = sum([request.rows for request in requests])
@@ -42,6 +43,21 @@ class StartedBatch:
         self._guests += ((function, len(guests), rows),)
         self.requests += guests
         self.rows += rows
+
+    @property
+    def expected_s(self) -> float:
+        """How long its call will take, as far as known."""
+        curve = self.costs.curve
+        return curve.call_s(self.rows) if curve is not None else 0.0
+
+    def took(self, seconds: float) -> None:
+        """All its requests succeeded, in that time. With guests, which may be longer, that says little of its lane."""
+        if self._guests:
+            return
+        if self.function.batchable:
+            self.costs.note(self.function.sizes.padded(self.rows), seconds)
+        else:
+            self.costs.note(1, seconds / len(self.requests))
 
     def left(self) -> None:
         """Its requests are answered."""

@@ -9,7 +9,8 @@ from app.batching.batch import Answer
 from app.batching.batcher import Batcher
 from app.batching.device import Device
 from app.batching.lane import LaneKey
-from app.batching.policy import BatchPlan, LaneView, WorkConserving
+from app.batching.options import BatchingOptions
+from app.batching.policy import BatchPlan, LaneView, SelfTuning
 from app.errors import (
     DeadlineExceeded,
     InferenceFailed,
@@ -36,6 +37,7 @@ class Bench:
         pause_s: float = 0.0,
         busy: bool = True,
         inline_s: float = 0.0,
+        admission: bool = True,
     ) -> None:
         self.devices: Sequence[FakeDevice] = [FakeDevice() for _ in range(devices)]
         self.events: list[Event] = []
@@ -43,12 +45,13 @@ class Bench:
         cpu_clock = self.loop.time if busy else lambda: 0.0
         self.batcher = Batcher(
             self.devices,
-            WorkConserving(delay_s, pause_s),
+            SelfTuning(BatchingOptions(max_batch_delay_ms=1000 * delay_s, max_pause_ms=1000 * pause_s)),
             max_rows,
             self.events.append,
             self.loop.time,
             cpu_clock=cpu_clock,
             max_inline_s=inline_s,
+            admission=admission,
         )
         self.model = FakeFunction()
         self.function = batch_function(self.model, largest)
@@ -431,6 +434,11 @@ def test_a_device_that_takes_no_work_fails_its_batch_and_liveness() -> None:
 
 
 class BrokenPolicy:
+    eager = True
+
+    def most_rows(self, lane: LaneView) -> int:
+        return lane.max_rows
+
     def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:
         raise ZeroDivisionError
 
@@ -674,5 +682,77 @@ def test_a_bulk_request_that_expires_is_answered_at_once_and_its_rest_never_comp
         await bench.batcher.drain()
         assert sum(map(len, bench.model.calls)) == 16
         assert bench.function.requests_under_way == bench.function.rows_under_way == 0
+
+    scenario(main)
+
+
+# --- admission and tuning ---
+
+
+def test_what_would_be_late_is_refused_at_once_and_told_when_to_try_again() -> None:
+    async def main() -> None:
+        bench = Bench()
+        await bench.send(1.0)
+        tasks = [bench.send(float(value)) for value in range(10)]
+        await turns()
+        with pytest.raises(Overloaded, match="has 1000 ms left, and answers take 3000 ms") as refused:
+            await bench.send(1.0, timeout_s=1.0)
+        assert bench.now == 1.0
+        assert refused.value.retry_after_s == pytest.approx(3.0 - 0.9)
+        in_time = bench.send(1.0, timeout_s=4.0)
+        await asyncio.gather(*tasks, in_time)
+        assert bench.function.rows_under_way == bench.batcher.queue.rows == 0
+
+    scenario(main)
+
+
+def test_an_idle_device_takes_whatever_comes_or_it_would_never_learn_better() -> None:
+    async def main() -> None:
+        bench = Bench()
+        await bench.send(1.0)
+        with pytest.raises(DeadlineExceeded):
+            await bench.send(1.0, timeout_s=0.5)
+        await bench.batcher.drain()
+
+    scenario(main)
+
+
+def test_without_admission_what_would_be_late_expires() -> None:
+    async def main() -> None:
+        bench = Bench(admission=False)
+        await bench.send(1.0)
+        tasks = [bench.send(float(value)) for value in range(10)]
+        await turns()
+        with pytest.raises(DeadlineExceeded):
+            await bench.send(1.0, timeout_s=1.0)
+        await asyncio.gather(*tasks)
+
+    scenario(main)
+
+
+def test_options_are_changed_from_the_next_batch_on_for_one_model() -> None:
+    async def main() -> None:
+        bench = Bench()
+        tasks = [bench.send(float(value)) for value in range(8)]
+        await turns()
+        bench.batcher.tune("m", SelfTuning(BatchingOptions(max_batch_size=2)))
+        bench.batcher.tune("another", SelfTuning(BatchingOptions(max_batch_size=1)))
+        await asyncio.gather(*tasks)
+        assert [len(call) for call in bench.model.calls] == [4, 2, 2]
+        bulk = await bench.send(1.0, rows=5)  # larger than a batch now
+        assert bulk.outputs["y"].shape == (5, 2)
+        assert [len(call) for call in bench.model.calls[3:]] == [2, 2, 1]
+
+    scenario(main)
+
+
+def test_a_shorter_delay_holds_for_those_who_wait_already() -> None:
+    async def main() -> None:
+        bench = Bench(delay_s=60.0)
+        task = bench.send(1.0)
+        await asyncio.sleep(1.0)
+        bench.batcher.tune("m", SelfTuning())
+        await task
+        assert bench.now == 2.0
 
     scenario(main)

@@ -1,0 +1,67 @@
+"""What users may say about the batches of a model. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from math import isfinite
+from typing import Any
+
+from app.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class BatchingOptions:
+    """How the batches of a model are formed. They may be changed while it serves, from the next batch on.
+
+    Attributes:
+        max_batch_size: most rows in one call; 0 for as many as the model was warmed up with.
+        max_batch_delay_ms: how long an idle device waits for company.
+        max_pause_ms: see the setting of that name.
+        target_p99_ms: batches are kept so small that a call and the wait for the one before take no longer; 0 for none.
+
+    Raises:
+        InvalidRequest: a value is wrong; the text names it and says what is expected.
+    """
+
+    max_batch_size: int = 0
+    max_batch_delay_ms: float = 0.0
+    max_pause_ms: float = 0.0
+    target_p99_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_rows("max_batch_size", self.max_batch_size)
+        for name in ("max_batch_delay_ms", "max_pause_ms", "target_p99_ms"):
+            _check_milliseconds(name, getattr(self, name))
+
+    def changed(self, changes: Mapping[str, Any]) -> BatchingOptions:
+        """These options with some of them changed, by name. Raises InvalidRequest."""
+        names = [each.name for each in fields(self)]
+        for name in changes:
+            if name not in names:
+                raise InvalidRequest(f"{name} is no batching option; there are {', '.join(names)}")
+        return replace(self, **changes)
+
+    def check_largest(self, largest: int) -> None:
+        """Raises InvalidRequest where batches would be larger than the model's largest."""
+        if self.max_batch_size > largest:
+            raise InvalidRequest(
+                f"max_batch_size is {self.max_batch_size}, but should be at most {largest}, the largest batch that the "
+                "model was warmed up with"
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _check_rows(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidRequest(f"{name} is {value!r}, but should be a whole number of rows, or 0 for the model's largest")
+
+
+def _check_milliseconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise InvalidRequest(f"{name} is {value!r}, but should be a number of milliseconds that is not negative")
+
+
+DEFAULTS = BatchingOptions()

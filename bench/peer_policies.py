@@ -1,0 +1,84 @@
+"""How other servers form batches, as policies of Ferry's batcher, for the simulator.
+
+They get what Ferry has besides: expired requests leave the queue, and batches fill while the device works.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.batching.policy import BatchPlan, LaneView
+
+
+@dataclass(frozen=True)
+class FixedTimeout:
+    """TensorFlow Serving's BasicBatchScheduler: a batch closes when it is full or its oldest request is so old."""
+
+    max_rows: int
+    timeout_s: float
+
+    @property
+    def eager(self) -> bool:
+        return False
+
+    def most_rows(self, lane: LaneView) -> int:
+        return min(self.max_rows, lane.max_rows)
+
+    def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:  # noqa: ARG002 - the seam's signature
+        most_rows = self.most_rows(lane)
+        if lane.rows >= most_rows:
+            return BatchPlan(lane.oldest_arrival_s, most_rows, "full", most_rows)
+        return BatchPlan(lane.oldest_arrival_s + self.timeout_s, most_rows, "delay", most_rows)
+
+
+@dataclass(frozen=True)
+class PreferredSizes:
+    """Triton's dynamic batcher: a batch of a preferred size goes at once, any other when its oldest request is so old.
+
+    Of several preferred sizes the largest that can be filled.
+    """
+
+    preferred: tuple[int, ...]
+    delay_s: float
+
+    @property
+    def eager(self) -> bool:
+        return False
+
+    def most_rows(self, lane: LaneView) -> int:
+        return lane.max_rows
+
+    def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:  # noqa: ARG002 - the seam's signature
+        filled = [rows for rows in self.preferred if rows <= lane.rows]
+        if filled:
+            return BatchPlan(lane.oldest_arrival_s, max(filled), "full", lane.max_rows)
+        return BatchPlan(lane.oldest_arrival_s + self.delay_s, lane.max_rows, "delay", lane.max_rows)
+
+
+class AdditiveIncrease:
+    """Clipper's AIMD: the largest batch grows by `step` rows after a call within the target, shrinks by 10 % after one
+    that was not."""
+
+    def __init__(self, target_s: float, step: float) -> None:
+        self._target_s = target_s
+        self._step = step
+        self._rows = 1.0
+        self._seen_s = 0.0
+
+    @property
+    def eager(self) -> bool:
+        return False
+
+    def most_rows(self, lane: LaneView) -> int:
+        return max(1, min(int(self._rows), lane.max_rows))
+
+    def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:  # noqa: ARG002 - the seam's signature
+        most_rows = self.most_rows(lane)
+        return BatchPlan(lane.oldest_arrival_s, most_rows, "full", most_rows)
+
+    def called(self, rows: int, seconds: float) -> None:
+        """A call ended. Only a full one says whether a larger one may be tried."""
+        if seconds > self._target_s:
+            self._rows = max(1.0, 0.9 * self._rows)
+        elif rows >= int(self._rows):
+            self._rows += self._step

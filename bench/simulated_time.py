@@ -1,0 +1,50 @@
+"""An event loop whose time passes only where somebody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Does not wait: says how long it would have waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        events = super().select(0)
+        if events:
+            return events
+        if timeout is None and (events := super().select(10)):  # a thread reported
+            return events
+        if timeout is None:
+            raise AssertionError("Everything waits and nothing is due: a wake-up was lost")
+        self.now += timeout
+        return events
+
+
+class FakeTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer as soon as nothing else is left to do."""
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+
+def run_in_fake_time(main: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=FakeTimeLoop) as runner:
+        return runner.run(main)
+
+
+def fake_time() -> float:
+    """The clock of the loop that runs now."""
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,182 @@
+"""One run of Ferry's batcher in simulated time: given arrivals, given costs, any policy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from app.batching.batch import Execution
+from app.batching.batcher import Batcher
+from app.batching.function import BatchFunction
+from app.batching.lane import LaneKey
+from app.batching.padding import BatchSizes
+from app.batching.policy import BatchingPolicy
+from app.errors import ServingError
+from app.events import BatchExecuted, Event
+from app.inference import Array
+from bench.peer_policies import AdditiveIncrease
+from bench.simulated_time import run_in_fake_time
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds of a call with `rows` rows, padding counted, of inputs of some length."""
+
+    fixed_s: float = 0.008
+    row_s: float = 0.0008
+
+    def call_s(self, rows: int, length: float = 1.0) -> float:
+        return self.fixed_s + self.row_s * length * rows
+
+
+class Arrival(NamedTuple):
+    """A request of one row. `length` (1 on average) scales what a row costs; equal lengths share calls."""
+
+    at_s: float
+    length: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the arrivals.
+
+    goodput: answers in time, per second. p99_s: of what was accepted. use: share of the time in which the device was
+    busy. expired_executions: requests that were computed though their time was over.
+    """
+
+    arrived: int
+    accepted: int
+    in_time: int
+    goodput: float
+    p99_s: float
+    use: float
+    expired_executions: int
+
+
+class SimulatedDevice:
+    """Computes at once, and says so when the call would have ended."""
+
+    name = "simulated"
+
+    def __init__(self) -> None:
+        self.call_s = 0.0
+
+    def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        result: Any = work()
+        assert isinstance(result, Execution)
+        result = result._replace(ended_s=result.started_s + self.call_s)
+        asyncio.get_running_loop().call_later(self.call_s, done, result)
+
+    def failure(self, now: float) -> str:  # noqa: ARG002 - the seam's signature
+        return ""
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+class _Reply:
+    """Notes when it was answered, and by what."""
+
+    __slots__ = ("answered_s", "error", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.answered_s = 0.0
+        self.error: Exception | None = None
+
+    def done(self) -> bool:
+        return self.answered_s > 0
+
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> BaseException | None:
+        return self.error
+
+    def set_result(self, _result: Any, /) -> None:
+        self.answered_s = self.loop.time()
+
+    def set_exception(self, exception: Exception, /) -> None:
+        self.answered_s, self.error = self.loop.time(), exception
+
+
+def simulate(
+    arrivals: Sequence[Arrival],
+    policy: BatchingPolicy,
+    *,
+    costs: Costs | None = None,
+    deadline_s: float = 0.1,
+    admission: bool = False,
+    max_queue_rows: int = 8192,
+    sizes: BatchSizes | None = None,
+) -> Outcome:
+    """`arrivals` in order of time."""
+    return run_in_fake_time(_play(arrivals, policy, costs or Costs(), deadline_s, admission, max_queue_rows, sizes))
+
+
+async def _play(  # noqa: PLR0917 - `simulate` names them
+    arrivals: Sequence[Arrival],
+    policy: BatchingPolicy,
+    costs: Costs,
+    deadline_s: float,
+    admission: bool,
+    max_queue_rows: int,
+    sizes: BatchSizes | None,
+) -> Outcome:
+    loop = asyncio.get_running_loop()
+    device, busy_s, expired = SimulatedDevice(), 0.0, 0
+    allowed = sizes or BatchSizes.powers_of_two(64)
+
+    def function(length: float) -> BatchFunction:
+        def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            device.call_s = costs.call_s(len(inputs["x"]), length)
+            return {"y": inputs["x"]}
+
+        seeds = {rows: costs.call_s(rows, length) for rows in allowed.allowed}  # as warm-up measures them
+        return BatchFunction(run, allowed, seeds=seeds)
+
+    def heard(event: Event) -> None:
+        nonlocal busy_s, expired
+        if isinstance(event, BatchExecuted):
+            busy_s += event.compute_s
+            expired += event.expired
+            if isinstance(policy, AdditiveIncrease):
+                policy.called(event.rows, event.compute_s)
+
+    batcher = Batcher([device], policy, max_queue_rows, heard, loop.time, cpu_clock=lambda: 0.0, admission=admission)
+    functions = {length: function(length) for length in {arrival.length for arrival in arrivals}}
+    row = {"x": np.zeros((1, 1), np.float32)}
+    begin_s = loop.time()
+    replies: list[tuple[float, _Reply]] = []
+
+    def send(place: int) -> None:
+        arrival, reply = arrivals[place], _Reply(loop)
+        if place + 1 < len(arrivals):
+            loop.call_at(begin_s + arrivals[place + 1].at_s, send, place + 1)
+        try:
+            key = LaneKey("m", 1, f"{arrival.length:g}")
+            batcher.submit(key, functions[arrival.length], row, 1, reply, deadline_s=loop.time() + deadline_s)
+        except ServingError:
+            return
+        replies.append((loop.time(), reply))
+
+    loop.call_at(begin_s + arrivals[0].at_s, send, 0)
+    await asyncio.sleep(arrivals[-1].at_s + 2 * deadline_s)
+    await batcher.drain()
+    took_s = np.array([reply.answered_s - sent_s for sent_s, reply in replies if reply.error is None])
+    in_time = int((took_s <= deadline_s).sum())
+    return Outcome(
+        len(arrivals),
+        len(replies),
+        in_time,
+        in_time / arrivals[-1].at_s,
+        float(np.quantile([reply.answered_s - sent_s for sent_s, reply in replies], 0.99)) if replies else 0.0,
+        min(1.0, busy_s / (loop.time() - begin_s)),
+        expired,
+    )

@@ -1,0 +1,130 @@
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.admission import seconds_to_answer
+from app.batching.function import BatchFunction
+from app.batching.lane import Lane, LaneKey
+from app.batching.padding import BatchSizes
+from app.batching.pending import PendingRequest
+from app.batching.queue import RequestQueue
+from tests.fakes import FakeFunction, FakeReply
+
+CALL_S = 1.0
+
+
+def function(largest: int = 4) -> BatchFunction:
+    sizes = BatchSizes.powers_of_two(largest)
+    return BatchFunction(FakeFunction(), sizes, seeds=dict.fromkeys(sizes.allowed, CALL_S))
+
+
+class Scene:
+    """A queue with lanes whose calls take a second, whatever their size."""
+
+    def __init__(self) -> None:
+        self.queue = RequestQueue(1000)
+        self.functions: dict[str, BatchFunction] = {}
+
+    def push(
+        self, lane: str, rows: int = 1, at_s: float = 0.0, timeout_s: float = 100.0, head_start_s: float = 0.0
+    ) -> PendingRequest:
+        request = PendingRequest({}, rows, FakeReply(), at_s, at_s + timeout_s, head_start_s)
+        known = lane in self.functions
+        use = self.functions.setdefault(lane, function())
+        if not known:
+            use.costs(()).taken(0, 0.0)
+            use.costs(()).taken(0, 0.1)  # nobody comes meanwhile
+        self.queue.push(LaneKey("m", 1, lane), use, request)
+        return request
+
+    def seconds(self, request: PendingRequest, *busy_s: float, devices: int = 1) -> float:
+        return seconds_to_answer(request, self.queue.lanes, busy_s, devices, lambda lane: lane.max_rows)
+
+
+def test_an_idle_device_begins_at_once() -> None:
+    scene = Scene()
+    assert scene.seconds(scene.push("a")) == 1.0
+
+
+def test_the_call_under_way_is_waited_for_where_no_device_is_free() -> None:
+    scene = Scene()
+    request = scene.push("a")
+    assert scene.seconds(request, 0.25) == 1.25
+    assert scene.seconds(request, 0.25, devices=2) == 1.0
+
+
+def test_those_ahead_in_its_lane_fill_batches() -> None:
+    scene = Scene()
+    for _ in range(8):
+        scene.push("a")
+    assert scene.seconds(scene.push("a", at_s=0.5)) == 3.0
+
+
+def test_other_lanes_go_first_as_far_as_they_are_more_urgent() -> None:
+    scene = Scene()
+    for second in range(8):
+        scene.push("early", at_s=second / 100)
+        scene.push("late", at_s=0.7 + second / 100)
+    assert scene.seconds(scene.push("a", at_s=0.6, timeout_s=inf)) == 3.0  # two calls of the early lane
+    assert scene.seconds(scene.push("hasty", at_s=0.9, timeout_s=0.01)) == 1.0
+
+
+def test_a_head_start_overtakes_in_its_own_lane() -> None:
+    scene = Scene()
+    for second in range(9):
+        scene.push("a", at_s=second / 10)
+    request = scene.push("a", at_s=0.9, head_start_s=0.5)
+    assert scene.seconds(request) == 2.0
+
+
+def test_of_a_large_request_only_the_next_part_is_ahead() -> None:
+    scene = Scene()
+    scene.push("a", rows=400)
+    assert scene.seconds(scene.push("a", at_s=0.1)) == 2.0
+    assert scene.seconds(scene.push("b", at_s=0.2)) == 3.0
+
+
+def test_what_was_not_measured_counts_as_nothing() -> None:
+    scene = Scene()
+    scene.functions["new"] = BatchFunction(FakeFunction(), BatchSizes((4,)))
+    assert scene.seconds(scene.push("new"), 5.0) == 0.0
+    assert scene.seconds(scene.push("a", at_s=1.0)) == 1.0
+
+
+def test_there_is_room_for_those_who_come_while_it_waits() -> None:
+    scene = Scene()
+    scene.functions["a"] = BatchFunction(FakeFunction(), BatchSizes((1, 4)), seeds={1: 1.0, 4: 2.0})
+    request = scene.push("a")
+    costs = scene.functions["a"].costs(())
+    for rows, seconds in ((0, 1.0), (4, 2.0)):
+        for call in range(100):
+            costs.taken(rows, call / 10)
+        assert costs.rows_per_s == pytest.approx(10 * rows, rel=0.01)
+        assert scene.seconds(request, 1.0) == 1.0 + seconds
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.floats(0, 5)), min_size=1, max_size=30))
+def test_more_ahead_never_means_sooner(pushes: list[tuple[str, int, float]]) -> None:
+    """Of equal timeouts, where all of the others came before."""
+    scene, last = Scene(), 0.0
+    for lane, rows, _ in pushes:
+        request = scene.push("z", at_s=10.0)
+        needed_s = scene.seconds(request, 0.5)
+        assert needed_s >= last
+        last = needed_s
+        scene.queue.remove(request)
+        scene.push(lane, rows)
+
+
+def test_lanes_know_which_rows_enter_again() -> None:
+    scene = Scene()
+    request = scene.push("a", rows=10)
+    (lane,) = scene.queue.lanes
+    assert isinstance(lane, Lane)
+    assert lane.later_rows == 6
+    scene.queue.take(lane, 4, 4, 1.0)
+    assert (lane.rows, lane.later_rows) == (6, 2)
+    scene.queue.remove(request)
+    assert lane.later_rows == 0

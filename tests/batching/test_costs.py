@@ -1,0 +1,92 @@
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.costs import CostCurve, Costs
+from app.batching.padding import BatchSizes
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+measured = st.dictionaries(st.sampled_from(SIZES), st.floats(1e-5, 10), min_size=1)
+
+
+@given(measured)
+def test_more_rows_never_cost_less_and_no_guess_contradicts_a_measurement(measured: Mapping[int, float]) -> None:
+    curve = CostCurve.through(SIZES, measured)
+    assert list(curve.seconds) == sorted(curve.seconds)
+    assert all(seconds > 0 for seconds in curve.seconds)
+    assert all(curve.call_s(size) <= seconds for size, seconds in measured.items())
+    assert curve.efficient_rows in SIZES
+
+
+@given(st.sets(st.sampled_from(SIZES), min_size=2), st.floats(1e-4, 1), st.floats(0, 1))
+def test_sizes_not_seen_lie_on_the_line_through_those_that_were(seen: set[int], fixed: float, slope: float) -> None:
+    curve = CostCurve.through(SIZES, {size: fixed + slope * size for size in seen})
+    assert curve.seconds == pytest.approx([fixed + slope * size for size in SIZES])
+
+
+def test_a_single_measurement_says_nothing_of_other_sizes() -> None:
+    assert CostCurve.through(SIZES, {8: 0.5}).seconds == (0.5,) * 7
+
+
+def test_a_small_call_that_was_held_up_is_noise() -> None:
+    assert CostCurve.through((1, 2, 4), {1: 9.0, 2: 1.0, 4: 2.0}).seconds == (1.0, 1.0, 2.0)
+
+
+@given(measured, st.integers(1, 64))
+def test_taken_in_turn_all_rows_are_done_no_later_than_padded(measured: Mapping[int, float], rows: int) -> None:
+    curve = CostCurve.through(SIZES, measured)
+    seconds, left = 0.0, rows
+    while left:
+        first = curve.first_rows(left)
+        assert 1 <= first <= left
+        seconds += curve.call_s(first)
+        left -= first
+    assert seconds <= curve.call_s(rows)
+
+
+@pytest.mark.parametrize(("seconds", "first"), [((1, 2, 4, 8), 4), ((5, 5, 6, 7), 5), ((1, 2, 4, 5.1), 5)])
+def test_five_rows_run_as_four_and_one_or_as_eight_whichever_is_clearly_sooner(
+    seconds: tuple[float, ...], first: int
+) -> None:
+    assert CostCurve((1, 2, 4, 8), seconds).first_rows(5) == first
+
+
+def test_the_rows_that_fit_a_time() -> None:
+    curve = CostCurve((1, 2, 4), (1.0, 1.5, 3.0))
+    assert [curve.rows_within(seconds) for seconds in (0.1, 1.0, 1.6, 3.0, 9.0)] == [1, 1, 2, 4, 4]
+    assert CostCurve((1, 2, 4), (1.0, 1.1, 3.0)).rows_within(0.1) == 2
+
+
+def test_the_work_of_many_rows() -> None:
+    curve = CostCurve((1, 2, 4), (1.0, 1.5, 3.0))
+    assert curve.work_s(9, 4) == 3 + 3 + 1
+    assert curve.work_s(8, 4) == 6
+    assert curve.work_s(0, 4) == 0
+
+
+def test_costs_follow_what_calls_take() -> None:
+    costs = Costs(BatchSizes((1, 4)))
+    assert costs.curve is None
+    costs.note(4, 1.0)
+    assert costs.curve is not None
+    assert costs.curve.seconds == (1.0, 1.0)
+    for _ in range(200):
+        costs.note(4, 3.0)
+    assert costs.curve.call_s(4) == pytest.approx(3.0, rel=0.12)
+
+
+def test_a_call_that_was_held_up_says_little() -> None:
+    costs = Costs(BatchSizes((1, 4)), seeds={4: 1.0})
+    for _ in range(20):
+        costs.note(4, 1.0)
+    costs.note(4, 1000.0)
+    assert costs.curve is not None
+    assert costs.curve.call_s(4) < 1.3
+
+
+def test_seeds_are_the_first_measurements() -> None:
+    curve = Costs(BatchSizes((1, 2, 4)), seeds={1: 1.0, 4: 4.0}).curve
+    assert curve is not None
+    assert curve.seconds == pytest.approx((1.0, 2.0, 4.0))

@@ -1,0 +1,34 @@
+import pytest
+
+from app.batching.options import BatchingOptions
+from app.errors import InvalidRequest
+
+
+def test_some_options_are_changed_and_the_others_stay() -> None:
+    options = BatchingOptions(max_batch_delay_ms=1.5).changed({"max_batch_size": 8, "target_p99_ms": 50})
+    assert options.as_dict() == {
+        "max_batch_size": 8, "max_batch_delay_ms": 1.5, "max_pause_ms": 0.0, "target_p99_ms": 50,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"max_batch_size": -1}, "max_batch_size is -1, but should be a whole number of rows"),
+        ({"max_batch_size": True}, "max_batch_size is True, but"),
+        ({"max_batch_size": 2.5}, "max_batch_size is 2.5, but"),
+        ({"target_p99_ms": "50"}, "target_p99_ms is '50', but should be a number of milliseconds"),
+        ({"max_pause_ms": float("nan")}, "max_pause_ms is nan, but"),
+        ({"max_batch_delay_ms": None}, "max_batch_delay_ms is None, but"),
+        ({"max_delay": 1}, "max_delay is no batching option; there are max_batch_size, "),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_is_expected(changes: dict[str, object], text: str) -> None:
+    with pytest.raises(InvalidRequest, match=text):
+        BatchingOptions().changed(changes)
+
+
+def test_no_batch_is_larger_than_those_of_warm_up() -> None:
+    BatchingOptions(max_batch_size=64).check_largest(64)
+    with pytest.raises(InvalidRequest, match="max_batch_size is 65, but should be at most 64"):
+        BatchingOptions(max_batch_size=65).check_largest(64)

@@ -1,0 +1,51 @@
+"""What is left of the goodput when far more arrives than can be answered: all of it, in simulated time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.batching.policy import SelfTuning
+from bench.simulation import Arrival, Costs, Outcome, simulate
+
+COSTS = Costs(0.008, 0.0008)
+CAPACITY = 64 / COSTS.call_s(64)
+DEADLINE_S = 0.1
+
+
+def overloaded(times: float, lengths: tuple[float, ...] = (1.0,), seconds: float = 2.0) -> Outcome:
+    random = np.random.default_rng(7)
+    at_s = np.cumsum(random.exponential(1 / (times * CAPACITY), int(times * CAPACITY * seconds)))
+    arrivals = [Arrival(float(at), float(random.choice(lengths))) for at in at_s]
+    return simulate(arrivals, SelfTuning(), costs=COSTS, deadline_s=DEADLINE_S, admission=True)
+
+
+@pytest.fixture(scope="module")
+def peak() -> float:
+    return max(overloaded(times).goodput for times in (0.8, 0.9, 1.0))
+
+
+@pytest.mark.parametrize("times", [2, 10])
+def test_goodput_stays_and_what_is_accepted_is_in_time(times: float, peak: float) -> None:
+    outcome = overloaded(times)
+    assert outcome.goodput >= 0.9 * peak
+    assert outcome.p99_s < DEADLINE_S
+    assert outcome.expired_executions == 0
+
+
+def test_below_its_limit_nobody_is_refused() -> None:
+    outcome = overloaded(0.7)
+    assert outcome.accepted == outcome.in_time == outcome.arrived
+
+
+def test_without_admission_it_does_not_stay(peak: float) -> None:
+    """The test above can fail."""
+    random = np.random.default_rng(7)
+    arrivals = [Arrival(float(at)) for at in np.cumsum(random.exponential(1 / (2 * CAPACITY), int(4 * CAPACITY)))]
+    assert simulate(arrivals, SelfTuning(), costs=COSTS, deadline_s=DEADLINE_S).goodput < 0.9 * peak
+
+
+def test_with_several_lanes_most_of_what_is_accepted_is_in_time() -> None:
+    outcome = overloaded(2, (0.25, 0.5, 1.0, 2.0))
+    assert outcome.in_time >= 0.9 * outcome.accepted
+    assert outcome.expired_executions == 0
