@@ -16,7 +16,7 @@ from app.batching.pending import Reply
 from app.batching.priority import head_start_s
 from app.batching.shape_padding import ShapePadding, Shapes
 from app.batching.submission import Submission
-from app.errors import ModelNotReady
+from app.errors import ModelNotReady, ServingError
 from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.runtime import LoadedModel
 from app.validation import check_inputs, check_names_and_dtypes, check_outputs, count_rows, find_signature, shapes_fit
@@ -100,19 +100,22 @@ class Model:
         )
         return self.response(request, answer)
 
-    def answers_at_once(self, signature: str) -> bool:
+    def joins(self, signature: str) -> bool:
         """Would a request for all outputs be computed right now, without waiting in line? See Batcher."""
         function = self._functions.get((signature, (), False, None))
         return function is not None and self._closed is None and self._batcher.answers_at_once(function)
 
-    def infer_at_once(self, request: InferenceRequest, arrivals_s: Sequence[float]) -> InferenceResponse | None:
-        """The answer to the rows of several requests, computed right now; None where they are to be submitted.
-
-        Raises InferenceFailed, and as `submit` does.
-        """
-        key, function, rows = self._place(request)
-        answer = self._batcher.run_at_once(key, function, request.inputs, rows, arrivals_s)
-        return None if answer is None else self.response(request, answer)
+    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply) -> bool:
+        """Computes the rows of several requests right now; False where they are to be submitted one by one."""
+        try:
+            key, function, rows = self._place(request)
+            answer = self._batcher.run_at_once(key, function, request.inputs, rows, arrivals_s)
+        except ServingError as error:
+            reply.set_exception(error)
+            return True
+        if answer is not None:
+            reply.set_result(answer)
+        return answer is not None
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         """The answer to `request`, and who computed it."""

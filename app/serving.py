@@ -38,9 +38,14 @@ class ServedModel(Protocol):
 
     def submit(self, request: InferenceRequest, reply: Reply) -> Withdrawable: ...
 
-    def answers_at_once(self, signature: str) -> bool: ...
+    def joins(self, signature: str) -> bool:
+        """Is the model so quick that requests of one turn may be one to it? Of default outputs, with rows to join."""
 
-    def infer_at_once(self, request: InferenceRequest, arrivals_s: Sequence[float]) -> InferenceResponse | None: ...
+    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply) -> bool:
+        """Submits the rows of several requests as one; False where they are to be submitted one by one.
+
+        `reply` gets the answer to all of them, perhaps before this returns.
+        """
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse: ...
 

@@ -45,6 +45,7 @@ class DirectExchange(Exchange):
         "_connection",
         "_submission",
         "answered",
+        "begun",
         "chunks",
         "disconnected",
         "keep_alive",
@@ -61,6 +62,7 @@ class DirectExchange(Exchange):
         self._computation: Computation | None = None
         self._submission: Withdrawable | None = None
         self.answered = False
+        self.begun = False
         self.chunks: list[bytes] = []
         self.disconnected = False
         self.keep_alive = keep_alive
@@ -73,6 +75,7 @@ class DirectExchange(Exchange):
 
     def begin(self, body: bytes) -> None:
         """The request is here as a whole."""
+        self.begun = True
         try:
             self._computation = computation = self.protocol.begin(self, body)
             self._submission = computation.model.submit(computation.request, self)

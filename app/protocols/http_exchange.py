@@ -133,7 +133,12 @@ class HttpProtocol:
         """
         raise NotImplementedError
 
-    def begin_together(self, head: RequestHead, bodies: Sequence[bytes]) -> Together | None:  # noqa: ARG002 - a default
+    def begin_together(
+        self,
+        head: RequestHead,  # noqa: ARG002 - this is for protocols that can
+        bodies: Sequence[bytes],  # noqa: ARG002 - as above
+        started_s: float,  # noqa: ARG002 - as above
+    ) -> Together | None:
         """What `begin` says of requests with one head, as one computation, where that can be had right now.
 
         None where they are to begin one by one, also because one of them is unusual or wrong. Never raises.

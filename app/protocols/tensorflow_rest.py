@@ -86,23 +86,25 @@ class TensorFlowRest(HttpProtocol):
         head.understood = asked
         return self._predict(asked, exchange, body) if asked.predict else self._examine(asked, exchange, body)
 
-    def begin_together(self, head: RequestHead, bodies: Sequence[bytes]) -> Together | None:
+    def begin_together(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Together | None:
         """Rows in JSON for the default signature of a model with one input, and all of its outputs."""
-        asked: _Asked | None = head.understood
-        if asked is None or not asked.plain:
-            return None
         try:
+            asked: _Asked = head.understood or _understand(head)
+            head.understood = asked
+            if not asked.plain:
+                return None
             model = self._resolve(asked.route)
         except ServingError:
             return None
         signature = model.signatures.get(DEFAULT_SIGNATURE)
-        if signature is None or not model.answers_at_once(DEFAULT_SIGNATURE):
+        if signature is None or not (model.joins(DEFAULT_SIGNATURE) and signature.batchable):
             return None
         read = rows_together(bodies, signature)
         if read is None:
             return None
         inputs, rows = read
-        return Together(model, InferenceRequest(inputs), rows, _reply_by_row)
+        request = InferenceRequest(inputs, deadline_s=started_s + self.limits.request_timeout_ms / 1e3)
+        return Together(model, request, rows, _reply_by_row)
 
     def _predict(self, asked: _Asked, exchange: Exchange, content: bytes) -> Computation:
         forms = asked.forms

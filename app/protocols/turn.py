@@ -3,16 +3,19 @@
 Under load many sockets are readable in a turn, and most of what a small request costs is Python's overhead for each.
 Where a model is quick enough to be called on the event loop and nothing waits in line, requests with the same head
 are therefore read, computed and answered together: one array, one call. Nothing can happen between, so nobody is
-overtaken, expires or goes away meanwhile. In every other case, and where one of them is unusual or wrong, they begin
-one by one, in the order in which they were read.
+overtaken, expires or goes away meanwhile. To a quick model in another process (frontends/) they travel together.
+In every other case, and where one of them is unusual or wrong, they begin one by one, in the order in which they
+were read.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from copy import copy
 
-from app.errors import ServingError
+from app.batching.batch import Answer
+from app.errors import InvalidRequest, OutOfMemory
 from app.inference import Array, InferenceRequest
 from app.protocols.direct_exchange import DirectExchange
 from app.protocols.http_exchange import Together
@@ -38,10 +41,9 @@ class Turn:
         arrived, self._arrived = self._arrived, []
         if len(arrived) > 1:
             for group in _by_head(arrived):
-                with self._outbox.held():
-                    _answer_together(group)
+                _answer_together(group, self._outbox)
         for exchange, body in arrived:
-            if not exchange.answered:
+            if not (exchange.begun or exchange.answered):
                 exchange.begin(body)
 
 
@@ -53,18 +55,17 @@ def _by_head(arrived: _Arrived) -> list[_Arrived]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _answer_together(group: _Arrived) -> None:
-    """As far as that goes: who is not answered then is to begin alone."""
+def _answer_together(group: _Arrived, outbox: Outbox) -> None:
+    """As far as that goes: who has not begun then is to begin alone."""
     first = group[0][0]
-    together = first.protocol.begin_together(first.head, [body for _, body in group])
+    together = first.protocol.begin_together(first.head, [body for _, body in group], first.started_s)
     if together is None:
         return
     start = row = 0
     for count in _calls(together.rows, together.model.sizes.largest):
-        exchanges = [exchange for exchange, _ in group[start : start + count]]
         rows = together.rows[start : start + count]
         inputs = {name: array[row : row + sum(rows)] for name, array in together.request.inputs.items()}
-        _answer(exchanges, rows, together, inputs)
+        _Company(group[start : start + count], rows, together, outbox).submit(inputs)
         start, row = start + count, row + sum(rows)
 
 
@@ -81,22 +82,59 @@ def _calls(rows: Sequence[int], largest: int) -> Iterator[int]:
         yield count
 
 
-def _answer(
-    exchanges: Sequence[DirectExchange], rows: Sequence[int], together: Together, inputs: dict[str, Array]
-) -> None:
-    model, signature = together.model, together.request.signature
-    try:
-        request = InferenceRequest(inputs, signature)
-        response = model.infer_at_once(request, [exchange.started_s for exchange in exchanges])
-    except ServingError as error:
-        for exchange in exchanges:
-            exchange.concerns(model, signature)
-            exchange.set_exception(type(error)(*error.args))
-        return
-    if response is None:
-        return
-    end = 0
-    for exchange, count in zip(exchanges, rows, strict=True):
-        start, end = end, end + count
-        exchange.concerns(model, signature)
-        exchange.answer(together, {name: output[start:end] for name, output in response.outputs.items()})
+class _Company:
+    """Requests that are computed as one: where the answer to all of them goes."""
+
+    def __init__(self, arrived: _Arrived, rows: Sequence[int], together: Together, outbox: Outbox) -> None:
+        self._arrived = arrived
+        self._rows = rows
+        self._together = together
+        self._outbox = outbox
+
+    def submit(self, inputs: dict[str, Array]) -> None:
+        together = self._together
+        request = InferenceRequest(inputs, together.request.signature, deadline_s=together.request.deadline_s)
+        arrivals_s = [exchange.started_s for exchange, _ in self._arrived]
+        if together.model.submit_joined(request, arrivals_s, self):
+            for exchange, _ in self._arrived:
+                exchange.begun = True
+
+    # --- the batcher's Reply ---
+
+    def done(self) -> bool:
+        return all(exchange.answered for exchange, _ in self._arrived)
+
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> BaseException | None:
+        return None
+
+    def set_result(self, answer: Answer, /) -> None:
+        model, signature = self._together.model, self._together.request.signature
+        if any(output.shape[:1] != (sum(self._rows),) for output in answer.outputs.values()):
+            self._begin_alone()  # another process found out that its outputs are no rows
+            return
+        end = 0
+        with self._outbox.held():
+            for (exchange, _), count in zip(self._arrived, self._rows, strict=True):
+                start, end = end, end + count
+                if not exchange.answered:
+                    exchange.concerns(model, signature)
+                    outputs = {name: output[start:end] for name, output in answer.outputs.items()}
+                    exchange.answer(self._together, outputs)
+
+    def set_exception(self, error: Exception, /) -> None:
+        """Whoever is at fault is told apart; what hit all of them is told to each."""
+        if isinstance(error, InvalidRequest | OutOfMemory):
+            self._begin_alone()
+            return
+        for exchange, _ in self._arrived:
+            if not exchange.answered:
+                exchange.concerns(self._together.model, self._together.request.signature)
+                exchange.set_exception(copy(error))
+
+    def _begin_alone(self) -> None:
+        for exchange, body in self._arrived:
+            if not exchange.answered:
+                exchange.begin(body)

@@ -7,7 +7,7 @@ import gzip
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from uvicorn.server import ServerState
 from app.batching.batcher import Batcher
 from app.batching.padding import BatchSizes
 from app.batching.policy import WorkConserving
+from app.errors import ServingError
 from app.events import BatchExecuted, Event, RequestFinished
 from app.inference import InferenceRequest
 from app.model import Model
@@ -94,7 +95,7 @@ class World:
             [self.device], WorkConserving(), 1000, self.events.append, fake_time, max_inline_s=inline_s
         )
         self.model = Model("m", 1, self.loaded, self.batcher, BatchSizes.powers_of_two(32))
-        repository: Any = FakeRepository(self.model)  # type: ignore[arg-type]
+        self.repository = repository = cast(Any, FakeRepository(self.model))  # type: ignore[arg-type]
         limits = HttpLimits(MAX_BODY, TIMEOUT_MS)
         statistics: Any = None
         served = OpenInference(repository, statistics, FakeHealth())
@@ -532,6 +533,90 @@ def test_while_another_call_is_under_way_there_is_a_line() -> None:
         assert world.batcher.queue.rows == 2
         await asyncio.sleep(2 * COMPUTE_S)
         assert [len(world.replies(transport)) for _, transport in clients + late] == [1] * 5
+
+    run_in_fake_time(main())
+
+
+class Remote:
+    """A model behind another process: what joins is submitted as one request, and answered later."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def joins(self, signature: str) -> bool:
+        return True
+
+    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> bool:
+        try:
+            self._model.submit(request, reply)
+        except ServingError as error:
+            reply.set_exception(error)
+        return True
+
+
+def to_another_process(
+    requests: Sequence[bytes], gone: Sequence[int] = (), *, drain: bool = False
+) -> tuple[World, list[int]]:
+    """The status of each; 0 for none."""
+
+    async def main() -> tuple[World, list[int]]:
+        world = World(True)
+        remote: Any = Remote(world.model)
+        world.repository.models["m", 1] = remote
+        clients = [world.connect() for _ in requests]
+        if drain:
+            world.batcher.begin_drain()
+        for (connection, _), each in zip(clients, requests, strict=True):
+            connection.data_received(each)
+        await asyncio.sleep(0.1)
+        for number in gone:
+            clients[number][0].connection_lost(None)
+        await asyncio.sleep(6 * COMPUTE_S)
+        replies = [world.replies(transport) for _, transport in clients]
+        return world, [each[0][0] if each else 0 for each in replies]
+
+    return run_in_fake_time(main())
+
+
+def test_to_another_process_they_travel_together() -> None:
+    world, codes = to_another_process([rows(float(n)) for n in range(5)])
+    assert codes == [200] * 5
+    assert [batch.rows for batch in batches(world)] == [5]
+    assert [len(batch.queue_s) for batch in batches(world)] == [1]
+
+
+def test_from_where_a_refusal_lets_each_begin_alone() -> None:
+    _, codes = to_another_process([rows(1.0), rows(-1.0), rows(2.0)])
+    assert codes == [200, 400, 200]
+
+
+def test_and_what_hits_all_is_told_to_each() -> None:
+    _, codes = to_another_process([rows(1.0), rows(2.0)], drain=True)
+    assert codes == [503, 503]
+
+
+def test_and_who_has_gone_is_left_out() -> None:
+    world, codes = to_another_process([rows(1.0), rows(2.0), rows(3.0)], gone=[1])
+    assert codes == [200, 0, 200]
+    assert sorted(event.code for event in world.finished) == ["200", "200", "499"]
+
+
+def test_outputs_that_are_no_rows_let_each_begin_alone_too() -> None:
+    async def main() -> None:
+        world = World(True)
+        remote: Any = Remote(world.model)
+        world.repository.models["m", 1] = remote
+        world.loaded.run = lambda signature, inputs, outputs: {"y": np.arange(7.0)}  # type: ignore[method-assign]
+        clients = [world.connect() for _ in range(2)]
+        for connection, _ in clients:
+            connection.data_received(rows(3.0))
+        await asyncio.sleep(6 * COMPUTE_S)
+        assert [json.loads(world.replies(transport)[0][2]) for _, transport in clients] == [
+            {"predictions": [0.0, 3.0]}
+        ] * 2
 
     run_in_fake_time(main())
 
