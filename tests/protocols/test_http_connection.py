@@ -614,9 +614,8 @@ def test_outputs_that_are_no_rows_let_each_begin_alone_too() -> None:
         for connection, _ in clients:
             connection.data_received(rows(3.0))
         await asyncio.sleep(6 * COMPUTE_S)
-        assert [json.loads(world.replies(transport)[0][2]) for _, transport in clients] == [
-            {"predictions": [0.0, 3.0]}
-        ] * 2
+        answers = [json.loads(world.replies(transport)[0][2]) for _, transport in clients]
+        assert answers == [{"predictions": [float(n) for n in range(7)]}] * 2
 
     run_in_fake_time(main())
 
