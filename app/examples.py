@@ -16,9 +16,10 @@ def example_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
     """Inputs that fit the signature: zeros, False and empty strings.
 
     A free first dimension gets `rows`, every other free dimension 1; a tensor of
-    unknown rank is a list of `rows` values.
+    unknown rank is a list of `rows` values. A ragged row has one value.
     """
-    return {name: _zeros(spec, _shape(spec.shape, rows)) for name, spec in signature.inputs.items()}
+    inputs = {name: _zeros(spec, _shape(spec.shape, rows)) for name, spec in signature.inputs.items()}
+    return inputs | _row_splits(signature, rows)
 
 
 def random_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
@@ -27,7 +28,13 @@ def random_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
     Fractions of 1, whole numbers below 4, and strings that are such numbers.
     """
     random = np.random.default_rng(_SEED)
-    return {name: _random(random, spec, _shape(spec.shape, rows)) for name, spec in signature.inputs.items()}
+    inputs = {name: _random(random, spec, _shape(spec.shape, rows)) for name, spec in signature.inputs.items()}
+    return inputs | _row_splits(signature, rows)
+
+
+def _row_splits(signature: ModelSignature, rows: int) -> dict[str, Array]:
+    names = [name for splits in signature.ragged.values() for name in splits]
+    return {name: np.arange(rows + 1, dtype=signature.inputs[name].dtype) for name in names}
 
 
 def _zeros(spec: TensorSpec, shape: tuple[int, ...]) -> Array:

@@ -7,7 +7,7 @@ bfloat16 and the other types outside plain numpy are the `ml_dtypes` ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
@@ -66,12 +66,14 @@ class ModelSignature:
     `batchable` says that rows of several requests may share a call: every input has a free
     first dimension and so has every output (an output of unknown rank is given the
     benefit of the doubt; its real first dimension is checked at run time).
+    `ragged` holds, by the name of a RaggedTensor's values, the names of its row splits, outermost first: inputs too.
     """
 
     name: str
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     method_name: str = "tensorflow/serving/predict"
+    ragged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def batchable(self) -> bool:

@@ -14,6 +14,7 @@ from app.batching.lane import LaneKey
 from app.batching.padding import BatchSizes
 from app.batching.pending import Reply
 from app.batching.priority import head_start_s
+from app.batching.ragged import RaggedRows
 from app.batching.shape_padding import ShapePadding, Shapes
 from app.batching.submission import Submission
 from app.errors import ModelNotReady, ServingError
@@ -162,7 +163,8 @@ class Model:
         key = LaneKey(self.name, self.version, signature.name, outputs, shape, bucket is not None)
         if len(self._lanes) >= _MAX_LANES:
             self._lanes.clear()
-        self._lanes[form] = key, function
+        if not signature.ragged:  # its rows are not the lengths of its inputs
+            self._lanes[form] = key, function
         return key, function, rows
 
     def _runs_alone(self, signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:
@@ -190,8 +192,10 @@ class Model:
                 self._functions = {key: each for key, each in self._functions.items() if each.requests_under_way}
                 self._lanes.clear()
             padding = self._paddings[signature.name] if bucket is not None else None
+            ragged = RaggedRows(signature.ragged) if signature.ragged else None
             seeds = None if alone else self._costs.get(signature.name)
-            function = BatchFunction(self._runner(signature.name, outputs), self.sizes, not alone, padding, seeds)
+            runner = self._runner(signature.name, outputs)
+            function = BatchFunction(runner, self.sizes, not alone, padding, ragged, seeds)
             self._functions[key] = function
         return function
 

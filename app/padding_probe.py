@@ -74,12 +74,16 @@ def probe_padding(
     options: PaddingOptions,
     clock: Clock = time.perf_counter,
 ) -> dict[str, ProbedPadding]:
-    """What was found, by signature; those whose inner shapes are fixed, or that do not batch, are left out."""
+    """What was found, by signature; what is ragged, does not batch, or has no free inner dimension is left out."""
     if options.pad == "never" or sizes.largest < 2:
         return {}
     found = {}
     for signature in model.signatures.values():
-        if signature.batchable and any(None in _inner(signature, each) for each in signature.inputs):
+        if (
+            signature.batchable
+            and not signature.ragged
+            and any(None in _inner(signature, each) for each in signature.inputs)
+        ):
             found[signature.name] = _Probe(model, signature, sizes, options, clock).find()
     return found
 

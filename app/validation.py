@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from app.errors import InvalidRequest, SignatureNotFound
 from app.inference import Array, ModelSignature, TensorSpec, dtype_name, format_shape
@@ -44,10 +45,27 @@ def shapes_fit(signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:
 def count_rows(signature: ModelSignature, inputs: Mapping[str, Array]) -> int:
     """The rows of checked inputs of a batchable signature. Raises InvalidRequest where inputs disagree."""
     rows: dict[str, int] = {name: array.shape[0] for name, array in inputs.items()}
+    for values, splits in signature.ragged.items():
+        rows[values] = _count_ragged_rows(inputs, values, splits)
+        for name in splits:
+            del rows[name]
     if len(set(rows.values())) > 1:
         counts = ", ".join(f"{name!r} has {count}" for name, count in rows.items())
         raise InvalidRequest(f"Inputs of signature {signature.name!r} must have equally many rows; {counts}")
     return next(iter(rows.values()))
+
+
+def _count_ragged_rows(inputs: Mapping[str, Array], values: str, splits: Sequence[str]) -> int:
+    """Row splits must lead from one to the next, and the last to the values: others' rows lie beside these."""
+    for name, inner in pairwise([*splits, values]):
+        ends = inputs[name]
+        inner_rows = len(inputs[inner]) - (inner != values)
+        if not len(ends) or ends[0] != 0 or ends[-1] != inner_rows or (ends[1:] < ends[:-1]).any():
+            raise InvalidRequest(
+                f"Input {name!r} must be row splits of {inner!r}: ascending from 0 to {inner_rows}, "
+                "one more than there are rows"
+            )
+    return len(inputs[splits[0]]) - 1
 
 
 def check_outputs(signature: ModelSignature, outputs: tuple[str, ...]) -> None:

@@ -179,6 +179,25 @@ def make_attention(path: Path) -> None:
     tf.saved_model.save(module, str(path), signatures=signatures)
 
 
+def make_ragged(path: Path) -> None:
+    """words, a RaggedTensor [batch, ragged] of int32, tables [batch, ragged, ragged] and scale [batch] ->
+    sums [batch] of the words times scale, and cells [batch], the sums of the tables.
+    """
+
+    def call(words: Any, scale: Any, tables: Any) -> Any:
+        sums = tf.reduce_sum(tf.cast(words, tf.float32), 1) * scale
+        return {"sums": sums, "cells": tf.reduce_sum(tables, [1, 2])}
+
+    words, tables = tf.RaggedTensorSpec([None, None], tf.int32), tf.RaggedTensorSpec([None, None, None], tf.float32)
+    _save(path, [words, tf.TensorSpec([None], tf.float32, name="scale"), tables], call)
+
+
+def make_twins(path: Path) -> None:
+    """x [batch] and x_1 [batch] of int64, which look like a RaggedTensor and are none -> sum [batch]."""
+    specs = [tf.TensorSpec([None], tf.float32, name="x"), tf.TensorSpec([None], tf.int64, name="x_1")]
+    _save(path, specs, lambda x, x_1: {"sum": x + tf.cast(x_1, tf.float32)})
+
+
 def make_image_decoder(path: Path) -> None:
     """png [batch] of encoded images -> size [batch]: refuses whatever is no image, the empty string included."""
 

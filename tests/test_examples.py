@@ -64,3 +64,17 @@ def test_random_strings_are_bytes() -> None:
 def test_a_random_scalar_has_no_dimensions() -> None:
     values = random_inputs(signature(TensorSpec("x", STRING, ()), TensorSpec("n", FLOAT32, ())), 1)
     assert {name: value.shape for name, value in values.items()} == {"x": (), "n": ()}
+
+
+def test_ragged_rows_have_one_value_each() -> None:
+    specs = {
+        "x": TensorSpec("x", np.dtype(np.float32), (None,)),
+        "x_1": TensorSpec("x_1", np.dtype(np.int64), (None,)),
+        "x_2": TensorSpec("x_2", np.dtype(np.int32), (None,)),
+    }
+    signature = ModelSignature("f", specs, {}, ragged={"x": ("x_1", "x_2")})
+    for examples in (example_inputs, random_inputs):
+        inputs = examples(signature, 3)
+        assert inputs["x"].shape == (3,)
+        assert inputs["x_1"].tolist() == inputs["x_2"].tolist() == [0, 1, 2, 3]
+        assert (inputs["x_1"].dtype, inputs["x_2"].dtype) == (np.int64, np.int32)

@@ -90,7 +90,11 @@ def run_together(function: BatchFunction, requests: Sequence[PendingRequest]) ->
     rows = function.sizes.padded(own_rows)
     if not rows:
         return [_run_without_rows(function, requests[0].inputs)] * len(requests)
-    return split(function.run(assemble(requests, own_rows, rows)), request_rows, rows)
+    if function.ragged is not None:
+        inputs = function.ragged.join([request.inputs for request in requests], own_rows, rows)
+    else:
+        inputs = assemble(requests, own_rows, rows)
+    return split(function.run(inputs), request_rows, rows)
 
 
 def _all_alike(requests: Sequence[PendingRequest]) -> bool:

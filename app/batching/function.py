@@ -8,6 +8,7 @@ from math import inf
 
 from app.batching.costs import Costs
 from app.batching.padding import BatchSizes
+from app.batching.ragged import RaggedRows
 from app.batching.shape_padding import ShapePadding
 from app.inference import Array
 
@@ -27,7 +28,7 @@ class BatchFunction:
     """What a lane's batches are run through.
 
     Where `batchable` is false a request runs alone, as it came, and counts as one row. With `padding` requests
-    of different shapes share its calls.
+    of different shapes share its calls, with `ragged` rows of different lengths do.
     Measured: `call_s`, how long a call of late took, and `unhindered_s`, how long one takes
     that nothing hinders, by the quicker ones of late (seconds;
     infinity before the first); `peak_rows`, how many rows of late were under way at the most, waiting or executing.
@@ -39,6 +40,7 @@ class BatchFunction:
     sizes: BatchSizes
     batchable: bool = True
     padding: ShapePadding | None = None
+    ragged: RaggedRows | None = None
     seeds: Mapping[int, float] | None = None
     call_s: float = 0.0
     unhindered_s: float = inf

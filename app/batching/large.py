@@ -13,6 +13,7 @@ import numpy as np
 
 from app.batching.batch import Answer, Outputs
 from app.batching.pending import PendingRequest
+from app.batching.ragged import RaggedRows
 from app.errors import InferenceFailed
 from app.inference import Array, BatchTiming
 
@@ -70,12 +71,15 @@ class PartReply:
         self._parts.fail(exception)
 
 
-def cut(request: PendingRequest, rows: int) -> PendingRequest:
+def cut(request: PendingRequest, rows: int, ragged: RaggedRows | None = None) -> PendingRequest:
     """Takes the first `rows` rows off: a request of its own, which answers into this one."""
     if request.parts is None:
         request.parts = Parts(request)
     inputs, request.inputs = (
-        {name: array[part] for name, array in request.inputs.items()} for part in (slice(rows), slice(rows, None))
+        {name: array[start:end] for name, array in request.inputs.items()}
+        if ragged is None
+        else ragged.part(request.inputs, start, end)
+        for start, end in ((0, rows), (rows, request.rows))
     )
     request.rows -= rows
     reply = request.parts.add(rows)

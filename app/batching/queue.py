@@ -86,7 +86,8 @@ class RequestQueue:
             taken.append(request)
         self._left(lane, gone + taken)
         if lane.cut:
-            taken = [cut(request, request.rows) if request.parts is not None else request for request in taken]
+            ragged = lane.function.ragged
+            taken = [cut(request, request.rows, ragged) if request.parts is not None else request for request in taken]
         if large is not None:
             taken.append(self._take_part(lane, large, room, now))
         for request in gone:
@@ -97,7 +98,7 @@ class RequestQueue:
     def _take_part(self, lane: Lane, request: PendingRequest, rows: int, now: float) -> PendingRequest:
         """The rest waits behind those that came meanwhile."""
         lane.later_rows += lane.later(request.rows - rows) - lane.later(request.rows)
-        part = cut(request, rows)
+        part = cut(request, rows, lane.function.ragged)
         lane.function.requests_under_way += 1
         lane.rows -= rows
         self.rows -= rows

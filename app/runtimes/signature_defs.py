@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as SavedModelProto
 
 from app.inference import Dimension, ModelSignature, TensorSpec
+from app.runtimes.ragged_signatures import ragged_inputs
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,8 @@ def read_signatures(path: Path) -> dict[str, ModelSignature]:
         OSError, ValueError: there is no such file or no such graph; the text says which.
         google.protobuf.message.DecodeError: the file is no SavedModel.
     """
-    definitions = _serving_graph(path).signature_def
+    graph = _serving_graph(path)
+    definitions = graph.signature_def
     signatures = {}
     for name in sorted(set(definitions) - _NOT_FOR_CALLERS):
         definition = definitions[name]
@@ -41,7 +43,11 @@ def read_signatures(path: Path) -> dict[str, ModelSignature]:
             log.warning("signature %r of %s is not served: %s", name, "/".join(path.parts[-2:]), reason)
         else:
             signatures[name] = ModelSignature(
-                name, _specs(definition.inputs), _specs(definition.outputs), definition.method_name
+                name,
+                _specs(definition.inputs),
+                _specs(definition.outputs),
+                definition.method_name,
+                ragged_inputs(graph, definition),
             )
     return signatures
 

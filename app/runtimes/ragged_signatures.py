@@ -1,0 +1,70 @@
+"""Which tensors of a signature are one RaggedTensor.
+
+A SignatureDef does not say: it lists values and row splits as tensors like any other, named `x`, `x_1`, `x_2`. The
+function that the signature calls was saved with its own arguments, ragged ones among them. So both together tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tensorflow.core.protobuf.struct_pb2 import TypeSpecProto
+
+
+class _RaggedArgument(NamedTuple):
+    ragged_rank: int
+    dtype: int
+    splits_dtype: int
+
+
+def ragged_inputs(meta_graph: Any, definition: Any) -> dict[str, tuple[str, ...]]:
+    """By the name of the values, the names of their row splits, outermost first; empty where nothing is ragged."""
+    found: dict[str, tuple[str, ...]] = {}
+    for argument in sorted(_ragged_arguments(meta_graph, definition), reverse=True):
+        names = next((names for names in _candidates(definition.inputs, argument) if names[0] not in found), None)
+        if names is None:
+            return {}
+        found[names[0]] = names[1:]
+    return found
+
+
+def _candidates(inputs: Mapping[str, Any], argument: _RaggedArgument) -> Iterator[tuple[str, ...]]:
+    for name in sorted(inputs):
+        splits = [f"{name}_{number}" for number in range(1, argument.ragged_rank + 1)]
+        if inputs[name].dtype == argument.dtype and all(
+            each in inputs and inputs[each].dtype == argument.splits_dtype and len(inputs[each].tensor_shape.dim) == 1
+            for each in splits
+        ):
+            yield name, *splits
+
+
+def _ragged_arguments(meta_graph: Any, definition: Any) -> list[_RaggedArgument]:
+    """Of the saved function that the signature calls."""
+    functions = meta_graph.object_graph_def.concrete_functions
+    bodies = {function.signature.name: function.node_def for function in meta_graph.graph_def.library.function}
+    nodes = {tensor.name.partition(":")[0] for tensor in definition.outputs.values()}
+    calls = _called(node for node in meta_graph.graph_def.node if node.name in nodes)
+    called = [inner for name in calls for inner in (name, *_called(bodies.get(name, ())))]
+    found: dict[str, list[_RaggedArgument]] = {
+        name: list(_ragged(functions[name].canonicalized_input_signature)) for name in called if name in functions
+    }
+    return next((arguments for arguments in found.values() if arguments), [])
+
+
+def _called(nodes: Any) -> list[str]:
+    return [node.attr["f"].func.name for node in nodes if "f" in node.attr]
+
+
+def _ragged(value: Any) -> Iterator[_RaggedArgument]:
+    """All ragged ones in a structure of arguments."""
+    kind = value.WhichOneof("kind")
+    if kind == "type_spec_value" and value.type_spec_value.type_spec_class == TypeSpecProto.RAGGED_TENSOR_SPEC:
+        _, dtype, rank, splits_dtype = value.type_spec_value.type_state.tuple_value.values
+        yield _RaggedArgument(rank.int64_value, dtype.tensor_dtype_value, splits_dtype.tensor_dtype_value)
+    elif kind in {"tuple_value", "list_value"}:
+        for each in getattr(value, kind).values:
+            yield from _ragged(each)
+    elif kind == "dict_value":
+        for each in value.dict_value.fields.values():
+            yield from _ragged(each)

@@ -1,0 +1,108 @@
+"""RaggedTensors to a real model: fed without padding, in batches, cut where they are large."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.errors import InvalidRequest
+from app.inference import Array, InferenceRequest
+from app.runtimes.signature_defs import read_signatures
+from app.server import Server
+from app.settings import Settings
+from tests import savedmodels
+
+RANDOM = np.random.default_rng(4)
+
+
+def request(rows: int) -> dict[str, Array]:
+    """Random rows, some of them empty."""
+    words, tables = RANDOM.integers(0, 5, rows), RANDOM.integers(0, 4, rows)
+    inner = RANDOM.integers(0, 3, tables.sum())
+    return {
+        "words": RANDOM.integers(0, 9, words.sum()).astype(np.int32),
+        "words_1": np.cumsum([0, *words]),
+        "scale": RANDOM.random(rows, np.float32),
+        "tables": RANDOM.random(inner.sum(), np.float32),
+        "tables_1": np.cumsum([0, *tables]),
+        "tables_2": np.cumsum([0, *inner]),
+    }
+
+
+def expected(sent: dict[str, Array]) -> dict[str, list[float]]:
+    inner = [sent["tables"][a:b].sum() for a, b in zip(sent["tables_2"], sent["tables_2"][1:], strict=False)]
+    words = [sent["words"][a:b].sum() for a, b in zip(sent["words_1"], sent["words_1"][1:], strict=False)]
+    cells = [sum(inner[a:b]) for a, b in zip(sent["tables_1"], sent["tables_1"][1:], strict=False)]
+    return {"sums": list(np.array(words) * sent["scale"]), "cells": cells}
+
+
+def served(folder: Path, *requests: dict[str, Array]) -> list[Any]:
+    async def main() -> list[Any]:
+        server = Server(Settings(models=folder, max_batch_size=8, grpc_port=0))
+        await server.start()
+        assert server._starting is not None
+        await server._starting
+        model = server.repository.resolve("ragged")
+        answers = [model.infer(InferenceRequest(each)) for each in requests]
+        found: list[Any] = await asyncio.gather(*answers, return_exceptions=True)
+        await server.stop()
+        return found
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    savedmodels.make_ragged(folder / "ragged" / "1")
+    return folder
+
+
+def test_ragged_inputs_are_known_by_the_saved_function(folder: Path, tmp_path: Path) -> None:
+    ragged = read_signatures(folder / "ragged" / "1")["serving_default"].ragged
+    assert ragged == {"words": ("words_1",), "tables": ("tables_1", "tables_2")}
+    savedmodels.make_twins(tmp_path / "twins" / "1")
+    assert read_signatures(tmp_path / "twins" / "1")["serving_default"].ragged == {}
+
+
+def test_rows_of_different_lengths_share_calls(folder: Path) -> None:
+    requests = [request(rows) for rows in (1, 2, 0, 3, 1)]
+    for sent, answer in zip(requests, served(folder, *requests), strict=True):
+        assert answer.timing.rows == 7
+        for name, values in expected(sent).items():
+            np.testing.assert_allclose(answer.outputs[name], values, rtol=1e-5)
+
+
+def test_a_large_request_is_cut(folder: Path) -> None:
+    large = request(21)
+    (answer,) = served(folder, large)
+    for name, values in expected(large).items():
+        np.testing.assert_allclose(answer.outputs[name], values, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"words_1": np.array([0, 1, 9])}, "Input 'words_1' must be row splits of 'words': ascending from 0 to 3"),
+        ({"words_1": np.array([0, 4, 3])}, "Input 'words_1' must be row splits"),
+        ({"words_1": np.array([1, 2, 3])}, "Input 'words_1' must be row splits"),
+        ({"words_1": np.array([], np.int64)}, "Input 'words_1' must be row splits"),
+        ({"tables_1": np.array([0, 1, 4])}, "Input 'tables_1' must be row splits of 'tables_2': ascending from 0 to 2"),
+        ({"scale": np.ones(3, np.float32)}, "equally many rows; 'words' has 2, 'scale' has 3, 'tables' has 2"),
+    ],
+)
+def test_wrong_row_splits_are_refused_before_they_meet_others(folder: Path, wrong: dict[str, Array], text: str) -> None:
+    good = {
+        "words": np.array([1, 2, 3], np.int32),
+        "words_1": np.array([0, 1, 3]),
+        "scale": np.ones(2, np.float32),
+        "tables": np.ones(2, np.float32),
+        "tables_1": np.array([0, 1, 2]),
+        "tables_2": np.array([0, 1, 2]),
+    }
+    refused, answer = served(folder, good | wrong, good)
+    assert isinstance(refused, InvalidRequest)
+    assert text in str(refused)
+    assert answer.outputs["sums"].tolist() == [1, 5]
