@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf, isnan
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.batching.batch import Answer
@@ -188,6 +188,16 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
     late=st.booleans(),
     inline_s=st.sampled_from([0.0, 0.5, 2.0]),
     drain_at_s=st.sampled_from([0.2, 1.0, 3.0, 60.0]),
+)
+@example(  # what is left of a large request that failed is all that waits when its turn comes
+    schedule=[Call(0.0, 2, 6, inf, inf, "good"), Call(0.1, 0, 5, inf, inf, "broken")],
+    policy="work_conserving",
+    devices=1,
+    delay_s=0.4,
+    pause_s=1.1,
+    late=False,
+    inline_s=2.0,
+    drain_at_s=0.2,
 )
 def test_laws(
     *,

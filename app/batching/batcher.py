@@ -306,6 +306,7 @@ class Batcher:
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> None:
         requests = self.queue.take(lane, plan.rows, plan.most_rows, now)
         if not requests:
+            self._check_drained()
             return
         batch = StartedBatch(lane, requests, plan.reason)
         lane.costs.taken(batch.rows, now)
