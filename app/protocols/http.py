@@ -82,6 +82,8 @@ CLIENT_GONE = "499"
 
 CLOSE: Header = (b"connection", b"close")
 
+_JOINED_BYTES = 64 * 1024
+
 #: zlib's window sizes: gzip or zlib by the header; raw deflate, which some clients send as 'deflate'.
 _ANY_HEADER, _NO_HEADER = 47, -15
 
@@ -116,9 +118,14 @@ class Reply:
         return (b"content-type", self.content_type), (b"content-length", b"%d" % len(self.body)), *self.headers
 
 
+def is_large(pieces: Sequence[Buffer]) -> bool:
+    """Should they go out as they lie in memory? Of smaller ones a copy costs less than a packet."""
+    return sum(map(len, pieces)) > _JOINED_BYTES
+
+
 async def send_reply(reply: Sendable, send: Send) -> None:
     await send({"type": "http.response.start", "status": reply.status, "headers": reply.head()})
-    *pieces, last = reply.pieces
+    *pieces, last = reply.pieces if is_large(reply.pieces) else [b"".join(reply.pieces)]
     for piece in pieces:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": last})

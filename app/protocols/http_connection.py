@@ -17,7 +17,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.protocols.direct_exchange import DirectExchange
-from app.protocols.http import CLOSE, Sendable
+from app.protocols.http import CLOSE, Sendable, is_large
 from app.protocols.inference_paths import Found, InferencePaths, KnownHead
 
 #: Requests with one of these are for ASGI.
@@ -27,9 +27,6 @@ _EMPTY_LINE = b"\r\n\r\n"
 
 #: Longer paths are no inference, and shall not fill caches.
 _MAX_URL = 1024
-
-#: Larger replies go out in pieces, as they lie in memory; of smaller ones a copy costs less than a packet.
-_JOINED_BYTES = 64 * 1024
 
 _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
@@ -160,10 +157,7 @@ class HttpConnection(HttpToolsProtocol):
             lines.append(b"connection: close\r\n")
         lines.append(b"\r\n")
         pieces = reply.pieces
-        if len(pieces) == 1 and len(pieces[0]) <= _JOINED_BYTES:
-            pieces = [b"".join([*lines, *pieces])]
-        else:
-            pieces = [b"".join(lines), *pieces]
+        pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
         self._paths.outbox.write(self.transport, pieces, close=not exchange.keep_alive)
         exchange.response_complete = True
         self._direct = None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from app.inference import InferenceRequest, InferenceResponse
+from app.protocols.http import send_reply
 from app.protocols.open_inference_call import Call, WantedOutput
 from app.protocols.open_inference_datatypes import DATATYPES
 from app.protocols.open_inference_memory import RegionSlice
@@ -28,7 +29,7 @@ def sent(content):
     async def send(message):
         messages.append(message)
 
-    asyncio.run(content.send(send))
+    asyncio.run(send_reply(content, send))
     return messages
 
 
