@@ -40,7 +40,9 @@ def expected(sent: dict[str, Array]) -> dict[str, list[float]]:
 
 def served(folder: Path, *requests: dict[str, Array]) -> list[Any]:
     async def main() -> list[Any]:
-        server = Server(Settings(models=folder, max_batch_size=8, grpc_port=0))
+        server = Server(
+            Settings(models=folder, max_batch_size=8, grpc_port=0, batching_policy="work_conserving", max_inline_ms=0)
+        )
         await server.start()
         assert server._starting is not None
         await server._starting
