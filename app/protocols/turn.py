@@ -11,6 +11,7 @@ were read.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from copy import copy
 
@@ -21,6 +22,8 @@ from app.protocols.direct_exchange import DirectExchange
 from app.protocols.http_exchange import Together
 from app.protocols.outbox import Outbox
 from app.protocols.request_head import RequestHead
+
+log = logging.getLogger(__name__)
 
 _Arrived = list[tuple[DirectExchange, bytes]]
 
@@ -41,24 +44,31 @@ class Turn:
         arrived, self._arrived = self._arrived, []
         if len(arrived) > 1:
             for group in _by_head(arrived):
-                _answer_together(group, self._outbox)
+                try:
+                    _answer_together(group, self._outbox)
+                except Exception:  # nothing accepted may be lost: they begin alone
+                    log.exception("A bug kept %d requests from being answered together", len(group))
         for exchange, body in arrived:
             if not (exchange.begun or exchange.answered):
                 exchange.begin(body)
 
 
 def _by_head(arrived: _Arrived) -> list[_Arrived]:
+    """Without those whose client has gone, and those whose time ran out while their bodies came: they are told alone."""
     groups: dict[RequestHead, _Arrived] = {}
     for each in arrived:
-        if not each[0].answered:  # the client may have gone
-            groups.setdefault(each[0].head, []).append(each)
+        exchange = each[0]
+        if not (exchange.answered or exchange.late()):
+            groups.setdefault(exchange.head, []).append(each)
     return [group for group in groups.values() if len(group) > 1]
 
 
 def _answer_together(group: _Arrived, outbox: Outbox) -> None:
     """As far as that goes: who has not begun then is to begin alone."""
     first = group[0][0]
-    together = first.protocol.begin_together(first.head, [body for _, body in group], first.started_s)
+    together = first.protocol.begin_together(
+        first.head, [body for _, body in group], min(exchange.started_s for exchange, _ in group)
+    )
     if together is None:
         return
     start = row = 0

@@ -519,6 +519,43 @@ def test_a_failure_of_the_model_fails_those_of_its_call() -> None:
     assert not any(batch.failed for batch in batches(world))
 
 
+def test_whose_time_ran_out_while_its_body_came_is_not_computed() -> None:
+    async def main() -> None:
+        world = World(True, inline_s=2 * COMPUTE_S)
+        await world.hear(rows(1.0), 2 * COMPUTE_S)
+        clients = [world.connect() for _ in range(3)]
+        slow = rows(5.0)
+        clients[0][0].data_received(slow[:-3])
+        await asyncio.sleep(TIMEOUT_MS / 1e3)
+        clients[0][0].data_received(slow[-3:])
+        for connection, _ in clients[1:]:
+            connection.data_received(rows(2.0))
+        await asyncio.sleep(COMPUTE_S)
+        assert [world.replies(transport)[0][0] for _, transport in clients] == [504, 200, 200]
+        assert 5.0 not in world.loaded.function.computed
+
+    run_in_fake_time(main())
+
+
+def test_a_bug_in_answering_together_loses_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Remote):
+        def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Any:
+            raise ZeroDivisionError
+
+    async def main() -> None:
+        world = World(True)
+        broken: Any = Broken(world.model)
+        world.repository.models["m", 1] = broken
+        clients = [world.connect() for _ in range(3)]
+        for connection, _ in clients:
+            connection.data_received(rows(2.0))
+        await asyncio.sleep(2 * COMPUTE_S)
+        assert [world.replies(transport)[0][0] for _, transport in clients] == [200] * 3
+
+    run_in_fake_time(main())
+    assert "A bug kept 3 requests from being answered together" in caplog.text
+
+
 def test_while_another_call_is_under_way_there_is_a_line() -> None:
     async def main() -> None:
         world = World(True, inline_s=2 * COMPUTE_S)
