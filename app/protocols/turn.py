@@ -54,7 +54,7 @@ class Turn:
 
 
 def _by_head(arrived: _Arrived) -> list[_Arrived]:
-    """Without those whose client has gone, and those whose time ran out while their bodies came: they are told alone."""
+    """Without those whose client has gone or whose time ran out while their bodies came: they are told alone."""
     groups: dict[RequestHead, _Arrived] = {}
     for each in arrived:
         exchange = each[0]

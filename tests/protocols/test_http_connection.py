@@ -92,7 +92,13 @@ class World:
         self.loaded = FakeLoadedModel()
         self.device = FakeDevice(COMPUTE_S)
         self.batcher = Batcher(
-            [self.device], WorkConserving(), 1000, self.events.append, fake_time, max_inline_s=inline_s
+            [self.device],
+            WorkConserving(),
+            1000,
+            self.events.append,
+            fake_time,
+            max_inline_s=inline_s,
+            admission=False,  # its verdict depends on the order of arrival; this suite compares ways to the model
         )
         self.model = Model("m", 1, self.loaded, self.batcher, BatchSizes.powers_of_two(32))
         self.repository = repository = cast(Any, FakeRepository(self.model))  # type: ignore[arg-type]
