@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -34,12 +35,14 @@ class Answer(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """An outcome for each request of a batch, in order, when it began and ended, and how many rows were nobody's."""
+    """An outcome for each request of a batch, in order, when it began and ended, and what was computed for nobody:
+    how many rows, and which share of all elements of the inputs."""
 
     outcomes: list[Outcome]
     started_s: float
     ended_s: float
     padded_rows: int
+    waste: float
 
 
 class UnevenOutputs(InferenceFailed):
@@ -52,7 +55,9 @@ def timed_execution(
     """`execute`, and how long it took."""
     started_s = clock()
     outcomes = execute(function, requests)
-    return Execution(outcomes, started_s, clock(), padded_rows(function, requests))
+    ended_s = clock()
+    nobodys_rows = padded_rows(function, requests)
+    return Execution(outcomes, started_s, ended_s, nobodys_rows, waste(function, requests, nobodys_rows))
 
 
 def execute(function: BatchFunction, requests: Sequence[PendingRequest]) -> list[Outcome]:
@@ -141,6 +146,21 @@ def padded_rows(function: BatchFunction, requests: Sequence[PendingRequest]) -> 
         return 0
     rows = sum([request.rows for request in requests])
     return function.sizes.padded(rows) - rows
+
+
+def waste(function: BatchFunction, requests: Sequence[PendingRequest], nobodys_rows: int) -> float:
+    """Which share of the elements of the call's inputs was padding, of rows and of inner shapes."""
+    if not function.batchable or (not nobodys_rows and len(requests) == 1):
+        return 0.0
+    rows = sum([request.rows for request in requests]) + nobodys_rows
+    if function.padding is None or len(requests) == 1:
+        return nobodys_rows / rows if rows else 0.0
+    own = computed = 0
+    for name in requests[0].inputs:
+        shapes = [request.inputs[name].shape for request in requests]
+        own += sum([request.inputs[name].size for request in requests])
+        computed += rows * prod([max(sizes) for sizes in zip(*shapes, strict=True)][1:])
+    return 1 - own / computed if computed else 0.0
 
 
 def assemble(requests: Sequence[PendingRequest], own_rows: int, rows: int) -> dict[str, Array]:

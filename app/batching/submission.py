@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from app.batching.function import BatchFunction
 from app.batching.lane import Lane
 from app.batching.pending import PendingRequest
+from app.errors import InferenceFailed
 
 
 class Submission:
@@ -58,6 +59,12 @@ class StartedBatch:
             self.costs.note(self.function.sizes.padded(self.rows), seconds)
         else:
             self.costs.note(1, seconds / len(self.requests))
+
+    def fail(self, text: str) -> None:
+        """It was not executed."""
+        for request in self.requests:
+            request.fail(InferenceFailed(text))
+        self.left()
 
     def left(self) -> None:
         """Its requests are answered."""
