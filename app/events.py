@@ -58,6 +58,14 @@ class ModelStateChanged(NamedTuple):
     error: str = ""
 
 
+class ModelPlaced(NamedTuple):
+    """A version that is being loaded has a replica on each of these devices."""
+
+    model: str
+    version: int
+    devices: Sequence[str]
+
+
 class VariantsChosen(NamedTuple):
     """How a signature of a version that is being loaded will be executed.
 
@@ -80,7 +88,7 @@ class ShapesProbed(NamedTuple):
     explanation: str
 
 
-Event = BatchExecuted | RequestFinished | ModelStateChanged | VariantsChosen | ShapesProbed
+Event = BatchExecuted | RequestFinished | ModelStateChanged | ModelPlaced | VariantsChosen | ShapesProbed
 Listener = Callable[[Event], None]
 
 #: What to call for each type of event that somebody wants to hear of.

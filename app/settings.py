@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from app.settings_values import Names, Sizes, Values
+from app.settings_values import Names, Sizes, Values, Weights
 
 PREFIX = "FERRY_"
 
@@ -105,6 +105,19 @@ class Settings(BaseSettings):
     )
     request_timeout_ms: PositiveFloat = Field(30_000.0, description="Time a request has from arrival to answer.")
     batches_in_flight: PositiveInt = Field(1, description="Batches that one device works on at the same time.")
+    replicas: NonNegativeInt = Field(
+        1, description="GPUs that have a replica of each model, each working on batches of its own; 0 for all GPUs."
+    )
+    preserve_order: bool = Field(
+        False,
+        description="With several batches under way, answer requests that may share a batch in the order in which they "
+        "came: who is done early waits.",
+    )
+    model_weights: Weights = Field(
+        default_factory=dict,
+        description="Shares of the devices' time that busy models get, such as bert=3,resnet=1; others count 1. Empty: "
+        "the earliest deadline goes first, whatever the model.",
+    )
     batching_policy: str = Field(
         "self_tuning",
         description="How batches are formed; a name in batching/policy.py. self_tuning chooses their sizes by measured "

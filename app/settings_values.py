@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from typing import Annotated, TypeVar
 
-from pydantic import BeforeValidator, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt
 from pydantic_settings import NoDecode
 
 T = TypeVar("T")
@@ -25,15 +25,19 @@ def _names(value: object) -> object:
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 
-def _pairs(value: object) -> object:
+def _pairs(value: object, example: str = "values such as tokens=1,bert/mask=0") -> object:
     if not isinstance(value, str):
         return value
     with suppress(json.JSONDecodeError):
         return json.loads(value)
     pairs = [pair.split("=", 1) for pair in value.split(",") if pair.strip()]
     if any(len(pair) < 2 or not pair[0].strip() for pair in pairs):
-        raise ValueError("names and values such as tokens=1,bert/mask=0")
+        raise ValueError(f"names and {example}")
     return {name.strip(): _number_or_text(text) for name, text in pairs}
+
+
+def _weights(value: object) -> object:
+    return _pairs(value, "weights such as bert=3,resnet=1")
 
 
 def _number_or_text(text: str) -> int | float | str:
@@ -51,3 +55,6 @@ Names = Annotated[list[T], NoDecode, BeforeValidator(_names)]
 
 #: 'tokens=1,words=?' or '{"tokens": 1}'.
 Values = Annotated[dict[str, int | float | str], NoDecode, BeforeValidator(_pairs)]
+
+#: 'bert=3,resnet=1' or '{"bert": 3}'.
+Weights = Annotated[dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]], NoDecode, BeforeValidator(_weights)]

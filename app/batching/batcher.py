@@ -1,11 +1,11 @@
 """The batcher: the core's event loop side, where everything else of it comes together.
 
 Life of a request: `submit` pushes it -> `_dispatch` cuts a batch at the last instant before a free device
-takes it -> the device executes -> `_reply`. `infer` is the same for those who await.
+takes it -> the device executes -> `Replies` answers. `infer` is the same for those who await.
 
 Rules
 - Every decision is made in synchronous methods on the event loop; nothing here is shared with
-  a thread but the batch that a device works on. Only this file and expiry.py wait.
+  a thread but the batch that a device works on. Only this file, expiry.py and replies.py know the event loop.
 - A call that takes less than `max_inline_s` is made on the event loop itself: handing it to a thread and
   back costs the loop more (docs/architecture.md, "Short calls").
 - A batch is cut only when a device is free, so what was cancelled or has expired by then is
@@ -22,6 +22,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 
 from app.batching import at_once
 from app.batching.batch import Answer, Execution, timed_execution
@@ -36,7 +37,7 @@ from app.batching.pace import Pace
 from app.batching.pending import PendingRequest, Reply
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
-from app.batching.replies import answer
+from app.batching.replies import Replies
 from app.batching.schedule import Schedule
 from app.batching.slots import Slots
 from app.batching.submission import StartedBatch, Submission
@@ -58,6 +59,8 @@ class Batcher:
         cpu_clock: seconds of CPU that the process has used.
         max_inline_s: functions whose calls take less, unless hindered, are called on the event loop; 0 for none.
         admission: refuse at once what would foreseeably be answered too late.
+        weights: by model, its share of the devices' time beside other models'; empty for none.
+        preserve_order: answer the batches of a lane in the order in which they began.
     """
 
     def __init__(
@@ -71,16 +74,19 @@ class Batcher:
         cpu_clock: Clock = time.process_time,
         max_inline_s: float = 0.0,
         admission: bool = True,
+        weights: Mapping[str, float] = MappingProxyType({}),
+        preserve_order: bool = False,
     ) -> None:
         self.queue = RequestQueue(max_queue_rows)
         self._slots = Slots(devices, clock)
-        self._schedule = Schedule(policy)
+        self._schedule = Schedule(policy, weights)
+        self._replies = Replies(listener, self._check_drained, in_order=preserve_order)
         self._admission = admission
         self._listener = listener
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines()
-        self._expiry = Expiry(self._deadlines, self.queue, clock, self._check_drained)
+        self._expiry = Expiry(self._deadlines, self.queue, clock, self._somebody_expired)
         self._dispatch_due = False
         self._due_timer: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -115,7 +121,7 @@ class Batcher:
         self.queue.push(key, function, request)
         most_calls = self.queue.rows + self._slots.count
         if deadline_s - now < most_calls * self._pace.slowest_s and self._admission:  # seldom: it costs time
-            check_in_time(request, self.queue, self._slots, self._schedule.most_rows, now)
+            check_in_time(request, self.queue, self._slots, self._schedule, now)
         self._deadlines.push(request)
         if deadline_s < self._expiry.at_s:
             self._expiry.arm(deadline_s)
@@ -152,7 +158,7 @@ class Batcher:
         """Would a request be computed right now, on the event loop? Then there is no line to wait in."""
         quick = function.batchable and function.unhindered_s < self._max_inline_s
         free = quick and self._schedule.eager and not self.queue.rows and bool(self._slots.free)
-        return free and self._drained is None
+        return free and self._drained is None and not self._replies.order
 
     def run_at_once(
         self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, arrivals_s: Sequence[float]
@@ -171,12 +177,17 @@ class Batcher:
         if self.queue.remove(request):
             request.forget()
             self._check_drained()
+        self._replies.somebody_left()
+
+    def _somebody_expired(self) -> None:
+        self._check_drained()
+        self._replies.somebody_left()
 
     # --- the devices' side ---
 
-    def tune(self, model: str, policy: BatchingPolicy) -> None:
-        """Forms the batches of all versions of a model by this policy, from the next one on."""
-        self._schedule.tune(model, policy)
+    def tune(self, model: str, policy: BatchingPolicy, weight: float = 0.0) -> None:
+        """Forms the batches of all versions of a model by this policy, from the next one on; 0 is no weight."""
+        self._schedule.tune(model, policy, weight)
         self._dispatch_soon()
 
     def _dispatch_soon(self) -> None:
@@ -221,24 +232,29 @@ class Batcher:
         lane.costs.taken(batch.rows, now)
         if lane.key.padded:
             for neighbour, rows in company(lane, batch.rows, plan.rows, self.queue.lanes):
-                batch.add(neighbour.function, self.queue.take(neighbour, rows, neighbour.max_rows, now))
+                batch.add(neighbour, self.queue.take(neighbour, rows, neighbour.max_rows, now))
         if lane.function.unhindered_s < self._max_inline_s:
             execution = timed_execution(lane.function, requests, self._clock)
-            self._pace.note(lane.function, execution, self._cpu_clock(), on_device=False)
-            self._reply(batch, execution)
+            self._begun(batch)
+            self._note(batch, execution, on_device=False)
+            self._replies.ended(batch, execution)
         else:
             self._pace.expect(batch.expected_s)
             self._slots.start(batch, now, self._ended)
+            self._begun(batch)
+
+    def _begun(self, batch: StartedBatch) -> None:
+        self._schedule.begun(batch)
+        self._replies.begun(batch)
 
     def _ended(self, batch: StartedBatch, execution: Execution) -> None:
-        self._pace.note(batch.function, execution, self._cpu_clock(), on_device=True)
+        self._note(batch, execution, on_device=True)
         self._dispatch()  # first: the device must not wait for the replies
-        self._reply(batch, execution)
+        self._replies.ended(batch, execution)
 
-    def _reply(self, batch: StartedBatch, execution: Execution) -> None:
-        event = answer(batch, execution)
-        self._check_drained()
-        self._listener(event)
+    def _note(self, batch: StartedBatch, execution: Execution, *, on_device: bool) -> None:
+        self._pace.note(batch.function, execution, self._cpu_clock(), on_device=on_device)
+        self._schedule.ended(batch, execution.ended_s - execution.started_s)
 
     # --- the end, and health ---
 

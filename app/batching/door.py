@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from app.batching.admission import seconds_to_answer
-from app.batching.lane import Lane
 from app.batching.pending import PendingRequest
 from app.batching.policy import HEADROOM
 from app.batching.queue import RequestQueue
+from app.batching.schedule import Schedule
 from app.batching.slots import Slots
 from app.errors import DeadlineExceeded, Overloaded, RequestTooLarge, ShuttingDown
 
@@ -23,9 +23,7 @@ def check_open(rows: int, max_rows: int, deadline_s: float, now: float, *, drain
         raise DeadlineExceeded("The request's time was over when it arrived")
 
 
-def check_in_time(
-    request: PendingRequest, queue: RequestQueue, slots: Slots, most_rows: Callable[[Lane], int], now: float
-) -> None:
+def check_in_time(request: PendingRequest, queue: RequestQueue, slots: Slots, schedule: Schedule, now: float) -> None:
     """Of a request that is queued already. An idle device takes all, or it would never learn that it became faster.
 
     Raises Overloaded, and takes it out of the queue, where it would foreseeably be late.
@@ -33,12 +31,25 @@ def check_in_time(
     busy_s = slots.busy_s(now)
     if not busy_s and queue.rows == request.weight:
         return
-    needed_s = seconds_to_answer(request, queue.lanes, busy_s, slots.count, most_rows)
     time_s = request.deadline_s - now
-    if needed_s > HEADROOM * time_s:
+    most_s = HEADROOM * time_s
+    needed_s = seconds_to_answer(request, queue.lanes, busy_s, slots.count, schedule.most_rows)
+    if needed_s > most_s and schedule.shares:
+        needed_s = min(needed_s, _seconds_by_share(request, queue, slots, schedule, busy_s))
+    if needed_s > most_s:
         queue.remove(request)
         error = Overloaded(
             f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
         )
-        error.retry_after_s = needed_s - HEADROOM * time_s
+        error.retry_after_s = needed_s - most_s
         raise error
+
+
+def _seconds_by_share(
+    request: PendingRequest, queue: RequestQueue, slots: Slots, schedule: Schedule, busy_s: Sequence[float]
+) -> float:
+    """How long it takes by its model's share alone, whatever others are more urgent."""
+    model = request.lane.key.model if request.lane is not None else ""
+    own_lanes = [lane for lane in queue.lanes if lane.key.model == model]
+    alone_s = seconds_to_answer(request, own_lanes, busy_s, slots.count, schedule.most_rows)
+    return alone_s / schedule.shares.share(model, {lane.key.model for lane in queue.lanes})

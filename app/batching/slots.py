@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -21,6 +22,7 @@ class Slots:
         self._devices = tuple(devices)
         self._clock = clock
         self._ends_s: dict[StartedBatch, float] = {}
+        self._at_work = Counter[int]()
         self.count = len(devices)
         self.free = list(devices)
 
@@ -34,7 +36,7 @@ class Slots:
 
         Raises whatever a device does that takes no work.
         """
-        device = self.free.pop()
+        device = self._take()
         self._ends_s[batch] = now + batch.expected_s
 
         def done(execution: Execution) -> None:
@@ -42,14 +44,22 @@ class Slots:
             ended(batch, execution)
 
         try:
-            device.start(partial(timed_execution, batch.function, batch.requests, self._clock), done)
+            device.start(partial(timed_execution, batch.function, batch.requests, self._clock, device.replica), done)
         except Exception:
             self._give_back(device, batch)
             batch.fail(f"Device {device.name} takes no work")
             raise
 
+    def _take(self) -> Device:
+        """A free one, of the replica that has the least to do."""
+        device = self.free[0] if len(self.free) == 1 else min(self.free, key=lambda each: self._at_work[each.replica])
+        self.free.remove(device)
+        self._at_work[device.replica] += 1
+        return device
+
     def _give_back(self, device: Device, batch: StartedBatch) -> None:
         self.free.append(device)
+        self._at_work[device.replica] -= 1
         del self._ends_s[batch]
 
     def busy_s(self, now: float) -> list[float]:
