@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from app.batching.batch import Answer
 from app.batching.batcher import Batcher
-from app.batching.function import BatchFunction
+from app.batching.function import BatchFunction, Run
 from app.batching.lane import LaneKey
 from app.batching.padding import BatchSizes
 from app.batching.pending import Reply
@@ -19,7 +19,7 @@ from app.batching.shape_padding import ShapePadding, Shapes
 from app.batching.submission import DONE, Done, Submission
 from app.errors import ModelNotReady, ServingError
 from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
-from app.runtime import LoadedModel
+from app.runtime import LoadedModel, replicas_of
 from app.validation import check_inputs, check_names_and_dtypes, check_outputs, count_rows, find_signature, shapes_fit
 
 #: Subsets of outputs are the callers' choice; this many are remembered.
@@ -195,14 +195,10 @@ class Model:
             padding = self._paddings[signature.name] if bucket is not None else None
             ragged = RaggedRows(signature.ragged) if signature.ragged else None
             seeds = None if alone else self._costs.get(signature.name)
-            runner = self._runner(signature.name, outputs)
-            function = BatchFunction(runner, self.sizes, not alone, padding, ragged, seeds)
+            runs = [_run_of(replica, signature.name, outputs) for replica in replicas_of(self._loaded)]
+            function = BatchFunction(runs[0], self.sizes, not alone, padding, ragged, seeds, replicas=runs)
             self._functions[key] = function
         return function
-
-    def _runner(self, signature: str, outputs: tuple[str, ...]) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-        run = self._loaded.run
-        return lambda inputs: run(signature, inputs, outputs)
 
     @property
     def _open_requests(self) -> int:
@@ -214,3 +210,8 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name}/{self.version}, {self._open_requests} open requests>"
+
+
+def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...]) -> Run:
+    run = replica.run
+    return lambda inputs: run(signature, inputs, outputs)

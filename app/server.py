@@ -13,6 +13,7 @@ from app.errors import ServingError
 from app.events import tell_all
 from app.instrumentation import logs, metrics
 from app.instrumentation.counts import Counts
+from app.instrumentation.placement import Placement
 from app.instrumentation.shapes import MixedShapes
 from app.instrumentation.statistics import Statistics
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
@@ -54,12 +55,14 @@ class Server:
         statistics = Statistics(counts)
         self._variants = ExecutionVariants()
         self._shapes = MixedShapes()
+        self._placement = Placement()
         self.listener = listener = tell_all(
             counts.subscriptions,
             statistics.subscriptions,
             self._metrics.subscriptions,
             self._variants.subscriptions,
             self._shapes.subscriptions,
+            self._placement.subscriptions,
             logs.SUBSCRIPTIONS,
         )
         self.engine = Engine(settings, models, listener)
@@ -150,6 +153,7 @@ class Server:
                 ]
                 for name in self.repository.names()
             },
+            "replicas": self._placement.document(),
             "variants": self._variants.document(),
             "mixed_shapes": self._shapes.document(),
         }

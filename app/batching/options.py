@@ -19,6 +19,7 @@ class BatchingOptions:
         max_batch_delay_ms: how long an idle device waits for company.
         max_pause_ms: see the setting of that name.
         target_p99_ms: batches are kept so small that a call and the wait for the one before take no longer; 0 for none.
+        weight: the model's share of the devices' time beside other models'; 0 for none, which counts as 1 beside those.
 
     Raises:
         InvalidRequest: a value is wrong; the text names it and says what is expected.
@@ -28,11 +29,13 @@ class BatchingOptions:
     max_batch_delay_ms: float = 0.0
     max_pause_ms: float = 0.0
     target_p99_ms: float = 0.0
+    weight: float = 0.0
 
     def __post_init__(self) -> None:
         _check_rows("max_batch_size", self.max_batch_size)
         for name in ("max_batch_delay_ms", "max_pause_ms", "target_p99_ms"):
-            _check_milliseconds(name, getattr(self, name))
+            _check_number(name, getattr(self, name), "a number of milliseconds that is not negative")
+        _check_number("weight", self.weight, "a positive number, or 0 for none")
 
     def changed(self, changes: Mapping[str, Any]) -> BatchingOptions:
         """These options with some of them changed, by name. Raises InvalidRequest."""
@@ -59,9 +62,9 @@ def _check_rows(name: str, value: object) -> None:
         raise InvalidRequest(f"{name} is {value!r}, but should be a whole number of rows, or 0 for the model's largest")
 
 
-def _check_milliseconds(name: str, value: object) -> None:
+def _check_number(name: str, value: object, expected: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-        raise InvalidRequest(f"{name} is {value!r}, but should be a number of milliseconds that is not negative")
+        raise InvalidRequest(f"{name} is {value!r}, but should be {expected}")
 
 
 DEFAULTS = BatchingOptions()
