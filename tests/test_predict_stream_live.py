@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,8 @@ async def end_amid_a_stream(server: ServerProcess, path: str, line: object) -> N
 
 def test_a_server_that_ends_says_so_as_the_last_line(tmp_path: Path) -> None:
     sample = json.loads((ROOT / "models/digits/samples.json").read_text())["samples"][0]
-    with serving(ROOT / "models", tmp_path / "log", default_model="digits") as server:
+    shutil.copytree(ROOT / "models/digits/1", tmp_path / "models/digits/1")
+    with serving(tmp_path / "models", tmp_path / "log") as server:
         asyncio.run(end_amid_a_stream(server, "/v1/models/digits:predictStream", sample["image"]))
         assert server.wait() == 0
 

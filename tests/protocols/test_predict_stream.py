@@ -101,7 +101,7 @@ BAD = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(GOOD, GOOD, BAD, st.just(b"")), max_size=20), st.lists(st.integers(0, 300), max_size=6))
 def test_replies_are_those_of_predict_however_the_body_is_cut(lines: list[bytes], cuts: list[int]) -> None:
     async def predict(world: World, line: bytes) -> Any:

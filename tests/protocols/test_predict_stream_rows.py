@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 
 from app.errors import InvalidRequest
 from app.inference import STRING
+from app.protocols.json_arrays import dumps
 from app.protocols.json_cut import SHORTEST_BYTES
 from app.protocols.predict_stream_lines import Block
 from app.protocols.predict_stream_rows import read_rows, write_refusal, write_rows
@@ -94,6 +96,12 @@ def test_a_prediction_a_line() -> None:
     assert write_rows({"y": np.array([True, False])}, 2) == b'{"prediction":true}\n{"prediction":false}\n'
     assert write_rows({"y": np.array([[0.1, np.inf]], np.float32)}, 1) == b'{"prediction":[0.1,Infinity]}\n'
     assert write_rows({"y_bytes": np.array([b"\xff"], STRING)}, 1) == b'{"prediction":{"b64":"/w=="}}\n'
+
+
+@given(arrays(np.float32, array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=3)))
+def test_rows_of_numbers_are_written_as_one_by_one(array: Any) -> None:
+    lines = write_rows({"y": array}, len(array)).splitlines()
+    assert lines == [dumps({"prediction": row}) for row in array]
 
 
 @pytest.mark.parametrize("output", [np.zeros(3), np.zeros(())])
