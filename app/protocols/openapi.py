@@ -95,8 +95,8 @@ def _predict_stream(model: ServedModel) -> dict[str, Any]:
     """Lines in, lines out."""
     summary = f"Predict with {model.name}, version {model.version}, for an instance a line, while the lines still come"
     lines = example_lines(model.signatures)
-    content = {PREDICT_STREAM: {"schema": {"type": "string"}, **({"example": lines} if lines else {})}}
-    operation = _write(summary, model, content)
+    body = {"schema": {"type": "string"}, **({"example": lines} if lines else {})}
+    operation = _write(summary, model, {PREDICT_STREAM: body, "text/plain": body})
     answer = {"description": "A prediction or an error a line, in order", "content": {PREDICT_STREAM: _BINARY}}
     operation["post"]["responses"] |= {"200": answer, **_failures({"415": _PREDICT_ERRORS["415"]})}
     operation["post"]["parameters"] = _QUERY

@@ -42,7 +42,7 @@ def write_rows(outputs: Mapping[str, Array], count: int) -> bytes:
 
 
 def _number_lines(rows: Array) -> bytes:
-    """As dumping row by row, in an eighth of the time: so many brackets in a row as here stand between rows only."""
+    """As dumping row by row, in a fifth of the time: so many brackets in a row as here stand between rows only."""
     end, start = b"]" * (rows.ndim - 1), b"[" * (rows.ndim - 1)
     between = end + b'}\n{"prediction":' + start
     return b'{"prediction":' + dumps(rows)[1:-1].replace(end + b"," + start, between) + b"}\n"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,13 @@ def two_members(data: bytes) -> bytes:
     return gzip.compress(data[:3]) + gzip.compress(data[3:])
 
 
-FORMS = {"": bytes, "identity": bytes, " GZIP ": gzip.compress, "x-gzip": two_members, "deflate": zlib.compress}
+FORMS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    "identity": bytes,
+    " GZIP ": gzip.compress,
+    "x-gzip": two_members,
+    "deflate": zlib.compress,
+}
 
 
 def in_pieces(data: bytes, cuts: list[int]) -> Iterator[bytes]:

@@ -91,7 +91,7 @@ def test_one_value_a_line(line: bytes) -> None:
 
 
 def test_a_prediction_a_line() -> None:
-    pair = {"a": np.array([1.5, np.nan], np.float32), "b": np.array([[1], [2]], np.int64)}
+    pair: dict[str, Any] = {"a": np.array([1.5, np.nan], np.float32), "b": np.array([[1], [2]], np.int64)}
     assert write_rows(pair, 2) == b'{"prediction":{"a":1.5,"b":[1]}}\n{"prediction":{"a":NaN,"b":[2]}}\n'
     assert write_rows({"y": np.array([True, False])}, 2) == b'{"prediction":true}\n{"prediction":false}\n'
     assert write_rows({"y": np.array([[0.1, np.inf]], np.float32)}, 1) == b'{"prediction":[0.1,Infinity]}\n'
