@@ -16,7 +16,7 @@ from app.batching.pending import Reply
 from app.batching.priority import head_start_s
 from app.batching.ragged import RaggedRows
 from app.batching.shape_padding import ShapePadding, Shapes
-from app.batching.submission import Submission
+from app.batching.submission import DONE, Done, Submission
 from app.errors import ModelNotReady, ServingError
 from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.runtime import LoadedModel, replicas_of
@@ -106,17 +106,18 @@ class Model:
         function = self._functions.get((signature, (), False, None))
         return function is not None and self._closed is None and self._batcher.answers_at_once(function)
 
-    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply) -> bool:
-        """Computes the rows of several requests right now; False where they are to be submitted one by one."""
+    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply) -> Done | None:
+        """Computes the rows of several requests right now; None where they are to be submitted one by one."""
         try:
             key, function, rows = self._place(request)
             answer = self._batcher.run_at_once(key, function, request.inputs, rows, arrivals_s)
         except ServingError as error:
             reply.set_exception(error)
-            return True
-        if answer is not None:
-            reply.set_result(answer)
-        return answer is not None
+            return DONE
+        if answer is None:
+            return None
+        reply.set_result(answer)
+        return DONE
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         """The answer to `request`, and who computed it."""

@@ -24,6 +24,16 @@ class Submission:
         self._withdraw(self._request)
 
 
+class Done:
+    """Stands for one that was answered before it could be withdrawn."""
+
+    def withdraw(self) -> None:
+        pass
+
+
+DONE = Done()
+
+
 class StartedBatch:
     """Requests of one lane that are executed together, with guests of others, and why their batch was closed."""
 

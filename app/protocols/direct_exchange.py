@@ -86,6 +86,11 @@ class DirectExchange(Exchange):
         except Exception as error:
             self.set_exception(error)
 
+    def joined(self, company: Withdrawable) -> None:
+        """It was submitted along with others, and will be answered with them."""
+        self.begun = True
+        self._submission = company
+
     def abandon(self) -> None:
         """The client has gone."""
         if not self.response_complete:
@@ -95,6 +100,7 @@ class DirectExchange(Exchange):
     def answer(self, together: Together, outputs: dict[str, Array]) -> None:
         """Replies with these rows, which were computed together with others."""
         self.answered = True
+        self._submission = None  # nothing is left of it to withdraw
         try:
             reply = together.reply(outputs)
         except Exception as error:
