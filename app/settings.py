@@ -102,6 +102,11 @@ class Settings(BaseSettings):
         description="What inputs are padded with, by name or <model>/<input>, such as tokens=1,bert/mask=0; "
         "others with 0 or the empty string.",
     )
+    mask_inputs: Annotated[dict[str, str], NoDecode] = Field(
+        default_factory=dict,
+        description="Masks and lengths that callers may leave out, by name or <model>/<input>, and the input that each "
+        "tells of, such as bert/mask=tokens: Ferry fills in what is real before it pads.",
+    )
     max_batch_delay_ms: NonNegativeFloat = Field(
         0.0, description="How long an idle device waits for company. 0 means 0: batches fill while the device works."
     )
@@ -195,9 +200,9 @@ class Settings(BaseSettings):
         """'frozen,xla' from flags and the environment."""
         return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
-    @field_validator("pad_values", mode="before")
+    @field_validator("pad_values", "mask_inputs", mode="before")
     @classmethod
-    def _read_values(cls, value: object) -> object:
+    def _read_values(cls, value: object, field: ValidationInfo) -> object:
         """'tokens=1,words=?' and '{"tokens": 1}' from flags and the environment."""
         if not isinstance(value, str):
             return value
@@ -205,8 +210,10 @@ class Settings(BaseSettings):
             return json.loads(value)
         pairs = [pair.split("=", 1) for pair in value.split(",") if pair.strip()]
         if any(len(pair) < 2 or not pair[0].strip() for pair in pairs):
-            raise ValueError("names and values such as tokens=1,bert/mask=0")
-        return {name.strip(): _number_or_text(text) for name, text in pairs}
+            example = "tokens=1,bert/mask=0" if field.field_name == "pad_values" else "mask=tokens,bert/length=ids"
+            raise ValueError(f"names and values such as {example}")
+        read = _number_or_text if field.field_name == "pad_values" else str.strip
+        return {name.strip(): read(text) for name, text in pairs}
 
     @field_validator("shape_buckets")
     @classmethod

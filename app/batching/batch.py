@@ -16,7 +16,8 @@ import numpy as np
 
 from app.batching.function import BatchFunction
 from app.batching.pending import PendingRequest
-from app.batching.shape_padding import ShapePadding
+from app.batching.ragged import RaggedRows
+from app.batching.shape_padding import ShapePadding, Shapes
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.inference import STRING, Array, BatchTiming
 
@@ -83,35 +84,38 @@ def run_together(function: BatchFunction, requests: Sequence[PendingRequest]) ->
     """One call for all. Raises what the model raises, and UnevenOutputs."""
     if not function.batchable:
         return [function.run(request.inputs) for request in requests]
-    if function.padding is not None and not _all_alike(requests):
-        return _run_padded(function, function.padding, requests)
     request_rows = [request.rows for request in requests]
     own_rows = sum(request_rows)
     rows = function.sizes.padded(own_rows)
+    if function.padding is not None:
+        sent = [request.inputs for request in requests]
+        shape = function.padding.call_shape(sent, rows)
+        if any(function.padding.shape(inputs) != shape for inputs in sent):
+            return _run_padded(function, function.padding, sent, request_rows, rows, shape)
     if not rows:
         return [_run_without_rows(function, requests[0].inputs)] * len(requests)
     if function.ragged is not None:
         inputs = function.ragged.join([request.inputs for request in requests], own_rows, rows)
     else:
         inputs = assemble(requests, own_rows, rows)
-    return split(function.run(inputs), request_rows, rows)
+    outputs = function.run(inputs)
+    if function.ragged_outputs is not None:
+        return _split_ragged(function.ragged_outputs, outputs, request_rows, rows)
+    return split(outputs, request_rows, rows)
 
 
-def _all_alike(requests: Sequence[PendingRequest]) -> bool:
-    shapes = [array.shape[1:] for array in requests[0].inputs.values()]
-    return all([array.shape[1:] for array in request.inputs.values()] == shapes for request in requests[1:])
-
-
-def _run_padded(
-    function: BatchFunction, padding: ShapePadding, requests: Sequence[PendingRequest]
+def _run_padded(  # noqa: PLR0917 - the parts of one call
+    function: BatchFunction,
+    padding: ShapePadding,
+    sent: Sequence[Mapping[str, Array]],
+    request_rows: Sequence[int],
+    rows: int,
+    shape: Shapes,
 ) -> Sequence[Outputs]:
-    """One call for requests of different shapes."""
-    sent = [request.inputs for request in requests]
-    request_rows = [request.rows for request in requests]
-    rows = function.sizes.padded(sum(request_rows))
+    """One call of inner shape `shape` for requests of others."""
     if not rows:
         return [_run_without_rows(function, inputs) for inputs in sent]
-    inputs = padding.join(sent, rows)
+    inputs = padding.join(sent, rows, shape)
     outputs = function.run(inputs)
     own = split(outputs, request_rows, rows)
     if misfit := padding.misfit(outputs, inputs):
@@ -128,7 +132,8 @@ def _run_without_rows(function: BatchFunction, inputs: Mapping[str, Array]) -> O
             outputs = function.run({name: _blank_row(array) for name, array in inputs.items()})
         except InvalidRequest:
             raise refusal from None
-        return {name: output[:0] for name, output in outputs.items()}
+        ragged = function.ragged_outputs
+        return ragged.part(outputs, 0, 0) if ragged else {name: output[:0] for name, output in outputs.items()}
 
 
 def _blank_row(array: Array) -> Array:
@@ -175,6 +180,13 @@ def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outp
         for answer, own_rows in zip(answers, _parts(output, request_rows), strict=True):
             answer[name] = own_rows
     return answers
+
+
+def _split_ragged(ragged: RaggedRows, outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outputs]:
+    """The same where rows have lengths of their own."""
+    if misfit := ragged.misfit(outputs, rows):
+        raise UnevenOutputs(f"Output {misfit}")
+    return [ragged.part(outputs, start, end) for start, end in pairwise(accumulate(request_rows, initial=0))]
 
 
 def _parts(output: Array, request_rows: Sequence[int]) -> Iterable[Array]:
