@@ -170,7 +170,7 @@ class Engine:
         if settings.warm_up:
             report = partial(self._report_warm_up, name, version)
             try:
-                warm_up(loaded, sizes.allowed, report)
+                warm_up(loaded, sizes.allowed, report, signatures)
                 choices = tune(loaded, sizes.allowed, report)
                 costs = measure_calls(loaded, sizes.allowed)
                 paddings = probe_padding(loaded, sizes, _padding_options(settings, name), signatures=signatures)
