@@ -84,10 +84,12 @@ class SavedModel:
         options, function = self._options, self._functions[signature]
         if options.wanted not in {"auto", XLA} or XLA in options.forbidden or self._keeps_state():
             return ()
-        measured = options.wanted == "auto"
         maker = VariantMaker(function.signature, function.plain, options.frozen_limit_mb)
-        end_s = self._search_end_s if measured else inf
-        return ShapeSearch(function, maker, end_s, time.perf_counter, measured=measured).use_fastest(trials)
+        if options.wanted == XLA:
+            search = ShapeSearch(function, maker, inf, time.perf_counter, measured=False)
+        else:
+            search = ShapeSearch(function, maker, self._search_end_s, time.perf_counter, first_s=options.search_s / 2)
+        return search.use_fastest(trials)
 
     def _fastest(self, search: VariantSearch, sizes: Sequence[int]) -> Sequence[VariantChoice]:
         folder = self._options.cache

@@ -28,6 +28,7 @@ class ShapeSearch:
     """
     Args:
         end_s: nothing is begun that would foreseeably end later.
+        first_s: how long the first may take; the others as long as the one before.
         measured: without, everything that is possible is used.
         clock: seconds that only grow.
     """
@@ -39,12 +40,14 @@ class ShapeSearch:
         end_s: float,
         clock: Callable[[], float],
         *,
-        measured: bool,
+        first_s: float = 0.0,
+        measured: bool = True,
     ) -> None:
         self._function = function
         self._maker = maker
         self._end_s = end_s
         self._clock = clock
+        self._needed_s = first_s
         self._measured = measured
         self._variants: list[Variant] = []
         self._slower: list[float] = []
@@ -52,14 +55,13 @@ class ShapeSearch:
     def use_fastest(self, trials: Iterable[ShapeTrial]) -> list[float]:
         """How many times as fast each is, as far as the time went; 0 where it is not used."""
         gains: list[float] = []
-        needed_s = 0.0
         try:
             for trial in trials:
                 begin_s = self._clock()
-                if begin_s + needed_s >= self._end_s:
+                if begin_s + self._needed_s >= self._end_s:
                     break
                 gains.append(self._gain(trial))
-                needed_s = self._clock() - begin_s
+                self._needed_s = self._clock() - begin_s
                 if self._is_hopeless():
                     break
         except Exception as error:

@@ -51,9 +51,11 @@ class World:
     def use_compiled(self, variants: Iterable[Variant]) -> None:
         self.used = [variant.shapes[0] for variant in variants if variant.shapes]
 
-    def search(self, *shapes: tuple[int, int], end_s: float = 1e6, measured: bool = True) -> list[float]:
+    def search(
+        self, *shapes: tuple[int, int], first_s: float = 0.0, end_s: float = 1e6, measured: bool = True
+    ) -> list[float]:
         trials = (ShapeTrial(values(rows, size), values(rows, size - 1)) for rows, size in shapes)
-        search = ShapeSearch(self, self, end_s, lambda: self.now, measured=measured)  # type: ignore[arg-type]
+        search = ShapeSearch(self, self, end_s, lambda: self.now, first_s=first_s, measured=measured)  # type: ignore[arg-type]
         return search.use_fastest(trials)
 
 
@@ -78,6 +80,7 @@ def test_no_more_is_begun_than_there_is_time_for() -> None:
     world = World(compile_s=100.0)
     assert len(world.search((1, 4), (1, 5), (1, 6), end_s=300.0)) == 2
     assert world.made == [(1, 4), (1, 5)]
+    assert World().search((1, 4), first_s=5.0, end_s=5.0) == []
 
 
 def test_where_nothing_gains_the_others_are_not_tried() -> None:
