@@ -12,13 +12,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from app.batching.batcher import Batcher
 from app.batching.options import BatchingOptions
 from app.batching.padding import BatchSizes
 from app.batching.policy import create_policy
 from app.batching.shape_buckets import ShapeBuckets
+from app.compiled_buckets import compile_buckets
 from app.events import Event, Listener, ModelPlaced, ShapesProbed, VariantsChosen
+from app.masks import with_declared_masks
 from app.memory import spare_from_collection
 from app.model import Model
 from app.padding_probe import PaddingOptions, ProbedPadding, probe_padding
@@ -36,6 +39,8 @@ from app.warm_up import measure_calls, tune, warm_up
 logger = logging.getLogger(__name__)
 
 _UNLOAD_TIMEOUT_S = 5.0
+
+_Value = TypeVar("_Value")
 
 
 class Engine:
@@ -160,15 +165,18 @@ class Engine:
         if settings.per_model_batching and settings.batching and (path / PARAMETERS_FILE).exists():
             sizes = read_batching_parameters(path / PARAMETERS_FILE).sizes(sizes)
         loaded = self._runtime.load(path)
+        signatures = with_declared_masks(loaded.signatures, _of_model(settings.mask_inputs, name))
         paddings: dict[str, ProbedPadding] = {}
         costs: dict[str, dict[int, float]] = {}
         if settings.warm_up:
             report = partial(self._report_warm_up, name, version)
             try:
-                warm_up(loaded, sizes.allowed, report)
+                warm_up(loaded, sizes.allowed, report, signatures)
                 choices = tune(loaded, sizes.allowed, report)
                 costs = measure_calls(loaded, sizes.allowed)
-                paddings = probe_padding(loaded, sizes, _padding_options(settings, name))
+                paddings = probe_padding(loaded, sizes, _padding_options(settings, name), signatures=signatures)
+                if settings.pad_shapes == "auto":
+                    compile_buckets(loaded, signatures, paddings, sizes.allowed, report)
             finally:
                 self._warming.pop((name, version), None)
             self._tell_variants(name, version, choices)
@@ -184,6 +192,7 @@ class Engine:
             strict_shapes=settings.strict_shapes,
             paddings={signature: probed.padding for signature, probed in paddings.items() if probed.padding},
             costs=costs,
+            signatures=signatures,
         )
 
     def _tell_variants(self, name: str, version: int, choices: Sequence[VariantChoice]) -> None:
@@ -260,9 +269,14 @@ def _device_threads(runtime: Runtime, stuck_after_s: float) -> list[DeviceThread
 
 
 def _padding_options(settings: Settings, model: str) -> PaddingOptions:
-    values = settings.pad_values
+    buckets = ShapeBuckets.of(settings.shape_buckets)
+    return PaddingOptions(settings.pad_shapes, buckets, _of_model(settings.pad_values, model))
+
+
+def _of_model(values: Mapping[str, _Value], model: str) -> dict[str, _Value]:
+    """What a setting says of inputs, by name: 'model/input' is for that model alone, and goes before 'input'."""
     own = {name.removeprefix(f"{model}/"): value for name, value in values.items() if name.startswith(f"{model}/")}
-    return PaddingOptions(settings.pad_shapes, ShapeBuckets.of(settings.shape_buckets), {**values, **own})
+    return {**values, **own}
 
 
 def _batching_options(settings: Settings, model: str = "") -> BatchingOptions:

@@ -19,6 +19,7 @@ from app.batching.shape_padding import ShapePadding, Shapes
 from app.batching.submission import DONE, Done, Submission
 from app.errors import ModelNotReady, ServingError
 from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
+from app.masks import with_masks
 from app.runtime import LoadedModel, replicas_of
 from app.validation import check_inputs, check_names_and_dtypes, check_outputs, count_rows, find_signature, shapes_fit
 
@@ -43,6 +44,7 @@ class Model:
         strict_shapes: without it a request whose shapes do not fit the signature runs alone, for the model to judge.
         paddings: of the signatures for which requests of different shapes may be padded to share a call.
         costs: by signature, the seconds of a call at each batch size, where they were measured.
+        signatures: where callers see others than those loaded, since they may leave masks out.
     """
 
     def __init__(
@@ -57,10 +59,12 @@ class Model:
         strict_shapes: bool = True,
         paddings: Mapping[str, ShapePadding] = MappingProxyType({}),
         costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
+        signatures: Mapping[str, ModelSignature] | None = None,
     ) -> None:
         self.name = name
         self.version = version
         self.sizes = sizes
+        self.signatures = loaded.signatures if signatures is None else signatures
         self._loaded = loaded
         self._batcher = batcher
         self._batching = batching
@@ -70,10 +74,6 @@ class Model:
         self._lanes: dict[_Form, tuple[LaneKey, BatchFunction]] = {}
         self._functions: dict[_FunctionKey, BatchFunction] = {}
         self._closed: asyncio.Future[None] | None = None
-
-    @property
-    def signatures(self) -> Mapping[str, ModelSignature]:
-        return self._loaded.signatures
 
     def signature(self, name: str) -> ModelSignature:
         """Raises SignatureNotFound."""
@@ -154,7 +154,10 @@ class Model:
     def _check_and_place(self, request: InferenceRequest, form: _Form) -> tuple[LaneKey, BatchFunction, int]:
         """The same, with every check; remembers the lane of what may share one, since its form fits then."""
         signature, inputs, outputs = self.signature(request.signature), request.inputs, request.outputs
-        alone = self._runs_alone(signature, inputs)
+        if signature.masks.keys() - inputs.keys():
+            request.inputs = with_masks(signature, inputs)
+            return self._place(request)
+        alone = self._runs_alone(signature, inputs) or _tears_ragged(signature, outputs)
         bucket = None if alone else self._bucket(signature, inputs)
         function = self._function(signature, outputs, alone, bucket)
         if not function.batchable:
@@ -194,9 +197,14 @@ class Model:
                 self._lanes.clear()
             padding = self._paddings[signature.name] if bucket is not None else None
             ragged = RaggedRows(signature.ragged) if signature.ragged else None
+            ragged_outputs = (
+                RaggedRows(_wanted(signature.ragged_outputs, outputs)) if signature.ragged_outputs else None
+            )
             seeds = None if alone else self._costs.get(signature.name)
             runs = [_run_of(replica, signature.name, outputs) for replica in replicas_of(self._loaded)]
-            function = BatchFunction(runs[0], self.sizes, not alone, padding, ragged, seeds, replicas=runs)
+            function = BatchFunction(
+                runs[0], self.sizes, not alone, padding, ragged, seeds, ragged_outputs, replicas=runs
+            )
             self._functions[key] = function
         return function
 
@@ -215,3 +223,13 @@ class Model:
 def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...]) -> Run:
     run = replica.run
     return lambda inputs: run(signature, inputs, outputs)
+
+
+def _tears_ragged(signature: ModelSignature, outputs: tuple[str, ...]) -> bool:
+    """Are values wanted without their row splits, or the other way round? Then nobody can tell whose rows are whose."""
+    groups = [{values, *splits} for values, splits in signature.ragged_outputs.items()]
+    return bool(outputs) and any(not (group.isdisjoint(outputs) or group.issubset(outputs)) for group in groups)
+
+
+def _wanted(ragged: Mapping[str, tuple[str, ...]], outputs: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return {values: splits for values, splits in ragged.items() if not outputs or values in outputs}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from app.inference import Array, ModelSignature
 
@@ -49,6 +49,13 @@ class VariantChoice:
     batch_size: int
     variant: str
     speed_up: float
+
+
+class ShapeTrial(NamedTuple):
+    """Inputs of the shapes to compile for, and shorter ones as those that would be padded to these shapes."""
+
+    inputs: Mapping[str, Array]
+    shorter: Mapping[str, Array]
 
 
 class LoadedModel(Protocol):
@@ -94,6 +101,19 @@ class ReplicatedModel(LoadedModel, Protocol):
 def replicas_of(model: LoadedModel) -> Sequence[LoadedModel]:
     """Itself, where it lives on one device alone."""
     return model.replicas if isinstance(model, ReplicatedModel) else (model,)
+
+
+@runtime_checkable
+class CompilableModel(LoadedModel, Protocol):
+    """A LoadedModel that can be compiled for exact shapes."""
+
+    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
+        """Compiles a signature with free inner shapes for some of them, in the order given, as far as the time goes.
+
+        Blocking, and never fails; to be called after `tune`, whose time it shares. Uses what is faster, from then on.
+        Returns for each of the first trials how many times as fast it is as what runs the shorter inputs; 0 where it
+        is not used. Those that are left were not tried.
+        """
 
 
 class Runtime(Protocol):

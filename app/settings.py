@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from app.settings_values import Names, Sizes, Values, Weights
+from app.settings_values import Links, Names, Sizes, Values, Weights
 
 PREFIX = "FERRY_"
 
@@ -78,6 +78,11 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="What inputs are padded with, by name or <model>/<input>, such as tokens=1,bert/mask=0; "
         "others with 0 or the empty string.",
+    )
+    mask_inputs: Links = Field(
+        default_factory=dict,
+        description="Masks and lengths that callers may leave out, by name or <model>/<input>, and the input that each "
+        "tells of, such as bert/mask=tokens: Ferry fills in what is real before it pads.",
     )
     max_batch_delay_ms: NonNegativeFloat = Field(
         0.0, description="How long an idle device waits for company. 0 means 0: batches fill while the device works."

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching.function import BatchFunction, Run
-from app.batching.padding import BatchSizes
 from app.batching.pending import PendingRequest
-from app.batching.shape_padding import ShapePadding
+from app.batching.ragged import RaggedRows
+from app.batching.shape_padding import ShapePadding, Shapes
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.inference import STRING, Array, BatchTiming
 
@@ -90,35 +90,39 @@ def run_together(function: BatchFunction, requests: Sequence[PendingRequest], re
     run = function.on(replica)
     if not function.batchable:
         return [run(request.inputs) for request in requests]
-    if function.padding is not None and not _all_alike(requests):
-        return _run_padded(run, function.sizes, function.padding, requests)
     request_rows = [request.rows for request in requests]
     own_rows = sum(request_rows)
     rows = function.sizes.padded(own_rows)
+    if function.padding is not None:
+        sent = [request.inputs for request in requests]
+        shape = function.padding.call_shape(sent, rows)
+        if any(function.padding.shape(inputs) != shape for inputs in sent):
+            return _run_padded(run, function, function.padding, sent, request_rows, rows, shape)
     if not rows:
-        return [_run_without_rows(run, requests[0].inputs)] * len(requests)
+        return [_run_without_rows(run, function, requests[0].inputs)] * len(requests)
     if function.ragged is not None:
         inputs = function.ragged.join([request.inputs for request in requests], own_rows, rows)
     else:
         inputs = assemble(requests, own_rows, rows)
-    return split(run(inputs), request_rows, rows)
+    outputs = run(inputs)
+    if function.ragged_outputs is not None:
+        return _split_ragged(function.ragged_outputs, outputs, request_rows, rows)
+    return split(outputs, request_rows, rows)
 
 
-def _all_alike(requests: Sequence[PendingRequest]) -> bool:
-    shapes = [array.shape[1:] for array in requests[0].inputs.values()]
-    return all([array.shape[1:] for array in request.inputs.values()] == shapes for request in requests[1:])
-
-
-def _run_padded(
-    run: Run, sizes: BatchSizes, padding: ShapePadding, requests: Sequence[PendingRequest]
+def _run_padded(  # noqa: PLR0917 - the parts of one call
+    run: Run,
+    function: BatchFunction,
+    padding: ShapePadding,
+    sent: Sequence[Mapping[str, Array]],
+    request_rows: Sequence[int],
+    rows: int,
+    shape: Shapes,
 ) -> Sequence[Outputs]:
-    """One call for requests of different shapes."""
-    sent = [request.inputs for request in requests]
-    request_rows = [request.rows for request in requests]
-    rows = sizes.padded(sum(request_rows))
+    """One call of inner shape `shape` for requests of others."""
     if not rows:
-        return [_run_without_rows(run, inputs) for inputs in sent]
-    inputs = padding.join(sent, rows)
+        return [_run_without_rows(run, function, inputs) for inputs in sent]
+    inputs = padding.join(sent, rows, shape)
     outputs = run(inputs)
     own = split(outputs, request_rows, rows)
     if misfit := padding.misfit(outputs, inputs):
@@ -126,7 +130,7 @@ def _run_padded(
     return [padding.cut(each, inputs) for each, inputs in zip(own, sent, strict=True)]
 
 
-def _run_without_rows(run: Run, inputs: Mapping[str, Array]) -> Outputs:
+def _run_without_rows(run: Run, function: BatchFunction, inputs: Mapping[str, Array]) -> Outputs:
     """What the model gives for no rows; where it refuses none (convolutions do), a blank row's outputs, cut off."""
     try:
         return run(inputs)
@@ -135,7 +139,8 @@ def _run_without_rows(run: Run, inputs: Mapping[str, Array]) -> Outputs:
             outputs = run({name: _blank_row(array) for name, array in inputs.items()})
         except InvalidRequest:
             raise refusal from None
-        return {name: output[:0] for name, output in outputs.items()}
+        ragged = function.ragged_outputs
+        return ragged.part(outputs, 0, 0) if ragged else {name: output[:0] for name, output in outputs.items()}
 
 
 def _blank_row(array: Array) -> Array:
@@ -198,6 +203,13 @@ def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outp
         for answer, own_rows in zip(answers, _parts(output, request_rows), strict=True):
             answer[name] = own_rows
     return answers
+
+
+def _split_ragged(ragged: RaggedRows, outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outputs]:
+    """The same where rows have lengths of their own."""
+    if misfit := ragged.misfit(outputs, rows):
+        raise UnevenOutputs(f"Output {misfit}")
+    return [ragged.part(outputs, start, end) for start, end in pairwise(accumulate(request_rows, initial=0))]
 
 
 def _parts(output: Array, request_rows: Sequence[int]) -> Iterable[Array]:

@@ -31,7 +31,8 @@ class BatchFunction:
     """What a lane's batches are run through.
 
     Where `batchable` is false a request runs alone, as it came, and counts as one row. With `padding` requests
-    of different shapes share its calls, with `ragged` rows of different lengths do.
+    of different shapes share its calls, with `ragged` rows of different lengths do. `ragged_outputs` are those of
+    which each row has a length of its own.
     Measured: `call_s`, how long a call of late took, and `unhindered_s`, how long one takes
     that nothing hinders, by the quicker ones of late (seconds;
     infinity before the first); `peak_rows`, how many rows of late were under way at the most, waiting or executing.
@@ -46,6 +47,7 @@ class BatchFunction:
     padding: ShapePadding | None = None
     ragged: RaggedRows | None = None
     seeds: Mapping[int, float] | None = None
+    ragged_outputs: RaggedRows | None = None
     call_s: float = 0.0
     unhindered_s: float = inf
     requests_under_way: int = 0

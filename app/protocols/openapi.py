@@ -78,7 +78,7 @@ def _predict(model: ServedModel) -> dict[str, Any]:
     """With every content type that some signature takes, and those of replies."""
     signatures = model.signatures.values()
     left_out = {
-        *(() if any(len(signature.inputs) == 1 for signature in signatures) else body_npy.FORM.media_types),
+        *(() if any(len(signature.expected(())) == 1 for signature in signatures) else body_npy.FORM.media_types),
         *(() if any(map(body_image.takes_image, signatures)) else _types(body_image.FORMS)),
     }
     content = {name: _BINARY for name in _types(FORMS) if name not in left_out}

@@ -53,11 +53,11 @@ def _signature_schema(signature: ModelSignature) -> dict[str, Any]:
     columns = {name: _tensor_schema(spec, spec.shape) for name, spec in inputs.items()}
     properties: dict[str, Any] = {
         "signature_name": {"type": "string", "default": "serving_default"},
-        "inputs": {"type": "object", "properties": columns, "required": list(columns)},
+        "inputs": {"type": "object", "properties": columns, "required": list(signature.expected(()))},
     }
     if signature.batchable:
         rows = {name: _tensor_schema(spec, (spec.shape or ())[1:]) for name, spec in inputs.items()}
-        named = {"type": "object", "properties": rows, "required": list(rows)}
+        named = {"type": "object", "properties": rows, "required": list(signature.expected(()))}
         instance = next(iter(rows.values())) if len(rows) == 1 else named
         properties["instances"] = {"type": "array", "minItems": 1, "items": instance}
     return {"title": signature.name, "type": "object", "description": _describe(signature), "properties": properties}

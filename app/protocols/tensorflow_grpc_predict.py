@@ -42,8 +42,9 @@ class Predict:
 
     def _inputs(self, protos: Any, signature: ModelSignature) -> dict[str, Array]:
         inputs = {name: decode_tensor(name, proto, self._max_bytes) for name, proto in protos.items()}
-        if len(inputs) != len(signature.inputs):
-            raise _wrong_names(inputs.keys(), signature.inputs.keys())
+        expected = signature.expected(inputs)
+        if len(inputs) != len(expected):
+            raise _wrong_names(inputs.keys(), expected.keys())
         return inputs
 
 

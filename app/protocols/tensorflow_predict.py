@@ -91,7 +91,7 @@ def _instances(document: Mapping[str, Any]) -> list[Any] | Numbers:
 
 
 def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict[str, Array]:
-    inputs = signature.inputs
+    inputs = signature.expected(values[0] if type(values) is list and _is_object(values[0]) else ())
     if type(values) is list and dict in map(type, values) and any(map(_is_object, values)):
         _check_objects(values, inputs.keys(), _is_object(values[0]))
         return {name: column([value[name] for value in values], spec.dtype, name) for name, spec in inputs.items()}
@@ -106,7 +106,7 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
 
 def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
     """Names beyond the signature's are ignored, as TensorFlow Serving ignores them."""
-    inputs = signature.inputs
+    inputs = signature.expected(value if _is_object(value) else ())
     if not _is_object(value):
         if len(inputs) != 1:
             raise InvalidRequest(

@@ -6,7 +6,9 @@ import gc
 import logging
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,15 @@ import tensorflow as tf
 
 from app.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
 from app.inference import Array, ModelSignature
-from app.runtime import ProgressReport, VariantChoice, VariantOptions
+from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
 from app.runtimes.failures import translate
 from app.runtimes.operations import devices_named, is_shared
+from app.runtimes.shape_search import ShapeSearch
 from app.runtimes.signature_defs import TAGS, read_signatures
 from app.runtimes.signature_function import SignatureFunction
 from app.runtimes.variant_cache import fingerprint, recall, remember
 from app.runtimes.variant_search import VariantSearch
-from app.runtimes.variants import PLAIN
+from app.runtimes.variants import PLAIN, XLA, VariantMaker
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +51,7 @@ class SavedModel:
         self._name = "/".join(path.parts[-2:])
         self._options = options
         self._kind = kind
+        self._search_end_s = 0.0
         definitions = read_signatures(path)
         # The functions borrow their variables and tables from the loaded object: it must live as long.
         with tf.device(device):
@@ -74,6 +78,7 @@ class SavedModel:
 
     def tune(self, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
         options = self._options
+        self._search_end_s = time.perf_counter() + options.search_s
         search = VariantSearch(self._functions, sizes, options, report)
         if options.wanted == PLAIN or self._keeps_state():
             return search.adopt({})
@@ -98,6 +103,17 @@ class SavedModel:
         graphs = [function.plain.graph.as_graph_def() for function in self._functions.values()]
         devices = sorted({device for graph in graphs for device in devices_named(graph)})
         return f"its graph names devices: {', '.join(devices)}" if devices else ""
+
+    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
+        options, function = self._options, self._functions[signature]
+        if options.wanted not in {"auto", XLA} or XLA in options.forbidden or self._keeps_state():
+            return ()
+        maker = VariantMaker(function.signature, function.plain, options.frozen_limit_mb)
+        if options.wanted == XLA:
+            search = ShapeSearch(function, maker, inf, time.perf_counter, measured=False)
+        else:
+            search = ShapeSearch(function, maker, self._search_end_s, time.perf_counter, first_s=options.search_s / 2)
+        return search.use_fastest(trials)
 
     def _fastest(self, search: VariantSearch, sizes: Sequence[int]) -> Sequence[VariantChoice]:
         folder = self._options.cache

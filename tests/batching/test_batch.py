@@ -217,6 +217,14 @@ def test_one_bad_request_among_different_shapes_fails_alone() -> None:
     ]  # fmt: skip
 
 
+def test_inputs_may_come_in_any_order() -> None:
+    padding = ShapePadding({"a": ("a",), "b": ("b",)}, {"y": ("a",)}, {"a": 0, "b": 0})
+    sent = [{"a": np.ones((1, 2)), "b": np.ones((1, 3))}, {"b": np.ones((1, 2)), "a": np.ones((1, 3))}]
+    function = batch_function(lambda inputs: {"y": inputs["a"]}, padding=padding)
+    found = execute(function, [PendingRequest(inputs, 1, FakeReply(), 0.0) for inputs in sent])
+    assert [each["y"].shape for each in found if isinstance(each, dict)] == [(1, 2), (1, 3)]
+
+
 def test_an_output_that_does_not_follow_as_it_did_ends_the_padding(caplog: pytest.LogCaptureFixture) -> None:
     padding = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0})
     function = batch_function(lambda inputs: {"y": inputs["x"][:, :2]}, padding=padding)
