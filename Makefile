@@ -30,7 +30,7 @@ lint: $(DEV)  ## Style, types, and who may import whom
 	$(BIN)/lint-imports
 
 # Many short runs: hypothesis remembers what it tried, and memory grows with it.
-schedules: $(DEV)  ## The laws of batching over 10^5 random schedules, a quarter of an hour on 2 cores
+schedules: $(DEV)  ## The laws of batching over 10^5 random schedules, half an hour on 2 cores
 	seq 20 | xargs -P 2 -I SEED $(BIN)/pytest -q -p no:cacheprovider --hypothesis-profile=schedules \
 	  --hypothesis-seed=SEED tests/test_laws_of_batching.py::test_laws
 

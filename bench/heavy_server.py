@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.request import urlopen
 
+import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.bench.connection import Reply, write_request
@@ -22,7 +23,7 @@ MODEL, INPUT = "transformer", "tokens"
 #: Searched once for all that run on these cores, and not in the benchmark of the peers.
 VARIANTS = CACHE / "heavy_server_variants"
 
-_PATH = f"/v1/models/{MODEL}:predict"
+_PATH = f"/v2/models/{MODEL}/infer"
 
 
 @contextmanager
@@ -37,10 +38,15 @@ def heavy_server() -> Iterator[tuple[int, int]]:
 
 
 class HeavyRequests:
-    """Requests of one row with a deadline, and what must come back."""
+    """Requests of so many rows with a deadline, in binary, and what must come back."""
 
-    def __init__(self, deadline_s: float) -> None:
-        self._samples = [Sample(FORMS["v1-json"], INPUT, row, expected) for row, expected in read_samples(MODEL)]
+    def __init__(self, deadline_s: float, rows: int = 1) -> None:
+        pairs = read_samples(MODEL)
+        groups = [pairs[first : first + rows] for first in range(0, len(pairs) - rows + 1, rows)]
+        form = FORMS["v2-binary-rows"]
+        self._samples = [
+            Sample(form, INPUT, *(np.stack(each) for each in zip(*group, strict=True))) for group in groups
+        ]
         own = {"X-Request-Timeout-Ms": f"{1e3 * deadline_s:g}"}
         bodies = [sample.body for sample in self._samples]
         self.bytes = [

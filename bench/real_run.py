@@ -25,7 +25,7 @@ from bench.heavy_server import INPUT, MODEL, VARIANTS, HeavyRequests, heavy_serv
 from bench.models import read_samples, saved_model
 from bench.simulation import Arrival, MeasuredCosts, Outcome, simulate
 
-#: Of what full batches of calls alone would give.
+#: Of what the server answers where it is asked for much more.
 LOADS = (0.7, 1.5)
 
 #: By how much the answers per second may differ.
@@ -34,6 +34,9 @@ MOST_PERCENT = 15.0
 _SIGNATURE = "serving_default"
 _SIZES = BatchSizes.powers_of_two(64)
 _DEADLINE_S = 0.4
+
+#: A server that answers less than this share of what it is asked for does all it can.
+_FLOOD_S, _SATURATED = 2.0, 0.8
 
 #: Each size is called for so long at the most, but three times.
 _MEASURING_S = 0.4
@@ -68,8 +71,7 @@ def compare(rounds: int, seconds: float) -> list[Pair]:
     with heavy_server() as (port, _):
         with on_cores(server_cores):
             alone = curve_alone(call_in_process())
-        capacity = _SIZES.largest / alone[_SIZES.largest]
-        play(port, LOADS[-1] * capacity, 2.0, seed=0)  # the server learns what calls cost
+        capacity = most_answered(port, _SIZES.largest / alone[_SIZES.largest])
         pairs = []
         for number in range(rounds):
             for load in LOADS:
@@ -80,6 +82,15 @@ def compare(rounds: int, seconds: float) -> list[Pair]:
                 simulated = simulated_like(real, {size: level * took_s for size, took_s in alone.items()}, seed=number)
                 pairs.append(Pair(load, level, real, len(real.latencies_s) / sum(calls.values()), simulated))
         return pairs
+
+
+def most_answered(port: int, rate: float) -> float:
+    """Answers per second where more is asked for, beginning with twice the rate; the server learns what calls cost."""
+    while True:
+        rate *= 2
+        flood = play(port, rate, _FLOOD_S, seed=0)
+        if flood.answered_rate < _SATURATED * rate:
+            return flood.answered_rate
 
 
 def play(port: int, rate: float, seconds: float, seed: int) -> OpenLoop:

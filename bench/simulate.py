@@ -215,7 +215,7 @@ def plot(rows: Sequence[dict[str, Any]], picture: Path) -> None:
 
 def beside_a_real_run(quick: bool, file: Path | None) -> NoReturn:
     """Exits with 1 where both differ too much."""
-    pairs = real_run.compare(rounds=1 if quick else 2, seconds=1.0 if quick else 6.0)
+    pairs = real_run.compare(rounds=1 if quick else 2, seconds=1.0 if quick else 5.0)
     print("\n".join(real_run.report(pairs)))
     differences = real_run.differences(pairs)
     if file:
