@@ -1,6 +1,6 @@
 """What is left of a server's goodput where far more arrives than it can answer.
 
-    python -m bench.overload [--rounds 3] [--seconds 4] [--rows 16] [--deadline-ms 500] [--json FILE]
+    python -m bench.overload [--rounds 3] [--seconds 6] [--rows 16] [--deadline-ms 500] [--json FILE]
 
 Starts Ferry with defaults on the benchmark's transformer and finds the rate that it sustains: all answered, the p99
 within the deadline. Then 1, 2 and 10 times that are offered in turn, at Poisson times; latencies run from the time at
@@ -158,7 +158,7 @@ def report(rounds: Sequence[Sequence[Offer]]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each rate in each round")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each rate in each round")
     parser.add_argument("--rows", type=int, default=16, help="of each request")
     parser.add_argument("--deadline-ms", type=float, default=500.0)
     parser.add_argument("--json", type=Path, help="file for the figures by round")

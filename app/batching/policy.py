@@ -67,7 +67,7 @@ class BatchingPolicy(Protocol):
 _CALLS_A_PAUSE = 8
 
 #: The share of the time allowed that is planned with: answers have a way to go after their call.
-HEADROOM = 0.97
+HEADROOM = 0.99
 
 
 class WorkConserving:
