@@ -114,10 +114,10 @@ _BY_THE_ROW = CostCurve((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.08))
     [
         (0, inf, 32),
         (100, inf, 32),  # 2 * 42 ms and some headroom
-        (85, inf, 16),
-        (0, 0.085, 16),  # a deadline does the same
+        (80, inf, 16),
+        (0, 0.08, 16),  # a deadline does the same
         (0, 30.0, 32),
-        (85, 0.028, 2),  # the less of both
+        (80, 0.028, 2),  # the less of both
         (1, inf, 2),  # no call is so quick, but two rows take hardly longer than one
     ],
 )

@@ -22,7 +22,7 @@ def function(largest: int = 4) -> BatchFunction:
 
 def settle(function: BatchFunction) -> None:
     """Its calls do not vary."""
-    for _ in range(500):
+    for _ in range(300):
         function.costs(()).note(4, function.seeds[4] if function.seeds else CALL_S)
 
 
