@@ -25,11 +25,11 @@ _OUTLIER = 4.0
 #: A change of an average by this share is worth a new curve.
 _DRIFT = 0.1
 
-#: How many mean deviations calls are planned to take longer: if they vary normally, 99 of 100 take less.
-_DEVIATIONS = 3.0
+#: How many mean deviations calls are planned to take longer: if they vary normally, 999 of 1000 take less.
+_DEVIATIONS = 4.0
 
 #: Of each call, before it is known how they vary.
-_FIRST_DEVIATION = 0.03
+_FIRST_DEVIATION = 0.025
 
 #: Smaller batches must save this share of the time: each call has costs around it that are not measured here.
 _LEAST_GAIN = 0.1
@@ -140,7 +140,7 @@ class Costs:
     @property
     def margin(self) -> float:
         """By which share calls may take longer than expected, seldom more. After the estimate of TCP's retransmission
-        timer (RFC 6298), which also waits for the mean and some mean deviations."""
+        timer (RFC 6298), which also waits for the mean and four mean deviations."""
         return _DEVIATIONS * self._deviation
 
     def taken(self, rows: int, now: float) -> None:
@@ -153,8 +153,8 @@ class Costs:
 
     def note(self, rows: int, seconds: float) -> None:
         """A call with `rows` rows, padding counted, took so long."""
-        if self.curve is not None:
-            expected_s = self.curve.call_s(rows)
+        expected_s = self.curve.call_s(rows) if self.curve is not None else 0.0
+        if expected_s:
             self._deviation += (min(abs(seconds / expected_s - 1), 1.0) - self._deviation) / _CALLS
         average, calls = self._averages.get(rows, (seconds, 0))
         calls = min(calls + 1, _CALLS)
