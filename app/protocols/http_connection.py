@@ -151,6 +151,8 @@ class HttpConnection(HttpToolsProtocol):
         lines = [_STATUS[reply.status], self._paths.common_lines(self.server_state.default_headers)]
         head = reply.head()
         lines += [b"%b: %b\r\n" % header for header in head]
+        if exchange.timing:
+            lines.append(b"server-timing: %b\r\n" % exchange.timing)
         if reply.status >= 400 and CLOSE in head:
             exchange.keep_alive = False
         elif not exchange.keep_alive:
