@@ -18,6 +18,7 @@ class BatchExecuted(NamedTuple):
     queue_s: seconds each of its requests waited, in arrival order.
     failed, failed_rows: how many of its requests, and rows, were answered with an error.
     expired: how many of its requests had no time left when it began; more than 0 is a bug.
+    waste: of what was computed (elements of the inputs) the share that was padding, of rows and of shapes.
     """
 
     model: str
@@ -31,6 +32,7 @@ class BatchExecuted(NamedTuple):
     failed: int = 0
     failed_rows: int = 0
     expired: int = 0
+    waste: float = 0.0
 
 
 class RequestFinished(NamedTuple):

@@ -54,6 +54,11 @@ class BatchFunction:
     def max_rows(self) -> int:
         return self.sizes.largest if self.batchable else 1
 
+    @property
+    def learnt(self) -> Mapping[Shape, Costs]:
+        """The costs of calls by their inner shape."""
+        return self._costs
+
     def costs(self, shape: Shape) -> Costs:
         """Of calls with inputs of this inner shape."""
         costs = self._costs.get(shape)

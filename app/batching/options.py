@@ -19,6 +19,7 @@ class BatchingOptions:
         max_batch_delay_ms: how long an idle device waits for company.
         max_pause_ms: see the setting of that name.
         target_p99_ms: batches are kept so small that a call and the wait for the one before take no longer; 0 for none.
+        policy: a name in policy.py.
 
     Raises:
         InvalidRequest: a value is wrong; the text names it and says what is expected.
@@ -28,18 +29,21 @@ class BatchingOptions:
     max_batch_delay_ms: float = 0.0
     max_pause_ms: float = 0.0
     target_p99_ms: float = 0.0
+    policy: str = "self_tuning"
 
     def __post_init__(self) -> None:
         _check_rows("max_batch_size", self.max_batch_size)
         for name in ("max_batch_delay_ms", "max_pause_ms", "target_p99_ms"):
             _check_milliseconds(name, getattr(self, name))
+        if not isinstance(self.policy, str):
+            raise InvalidRequest(f"policy is {_shown(self.policy)}, but should be a name such as 'self_tuning'")
 
     def changed(self, changes: Mapping[str, Any]) -> BatchingOptions:
         """These options with some of them changed, by name. Raises InvalidRequest."""
         names = [each.name for each in fields(self)]
         for name in changes:
             if name not in names:
-                raise InvalidRequest(f"{name} is no batching option; there are {', '.join(names)}")
+                raise InvalidRequest(f"{name[:64]} is no batching option; there are {', '.join(names)}")
         return replace(self, **changes)
 
     def check_largest(self, largest: int) -> None:
@@ -56,12 +60,18 @@ class BatchingOptions:
 
 def _check_rows(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidRequest(f"{name} is {value!r}, but should be a whole number of rows, or 0 for the model's largest")
+        raise InvalidRequest(
+            f"{name} is {_shown(value)}, but should be a whole number of rows, or 0 for the model's largest"
+        )
 
 
 def _check_milliseconds(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-        raise InvalidRequest(f"{name} is {value!r}, but should be a number of milliseconds that is not negative")
+        raise InvalidRequest(f"{name} is {_shown(value)}, but should be a number of milliseconds that is not negative")
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:64]
 
 
 DEFAULTS = BatchingOptions()

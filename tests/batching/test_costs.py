@@ -90,3 +90,10 @@ def test_seeds_are_the_first_measurements() -> None:
     curve = Costs(BatchSizes((1, 2, 4)), seeds={1: 1.0, 4: 4.0}).curve
     assert curve is not None
     assert curve.seconds == pytest.approx((1.0, 2.0, 4.0))
+
+
+def test_what_was_measured_is_told_from_what_was_fitted() -> None:
+    costs = Costs(BatchSizes(SIZES), {1: 0.1})
+    assert set(costs.measured) == {1}
+    costs.note(8, 0.2)
+    assert set(costs.measured) == {1, 8}
