@@ -103,7 +103,7 @@ def test_few_calls_say_little(calls: int) -> None:
             alone(closed_by={"delay": 90, "idle": 10}, wait_ms=ms(40)),
             {"max_batch_delay_ms": 40},
             SIZES,
-            "requests wait up to 40 ms for company and hardly any comes (requests in a call: 1): set max_batch_delay_ms",
+            "requests wait up to 40 ms for company and hardly any comes (requests in a call: 1): set max_batch_delay",
         ),
         (
             alone(shapes=APART, costs=[FLAT, FLAT], costs_left_out=3),
