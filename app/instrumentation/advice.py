@@ -37,7 +37,7 @@ def advise(signature: SignatureExplanation, options: Options, sizes: Sequence[in
         sizes: the row counts that the model is called with.
     """
     if signature.calls < _LEAST_CALLS or signature.wait_ms is None or signature.compute_ms is None:
-        found = [f"only {signature.calls} calls were counted; ask again after some traffic."]
+        found = [f"calls counted so far: {signature.calls}; ask again after some traffic."]
         return [*_refusals(signature), *found]
     wait, compute = signature.wait_ms, signature.compute_ms
     found = [

@@ -33,6 +33,8 @@ from app.model import LearntCosts, Model
 #: Shapes are the callers' choice; so many of a signature are listed.
 _MOST_CURVES = 32
 
+_NOTHING = "No request was counted so far; ask again after some traffic."
+
 
 class _Counted(NamedTuple):
     """Batches and answers by status code, each by signature."""
@@ -73,9 +75,10 @@ class Explanations:
             f"Version {version.version}, signature {signature.signature!r}: {sentence}"
             for version in versions
             for signature in version.signatures
+            if signature.calls or signature.answers
             for sentence in advise(signature, in_force, version.batch_sizes)
         ]
-        return BatchingExplanation(model=name, options=in_force, advice=advice, versions=versions)
+        return BatchingExplanation(model=name, options=in_force, advice=advice or [_NOTHING], versions=versions)
 
     def _explain_version(self, model: Model) -> VersionExplanation:
         counted = self._counted(model.name, model.version)

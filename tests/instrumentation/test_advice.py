@@ -90,7 +90,7 @@ def test_where_all_is_well_nothing_is_to_be_changed() -> None:
 @pytest.mark.parametrize("calls", [0, 19])
 def test_few_calls_say_little(calls: int) -> None:
     few = alone(calls=calls, wait_ms=None if not calls else ms(1))
-    assert advise(few, options(), SIZES) == [f"only {calls} calls were counted; ask again after some traffic."]
+    assert advise(few, options(), SIZES) == [f"calls counted so far: {calls}; ask again after some traffic."]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_requests_that_were_all_refused_are_spoken_of_too() -> None:
     nothing = signature(calls=0, requests=0, wait_ms=None, compute_ms=None, answers={"504": 5})
     first, second = advise(nothing, options(), SIZES)
     assert first.startswith("100% of the requests ran out of time: give them more")
-    assert second.startswith("only 0 calls were counted")
+    assert second.startswith("calls counted so far: 0;")
 
 
 def test_several_things_may_be_said() -> None:

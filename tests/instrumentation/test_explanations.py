@@ -196,8 +196,13 @@ def test_advice_names_version_and_signature() -> None:
     async def scenario(world: World) -> None:
         explanation = world.explain()
         assert (explanation.model, explanation.options.target_p99_ms) == ("m", 5000)
-        assert [sentence.partition(":")[0] for sentence in explanation.advice] == [
-            f"Version 1, signature {name!r}" for name in ("serving_default", "total", "uneven", "pair")
+        assert explanation.advice == ["No request was counted so far; ask again after some traffic."]
+        await world.infer(1)
+        world.tell(RequestFinished("v1", "504", "m", 1, "pair", 0.1))
+        assert [sentence.partition(":")[0] for sentence in world.explain().advice] == [
+            "Version 1, signature 'serving_default'",
+            "Version 1, signature 'pair'",
+            "Version 1, signature 'pair'",
         ]
         assert BatchingExplanation(**explanation.model_dump(mode="json")).model == "m"
 
