@@ -18,7 +18,7 @@ from app.batching.options import BatchingOptions
 from app.batching.padding import BatchSizes
 from app.batching.policy import create_policy
 from app.batching.shape_buckets import ShapeBuckets
-from app.events import Event, Listener, ShapesProbed, VariantsChosen
+from app.events import Event, Listener, ModelPlaced, ShapesProbed, VariantsChosen
 from app.memory import spare_from_collection
 from app.model import Model
 from app.padding_probe import PaddingOptions, ProbedPadding, probe_padding
@@ -27,7 +27,7 @@ from app.protocols.batching_parameters import read_batching_parameters
 from app.repository.list_watch import ListedModels, follow
 from app.repository.repository import ModelRepository
 from app.repository.sources import ModelList, ModelsFolder
-from app.runtime import Runtime, RuntimeOptions, VariantChoice, VariantOptions, create_runtime
+from app.runtime import Runtime, RuntimeOptions, VariantChoice, VariantOptions, create_runtime, replicas_of
 from app.runtimes.device_thread import DeviceThread
 from app.runtimes.variant_cache import default_folder
 from app.settings import Settings
@@ -79,8 +79,11 @@ class Engine:
         options = _runtime_options(settings)
         runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
         spare_from_collection()
-        lanes = [device for device in runtime.devices for _ in range(settings.batches_in_flight)]
-        devices = [DeviceThread(name, settings.stuck_after_s) for name in lanes]
+        devices = [
+            DeviceThread(name, settings.stuck_after_s, replica=replica)
+            for replica, name in enumerate(runtime.devices)
+            for _ in range(settings.batches_in_flight)
+        ]
         self._batcher = Batcher(
             devices,
             create_policy(settings.batching_policy, _batching_options(settings)),
@@ -88,6 +91,8 @@ class Engine:
             self._listener,
             max_inline_s=settings.max_inline_ms / 1000,
             admission=settings.admission,
+            weights=settings.model_weights,
+            preserve_order=settings.preserve_order,
         )
         self._runtime = runtime
         await self.repository.start()
@@ -134,7 +139,7 @@ class Engine:
     def batching_options(self, model: str) -> BatchingOptions:
         """How the batches of a model are formed now. Raises ModelNotFound, ModelNotReady."""
         self.repository.resolve(model)
-        return self._batching_options.get(model, _batching_options(self.settings))
+        return self._batching_options.get(model, _batching_options(self.settings, model))
 
     def tune(self, model: str, options: BatchingOptions) -> None:
         """Forms the batches of a model so from the next one on, in all its versions, until the server ends.
@@ -147,7 +152,7 @@ class Engine:
         policy = create_policy(options.policy, options)
         assert self._batcher is not None  # noqa: S101 - a model is loaded, so the batcher is there
         self._batching_options[model] = options
-        self._batcher.tune(model, policy)
+        self._batcher.tune(model, policy, options.weight)
 
     # --- models ---
 
@@ -173,6 +178,7 @@ class Engine:
                 self._warming.pop((name, version), None)
             self._tell_variants(name, version, choices)
             self._tell_shapes(name, version, paddings)
+        self._tell(ModelPlaced(name, version, self._runtime.devices[: len(replicas_of(loaded))]))
         return Model(
             name,
             version,
@@ -242,7 +248,7 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
         Path(settings.variant_cache) if settings.variant_cache else default_folder(),
         settings.frozen_limit_mb,
     )
-    return RuntimeOptions(settings.intra_op_threads, settings.inter_op_threads, variants)
+    return RuntimeOptions(settings.intra_op_threads, settings.inter_op_threads, settings.replicas, variants)
 
 
 def _padding_options(settings: Settings, model: str) -> PaddingOptions:
@@ -251,11 +257,12 @@ def _padding_options(settings: Settings, model: str) -> PaddingOptions:
     return PaddingOptions(settings.pad_shapes, ShapeBuckets.of(settings.shape_buckets), {**values, **own})
 
 
-def _batching_options(settings: Settings) -> BatchingOptions:
+def _batching_options(settings: Settings, model: str = "") -> BatchingOptions:
     return BatchingOptions(
         max_batch_delay_ms=settings.max_batch_delay_ms,
         max_pause_ms=settings.max_pause_ms,
         target_p99_ms=settings.target_p99_ms,
+        weight=settings.model_weights.get(model, 0.0),
         policy=settings.batching_policy,
     )
 

@@ -22,6 +22,9 @@ class Options(_Document):
     target_p99_ms: float = Field(
         ge=0, description="Batches are so small that a call and the one before take no longer; 0: no target."
     )
+    weight: float = Field(
+        ge=0, description="The model's share of the devices' time beside other models; 0: none of its own."
+    )
     policy: str = Field(description="self_tuning, work_conserving or one_by_one.")
 
 

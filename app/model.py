@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from app.batching.batch import Answer
 from app.batching.batcher import Batcher
 from app.batching.costs import CostCurve, Costs
-from app.batching.function import BatchFunction
+from app.batching.function import BatchFunction, Run
 from app.batching.lane import LaneKey
 from app.batching.padding import BatchSizes
 from app.batching.pending import Reply
 from app.batching.priority import head_start_s
 from app.batching.ragged import RaggedRows
 from app.batching.shape_padding import ShapePadding, Shapes
-from app.batching.submission import Submission
+from app.batching.submission import DONE, Done, Submission
 from app.errors import ModelNotReady, ServingError
 from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
-from app.runtime import LoadedModel
+from app.runtime import LoadedModel, replicas_of
 from app.validation import check_inputs, check_names_and_dtypes, check_outputs, count_rows, find_signature, shapes_fit
 
 #: Subsets of outputs are the callers' choice; this many are remembered.
@@ -118,17 +118,18 @@ class Model:
         function = self._functions.get((signature, (), False, None))
         return function is not None and self._closed is None and self._batcher.answers_at_once(function)
 
-    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply) -> bool:
-        """Computes the rows of several requests right now; False where they are to be submitted one by one."""
+    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply) -> Done | None:
+        """Computes the rows of several requests right now; None where they are to be submitted one by one."""
         try:
             key, function, rows = self._place(request)
             answer = self._batcher.run_at_once(key, function, request.inputs, rows, arrivals_s)
         except ServingError as error:
             reply.set_exception(error)
-            return True
-        if answer is not None:
-            reply.set_result(answer)
-        return answer is not None
+            return DONE
+        if answer is None:
+            return None
+        reply.set_result(answer)
+        return DONE
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         """The answer to `request`, and who computed it."""
@@ -221,14 +222,10 @@ class Model:
             padding = self._paddings[signature.name] if bucket is not None else None
             ragged = RaggedRows(signature.ragged) if signature.ragged else None
             seeds = None if alone else self._costs.get(signature.name)
-            runner = self._runner(signature.name, outputs)
-            function = BatchFunction(runner, self.sizes, not alone, padding, ragged, seeds)
+            runs = [_run_of(replica, signature.name, outputs) for replica in replicas_of(self._loaded)]
+            function = BatchFunction(runs[0], self.sizes, not alone, padding, ragged, seeds, replicas=runs)
             self._functions[key] = function
         return function
-
-    def _runner(self, signature: str, outputs: tuple[str, ...]) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-        run = self._loaded.run
-        return lambda inputs: run(signature, inputs, outputs)
 
     @property
     def _open_requests(self) -> int:
@@ -244,3 +241,8 @@ class Model:
 
 def _fixed_shapes(signature: ModelSignature) -> Shapes:
     return tuple([tuple([size or 0 for size in (spec.shape or ())[1:]]) for spec in signature.inputs.values()])
+
+
+def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...]) -> Run:
+    run = replica.run
+    return lambda inputs: run(signature, inputs, outputs)

@@ -32,10 +32,11 @@ class VariantOptions:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """What a runtime needs to know before it starts. 0 threads lets the runtime choose."""
+    """What a runtime needs to know before it starts. 0 threads lets it choose; 0 replicas are one on each GPU."""
 
     intra_op_threads: int = 0
     inter_op_threads: int = 0
+    replicas: int = 1
     variants: VariantOptions = VariantOptions()
 
 
@@ -80,12 +81,27 @@ class TunableModel(LoadedModel, Protocol):
         """
 
 
+@runtime_checkable
+class ReplicatedModel(LoadedModel, Protocol):
+    """A LoadedModel that lives on several devices; called as one it is the first replica."""
+
+    @property
+    def replicas(self) -> Sequence[LoadedModel]:
+        """One on each of the runtime's devices, in their order."""
+
+
+def replicas_of(model: LoadedModel) -> Sequence[LoadedModel]:
+    """Itself, where it lives on one device alone."""
+    return model.replicas if isinstance(model, ReplicatedModel) else (model,)
+
+
 class Runtime(Protocol):
     """Executes models on the devices of this machine."""
 
     @property
     def devices(self) -> Sequence[str]:
-        """The devices that models run on, in the runtime's own words ('GPU:0', 'CPU:0')."""
+        """The devices that models run on, in the runtime's own words ('GPU:0', 'CPU:0'): as many as there are
+        replicas of a model at the most."""
 
     def load(self, path: Path) -> LoadedModel:
         """Reads the model in folder `path`, blocking.

@@ -15,6 +15,7 @@ from app.events import tell_all
 from app.instrumentation import logs, metrics
 from app.instrumentation.counts import Counts
 from app.instrumentation.explanations import Explanations
+from app.instrumentation.placement import Placement
 from app.instrumentation.shapes import MixedShapes
 from app.instrumentation.statistics import Statistics
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
@@ -57,6 +58,7 @@ class Server:
         self._variants = ExecutionVariants()
         self._shapes = MixedShapes()
         self._explanations = Explanations(counts, self._variants, self._shapes)
+        self._placement = Placement()
         self.listener = listener = tell_all(
             counts.subscriptions,
             statistics.subscriptions,
@@ -64,6 +66,7 @@ class Server:
             self._variants.subscriptions,
             self._shapes.subscriptions,
             self._explanations.subscriptions,
+            self._placement.subscriptions,
             logs.SUBSCRIPTIONS,
         )
         self.engine = Engine(settings, models, listener)
@@ -154,6 +157,7 @@ class Server:
                 ]
                 for name in self.repository.names()
             },
+            "replicas": self._placement.document(),
             "variants": self._variants.document(),
             "mixed_shapes": self._shapes.document(),
         }

@@ -41,8 +41,10 @@ class ServedModel(Protocol):
     def joins(self, signature: str) -> bool:
         """Is the model so quick that requests of one turn may be one to it? Of default outputs, with rows to join."""
 
-    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply) -> bool:
-        """Submits the rows of several requests as one; False where they are to be submitted one by one.
+    def submit_joined(
+        self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply
+    ) -> Withdrawable | None:
+        """Submits the rows of several requests as one; None where they are to be submitted one by one.
 
         `reply` gets the answer to all of them, perhaps before this returns.
         """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from app.errors import InvalidRequest
 from app.examples import example_inputs
 from app.inference import ModelSignature
-from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice
+from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice, replicas_of
 
 log = logging.getLogger(__name__)
 
@@ -18,22 +18,26 @@ _MEASURING_S = 1.0
 
 
 def warm_up(model: LoadedModel, sizes: Sequence[int], report: ProgressReport) -> None:
-    """Runs every signature at every size, the ones that cannot be batched once.
+    """Runs every signature at every size, the ones that cannot be batched once, on every replica.
 
     A signature that refuses the example values (an image decoder, given no image) stays cold, with a warning.
 
     Raises:
         InferenceFailed: the model or the device failed; OutOfMemory, if a size does not fit the device.
     """
-    calls = [(signature, sizes if signature.batchable else (1,)) for signature in model.signatures.values()]
-    total = sum(len(rows) for _, rows in calls)
+    calls = [
+        (replica, signature, sizes if signature.batchable else (1,))
+        for replica in replicas_of(model)
+        for signature in model.signatures.values()
+    ]
+    total = sum(len(rows) for *_, rows in calls)
     done = 0
-    for signature, all_rows in calls:
+    for replica, signature, all_rows in calls:
         for count, rows in enumerate(all_rows, start=1):
             what = f"signature {signature.name!r} with {rows} {'row' if rows == 1 else 'rows'}"
             report(done + count, total, what)
             try:
-                model.run(signature.name, example_inputs(signature, rows), ())
+                replica.run(signature.name, example_inputs(signature, rows), ())
             except InvalidRequest as refusal:
                 log.warning("Signature %r stays cold, it refuses the example values: %s", signature.name, refusal)
                 break

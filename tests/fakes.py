@@ -27,8 +27,9 @@ T = TypeVar("T")
 class FakeDevice:
     """Computes at once and says so `seconds` later."""
 
-    def __init__(self, seconds: float = 1.0, name: str = "fake:0") -> None:
+    def __init__(self, seconds: float = 1.0, name: str = "fake:0", replica: int = 0) -> None:
         self.name = name
+        self.replica = replica
         self.seconds = seconds
         self.closed = False
         self.broken = ""

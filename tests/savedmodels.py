@@ -207,6 +207,36 @@ def make_image_decoder(path: Path) -> None:
     _save(path, [tf.TensorSpec([None], tf.string, name="png")], sizes)
 
 
+def make_rendezvous(path: Path) -> None:
+    """wait: x [batch] -> y = x plus what a call of give hands over, which it waits for; give: x -> y = x."""
+    module = tf.Module()
+    x = tf.TensorSpec([None], tf.float32, name="x")
+
+    def queue() -> Any:
+        return tf.raw_ops.FIFOQueueV2(component_types=[tf.float32], shapes=[[]], shared_name=str(path))
+
+    def wait(x: Any) -> Any:
+        (given,) = tf.raw_ops.QueueDequeueV2(handle=queue(), component_types=[tf.float32])
+        return {"y": x + given}
+
+    def give(x: Any) -> Any:
+        with tf.control_dependencies([tf.raw_ops.QueueEnqueueV2(handle=queue(), components=[x[0]])]):
+            return {"y": tf.identity(x)}
+
+    module.wait, module.give = tf.function(wait, [x]), tf.function(give, [x])
+    tf.saved_model.save(module, str(path), signatures={"wait": module.wait, "give": module.give})
+
+
+def make_on_a_gpu(path: Path) -> None:
+    """x [batch] -> y = 2x, which its author wants on a GPU."""
+
+    def double(x: Any) -> Any:
+        with tf.device("/GPU:0"):
+            return {"y": 2.0 * x}
+
+    _save(path, [tf.TensorSpec([None], tf.float32, name="x")], double)
+
+
 def make_tf1(path: Path) -> None:
     """A TensorFlow 1 model: images/x -> scaled, guarded (fails unless x < 10); classify; regress; and a
     signature whose input is a resource.

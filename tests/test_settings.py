@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.settings import PREFIX, Settings, SettingsError, flag, load_settings, variable
+from app.settings import PREFIX, Settings
+from app.settings_sources import SettingsError, flag, load_settings, variable
 
 
 @pytest.fixture(autouse=True)

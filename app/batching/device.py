@@ -14,6 +14,10 @@ class Device(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def replica(self) -> int:
+        """Which replica of each model its batches run on; devices may have one in common."""
+
     def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Runs `work`, which never raises, and then calls `done` with its result on the event loop."""
 

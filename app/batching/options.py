@@ -19,6 +19,7 @@ class BatchingOptions:
         max_batch_delay_ms: how long an idle device waits for company.
         max_pause_ms: see the setting of that name.
         target_p99_ms: batches are kept so small that a call and the wait for the one before take no longer; 0 for none.
+        weight: the model's share of the devices' time beside other models'; 0 for none, which counts as 1 beside those.
         policy: a name in policy.py.
 
     Raises:
@@ -29,12 +30,14 @@ class BatchingOptions:
     max_batch_delay_ms: float = 0.0
     max_pause_ms: float = 0.0
     target_p99_ms: float = 0.0
+    weight: float = 0.0
     policy: str = "self_tuning"
 
     def __post_init__(self) -> None:
         _check_rows("max_batch_size", self.max_batch_size)
         for name in ("max_batch_delay_ms", "max_pause_ms", "target_p99_ms"):
-            _check_milliseconds(name, getattr(self, name))
+            _check_number(name, getattr(self, name), "a number of milliseconds that is not negative")
+        _check_number("weight", self.weight, "a positive number, or 0 for none")
         if not isinstance(self.policy, str):
             raise InvalidRequest(f"policy is {_shown(self.policy)}, but should be a name such as 'self_tuning'")
 
@@ -65,9 +68,9 @@ def _check_rows(name: str, value: object) -> None:
         )
 
 
-def _check_milliseconds(name: str, value: object) -> None:
+def _check_number(name: str, value: object, expected: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-        raise InvalidRequest(f"{name} is {_shown(value)}, but should be a number of milliseconds that is not negative")
+        raise InvalidRequest(f"{name} is {_shown(value)}, but should be {expected}")
 
 
 def _shown(value: object) -> str:

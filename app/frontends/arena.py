@@ -12,7 +12,7 @@ import mmap
 import os
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,10 @@ class WritingArena:
             np.copyto(np.ndarray(array.shape, array.dtype, self._memory, start), array)
         return start
 
-    def free(self, start: int) -> None:
-        """The other end no longer reads the block that begins here."""
-        self._blocks.give(start)
+    def free(self, starts: Iterable[int]) -> None:
+        """The other end no longer reads the blocks that begin here."""
+        for start in starts:
+            self._blocks.give(start)
 
 
 class ReadingArena:

@@ -18,7 +18,7 @@ from app.frontends.arena import ReadingArena, WritingArena, create_memory
 from app.frontends.failures import decode_error
 from app.frontends.remote_model import RemoteModel
 from app.frontends.snapshot import Snapshot
-from app.frontends.tensors import decode, encode
+from app.frontends.tensors import decode, encode, skip
 from app.frontends.wire import HELLO, Kind, Outbox, new_unpacker
 from app.inference import BatchTiming, InferenceRequest
 from app.validation import check_names_and_dtypes, check_outputs
@@ -58,9 +58,9 @@ class _Submission:
 
     __slots__ = ("_id", "_link")
 
-    def __init__(self, link: EngineLink, id: int) -> None:  # noqa: A002 - the protocol's word
+    def __init__(self, link: EngineLink, request_id: int) -> None:
         self._link = link
-        self._id = id
+        self._id = request_id
 
     def withdraw(self) -> None:
         self._link.cancel(self._id)
@@ -91,7 +91,7 @@ class EngineLink(asyncio.Protocol):
             Kind.CATALOG: self._catalog,
             Kind.HEALTH: self._health,
             Kind.SEE: self._see,
-            Kind.FREE: self._free,
+            Kind.FREE: requests.free,
         }
 
     # --- requests ---
@@ -112,10 +112,10 @@ class EngineLink(asyncio.Protocol):
         self._outbox.put(_REQUEST, number, call.number, request.deadline_s, request.priority, tensors)
         return _Submission(self, number)
 
-    def cancel(self, id: int) -> None:  # noqa: A002 - the protocol's word
+    def cancel(self, request_id: int) -> None:
         """Nobody waits for this request's answer; does nothing where it came already."""
-        if self._pending.pop(id, None) is not None:
-            self._outbox.put(Kind.CANCEL, id)
+        if self._pending.pop(request_id, None) is not None:
+            self._outbox.put(Kind.CANCEL, request_id)
             self._check_idle()
 
     async def query(self, name: str, *arguments: Any) -> Any:
@@ -192,24 +192,24 @@ class EngineLink(asyncio.Protocol):
 
     # --- what comes ---
 
-    def _answer(self, id: int, queue_s: float, compute_s: float, rows: int, tensors: Sequence[Any]) -> None:  # noqa: A002
-        reply, named = self._pending.pop(id, (None, ()))
+    def _answer(self, request_id: int, queue_s: float, compute_s: float, rows: int, tensors: Sequence[Any]) -> None:
+        reply, named = self._pending.pop(request_id, (None, ()))
         if reply is None or reply.done():  # cancelled while it was on its way
-            self._skip(tensors)
+            skip(tensors, self._answers)
         else:
             arena = self._answers
             outputs = {name: decode(each, dtype, arena) for (name, dtype), each in zip(named, tensors, strict=True)}
             reply.set_result(Answer(outputs, BatchTiming(queue_s, compute_s, rows)))
         self._check_idle()
 
-    def _error(self, id: int, kind: str, text: str, retry_after_s: float | None) -> None:  # noqa: A002
-        reply, _ = self._pending.pop(id, (None, ()))
+    def _error(self, request_id: int, kind: str, text: str, retry_after_s: float | None) -> None:
+        reply, _ = self._pending.pop(request_id, (None, ()))
         if reply is not None and not reply.done():
             reply.set_exception(decode_error(kind, text, retry_after_s))
         self._check_idle()
 
-    def _result(self, id: int, result: Any) -> None:  # noqa: A002
-        reply, _ = self._pending.pop(id, (None, ()))
+    def _result(self, request_id: int, result: Any) -> None:
+        reply, _ = self._pending.pop(request_id, (None, ()))
         if reply is not None and not reply.done():
             reply.set_result(result)
         self._check_idle()
@@ -223,15 +223,6 @@ class EngineLink(asyncio.Protocol):
     def _see(self) -> None:
         self._follower.tell(self)
         self._outbox.put(Kind.SEEN)
-
-    def _free(self, starts: Sequence[int]) -> None:
-        for start in starts:
-            self._requests.free(start)
-
-    def _skip(self, tensors: Sequence[Any]) -> None:
-        for _, content, *_ in tensors:
-            if type(content) is int:
-                self._answers.skip(content)
 
     def __repr__(self) -> str:
         return f"<EngineLink, {len(self._pending)} pending>"

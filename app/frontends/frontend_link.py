@@ -14,7 +14,7 @@ from app.batching.batch import Answer
 from app.errors import ModelNotReady, ServingError
 from app.frontends.arena import ReadingArena, WritingArena
 from app.frontends.failures import encode_error
-from app.frontends.tensors import decode, encode
+from app.frontends.tensors import decode, encode, skip
 from app.frontends.wire import Kind, Outbox, new_unpacker
 from app.inference import InferenceRequest
 from app.serving import ServedModel, Withdrawable
@@ -63,8 +63,8 @@ class _Waiting:
 
     submission: Withdrawable
 
-    def __init__(self, link: FrontendLink, id: int, call: _Call) -> None:  # noqa: A002 - the protocol's word
-        self.id = id
+    def __init__(self, link: FrontendLink, request_id: int, call: _Call) -> None:
+        self.id = request_id
         self.call = call
         self._link = link
         self._answered = False
@@ -114,7 +114,7 @@ class FrontendLink(asyncio.Protocol):
             Kind.QUERY: self._query,
             Kind.FINISHED: self._host.finished,
             Kind.SEEN: self._seen,
-            Kind.FREE: self._free,
+            Kind.FREE: answers.free,
         }
 
     def tell(self, kind: Kind, *message: Any) -> None:
@@ -186,15 +186,15 @@ class FrontendLink(asyncio.Protocol):
         answers = [(name, signature.outputs[name].dtype) for name in outputs or signature.outputs]
         self._calls[number] = _Call(model_id, signature_name, outputs, inputs, answers)
 
-    def _request(self, id: int, number: int, deadline_s: float, priority: int, tensors: Sequence[Any]) -> None:  # noqa: A002
+    def _request(self, request_id: int, number: int, deadline_s: float, priority: int, tensors: Sequence[Any]) -> None:
         call = self._calls[number]
         model = None if call is None else self._host.models.get(call.model_id)
         if call is None or model is None:
-            self._skip(tensors)
+            skip(tensors, self._requests)
             gone = ModelNotReady("This version of the model is being unloaded")
-            self._outbox.put(Kind.ERROR, id, *encode_error(gone))
+            self._outbox.put(Kind.ERROR, request_id, *encode_error(gone))
             return
-        waiting = _Waiting(self, id, call)
+        waiting = _Waiting(self, request_id, call)
         try:
             named, arena = zip(call.inputs, tensors, strict=True), self._requests
             inputs = {name: decode(tensor, dtype, arena) for (name, dtype), tensor in named}
@@ -203,41 +203,32 @@ class FrontendLink(asyncio.Protocol):
         except Exception as error:
             if not isinstance(error, ServingError):
                 logger.exception("A bug refused a request to %r", model)
-            self._outbox.put(Kind.ERROR, id, *encode_error(error))
+            self._outbox.put(Kind.ERROR, request_id, *encode_error(error))
         else:
-            self._waiting[id] = waiting
+            self._waiting[request_id] = waiting
 
-    def _cancel(self, id: int) -> None:  # noqa: A002 - the protocol's word
-        waiting = self._waiting.pop(id, None)
+    def _cancel(self, request_id: int) -> None:
+        waiting = self._waiting.pop(request_id, None)
         if waiting is not None:  # else its answer is on its way
             waiting.withdraw()
 
-    def _query(self, id: int, name: str, arguments: Sequence[Any]) -> None:  # noqa: A002 - the protocol's word
-        task = asyncio.create_task(self._answer_query(id, name, arguments))
+    def _query(self, request_id: int, name: str, arguments: Sequence[Any]) -> None:
+        task = asyncio.create_task(self._answer_query(request_id, name, arguments))
         self._queries.add(task)
         task.add_done_callback(self._queries.discard)
 
-    async def _answer_query(self, id: int, name: str, arguments: Sequence[Any]) -> None:  # noqa: A002 - as above
+    async def _answer_query(self, request_id: int, name: str, arguments: Sequence[Any]) -> None:
         try:
-            self._outbox.put(Kind.RESULT, id, await self._host.query(name, arguments))
+            self._outbox.put(Kind.RESULT, request_id, await self._host.query(name, arguments))
         except Exception as error:
             if not isinstance(error, ServingError):
                 logger.exception("A bug answered %s", name)
-            self._outbox.put(Kind.ERROR, id, *encode_error(error))
+            self._outbox.put(Kind.ERROR, request_id, *encode_error(error))
 
     def _seen(self) -> None:
         seen = self._unseen.popleft()
         if not seen.done():
             seen.set_result(None)
-
-    def _free(self, starts: Sequence[int]) -> None:
-        for start in starts:
-            self._answers.free(start)
-
-    def _skip(self, tensors: Sequence[Any]) -> None:
-        for _, content, *_ in tensors:
-            if type(content) is int:
-                self._requests.skip(content)
 
     def __repr__(self) -> str:
         return f"<FrontendLink, {len(self._waiting)} requests waiting>"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from app.batching.batch import Answer
 from app.batching.padding import BatchSizes
 from app.batching.pending import Reply
+from app.batching.submission import DONE
 from app.errors import ServingError
 from app.inference import InferenceRequest, InferenceResponse, ModelSignature
 from app.serving import Withdrawable
@@ -77,13 +78,18 @@ class RemoteModel:
         """Were its calls quick of late? Then the requests of a turn go as one: their rows share a call anyway."""
         return self._unhindered_s.get(signature, inf) < _QUICK_S
 
-    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply) -> bool:  # noqa: ARG002 - as Model has it
+    def submit_joined(
+        self,
+        request: InferenceRequest,
+        arrivals_s: Sequence[float],  # noqa: ARG002 - as Model has it
+        reply: Reply,
+    ) -> Withdrawable:
         """Sends the rows of several requests as one. Never raises."""
         try:
-            self.submit(request, reply)
+            return self.submit(request, reply)
         except ServingError as error:
             reply.set_exception(error)
-        return True
+            return DONE
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         """The answer to `request`, and who computed it."""

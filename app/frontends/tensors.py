@@ -5,6 +5,7 @@ Content is bytes in C order; a number where a block of shared memory begins; a l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import ml_dtypes
@@ -45,3 +46,10 @@ def decode(tensor: tuple[Any, ...], agreed: np.dtype[Any], arena: ReadingArena) 
     strings = np.empty(len(content), STRING)
     strings[:] = content
     return strings.reshape(shape)
+
+
+def skip(tensors: Iterable[tuple[Any, ...]], arena: ReadingArena) -> None:
+    """Nobody will decode them."""
+    for _, content, *_ in tensors:
+        if type(content) is int:
+            arena.skip(content)

@@ -87,6 +87,11 @@ class DirectExchange(Exchange):
         except Exception as error:
             self.set_exception(error)
 
+    def joined(self, company: Withdrawable) -> None:
+        """It was submitted along with others, and will be answered with them."""
+        self.begun = True
+        self._submission = company
+
     def abandon(self) -> None:
         """The client has gone."""
         if not self.response_complete:
@@ -97,6 +102,7 @@ class DirectExchange(Exchange):
         """Replies with these rows, which were computed together with others."""
         self.answered = True
         self.timing = timing
+        self._submission = None  # nothing is left of it to withdraw
         try:
             reply = together.reply(outputs)
         except Exception as error:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 
 from app.batching.batch import Answer
+from app.batching.submission import DONE
 from app.errors import InvalidRequest, OutOfMemory
 from app.inference import Array, InferenceRequest
 from app.protocols.direct_exchange import DirectExchange
@@ -23,6 +24,7 @@ from app.protocols.http_exchange import Together
 from app.protocols.outbox import Outbox
 from app.protocols.request_head import RequestHead
 from app.protocols.server_timing import server_timing
+from app.serving import Withdrawable
 
 log = logging.getLogger(__name__)
 
@@ -101,14 +103,27 @@ class _Company:
         self._rows = rows
         self._together = together
         self._outbox = outbox
+        self._waiting = 0
+        self._submission: Withdrawable = DONE
 
     def submit(self, inputs: dict[str, Array]) -> None:
         together = self._together
         request = InferenceRequest(inputs, together.request.signature, deadline_s=together.request.deadline_s)
         arrivals_s = [exchange.started_s for exchange, _ in self._arrived]
-        if together.model.submit_joined(request, arrivals_s, self):
-            for exchange, _ in self._arrived:
-                exchange.begun = True
+        submission = together.model.submit_joined(request, arrivals_s, self)
+        if submission is None:
+            return
+        self._submission = submission
+        for exchange, _ in self._arrived:
+            if not (exchange.begun or exchange.answered):
+                exchange.joined(self)
+                self._waiting += 1
+
+    def withdraw(self) -> None:
+        """One of them no longer waits. The others do, unless it was the last."""
+        self._waiting -= 1
+        if not self._waiting:
+            self._submission.withdraw()
 
     # --- the batcher's Reply ---
 

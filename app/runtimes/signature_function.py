@@ -36,13 +36,17 @@ class SignatureFunction:
     The graph of all outputs may be replaced by variants, each for a number of rows. What to run
     is decided once for each set of outputs and shapes of inputs.
 
+    Args:
+        device: where it executes, such as '/device:GPU:1'; None is where TensorFlow would.
+
     Attributes:
         state: the types of operations in it that may change what a call returns, this one's or another's.
     """
 
-    def __init__(self, signature: ModelSignature, function: Callable[..., _Tensors]) -> None:
+    def __init__(self, signature: ModelSignature, function: Callable[..., _Tensors], device: str | None = None) -> None:
         self.signature = signature
         self._function = function
+        self._device = device
         self._inputs = tuple(sorted(signature.inputs))
         self._all = frozenset(signature.outputs)
         self._graphs = {self._all: self._trace(self._all)}
@@ -71,7 +75,8 @@ class SignatureFunction:
     def prepare(self, graph: Any, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> PreparedCall:
         """How to call a concrete function of at least `outputs`, or all where that is empty, with inputs of
         these shapes."""
-        return self._prepared(execution(graph, self._inputs), sorted(graph.structured_outputs), inputs, outputs)
+        execute = execution(graph, self._inputs, self._device)
+        return self._prepared(execute, sorted(graph.structured_outputs), inputs, outputs)
 
     def _prepared(
         self, execute: Execute, results: list[str], inputs: Mapping[str, Array], outputs: tuple[str, ...]
@@ -84,7 +89,7 @@ class SignatureFunction:
     def _choose(self, inputs: Mapping[str, Array], outputs: tuple[str, ...], shapes: Shapes) -> PreparedCall:
         if not all(spec.accepts_shape(inputs[name].shape) for name, spec in self.signature.inputs.items()):
             # The loaded function lets the graph say whether it can; ours are traced for the declared shapes.
-            as_loaded = public(lambda tensors: self._function(**tensors), self._inputs)
+            as_loaded = public(lambda tensors: self._function(**tensors), self._inputs, self._device)
             return self._prepared(as_loaded, sorted(self.signature.outputs), inputs, outputs)
         wanted = frozenset(outputs) or self._all
         graph = self._variant(shapes) if wanted == self._all else None

@@ -160,6 +160,26 @@ def test_an_execution_tells_its_time_and_its_padding() -> None:
     assert (len(execution.outcomes), execution.started_s, execution.ended_s, execution.padded_rows) == (2, 3, 5, 3)
 
 
+def wasted(requests: list[PendingRequest], **more: object) -> float:
+    return timed_execution(batch_function(FakeFunction(), 8, **more), requests, lambda: 0.0).waste
+
+
+def test_an_execution_tells_how_much_of_it_was_padding() -> None:
+    assert wasted([pending(rows=5)]) == 3 / 8
+    assert wasted([pending(rows=3), pending(rows=2)]) == 3 / 8
+    assert wasted([pending(rows=1), pending(rows=3)]) == 0
+    assert wasted([pending(rows=0)]) == 0
+    assert wasted([pending(rows=5)], batchable=False) == 0  # it runs as it came
+
+
+def test_padding_of_inner_shapes_is_waste_too() -> None:
+    assert wasted(of_lengths(4, 2, 1), padding=LENGTHS) == 1 - 7 / 16
+    assert wasted(of_lengths(3, 3, 3, 3), padding=LENGTHS) == 0
+    assert wasted(of_lengths(3, 3, 3), padding=LENGTHS) == 1 / 4
+    assert wasted(of_lengths(3, rows=5), padding=LENGTHS) == 3 / 8
+    assert wasted(of_lengths(2, 3, rows=0), padding=LENGTHS) == 0
+
+
 LENGTHS = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0})
 
 

@@ -488,7 +488,7 @@ def test_no_error_goes_unseen_in_asyncio() -> None:
 def test_who_leaves_while_its_batch_is_computed_harms_nobody() -> None:
     async def main() -> None:
         bench = Bench()
-        bench.batcher._free = [LateDevice()]
+        bench.batcher._slots.free = [LateDevice()]
         staying, leaving, late = bench.send(1.0), bench.send(2.0), bench.send(3.0, timeout_s=0.5)
         await turns()
         leaving.cancel()

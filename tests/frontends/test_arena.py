@@ -44,7 +44,7 @@ def test_a_block_is_free_when_the_last_cut_of_it_is_gone(ends: tuple[WritingAren
     del thread
     assert reading.take_unread() == [start]
     assert reading.take_unread() == []
-    writing.free(start)
+    writing.free([start])
     assert writing.put(np.zeros(SIZE, np.uint8)) == 0
 
 
@@ -52,7 +52,7 @@ def test_nothing_of_the_block_before_is_seen(ends: tuple[WritingArena, ReadingAr
     writing, reading = ends
     start = writing.put(np.full(PAGE, 7, np.uint8))
     assert start is not None
-    writing.free(start)
+    writing.free([start])
     assert writing.put(np.zeros(3, np.uint8)) == start
     seen = reading.array(start, (3,), np.dtype(np.uint8))
     assert seen.tolist() == [0, 0, 0]

@@ -28,7 +28,7 @@ NO_PADDING = Padding(rows=0, row_share=0.0, compute_share=0.0)
 def options(**changes: Any) -> Options:
     return Options(
         **{
-            "max_batch_size": 0, "max_batch_delay_ms": 0, "max_pause_ms": 2, "target_p99_ms": 0,
+            "max_batch_size": 0, "max_batch_delay_ms": 0, "max_pause_ms": 2, "target_p99_ms": 0, "weight": 0,
             "policy": "self_tuning", **changes,
         }
     )  # fmt: skip

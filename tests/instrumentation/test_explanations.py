@@ -105,7 +105,7 @@ def test_of_many_shapes_some_are_listed() -> None:
         shapes = {name: TensorSpec(name, np.dtype(np.float32), (None, None)) for name in ("x", "y")}
         signature = ModelSignature("free", {"x": shapes["x"]}, {"y": shapes["y"]})
         world.loaded.signatures = {"free": signature}
-        world.loaded.run = lambda name, inputs, outputs: {"y": inputs["x"]}  # type: ignore[method-assign]
+        world.loaded.run = lambda signature, inputs, outputs: {"y": inputs["x"]}  # type: ignore[method-assign]
         for width in range(40):
             await world.model.infer(InferenceRequest({"x": np.zeros((1, width), np.float32)}, "free"))
         found = world.signature("free")

@@ -20,6 +20,7 @@ from uvicorn.server import ServerState
 from app.batching.batcher import Batcher
 from app.batching.padding import BatchSizes
 from app.batching.policy import WorkConserving
+from app.batching.submission import DONE
 from app.errors import ServingError
 from app.events import BatchExecuted, Event, RequestFinished
 from app.inference import InferenceRequest
@@ -32,6 +33,7 @@ from app.protocols.inference_paths import InferencePaths
 from app.protocols.open_inference_core import OpenInference
 from app.protocols.open_inference_rest import OpenInferenceRest
 from app.protocols.tensorflow_rest import TensorFlowRest
+from app.serving import Withdrawable
 from tests.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
 from tests.protocols.fakes import FakeRepository
 from tests.protocols.open_inference_world import FakeHealth
@@ -661,12 +663,12 @@ class Remote:
     def joins(self, signature: str) -> bool:
         return True
 
-    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> bool:
+    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Withdrawable:
         try:
-            self._model.submit(request, reply)
+            return self._model.submit(request, reply)
         except ServingError as error:
             reply.set_exception(error)
-        return True
+            return DONE
 
 
 def to_another_process(
@@ -714,6 +716,28 @@ def test_and_who_has_gone_is_left_out() -> None:
     world, codes = to_another_process([rows(1.0), rows(2.0), rows(3.0)], gone=[1])
     assert codes == [200, 0, 200]
     assert sorted(event.code for event in world.finished) == ["200", "200", "499"]
+
+
+def test_and_what_all_of_them_gave_up_is_never_computed() -> None:
+    async def main() -> None:
+        world = World(True)
+        remote: Any = Remote(world.model)
+        world.repository.models["m", 1] = remote
+        first, _ = world.connect()
+        first.data_received(rows(1.0))
+        await asyncio.sleep(0.1)
+        clients = [world.connect()[0] for _ in range(2)]
+        for connection in clients:
+            connection.data_received(rows(2.0))
+        await asyncio.sleep(0.1)
+        clients[0].connection_lost(None)
+        assert world.batcher.queue.rows == 2
+        clients[1].connection_lost(None)
+        assert world.batcher.queue.rows == 0
+        await asyncio.sleep(2 * COMPUTE_S)
+        assert 2.0 not in world.loaded.function.computed
+
+    run_in_fake_time(main())
 
 
 def test_outputs_that_are_no_rows_let_each_begin_alone_too() -> None:
