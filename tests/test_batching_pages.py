@@ -144,6 +144,19 @@ def test_batches_are_explained(play: Callable[[Scenario], None]) -> None:
     play(scenario)
 
 
+def test_what_was_answered_before_a_change_is_not_counted_after_it(play: Callable[[Scenario], None]) -> None:
+    async def scenario(running: Live) -> None:
+        for _ in range(3):
+            await running.http.post(PREDICT, json=ROW)
+        await running.http.patch(PAGE, json={"max_batch_size": 4})
+        await running.http.post(PREDICT, json=ROW)
+        explanation = BatchingExplanation(**(await running.http.get(PAGE)).json())
+        found = explanation.versions[0].signatures[0]
+        assert (found.signature, found.calls, found.answers) == ("serving_default", 1, {"200": 1})
+
+    play(scenario)
+
+
 def test_the_document_shows_both(tmp_path: Path) -> None:
     async def main() -> None:
         async with live(tmp_path) as running:
