@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
+from reprlib import repr as shorten
 from typing import Any
 
 from app.errors import InvalidRequest
@@ -39,7 +40,7 @@ class BatchingOptions:
             _check_number(name, getattr(self, name), "a number of milliseconds that is not negative")
         _check_number("weight", self.weight, "a positive number, or 0 for none")
         if not isinstance(self.policy, str):
-            raise InvalidRequest(f"policy is {_shown(self.policy)}, but should be a name such as 'self_tuning'")
+            raise InvalidRequest(f"policy is {shorten(self.policy)}, but should be a name such as 'self_tuning'")
 
     def changed(self, changes: Mapping[str, Any]) -> BatchingOptions:
         """These options with some of them changed, by name. Raises InvalidRequest."""
@@ -64,17 +65,13 @@ class BatchingOptions:
 def _check_rows(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InvalidRequest(
-            f"{name} is {_shown(value)}, but should be a whole number of rows, or 0 for the model's largest"
+            f"{name} is {shorten(value)}, but should be a whole number of rows, or 0 for the model's largest"
         )
 
 
 def _check_number(name: str, value: object, expected: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-        raise InvalidRequest(f"{name} is {_shown(value)}, but should be {expected}")
-
-
-def _shown(value: object) -> str:
-    return repr(value)[:64]
+        raise InvalidRequest(f"{name} is {shorten(value)}, but should be {expected}")
 
 
 DEFAULTS = BatchingOptions()
