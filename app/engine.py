@@ -79,11 +79,7 @@ class Engine:
         options = _runtime_options(settings)
         runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
         spare_from_collection()
-        devices = [
-            DeviceThread(name, settings.stuck_after_s, replica=replica)
-            for replica, name in enumerate(runtime.devices)
-            for _ in range(settings.batches_in_flight)
-        ]
+        devices = _device_threads(runtime, settings.stuck_after_s)
         self._batcher = Batcher(
             devices,
             create_policy(settings.batching_policy, _batching_options(settings)),
@@ -248,7 +244,20 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
         Path(settings.variant_cache) if settings.variant_cache else default_folder(),
         settings.frozen_limit_mb,
     )
-    return RuntimeOptions(settings.intra_op_threads, settings.inter_op_threads, settings.replicas, variants)
+    return RuntimeOptions(
+        settings.intra_op_threads, settings.inter_op_threads, settings.batches_in_flight, settings.replicas, variants
+    )
+
+
+def _device_threads(runtime: Runtime, stuck_after_s: float) -> list[DeviceThread]:
+    lanes = runtime.batches_in_flight
+    return [
+        DeviceThread(
+            name, stuck_after_s, replica=replica, hardware=replica * lanes + lane if runtime.parallel else replica
+        )
+        for replica, name in enumerate(runtime.devices)
+        for lane in range(lanes)
+    ]
 
 
 def _padding_options(settings: Settings, model: str) -> PaddingOptions:

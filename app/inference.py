@@ -94,7 +94,7 @@ class InferenceRequest:
     `inputs` are named arrays that already have the signature's dtypes.
     `outputs` are the names wanted, empty for all.
     `deadline_s` is absolute on the event loop's monotonic clock, in seconds.
-    `priority` is 1 for the highest, 0 for the default.
+    `priority` is 1 for the highest, 0 for the default, -1 for work in bulk.
     """
 
     inputs: dict[str, Array]

@@ -32,10 +32,11 @@ class VariantOptions:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """What a runtime needs to know before it starts. 0 threads lets it choose; 0 replicas are one on each GPU."""
+    """What a runtime needs to know before it starts. 0 lets it choose; 0 replicas are one on each GPU."""
 
     intra_op_threads: int = 0
     inter_op_threads: int = 0
+    batches_in_flight: int = 0
     replicas: int = 1
     variants: VariantOptions = VariantOptions()
 
@@ -102,6 +103,14 @@ class Runtime(Protocol):
     def devices(self) -> Sequence[str]:
         """The devices that models run on, in the runtime's own words ('GPU:0', 'CPU:0'): as many as there are
         replicas of a model at the most."""
+
+    @property
+    def batches_in_flight(self) -> int:
+        """Calls that each device works on at the same time."""
+
+    @property
+    def parallel(self) -> bool:
+        """Do the calls that a device works on at the same time get cores of their own?"""
 
     def load(self, path: Path) -> LoadedModel:
         """Reads the model in folder `path`, blocking.

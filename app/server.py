@@ -74,7 +74,7 @@ class Server:
         regions = SharedMemory() if settings.allow_shared_memory else None
         self.open_inference = open_inference = OpenInference(self.repository, statistics, self, regions)
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
-        self.tensorflow_rest = TensorFlowRest(self.repository, listener, limits)
+        self.tensorflow_rest = TensorFlowRest(self.repository, listener, limits, draining=self.engine.draining)
         self.open_inference_rest = OpenInferenceRest(open_inference, listener, limits)
         tensorflow_grpc = TensorFlowGrpc(
             self.repository,

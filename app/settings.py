@@ -104,7 +104,11 @@ class Settings(BaseSettings):
         8192, validate_default=True, description="Most rows that may wait; beyond it requests get 503."
     )
     request_timeout_ms: PositiveFloat = Field(30_000.0, description="Time a request has from arrival to answer.")
-    batches_in_flight: PositiveInt = Field(1, description="Batches that one device works on at the same time.")
+    batches_in_flight: NonNegativeInt = Field(
+        0,
+        description="Batches that one device works on at the same time. 0 takes 1 on a GPU; on a CPU one for every 4 "
+        "cores, and 2 where there are 2 cores or more.",
+    )
     replicas: NonNegativeInt = Field(
         1, description="GPUs that have a replica of each model, each working on batches of its own; 0 for all GPUs."
     )
@@ -132,7 +136,9 @@ class Settings(BaseSettings):
     )
 
     runtime: str = Field("tensorflow", description="What executes models; a name in runtime.py.")
-    intra_op_threads: NonNegativeInt = Field(0, description="Threads inside one operation; 0 lets TensorFlow choose.")
+    intra_op_threads: NonNegativeInt = Field(
+        0, description="Threads inside one operation; 0 shares the cores among the batches in flight."
+    )
     inter_op_threads: NonNegativeInt = Field(0, description="Operations at a time; 0 lets TensorFlow choose.")
     warm_up: bool = Field(True, description="Run every batch size once before a model counts as ready.")
     execution_variant: Literal["auto", "plain", "frozen", "xla"] = Field(

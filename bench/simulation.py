@@ -63,7 +63,7 @@ class SimulatedDevice:
     """Computes at once, and says so when the call would have ended."""
 
     name = "simulated"
-    replica = 0
+    replica = hardware = 0
 
     def __init__(self) -> None:
         self.call_s = 0.0

@@ -133,7 +133,7 @@ def play(calls: list[Call], devices: int, durations: list[float], inline_s: floa
     return run_in_fake_time(main())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     calls=st.lists(
         st.builds(
@@ -220,5 +220,22 @@ def test_who_is_stuck_holds_nobody_back_beyond_its_deadline() -> None:
 
         outcomes = list(await asyncio.gather(client(20.0), client(inf)))
         assert outcomes == [(20.0, "expired"), (20.0, "answered")]
+
+    run_in_fake_time(main())
+
+
+def test_nothing_is_answered_at_once_while_somebody_waits_for_an_answer() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        workers = [FakeDevice(5.0, "slow"), FakeDevice(1.0, "quick")]
+        policy = create_policy("work_conserving")
+        batcher = Batcher(workers, policy, 10, clock=loop.time, max_inline_s=2.0, preserve_order=True)
+        function, key, inputs = batch_function(FakeFunction(), 1), LaneKey("m", 1, "f"), {"x": np.ones((1, 2))}
+        both = [asyncio.create_task(batcher.infer(key, function, inputs, 1)) for _ in range(2)]
+        await asyncio.sleep(2.0)  # the second was quick, and waits for the first
+        assert not batcher.answers_at_once(function)
+        assert batcher.run_at_once(key, function, inputs, 1, [loop.time()]) is None
+        await asyncio.gather(*both)
+        assert batcher.answers_at_once(function)
 
     run_in_fake_time(main())

@@ -152,11 +152,12 @@ def padded_rows(function: BatchFunction, requests: Sequence[PendingRequest]) -> 
 
 def waste(function: BatchFunction, requests: Sequence[PendingRequest], nobodys_rows: int) -> float:
     """Which share of the elements of the call's inputs was padding, of rows and of inner shapes."""
-    if not function.batchable or (not nobodys_rows and len(requests) == 1):
+    one_shape = function.padding is None or len(requests) == 1
+    if not function.batchable or (one_shape and not nobodys_rows):
         return 0.0
     rows = sum([request.rows for request in requests]) + nobodys_rows
-    if function.padding is None or len(requests) == 1:
-        return nobodys_rows / rows if rows else 0.0
+    if one_shape:
+        return nobodys_rows / rows
     own = computed = 0
     for name in requests[0].inputs:
         shapes = [request.inputs[name].shape for request in requests]

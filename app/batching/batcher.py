@@ -224,16 +224,18 @@ class Batcher:
         self._due_timer = self._loop.call_later(due_s - now, self._dispatch)
 
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> None:
-        requests = self.queue.take(lane, plan.rows, plan.most_rows, now)
+        inline = lane.function.unhindered_s < self._max_inline_s
+        most_rows = plan.rows if inline or len(self._slots.free) == 1 else self._slots.share(lane, plan.rows)
+        requests = self.queue.take(lane, most_rows, plan.most_rows, now)
         if not requests:
             self._check_drained()
             return
         batch = StartedBatch(lane, requests, plan.reason)
         lane.costs.taken(batch.rows, now)
         if lane.key.padded:
-            for neighbour, rows in company(lane, batch.rows, plan.rows, self.queue.lanes):
+            for neighbour, rows in company(lane, batch.rows, most_rows, self.queue.lanes):
                 batch.add(neighbour, self.queue.take(neighbour, rows, neighbour.max_rows, now))
-        if lane.function.unhindered_s < self._max_inline_s:
+        if inline:
             execution = timed_execution(lane.function, requests, self._clock)
             self._begun(batch)
             self._note(batch, execution, on_device=False)

@@ -37,10 +37,9 @@ class DeliveryOrder:
         due = []
         blocked: set[LaneKey] = set()
         for batch, execution in self._begun.items():
-            answered = batch.answered
-            if execution is not None and (answered or blocked.isdisjoint(batch.lanes)):
+            if execution is not None and blocked.isdisjoint(batch.lanes):
                 due.append((batch, execution))
-            elif not answered:
+            elif not batch.answered:
                 blocked.update(batch.lanes)
         for batch, _ in due:
             del self._begun[batch]

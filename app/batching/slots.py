@@ -8,6 +8,8 @@ from functools import partial
 
 from app.batching.batch import Execution, timed_execution
 from app.batching.device import Device
+from app.batching.lane import Lane
+from app.batching.spread import rows_for_each
 from app.batching.submission import StartedBatch
 
 
@@ -25,11 +27,19 @@ class Slots:
         self._at_work = Counter[int]()
         self.count = len(devices)
         self.free = list(devices)
+        self._hardware = {device.hardware for device in devices}
 
     @property
     def idle(self) -> bool:
         """Is nothing under way?"""
         return len(self.free) == self.count
+
+    def share(self, lane: Lane, rows: int) -> int:
+        """How many of the `rows` rows that a batch may have it takes, so that other idle hardware gets its share."""
+        waiting = min(lane.rows, rows)
+        idle = sum([not self._at_work[each] for each in self._hardware])
+        share = rows_for_each(waiting, idle, lane.curve)
+        return share if share < waiting else rows
 
     def start(self, batch: StartedBatch, now: float, ended: Callable[[StartedBatch, Execution], None]) -> None:
         """Gives the batch to a free device; `ended` is called on the event loop when that is free again.
@@ -51,15 +61,15 @@ class Slots:
             raise
 
     def _take(self) -> Device:
-        """A free one, of the replica that has the least to do."""
-        device = self.free[0] if len(self.free) == 1 else min(self.free, key=lambda each: self._at_work[each.replica])
+        """A free one, on the hardware that has the least to do."""
+        device = self.free[0] if len(self.free) == 1 else min(self.free, key=lambda each: self._at_work[each.hardware])
         self.free.remove(device)
-        self._at_work[device.replica] += 1
+        self._at_work[device.hardware] += 1
         return device
 
     def _give_back(self, device: Device, batch: StartedBatch) -> None:
         self.free.append(device)
-        self._at_work[device.replica] -= 1
+        self._at_work[device.hardware] -= 1
         del self._ends_s[batch]
 
     def busy_s(self, now: float) -> list[float]:

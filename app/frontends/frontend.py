@@ -47,7 +47,8 @@ class Frontend:
         self.stopped = False
         self.engine = RemoteEngine(engine, settings.stuck_after_s)
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
-        self.tensorflow_rest = TensorFlowRest(self.repository, self.engine.count, limits)
+        draining = self.engine.draining
+        self.tensorflow_rest = TensorFlowRest(self.repository, self.engine.count, limits, draining=draining)
         self.open_inference_rest = OpenInferenceRest(_OpenInference(self.engine, self), self.engine.count, limits)
 
     @property

@@ -50,6 +50,16 @@ def is_still_written(reply: Sendable | Written) -> TypeGuard[Written]:
     return isinstance(reply, CoroutineType)  # of the abstract class this would be far slower
 
 
+class Streamed:
+    """A reply that is sent while its request is still being read."""
+
+    status: ClassVar[int] = 200
+
+    async def stream(self, send: Send) -> None:
+        """All of it. Raises ClientGone."""
+        raise NotImplementedError
+
+
 class Exchange:
     """One request on its way, and what became known of it for those who listen.
 
@@ -124,7 +134,7 @@ class HttpProtocol:
 
     # --- what a protocol says ---
 
-    async def answer(self, exchange: AsgiExchange) -> Sendable:
+    async def answer(self, exchange: AsgiExchange) -> Sendable | Streamed:
         """The reply to any request. Raises ServingError, ClientGone."""
         raise NotImplementedError
 
@@ -159,9 +169,10 @@ class HttpProtocol:
         try:
             reply = await self._reply(exchange)
             code = str(reply.status)
-            await send_reply(reply, send, [(SERVER_TIMING, exchange.timing)] if exchange.timing else ())
+            timing = [(SERVER_TIMING, exchange.timing)] if exchange.timing else ()
+            await (reply.stream(send) if isinstance(reply, Streamed) else send_reply(reply, send, timing))
         except ClientGone:
-            pass
+            code = CLIENT_GONE
         finally:
             self.finished(exchange, code, self.clock())
 
@@ -170,7 +181,7 @@ class HttpProtocol:
         seconds = now - exchange.started_s
         self._listener(RequestFinished(self.name, code, exchange.model, exchange.version, exchange.signature, seconds))
 
-    async def _reply(self, exchange: AsgiExchange) -> Sendable:
+    async def _reply(self, exchange: AsgiExchange) -> Sendable | Streamed:
         """The answer, errors included. Raises ClientGone."""
         try:
             return await self.answer(exchange)

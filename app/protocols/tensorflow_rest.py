@@ -8,14 +8,15 @@ form, numbers out of range are refused, replies are compact, and predict takes o
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from app.errors import InvalidRequest, ServingError
 from app.events import Listener
 from app.inference import Array, InferenceRequest, ModelSignature
-from app.protocols.body_form import PredictBody
 from app.protocols.body_forms import JSON, Forms, agree
 from app.protocols.body_json import rows_together
 from app.protocols.http import HttpLimits, Reply, Sendable
@@ -26,12 +27,14 @@ from app.protocols.http_exchange import (
     Computation,
     Exchange,
     HttpProtocol,
+    Streamed,
     Together,
     priority_of,
 )
 from app.protocols.json_arrays import dumps
 from app.protocols.json_text import parse
 from app.protocols.predict_query import apply_query
+from app.protocols.predict_stream import PredictStreams
 from app.protocols.request_head import RequestHead
 from app.protocols.tensorflow_call import Call
 from app.protocols.tensorflow_examples import classify, regress
@@ -39,7 +42,6 @@ from app.protocols.tensorflow_metadata import metadata_document, models_document
 from app.protocols.tensorflow_predict import DEFAULT_SIGNATURE, encode_predict, signature_name
 from app.protocols.tensorflow_routes import Action, Route, find_route
 from app.serving import ServedModel, ServedRepository
-from app.validation import check_outputs
 
 _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
 
@@ -50,17 +52,27 @@ _CLASSIC: Mapping[Action, Callable[[Mapping[str, Any], ModelSignature], Call]] =
 
 
 class TensorFlowRest(HttpProtocol):
-    """The ASGI application."""
+    """The ASGI application.
+
+    Args:
+        draining: set when nothing new is taken any more; streams end then.
+    """
 
     name: ClassVar[str] = "tensorflow_rest"
 
     def __init__(
-        self, repository: ServedRepository, listener: Listener, limits: HttpLimits, clock: Clock = time.monotonic
+        self,
+        repository: ServedRepository,
+        listener: Listener,
+        limits: HttpLimits,
+        clock: Clock = time.monotonic,
+        draining: asyncio.Event | None = None,
     ) -> None:
         super().__init__(listener, limits, clock)
         self._repository = repository
+        self._streams = PredictStreams(limits.max_body_bytes, draining or asyncio.Event(), clock)
 
-    async def answer(self, exchange: AsgiExchange) -> Sendable:
+    async def answer(self, exchange: AsgiExchange) -> Sendable | Streamed:
         route = find_route(exchange.head.method, exchange.head.path)
         match route.action:
             case Action.STATUS:
@@ -72,6 +84,9 @@ class TensorFlowRest(HttpProtocol):
             case Action.LIST:
                 names = self._repository.names()
                 return Reply(dumps(models_document({name: self._repository.statuses(name) for name in names})))
+            case Action.PREDICTSTREAM:
+                timeout_s = self.deadline_s(exchange) - exchange.started_s
+                return self._streams.begin(exchange, partial(self._resolve, route), timeout_s)
             case _:
                 return await self.compute(exchange)
 
@@ -119,7 +134,7 @@ class TensorFlowRest(HttpProtocol):
             body.check_model(model)
         signature = model.signature(body.signature_name or DEFAULT_SIGNATURE)
         exchange.concerns(model, signature.name)
-        outputs = _wanted(body, signature)
+        outputs = body.wanted(signature)
         specs = signature.outputs
         forms.reply.check({name: specs[name] for name in outputs} if outputs else specs)
         request = InferenceRequest(body.inputs(signature), signature.name, outputs, deadline_s, asked.priority)
@@ -169,12 +184,3 @@ def _understand(head: RequestHead) -> _Asked:
 
 def _reply_by_row(outputs: Mapping[str, Array]) -> Reply:
     return Reply(encode_predict(outputs, by_row=True))
-
-
-def _wanted(body: PredictBody, signature: ModelSignature) -> tuple[str, ...]:
-    """In the signature's order, and none for all: whoever wants the same shares a batch. Raises InvalidRequest."""
-    if not body.outputs:
-        return ()
-    check_outputs(signature, body.outputs)
-    wanted = tuple(name for name in signature.outputs if name in body.outputs)
-    return () if len(wanted) == len(signature.outputs) else wanted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 from app.errors import InferenceFailed, InvalidRequest
 from app.runtime import LoadedModel, RuntimeOptions
 from app.runtimes.failures import first_meaningful_line
+from app.runtimes.parallelism import share_cores, usable_cores
 from app.runtimes.replicas import Replicas
 from app.runtimes.saved_model import SavedModel
 
@@ -35,6 +37,9 @@ class TensorFlowRuntime:
         _set_threads("intra_op_threads", options.intra_op_threads, threading.set_intra_op_parallelism_threads)
         _set_threads("inter_op_threads", options.inter_op_threads, threading.set_inter_op_parallelism_threads)
         gpus = tf.config.list_physical_devices("GPU")
+        self._batches_in_flight, self._parallel = options.batches_in_flight or 1, False
+        if not gpus:
+            self._share_cores(options)
         for gpu in gpus:
             # Without growth TensorFlow takes all memory of every GPU at once, its neighbours' share included.
             tf.config.experimental.set_memory_growth(gpu, True)
@@ -48,12 +53,29 @@ class TensorFlowRuntime:
     def devices(self) -> Sequence[str]:
         return self._devices
 
+    @property
+    def batches_in_flight(self) -> int:
+        return self._batches_in_flight
+
+    @property
+    def parallel(self) -> bool:
+        return self._parallel
+
     def load(self, path: Path) -> LoadedModel:
         try:
             return self._load(path)
         except Exception as error:
             name = "/".join(path.parts[-2:])
             raise InferenceFailed(f"{name} cannot be loaded: {first_meaningful_line(error)}") from error
+
+    def _share_cores(self, options: RuntimeOptions) -> None:
+        self._batches_in_flight, threads = share_cores(
+            usable_cores(), options.batches_in_flight, options.intra_op_threads
+        )
+        self._parallel = self._batches_in_flight > 1
+        if not options.intra_op_threads:
+            with suppress(RuntimeError):  # TensorFlow already runs in this process, with whatever threads it has
+                tf.config.threading.set_intra_op_parallelism_threads(threads)
 
     def _load(self, path: Path) -> LoadedModel:
         if len(self._devices) == 1:

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from app.engine import Engine
 from app.errors import ServingError
-from app.inference import InferenceRequest
+from app.inference import InferenceRequest, InferenceResponse
 from app.runtime import LoadedModel, RuntimeOptions, VariantOptions, replicas_of
 from app.runtimes import direct_execution
 from app.runtimes.saved_model import SavedModel
@@ -140,13 +140,21 @@ async def served(folder: Path) -> dict[str, Any]:
     model = server.repository.resolve("image_net")
     used = watched(server.engine)
     requests = [InferenceRequest({"image": IMAGES[:1] + number}) for number in range(64)]
-    replies = await asyncio.gather(*[model.infer(request) for request in requests])
+    answered: list[int] = []
+
+    async def ask(number: int) -> InferenceResponse:
+        reply = await model.infer(requests[number])
+        answered.append(number)
+        return reply
+
+    replies = await asyncio.gather(*[ask(number) for number in range(64)])
     page = (await server.metrics())[0].decode()
     summary = await server.summary()
     await server.stop()
     alone = runtime(1).load(folder / "image_net" / "1")
     return {
         "used": len(used),
+        "in order": answered == sorted(answered),
         "right": all(
             np.allclose(reply.outputs["probabilities"], alone.run(DEFAULT, request.inputs, ())["probabilities"], 1e-4)
             for request, reply in zip(requests, replies, strict=True)

@@ -53,9 +53,10 @@ def test_what_keeps_state_or_names_its_device_has_one_replica_and_the_log_says_w
     assert "on_a_gpu/1 has one replica, on CPU:0: its graph names devices: /device:GPU:0" in log
 
 
-def test_a_server_computes_batches_on_all_replicas(found: dict[str, Any]) -> None:
+def test_a_server_computes_batches_on_all_replicas_and_answers_in_order(found: dict[str, Any]) -> None:
     served = found["served"]
-    assert served["used"] > 1
+    assert served["used"] == 3
+    assert served["in order"]
     assert served["right"]
     assert served["stopped"]
 

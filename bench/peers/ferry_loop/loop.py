@@ -38,7 +38,7 @@ def main() -> None:
 
     rows, expected = (list(each) for each in zip(*samples(), strict=True))
     check([call(row[np.newaxis])[0] for row in rows], expected)
-    run_best_size(call, rows, sizes, lambda size: chosen[size])
+    run_best_size(call, rows, sizes, lambda size: chosen[size], runtime.batches_in_flight)
 
 
 if __name__ == "__main__":
