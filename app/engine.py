@@ -150,9 +150,10 @@ class Engine:
             InvalidRequest: a value does not fit the model; nothing was changed.
         """
         options.check_largest(self.repository.resolve(model).sizes.largest)
+        policy = create_policy(options.policy, options)
         assert self._batcher is not None  # noqa: S101 - a model is loaded, so the batcher is there
         self._batching_options[model] = options
-        self._batcher.tune(model, create_policy(self.settings.batching_policy, options), options.weight)
+        self._batcher.tune(model, policy, options.weight)
 
     # --- models ---
 
@@ -285,6 +286,7 @@ def _batching_options(settings: Settings, model: str = "") -> BatchingOptions:
         max_pause_ms=settings.max_pause_ms,
         target_p99_ms=settings.target_p99_ms,
         weight=settings.model_weights.get(model, 0.0),
+        policy=settings.batching_policy,
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.batching.batch import Answer
 from app.batching.batcher import Batcher
+from app.batching.costs import CostCurve, Costs
 from app.batching.function import BatchFunction, Run
 from app.batching.lane import LaneKey
 from app.batching.padding import BatchSizes
@@ -34,6 +35,17 @@ _Form = tuple[Any, ...]
 
 #: Signature, outputs, whether it runs alone, and the bucket whose requests are padded.
 _FunctionKey = tuple[str, tuple[str, ...], bool, Shapes | None]
+
+
+class LearntCosts(NamedTuple):
+    """What calls for these outputs and of this inner shape cost; it may be the largest shape of a bucket."""
+
+    signature: str
+    outputs: tuple[str, ...]
+    shape: Shapes
+    bucket: bool
+    curve: CostCurve
+    measured: Collection[int]
 
 
 class Model:
@@ -122,6 +134,21 @@ class Model:
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         """The answer to `request`, and who computed it."""
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)
+
+    def learnt_costs(self) -> Iterator[LearntCosts]:
+        """Of each signature that was called, or timed at warm-up."""
+        called = set()
+        for (signature, outputs, _, bucket), function in self._functions.items():
+            for shape, costs in function.learnt.items():
+                if costs.curve is not None:
+                    called.add(signature)
+                    yield LearntCosts(signature, outputs, shape, bucket is not None, costs.curve, costs.measured)
+        for signature in self._costs.keys() - called:
+            costs = Costs(self.sizes, self._costs[signature])
+            if costs.curve is not None:
+                yield LearntCosts(
+                    signature, (), _fixed_shapes(self.signature(signature)), False, costs.curve, costs.measured
+                )
 
     async def close(self) -> None:
         """Takes nothing new, waits until everything accepted is answered, then gives the memory back."""
@@ -218,6 +245,10 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name}/{self.version}, {self._open_requests} open requests>"
+
+
+def _fixed_shapes(signature: ModelSignature) -> Shapes:
+    return tuple([tuple([size or 0 for size in (spec.shape or ())[1:]]) for spec in signature.inputs.values()])
 
 
 def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...]) -> Run:

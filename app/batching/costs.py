@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
@@ -131,6 +131,11 @@ class Costs:
         self.curve: CostCurve | None = None
         if self._averages:
             self._draw()
+
+    @property
+    def measured(self) -> Collection[int]:
+        """The sizes of which the curve tells what was measured, not what was fitted."""
+        return self._drawn.keys()
 
     @property
     def rows_per_s(self) -> float:

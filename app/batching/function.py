@@ -61,6 +61,11 @@ class BatchFunction:
     def max_rows(self) -> int:
         return self.sizes.largest if self.batchable else 1
 
+    @property
+    def learnt(self) -> Mapping[Shape, Costs]:
+        """The costs of calls by their inner shape."""
+        return self._costs
+
     def on(self, replica: int) -> Run:
         """The model on a device, or the first where it has no replica there."""
         return self.replicas[replica] if replica < len(self.replicas) else self.run

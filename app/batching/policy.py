@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from app.batching.costs import CostCurve
 from app.batching.options import DEFAULTS, BatchingOptions
+from app.errors import InvalidRequest
 
 
 class LaneView(Protocol):
@@ -162,5 +163,7 @@ def policy_names() -> Sequence[str]:
 
 
 def create_policy(name: str, options: BatchingOptions = DEFAULTS) -> BatchingPolicy:
-    """Makes the policy registered under `name`."""
+    """Makes the policy registered under `name`. Raises InvalidRequest where there is none."""
+    if name not in _REGISTRY:
+        raise InvalidRequest(f"policy is {name[:64]!r}, but should be one of: {', '.join(_REGISTRY)}")
     return _REGISTRY[name](options)

@@ -116,8 +116,9 @@ def is_large(pieces: Sequence[Buffer]) -> bool:
     return sum(map(len, pieces)) > _JOINED_BYTES
 
 
-async def send_reply(reply: Sendable, send: Send) -> None:
-    await send({"type": "http.response.start", "status": reply.status, "headers": reply.head()})
+async def send_reply(reply: Sendable, send: Send, more: Sequence[Header] = ()) -> None:
+    """`more` are headers beside the reply's own."""
+    await send({"type": "http.response.start", "status": reply.status, "headers": [*reply.head(), *more]})
     *pieces, last = reply.pieces if is_large(reply.pieces) else [b"".join(reply.pieces)]
     for piece in pieces:
         await send({"type": "http.response.body", "body": piece, "more_body": True})

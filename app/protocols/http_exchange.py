@@ -30,6 +30,8 @@ from app.protocols.http import (
     send_reply,
 )
 from app.protocols.request_head import RequestHead
+from app.protocols.request_priority import PRIORITY_HEADER, read_priority
+from app.protocols.server_timing import SERVER_TIMING, server_timing
 from app.serving import ServedModel
 
 log = logging.getLogger(__name__)
@@ -59,13 +61,17 @@ class Streamed:
 
 
 class Exchange:
-    """One request on its way, and what became known of it for those who listen."""
+    """One request on its way, and what became known of it for those who listen.
 
-    __slots__ = ("head", "model", "signature", "started_s", "version")
+    `timing` is the value of Server-Timing once it was computed.
+    """
+
+    __slots__ = ("head", "model", "signature", "started_s", "timing", "version")
 
     def __init__(self, head: RequestHead, started_s: float) -> None:
         self.head = head
         self.started_s = started_s
+        self.timing = b""
         self.model = ""
         self.version = 0
         self.signature = ""
@@ -163,7 +169,8 @@ class HttpProtocol:
         try:
             reply = await self._reply(exchange)
             code = str(reply.status)
-            await (reply.stream(send) if isinstance(reply, Streamed) else send_reply(reply, send))
+            timing = [(SERVER_TIMING, exchange.timing)] if exchange.timing else ()
+            await (reply.stream(send) if isinstance(reply, Streamed) else send_reply(reply, send, timing))
         except ClientGone:
             code = CLIENT_GONE
         finally:
@@ -194,6 +201,7 @@ class HttpProtocol:
         computation = self.begin(exchange, await self.read(exchange))
         with self._disconnects.watch(exchange.receive):
             response = await computation.model.infer(computation.request)
+        exchange.timing = server_timing(response.timing)
         reply = computation.reply(response)
         return await reply if is_still_written(reply) else cast(Sendable, reply)
 
@@ -203,6 +211,12 @@ class HttpProtocol:
         wanted = exchange.head.header(TIMEOUT_HEADER)
         milliseconds = longest_ms if wanted is None else min(_milliseconds(wanted), longest_ms)
         return exchange.started_s + milliseconds / 1e3
+
+
+def priority_of(head: RequestHead) -> int:
+    """What the header says; 0 without one. Raises InvalidRequest."""
+    value = head.header(PRIORITY_HEADER)
+    return 0 if value is None else read_priority(value.decode("latin-1"))
 
 
 def failure_reply(error: Exception, exchange: Exchange) -> Sendable:

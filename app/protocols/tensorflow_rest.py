@@ -29,6 +29,7 @@ from app.protocols.http_exchange import (
     HttpProtocol,
     Streamed,
     Together,
+    priority_of,
 )
 from app.protocols.json_arrays import dumps
 from app.protocols.json_text import parse
@@ -136,7 +137,7 @@ class TensorFlowRest(HttpProtocol):
         outputs = body.wanted(signature)
         specs = signature.outputs
         forms.reply.check({name: specs[name] for name in outputs} if outputs else specs)
-        request = InferenceRequest(body.inputs(signature), signature.name, outputs, deadline_s)
+        request = InferenceRequest(body.inputs(signature), signature.name, outputs, deadline_s, asked.priority)
         write, by_row, kind = forms.reply.write, body.by_row, forms.reply_type
         return Computation(model, request, lambda response: Reply(write(response, by_row), content_type=kind))
 
@@ -149,7 +150,7 @@ class TensorFlowRest(HttpProtocol):
         signature = model.signature(signature_name(document))
         exchange.concerns(model, signature.name)
         call = _CLASSIC[asked.route.action](document, signature)
-        request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s)
+        request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, asked.priority)
         return Computation(model, request, lambda response: Reply(call.encode(response.outputs)))
 
     def _resolve(self, route: Route) -> ServedModel:
@@ -163,6 +164,7 @@ class _Asked(NamedTuple):
     route: Route
     forms: Forms
     predict: bool
+    priority: int
     plain: bool
 
 
@@ -175,8 +177,9 @@ def _understand(head: RequestHead) -> _Asked:
         accept = b",".join([value for name, value in head.headers if name == b"accept"])
     forms = agree(head.header(b"content-type"), accept, json_only=not predict)
     in_json = forms.request is JSON and forms.reply is JSON.reply
-    plain = predict and in_json and not head.query and head.header(TIMEOUT_HEADER) is None
-    return _Asked(route, forms, predict, plain)
+    priority = priority_of(head)
+    plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
+    return _Asked(route, forms, predict, priority, plain)
 
 
 def _reply_by_row(outputs: Mapping[str, Array]) -> Reply:

@@ -109,3 +109,10 @@ def test_a_margin_has_bounds_whatever_calls_take(seconds: list[float]) -> None:
     for each in seconds:
         costs.note(4, each)
     assert 0 <= costs.margin <= 4
+
+
+def test_what_was_measured_is_told_from_what_was_fitted() -> None:
+    costs = Costs(BatchSizes(SIZES), {1: 0.1})
+    assert set(costs.measured) == {1}
+    costs.note(8, 0.2)
+    assert set(costs.measured) == {1, 8}
