@@ -56,9 +56,7 @@ def main() -> None:
     print(machine_line())
     cores = usable_cores()
     one, shared = (1, cores), share_cores(cores)
-    print(
-        f"rows/s: {one[0]} call with {one[1]} threads, {shared[0]} calls with {shared[1]} each; and how many times that is"
-    )
+    print(f"rows/s: 1 call with {cores} threads; {shared[0]} calls with {shared[1]} each; how many times that is")
     for case in CASES:
         for rows in ROWS:
             rounds = [tuple(in_turn(case, rows, (one, shared), options.seconds)) for _ in range(options.rounds)]
