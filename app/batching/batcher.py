@@ -86,7 +86,7 @@ class Batcher:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines()
-        self._expiry = Expiry(self._deadlines, self.queue, clock, self._somebody_expired)
+        self._expiry = Expiry(self._deadlines, self.queue, clock, self._replies.somebody_left)
         self._dispatch_due = False
         self._due_timer: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -176,11 +176,6 @@ class Batcher:
         """Nobody waits for it any more. What a device works on stays whole: its neighbours need it."""
         if self.queue.remove(request):
             request.forget()
-            self._check_drained()
-        self._replies.somebody_left()
-
-    def _somebody_expired(self) -> None:
-        self._check_drained()
         self._replies.somebody_left()
 
     # --- the devices' side ---

@@ -18,7 +18,7 @@ class Replies:
 
     Args:
         in_order: those of a lane in the order in which they began.
-        told: called after a batch was answered.
+        told: called after a batch was answered, and when somebody left.
 
     Attributes:
         order: what has begun and is not answered, where order counts.
@@ -43,6 +43,7 @@ class Replies:
 
     def somebody_left(self) -> None:
         """A request was answered or withdrawn before its batch ended: others may have waited for that."""
+        self._told()
         if self.order is not None and self.order.holds:
             self._loop.call_soon(self._answer_due)  # not at once: a batch may be being answered
 
