@@ -25,7 +25,7 @@ class VariantOptions:
 
     wanted: str = "plain"
     forbidden: tuple[str, ...] = ()
-    search_s: float = 10.0
+    search_s: float = 20.0
     cache: Path | None = None
     frozen_limit_mb: int = 64
 

@@ -155,7 +155,7 @@ class Settings(BaseSettings):
         default_factory=list, description="Variants that auto does not try, such as frozen,xla."
     )
     variant_search_s: NonNegativeFloat = Field(
-        10.0, description="Most time that auto takes to measure the variants of one model."
+        20.0, description="Most time that auto takes to measure the variants of one model."
     )
     variant_cache: str = Field(
         "", description="Folder that remembers what auto chose; empty takes ferry in the user's cache folder."

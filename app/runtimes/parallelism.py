@@ -1,7 +1,7 @@
 """How the cores of a machine are shared among the calls that are computed at the same time.
 
 One call alone seldom keeps many threads busy: it waits for its slowest thread at each operation. So cores are better
-given to several calls with a few threads each (docs/architecture.md, "Several lanes of execution").
+given to several calls with a few threads each (docs/architecture.md, "Cores").
 """
 
 from __future__ import annotations

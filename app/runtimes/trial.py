@@ -20,9 +20,9 @@ LEAST_ROUNDS = 3
 _MOST_ROUNDS = 25
 _ROUNDS_S = 0.05
 
-#: A variant that takes this many times as long needs no second look where that takes longer than all rounds should:
-#: it might take minutes. A short call may be slow by chance.
-_FAR_SLOWER = 2.0
+#: A variant that takes this many times as long, or as short, needs no second look where that takes longer than all
+#: rounds should: it might take minutes. A short call may be slow by chance.
+_FAR = 2.0
 
 
 class Trial:
@@ -87,7 +87,8 @@ def speed_up(
 
     known_s = timed(plain) if plain_s is None else plain_s
     once_s = timed(variant)
-    if once_s > max(_FAR_SLOWER * known_s, _ROUNDS_S):
+    slower_s, faster_s = max(known_s, once_s), min(known_s, once_s)
+    if slower_s > max(_FAR * faster_s, _ROUNDS_S):
         return known_s / once_s
     plain_all_s: list[float] = []
     variant_all_s: list[float] = []
