@@ -40,9 +40,8 @@ def expected(sent: dict[str, Array]) -> dict[str, list[float]]:
 
 def served(folder: Path, *requests: dict[str, Array], name: str = "ragged", outputs: tuple[str, ...] = ()) -> list[Any]:
     async def main() -> list[Any]:
-        server = Server(
-            Settings(models=folder, max_batch_size=8, grpc_port=0, batching_policy="work_conserving", max_inline_ms=0)
-        )
+        batching: Any = {"max_batch_size": 8, "batching_policy": "work_conserving", "batches_in_flight": 1}
+        server = Server(Settings(models=folder, grpc_port=0, max_inline_ms=0, **batching))
         await server.start()
         assert server._starting is not None
         await server._starting

@@ -104,7 +104,7 @@ def test_of_many_shapes_some_are_listed() -> None:
     async def scenario(world: World) -> None:
         shapes = {name: TensorSpec(name, np.dtype(np.float32), (None, None)) for name in ("x", "y")}
         signature = ModelSignature("free", {"x": shapes["x"]}, {"y": shapes["y"]})
-        world.loaded.signatures = {"free": signature}
+        world.model.signatures = {"free": signature}
         world.loaded.run = lambda signature, inputs, outputs: {"y": inputs["x"]}  # type: ignore[method-assign]
         for width in range(40):
             await world.model.infer(InferenceRequest({"x": np.zeros((1, width), np.float32)}, "free"))
@@ -129,7 +129,7 @@ def test_what_shares_no_calls_is_said() -> None:
         spec = TensorSpec("x", np.dtype(np.float32), (None,))
         splits = TensorSpec("x_1", np.dtype(np.int64), (None,))
         ragged = ModelSignature("r", {"x": spec, "x_1": splits}, {"y": spec}, ragged={"x": ("x_1",)})
-        world.loaded.signatures = {"r": ragged}
+        world.model.signatures = {"r": ragged}
         assert world.signature("r").shapes.explanation.startswith("ragged")
 
     play(scenario)
