@@ -6,7 +6,7 @@ A ratio is taken within a round; the median of the rounds decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -111,17 +111,21 @@ def tail(results: Results) -> Sequence[float]:
 
 
 def ferry_to_best_peer(workload: str) -> Callable[[Results], Sequence[float]]:
-    """The best of each round; limits and loops in process are no peers."""
+    """The best of each round, of Ferry's protocols and of the peers; limits and loops in process are no peers."""
 
     def values(results: Results) -> Sequence[float]:
         peers = [name for name, title in results["titles"].items() if _is_peer(name, title)]
-        best: dict[Any, float] = {}
-        for name in peers:
-            for n, rate in closed(results, workload, name).items():
-                best[n] = max(rate, best.get(n, 0.0))
-        return [*ratios(closed(results, workload, "ferry"), best).values()]
+        return [*ratios(_best(results, workload, ("ferry", "ferry_v2")), _best(results, workload, peers)).values()]
 
     return values
+
+
+def _best(results: Results, workload: str, peers: Iterable[str]) -> dict[Any, float]:
+    best: dict[Any, float] = {}
+    for name in peers:
+        for n, rate in closed(results, workload, name).items():
+            best[n] = max(rate, best.get(n, 0.0))
+    return best
 
 
 def _is_peer(name: str, title: str) -> bool:
