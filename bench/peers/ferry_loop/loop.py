@@ -1,6 +1,6 @@
 """The most rows a second that Ferry's variants give: its runtime, without batcher, HTTP and JSON.
 
-One call at a time with all cores; with --as-served as many calls as Ferry has under way, with a share of the cores each.
+One call at a time with all cores; with --as-served as many as Ferry has under way, with a share of the cores each.
 """
 
 from __future__ import annotations
