@@ -10,7 +10,7 @@ DEV    := .venv/.dev-installed
 SERVE  := $(if $(GPU),.venv-gpu/.gpu-installed,$(if $(wildcard $(DEV)),$(DEV),.venv/.serve-installed))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint clients bench lock clean
+.PHONY: help setup serve test lint schedules clients bench lock clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z]*\):.*##/\1 -/p' Makefile
@@ -28,6 +28,11 @@ lint: $(DEV)  ## Style, types, and who may import whom
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Many short runs: hypothesis remembers what it tried, and memory grows with it.
+schedules: $(DEV)  ## The laws of batching over 10^5 random schedules, half an hour on 2 cores
+	seq 20 | xargs -P 2 -I SEED $(BIN)/pytest -q -p no:cacheprovider --hypothesis-profile=schedules \
+	  --hypothesis-seed=SEED tests/test_laws_of_batching.py::test_laws
 
 clients: .venv-clients/.clients-installed  ## Make .venv-clients: the clients that tests/official_clients try
 

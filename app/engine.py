@@ -12,13 +12,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from app.batching.batcher import Batcher
 from app.batching.options import BatchingOptions
 from app.batching.padding import BatchSizes
 from app.batching.policy import create_policy
 from app.batching.shape_buckets import ShapeBuckets
-from app.events import Event, Listener, ShapesProbed, VariantsChosen
+from app.compiled_buckets import compile_buckets
+from app.events import Event, Listener, ModelPlaced, ShapesProbed, VariantsChosen
+from app.masks import with_declared_masks
 from app.memory import spare_from_collection
 from app.model import Model
 from app.padding_probe import PaddingOptions, ProbedPadding, probe_padding
@@ -27,7 +30,7 @@ from app.protocols.batching_parameters import read_batching_parameters
 from app.repository.list_watch import ListedModels, follow
 from app.repository.repository import ModelRepository
 from app.repository.sources import ModelList, ModelsFolder
-from app.runtime import Runtime, RuntimeOptions, VariantChoice, VariantOptions, create_runtime
+from app.runtime import Runtime, RuntimeOptions, VariantChoice, VariantOptions, create_runtime, replicas_of
 from app.runtimes.device_thread import DeviceThread
 from app.runtimes.variant_cache import default_folder
 from app.settings import Settings
@@ -36,6 +39,8 @@ from app.warm_up import measure_calls, tune, warm_up
 logger = logging.getLogger(__name__)
 
 _UNLOAD_TIMEOUT_S = 5.0
+
+_Value = TypeVar("_Value")
 
 
 class Engine:
@@ -79,8 +84,7 @@ class Engine:
         options = _runtime_options(settings)
         runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
         spare_from_collection()
-        lanes = [device for device in runtime.devices for _ in range(settings.batches_in_flight)]
-        devices = [DeviceThread(name, settings.stuck_after_s) for name in lanes]
+        devices = _device_threads(runtime, settings.stuck_after_s)
         self._batcher = Batcher(
             devices,
             create_policy(settings.batching_policy, _batching_options(settings)),
@@ -88,6 +92,8 @@ class Engine:
             self._listener,
             max_inline_s=settings.max_inline_ms / 1000,
             admission=settings.admission,
+            weights=settings.model_weights,
+            preserve_order=settings.preserve_order,
         )
         self._runtime = runtime
         await self.repository.start()
@@ -134,7 +140,7 @@ class Engine:
     def batching_options(self, model: str) -> BatchingOptions:
         """How the batches of a model are formed now. Raises ModelNotFound, ModelNotReady."""
         self.repository.resolve(model)
-        return self._batching_options.get(model, _batching_options(self.settings))
+        return self._batching_options.get(model, _batching_options(self.settings, model))
 
     def tune(self, model: str, options: BatchingOptions) -> None:
         """Forms the batches of a model so from the next one on, in all its versions, until the server ends.
@@ -144,9 +150,10 @@ class Engine:
             InvalidRequest: a value does not fit the model; nothing was changed.
         """
         options.check_largest(self.repository.resolve(model).sizes.largest)
+        policy = create_policy(options.policy, options)
         assert self._batcher is not None  # noqa: S101 - a model is loaded, so the batcher is there
         self._batching_options[model] = options
-        self._batcher.tune(model, create_policy(self.settings.batching_policy, options))
+        self._batcher.tune(model, policy, options.weight)
 
     # --- models ---
 
@@ -159,19 +166,23 @@ class Engine:
         if settings.per_model_batching and settings.batching and (path / PARAMETERS_FILE).exists():
             sizes = read_batching_parameters(path / PARAMETERS_FILE).sizes(sizes)
         loaded = self._runtime.load(path)
+        signatures = with_declared_masks(loaded.signatures, _of_model(settings.mask_inputs, name))
         paddings: dict[str, ProbedPadding] = {}
         costs: dict[str, dict[int, float]] = {}
         if settings.warm_up:
             report = partial(self._report_warm_up, name, version)
             try:
-                warm_up(loaded, sizes.allowed, report)
+                warm_up(loaded, sizes.allowed, report, signatures)
                 choices = tune(loaded, sizes.allowed, report)
                 costs = measure_calls(loaded, sizes.allowed)
-                paddings = probe_padding(loaded, sizes, _padding_options(settings, name))
+                paddings = probe_padding(loaded, sizes, _padding_options(settings, name), signatures=signatures)
+                if settings.pad_shapes == "auto":
+                    compile_buckets(loaded, signatures, paddings, sizes.allowed, report)
             finally:
                 self._warming.pop((name, version), None)
             self._tell_variants(name, version, choices)
             self._tell_shapes(name, version, paddings)
+        self._tell(ModelPlaced(name, version, self._runtime.devices[: len(replicas_of(loaded))]))
         return Model(
             name,
             version,
@@ -182,6 +193,7 @@ class Engine:
             strict_shapes=settings.strict_shapes,
             paddings={signature: probed.padding for signature, probed in paddings.items() if probed.padding},
             costs=costs,
+            signatures=signatures,
         )
 
     def _tell_variants(self, name: str, version: int, choices: Sequence[VariantChoice]) -> None:
@@ -241,20 +253,40 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
         Path(settings.variant_cache) if settings.variant_cache else default_folder(),
         settings.frozen_limit_mb,
     )
-    return RuntimeOptions(settings.intra_op_threads, settings.inter_op_threads, variants)
+    return RuntimeOptions(
+        settings.intra_op_threads, settings.inter_op_threads, settings.batches_in_flight, settings.replicas, variants
+    )
+
+
+def _device_threads(runtime: Runtime, stuck_after_s: float) -> list[DeviceThread]:
+    lanes = runtime.batches_in_flight
+    return [
+        DeviceThread(
+            name, stuck_after_s, replica=replica, hardware=replica * lanes + lane if runtime.parallel else replica
+        )
+        for replica, name in enumerate(runtime.devices)
+        for lane in range(lanes)
+    ]
 
 
 def _padding_options(settings: Settings, model: str) -> PaddingOptions:
-    values = settings.pad_values
+    buckets = ShapeBuckets.of(settings.shape_buckets)
+    return PaddingOptions(settings.pad_shapes, buckets, _of_model(settings.pad_values, model))
+
+
+def _of_model(values: Mapping[str, _Value], model: str) -> dict[str, _Value]:
+    """What a setting says of inputs, by name: 'model/input' is for that model alone, and goes before 'input'."""
     own = {name.removeprefix(f"{model}/"): value for name, value in values.items() if name.startswith(f"{model}/")}
-    return PaddingOptions(settings.pad_shapes, ShapeBuckets.of(settings.shape_buckets), {**values, **own})
+    return {**values, **own}
 
 
-def _batching_options(settings: Settings) -> BatchingOptions:
+def _batching_options(settings: Settings, model: str = "") -> BatchingOptions:
     return BatchingOptions(
         max_batch_delay_ms=settings.max_batch_delay_ms,
         max_pause_ms=settings.max_pause_ms,
         target_p99_ms=settings.target_p99_ms,
+        weight=settings.model_weights.get(model, 0.0),
+        policy=settings.batching_policy,
     )
 
 

@@ -18,6 +18,7 @@ class BatchExecuted(NamedTuple):
     queue_s: seconds each of its requests waited, in arrival order.
     failed, failed_rows: how many of its requests, and rows, were answered with an error.
     expired: how many of its requests had no time left when it began; more than 0 is a bug.
+    waste: which share of the elements of the call's inputs was padding, of rows and of inner shapes.
     """
 
     model: str
@@ -31,6 +32,7 @@ class BatchExecuted(NamedTuple):
     failed: int = 0
     failed_rows: int = 0
     expired: int = 0
+    waste: float = 0.0
 
 
 class RequestFinished(NamedTuple):
@@ -56,6 +58,14 @@ class ModelStateChanged(NamedTuple):
     error: str = ""
 
 
+class ModelPlaced(NamedTuple):
+    """A version that is being loaded has a replica on each of these devices."""
+
+    model: str
+    version: int
+    devices: Sequence[str]
+
+
 class VariantsChosen(NamedTuple):
     """How a signature of a version that is being loaded will be executed.
 
@@ -78,7 +88,7 @@ class ShapesProbed(NamedTuple):
     explanation: str
 
 
-Event = BatchExecuted | RequestFinished | ModelStateChanged | VariantsChosen | ShapesProbed
+Event = BatchExecuted | RequestFinished | ModelStateChanged | ModelPlaced | VariantsChosen | ShapesProbed
 Listener = Callable[[Event], None]
 
 #: What to call for each type of event that somebody wants to hear of.

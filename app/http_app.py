@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from app import __version__
 from app.errors import ServingError
+from app.protocols.batching_routes import BATCHING_PATH, Batching, batching_routes
 from app.protocols.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
 from app.protocols.health import Health, health_routes
 from app.protocols.http import error_reply
@@ -29,7 +30,7 @@ from app.serving import ServedRepository
 from app.settings import Settings
 
 
-class HttpBackend(Health, Protocol):
+class HttpBackend(Health, Batching, Protocol):
     """What the application serves: Server, or frontends/frontend.py."""
 
     settings: Settings
@@ -63,6 +64,7 @@ class HttpApp(FastAPI):
             lambda path: protocols.get(_first_segment(path)), (ALLOW_ANY_ORIGIN,) if cors else ()
         )
         self.include_router(health_routes(server))
+        self.include_router(batching_routes(server, server.settings.max_body_bytes))
         if path := server.settings.metrics_path:
             self.add_api_route(path, self._metrics, include_in_schema=False)
         self.add_exception_handler(HTTPException, _http_error)
@@ -74,8 +76,9 @@ class HttpApp(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            application = self._inference.get(_first_segment(scope["path"]))
-            if application is not None:
+            path = scope["path"]
+            application = self._inference.get(_first_segment(path))
+            if application is not None and not BATCHING_PATH.fullmatch(path):
                 return await application(scope, receive, send)
         return await super().__call__(scope, receive, send)
 

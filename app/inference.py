@@ -6,7 +6,7 @@ bfloat16 and the other types outside plain numpy are the `ml_dtypes` ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
@@ -67,6 +67,8 @@ class ModelSignature:
     first dimension and so has every output (an output of unknown rank is given the
     benefit of the doubt; its real first dimension is checked at run time).
     `ragged` holds, by the name of a RaggedTensor's values, the names of its row splits, outermost first: inputs too.
+    `masks` holds, by the name of an input that callers may leave out, the input whose true lengths it tells (masks.py).
+    `ragged_outputs` is as `ragged`, of outputs.
     """
 
     name: str
@@ -74,6 +76,8 @@ class ModelSignature:
     outputs: Mapping[str, TensorSpec]
     method_name: str = "tensorflow/serving/predict"
     ragged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    masks: Mapping[str, str] = field(default_factory=dict)
+    ragged_outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def batchable(self) -> bool:
@@ -86,6 +90,12 @@ class ModelSignature:
             and all(spec.shape is None or free(spec) for spec in self.outputs.values())
         )
 
+    def expected(self, sent: Container[str]) -> Mapping[str, TensorSpec]:
+        """The inputs that a request with the names `sent` must have: all but the masks that it leaves out."""
+        if not self.masks:
+            return self.inputs
+        return {name: spec for name, spec in self.inputs.items() if name in sent or name not in self.masks}
+
 
 @dataclass(slots=True)
 class InferenceRequest:
@@ -94,7 +104,7 @@ class InferenceRequest:
     `inputs` are named arrays that already have the signature's dtypes.
     `outputs` are the names wanted, empty for all.
     `deadline_s` is absolute on the event loop's monotonic clock, in seconds.
-    `priority` is 1 for the highest, 0 for the default.
+    `priority` is 1 for the highest, 0 for the default, -1 for work in bulk.
     """
 
     inputs: dict[str, Array]

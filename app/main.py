@@ -7,7 +7,7 @@ import logging
 from app.http_app import create_app
 from app.instrumentation.logs import configure
 from app.server import Server
-from app.settings import load_settings
+from app.settings_sources import load_settings
 
 settings = load_settings({}, None)
 configure(settings.log_level)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.batching.batch import Answer
 from app.batching.batcher import Batcher
-from app.batching.function import BatchFunction
+from app.batching.costs import CostCurve, Costs
+from app.batching.function import BatchFunction, Run
 from app.batching.lane import LaneKey
 from app.batching.padding import BatchSizes
 from app.batching.pending import Reply
@@ -19,7 +20,8 @@ from app.batching.shape_padding import ShapePadding, Shapes
 from app.batching.submission import DONE, Done, Submission
 from app.errors import ModelNotReady, ServingError
 from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
-from app.runtime import LoadedModel
+from app.masks import with_masks
+from app.runtime import LoadedModel, replicas_of
 from app.validation import check_inputs, check_names_and_dtypes, check_outputs, count_rows, find_signature, shapes_fit
 
 #: Subsets of outputs are the callers' choice; this many are remembered.
@@ -35,6 +37,17 @@ _Form = tuple[Any, ...]
 _FunctionKey = tuple[str, tuple[str, ...], bool, Shapes | None]
 
 
+class LearntCosts(NamedTuple):
+    """What calls for these outputs and of this inner shape cost; it may be the largest shape of a bucket."""
+
+    signature: str
+    outputs: tuple[str, ...]
+    shape: Shapes
+    bucket: bool
+    curve: CostCurve
+    measured: Collection[int]
+
+
 class Model:
     """A loaded model whose requests go through the batcher.
 
@@ -43,6 +56,7 @@ class Model:
         strict_shapes: without it a request whose shapes do not fit the signature runs alone, for the model to judge.
         paddings: of the signatures for which requests of different shapes may be padded to share a call.
         costs: by signature, the seconds of a call at each batch size, where they were measured.
+        signatures: where callers see others than those loaded, since they may leave masks out.
     """
 
     def __init__(
@@ -57,10 +71,12 @@ class Model:
         strict_shapes: bool = True,
         paddings: Mapping[str, ShapePadding] = MappingProxyType({}),
         costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
+        signatures: Mapping[str, ModelSignature] | None = None,
     ) -> None:
         self.name = name
         self.version = version
         self.sizes = sizes
+        self.signatures = loaded.signatures if signatures is None else signatures
         self._loaded = loaded
         self._batcher = batcher
         self._batching = batching
@@ -70,10 +86,6 @@ class Model:
         self._lanes: dict[_Form, tuple[LaneKey, BatchFunction]] = {}
         self._functions: dict[_FunctionKey, BatchFunction] = {}
         self._closed: asyncio.Future[None] | None = None
-
-    @property
-    def signatures(self) -> Mapping[str, ModelSignature]:
-        return self._loaded.signatures
 
     def signature(self, name: str) -> ModelSignature:
         """Raises SignatureNotFound."""
@@ -123,6 +135,21 @@ class Model:
         """The answer to `request`, and who computed it."""
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)
 
+    def learnt_costs(self) -> Iterator[LearntCosts]:
+        """Of each signature that was called, or timed at warm-up."""
+        called = set()
+        for (signature, outputs, _, bucket), function in self._functions.items():
+            for shape, costs in function.learnt.items():
+                if costs.curve is not None:
+                    called.add(signature)
+                    yield LearntCosts(signature, outputs, shape, bucket is not None, costs.curve, costs.measured)
+        for signature in self._costs.keys() - called:
+            costs = Costs(self.sizes, self._costs[signature])
+            if costs.curve is not None:
+                yield LearntCosts(
+                    signature, (), _fixed_shapes(self.signature(signature)), False, costs.curve, costs.measured
+                )
+
     async def close(self) -> None:
         """Takes nothing new, waits until everything accepted is answered, then gives the memory back."""
         if self._closed is None:
@@ -154,7 +181,10 @@ class Model:
     def _check_and_place(self, request: InferenceRequest, form: _Form) -> tuple[LaneKey, BatchFunction, int]:
         """The same, with every check; remembers the lane of what may share one, since its form fits then."""
         signature, inputs, outputs = self.signature(request.signature), request.inputs, request.outputs
-        alone = self._runs_alone(signature, inputs)
+        if signature.masks.keys() - inputs.keys():
+            request.inputs = with_masks(signature, inputs)
+            return self._place(request)
+        alone = self._runs_alone(signature, inputs) or _tears_ragged(signature, outputs)
         bucket = None if alone else self._bucket(signature, inputs)
         function = self._function(signature, outputs, alone, bucket)
         if not function.batchable:
@@ -194,15 +224,16 @@ class Model:
                 self._lanes.clear()
             padding = self._paddings[signature.name] if bucket is not None else None
             ragged = RaggedRows(signature.ragged) if signature.ragged else None
+            ragged_outputs = (
+                RaggedRows(_wanted(signature.ragged_outputs, outputs)) if signature.ragged_outputs else None
+            )
             seeds = None if alone else self._costs.get(signature.name)
-            runner = self._runner(signature.name, outputs)
-            function = BatchFunction(runner, self.sizes, not alone, padding, ragged, seeds)
+            runs = [_run_of(replica, signature.name, outputs) for replica in replicas_of(self._loaded)]
+            function = BatchFunction(
+                runs[0], self.sizes, not alone, padding, ragged, seeds, ragged_outputs, replicas=runs
+            )
             self._functions[key] = function
         return function
-
-    def _runner(self, signature: str, outputs: tuple[str, ...]) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-        run = self._loaded.run
-        return lambda inputs: run(signature, inputs, outputs)
 
     @property
     def _open_requests(self) -> int:
@@ -214,3 +245,22 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name}/{self.version}, {self._open_requests} open requests>"
+
+
+def _fixed_shapes(signature: ModelSignature) -> Shapes:
+    return tuple([tuple([size or 0 for size in (spec.shape or ())[1:]]) for spec in signature.inputs.values()])
+
+
+def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...]) -> Run:
+    run = replica.run
+    return lambda inputs: run(signature, inputs, outputs)
+
+
+def _tears_ragged(signature: ModelSignature, outputs: tuple[str, ...]) -> bool:
+    """Are values wanted without their row splits, or the other way round? Then nobody can tell whose rows are whose."""
+    groups = [{values, *splits} for values, splits in signature.ragged_outputs.items()]
+    return bool(outputs) and any(not (group.isdisjoint(outputs) or group.issubset(outputs)) for group in groups)
+
+
+def _wanted(ragged: Mapping[str, tuple[str, ...]], outputs: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return {values: splits for values, splits in ragged.items() if not outputs or values in outputs}

@@ -2,7 +2,8 @@
 
 Three questions are put to the model itself, since no signature answers them.
 1. Which free dimensions are always of one size, and which output's dimension follows which input's? A row of some
-   sizes and one of twice those tell: what is neither fixed nor an input's size is not understood, and not padded.
+   sizes and one of twice those tell; where an output's size is none of the inputs', a series of sizes tells the
+   rule (followed_shapes.py). What follows none is not understood, and not padded.
 2. Is padding neutral? Rows are run alone and padded beside each other; what is cut back must be the same.
 3. How much padding is a call worth? A call of few cells and one of many are timed.
 """
@@ -24,6 +25,7 @@ from app.batching.pending import PendingRequest
 from app.batching.shape_buckets import ShapeBuckets
 from app.batching.shape_padding import NamedShape, ShapePadding
 from app.errors import ServingError
+from app.followed_shapes import NotUnderstood, Sizes, followed_shapes
 from app.inference import STRING, Array, ModelSignature
 from app.probe_values import KINDS, probe_values
 from app.runtime import LoadedModel
@@ -40,7 +42,6 @@ _SEED = 2166136261
 
 _TIMED_CALLS = 5
 
-Sizes = Mapping[str, int]
 Clock = Callable[[], float]
 NamedShapes = Mapping[str, NamedShape]
 
@@ -57,10 +58,11 @@ class PaddingOptions(NamedTuple):
 
 
 class ProbedPadding(NamedTuple):
-    """The padding of one signature with free inner dimensions, or why there is none."""
+    """The padding of one signature with free inner dimensions, or why there is none; the values that it takes."""
 
     padding: ShapePadding | None
     reason: str = ""
+    kind: str = KINDS[0]
 
     def __str__(self) -> str:
         return (
@@ -73,23 +75,24 @@ def probe_padding(
     sizes: BatchSizes,
     options: PaddingOptions,
     clock: Clock = time.perf_counter,
+    signatures: Mapping[str, ModelSignature] | None = None,
 ) -> dict[str, ProbedPadding]:
-    """What was found, by signature; what is ragged, does not batch, or has no free inner dimension is left out."""
+    """What was found, by signature; what is ragged, does not batch, or has no free inner dimension is left out.
+
+    Args:
+        signatures: where callers see others than the model's, since they may leave masks out.
+    """
     if options.pad == "never" or sizes.largest < 2:
         return {}
     found = {}
-    for signature in model.signatures.values():
+    for signature in (model.signatures if signatures is None else signatures).values():
         if (
             signature.batchable
-            and not signature.ragged
+            and not (signature.ragged or signature.ragged_outputs)
             and any(None in _inner(signature, each) for each in signature.inputs)
         ):
             found[signature.name] = _Probe(model, signature, sizes, options, clock).find()
     return found
-
-
-class _NotUnderstood(Exception):
-    """Requests of different shapes cannot share a call; the text says why."""
 
 
 class _Probe:
@@ -106,16 +109,16 @@ class _Probe:
     def find(self) -> ProbedPadding:
         try:
             inputs, small, large = self._accepted()
-            outputs = self._followers(inputs, small, large)
+            outputs = followed_shapes(lambda sizes: self._shapes(inputs, sizes), small, large)
             padding = ShapePadding(inputs, outputs, self._pad_values(), self._options.buckets)
             if self._options.pad != "always":
                 self._check_neutral(padding, small, large)
             padding.call_cells = self._call_cells(padding, small, large)
-        except _NotUnderstood as reason:
+        except NotUnderstood as reason:
             return ProbedPadding(None, str(reason))
         except ServingError as error:
             return ProbedPadding(None, f"the model failed at a probe: {error}")
-        return ProbedPadding(padding)
+        return ProbedPadding(padding, kind=self._kind)
 
     # --- which dimension is which ---
 
@@ -127,14 +130,11 @@ class _Probe:
                 large = {name: 2 * size + 1 for name, size in small.items()}
                 if all(self._outputs(inputs, sizes) is not None for sizes in (small, large)):
                     return inputs, small, large
-        raise _NotUnderstood("the model refuses the values that it was tried with")
+        raise NotUnderstood("the model refuses the values that it was tried with")
 
-    def _followers(self, inputs: NamedShapes, small: Sizes, large: Sizes) -> NamedShapes:
-        """The shape of each output by the same names."""
-        before, after = self._outputs(inputs, small), self._outputs(inputs, large)
-        if before is None or after is None:
-            raise _NotUnderstood("the model refuses now what it took before")
-        return {name: _follow(name, before[name].shape, after[name].shape, small, large) for name in before}
+    def _shapes(self, inputs: NamedShapes, sizes: Sizes) -> Mapping[str, tuple[int, ...]] | None:
+        outputs = self._outputs(inputs, sizes)
+        return None if outputs is None else {name: output.shape for name, output in outputs.items()}
 
     def _outputs(self, inputs: NamedShapes, sizes: Sizes) -> Mapping[str, Array] | None:
         """Of the first kind of values that the model takes; None where it takes none."""
@@ -150,11 +150,16 @@ class _Probe:
     # --- what padding does ---
 
     def _check_neutral(self, padding: ShapePadding, small: Sizes, large: Sizes) -> None:
-        tried = [self._agrees(padding, first, second, kind) for first, second in _pairs(small, large) for kind in KINDS]
+        least = dict(sorted((rule.dimension, rule.least) for rule in padding.rules))
+        pairs = _pairs(small, large, least)
+        tried = [self._agrees(padding, first, second, kind) for first, second in pairs for kind in KINDS]
         if False in tried:
-            raise _NotUnderstood("padding changes the model's answers")
+            raise NotUnderstood("padding changes the model's answers")
         if True not in tried:
-            raise _NotUnderstood("the model refuses, or has no answer to, the values that it was tried with")
+            raise NotUnderstood("the model refuses, or has no answer to, the values that it was tried with")
+        for first, second in _strides(padding, small, large):
+            if not self._agrees(padding, first, second, self._kind):
+                raise NotUnderstood("padding changes the model's answers at some sizes")
 
     def _agrees(self, padding: ShapePadding, first: Sizes, second: Sizes, kind: str) -> bool | None:
         """Are the answers to two rows that share a call those to each alone? None where there are none."""
@@ -216,7 +221,7 @@ class _Probe:
         try:
             return np.array(value, dtype)[()]
         except (ValueError, TypeError, OverflowError):
-            raise _NotUnderstood(f"input {name!r} cannot be padded with {value!r}") from None
+            raise NotUnderstood(f"input {name!r} cannot be padded with {value!r}") from None
 
 
 def _inner(signature: ModelSignature, name: str) -> tuple[int | None, ...]:
@@ -244,34 +249,28 @@ def _names(naming: NamedShapes) -> list[str]:
     return sorted({dimension for shape in naming.values() for dimension in shape if isinstance(dimension, str)})
 
 
-def _follow(name: str, before: tuple[int, ...], after: tuple[int, ...], small: Sizes, large: Sizes) -> NamedShape:
-    """What the inner dimensions of an output are, from its shapes at two sizes."""
-    if len(before) != len(after):
-        raise _NotUnderstood(f"the rank of output {name!r} changes with the size of the inputs")
-    followed = {(small[each], large[each]): each for each in small}
-    shape: list[int | str] = []
-    for sizes in zip(before[1:], after[1:], strict=True):
-        if sizes[0] == sizes[1]:
-            shape.append(sizes[0])
-        elif sizes in followed:
-            shape.append(followed[sizes])
-        else:
-            raise _NotUnderstood(
-                f"output {name!r} has a dimension that changes with the inputs' and is not one of them: "
-                f"{sizes[0]} and {sizes[1]} for {', '.join(f'{a} and {b}' for a, b in followed)}"
-            )
-    return tuple(shape)
-
-
-def _pairs(small: Sizes, large: Sizes) -> list[tuple[Sizes, Sizes]]:
+def _pairs(small: Sizes, large: Sizes, least: Sizes) -> list[tuple[Sizes, Sizes]]:
     """Sizes of two rows that share a call; with several names also such that each row is padded."""
     between = {name: size + 1 for name, size in small.items()}
-    tiny = dict.fromkeys(small, 1)
+    tiny = {name: least.get(name, 1) for name in small}
     pairs: list[tuple[Sizes, Sizes]] = [(small, large), (between, large), (tiny, large)]
     for number, name in enumerate(small):
         if number:
             pairs.append(({**small, name: large[name]}, {**large, name: small[name]}))
     return pairs
+
+
+def _strides(padding: ShapePadding, small: Sizes, large: Sizes) -> Iterator[tuple[Sizes, Sizes]]:
+    """Sizes of two rows: each place that a size may have in a period, of the shorter row and of the longer one.
+
+    Where a stride begins may depend on it, as it does where TensorFlow pads a convolution on both sides.
+    """
+    for name, period in dict(sorted((rule.dimension, rule.period) for rule in padding.rules)).items():
+        short = max(small[name], period)
+        long = max(large[name], 3 * period)
+        for more in range(period) if period > 1 else ():
+            yield {**small, name: short + more}, {**large, name: long}
+            yield {**small, name: short}, {**large, name: long - more}
 
 
 def _is_telling(answer: Mapping[str, Array]) -> bool:

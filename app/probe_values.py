@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from app.inference import STRING, Array, ModelSignature, TensorSpec
+from app.masks import is_length, with_masks
 
 #: Inner shape of each input.
 Shapes = Mapping[str, tuple[int, ...]]
@@ -26,18 +27,28 @@ _CENTRES = {"ones": 0.0, "small": 0.0, "large": 3.0, "negative": -3.0}
 
 
 def probe_values(signature: ModelSignature, shapes: Shapes, kind: str, random: np.random.Generator) -> dict[str, Array]:
-    """One row. A mask, which is what is named one, keeps the first place and some others.
+    """One row. A mask, which is what is named or declared one, keeps the first place and some others.
 
-    Inputs with no free dimension (a length, a temperature) are 1, 2 or 3, or of that order.
+    Lengths that callers may leave out are the true ones. Other inputs with no free dimension (a temperature, a length
+    that nobody declared) are 1, 2 or 3, or of that order.
     """
-    return {name: _values(spec, shapes[name], kind, random) for name, spec in signature.inputs.items()}
+    masks = signature.masks.keys()
+    drawn = {
+        name: _values(spec, shapes[name], kind, random, is_mask=name in masks)
+        for name, spec in signature.inputs.items()
+        if not (name in masks and is_length(spec))
+    }
+    filled = with_masks(signature, drawn)
+    return {name: filled[name] for name in signature.inputs}
 
 
-def _values(spec: TensorSpec, inner: tuple[int, ...], kind: str, random: np.random.Generator) -> Array:
+def _values(
+    spec: TensorSpec, inner: tuple[int, ...], kind: str, random: np.random.Generator, *, is_mask: bool
+) -> Array:
     shape = (1, *inner)
     if spec.shape is None or None not in spec.shape[1:]:
         kind = "ones" if kind == "ones" else "small"
-    if spec.dtype == bool or "mask" in spec.name.lower():
+    if is_mask or spec.dtype == bool or "mask" in spec.name.lower():
         keeps = random.random(shape) < (1.0 if kind == "ones" else 0.7)
         keeps[(slice(None), *(slice(1) for _ in inner))] = True
         return np.asarray(keeps, spec.dtype)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from app.inference import Array, ModelSignature
 
@@ -25,17 +25,19 @@ class VariantOptions:
 
     wanted: str = "plain"
     forbidden: tuple[str, ...] = ()
-    search_s: float = 10.0
+    search_s: float = 20.0
     cache: Path | None = None
     frozen_limit_mb: int = 64
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """What a runtime needs to know before it starts. 0 threads lets the runtime choose."""
+    """What a runtime needs to know before it starts. 0 lets it choose; 0 replicas are one on each GPU."""
 
     intra_op_threads: int = 0
     inter_op_threads: int = 0
+    batches_in_flight: int = 0
+    replicas: int = 1
     variants: VariantOptions = VariantOptions()
 
 
@@ -47,6 +49,13 @@ class VariantChoice:
     batch_size: int
     variant: str
     speed_up: float
+
+
+class ShapeTrial(NamedTuple):
+    """Inputs of the shapes to compile for, and shorter ones as those that would be padded to these shapes."""
+
+    inputs: Mapping[str, Array]
+    shorter: Mapping[str, Array]
 
 
 class LoadedModel(Protocol):
@@ -80,12 +89,48 @@ class TunableModel(LoadedModel, Protocol):
         """
 
 
+@runtime_checkable
+class ReplicatedModel(LoadedModel, Protocol):
+    """A LoadedModel that lives on several devices; called as one it is the first replica."""
+
+    @property
+    def replicas(self) -> Sequence[LoadedModel]:
+        """One on each of the runtime's devices, in their order."""
+
+
+def replicas_of(model: LoadedModel) -> Sequence[LoadedModel]:
+    """Itself, where it lives on one device alone."""
+    return model.replicas if isinstance(model, ReplicatedModel) else (model,)
+
+
+@runtime_checkable
+class CompilableModel(LoadedModel, Protocol):
+    """A LoadedModel that can be compiled for exact shapes."""
+
+    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
+        """Compiles a signature with free inner shapes for some of them, in the order given, as far as the time goes.
+
+        Blocking, and never fails; to be called after `tune`, whose time it shares. Uses what is faster, from then on.
+        Returns for each of the first trials how many times as fast it is as what runs the shorter inputs; 0 where it
+        is not used. Those that are left were not tried.
+        """
+
+
 class Runtime(Protocol):
     """Executes models on the devices of this machine."""
 
     @property
     def devices(self) -> Sequence[str]:
-        """The devices that models run on, in the runtime's own words ('GPU:0', 'CPU:0')."""
+        """The devices that models run on, in the runtime's own words ('GPU:0', 'CPU:0'): as many as there are
+        replicas of a model at the most."""
+
+    @property
+    def batches_in_flight(self) -> int:
+        """Calls that each device works on at the same time."""
+
+    @property
+    def parallel(self) -> bool:
+        """Do the calls that a device works on at the same time get cores of their own?"""
 
     def load(self, path: Path) -> LoadedModel:
         """Reads the model in folder `path`, blocking.

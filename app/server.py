@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from app import __version__
@@ -13,6 +14,8 @@ from app.errors import ServingError
 from app.events import tell_all
 from app.instrumentation import logs, metrics
 from app.instrumentation.counts import Counts
+from app.instrumentation.explanations import Explanations
+from app.instrumentation.placement import Placement
 from app.instrumentation.shapes import MixedShapes
 from app.instrumentation.statistics import Statistics
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
@@ -54,12 +57,16 @@ class Server:
         statistics = Statistics(counts)
         self._variants = ExecutionVariants()
         self._shapes = MixedShapes()
+        self._explanations = Explanations(counts, self._variants, self._shapes)
+        self._placement = Placement()
         self.listener = listener = tell_all(
             counts.subscriptions,
             statistics.subscriptions,
             self._metrics.subscriptions,
             self._variants.subscriptions,
             self._shapes.subscriptions,
+            self._explanations.subscriptions,
+            self._placement.subscriptions,
             logs.SUBSCRIPTIONS,
         )
         self.engine = Engine(settings, models, listener)
@@ -67,7 +74,7 @@ class Server:
         regions = SharedMemory() if settings.allow_shared_memory else None
         self.open_inference = open_inference = OpenInference(self.repository, statistics, self, regions)
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
-        self.tensorflow_rest = TensorFlowRest(self.repository, listener, limits)
+        self.tensorflow_rest = TensorFlowRest(self.repository, listener, limits, draining=self.engine.draining)
         self.open_inference_rest = OpenInferenceRest(open_inference, listener, limits)
         tensorflow_grpc = TensorFlowGrpc(
             self.repository,
@@ -150,9 +157,27 @@ class Server:
                 ]
                 for name in self.repository.names()
             },
+            "replicas": self._placement.document(),
             "variants": self._variants.document(),
             "mixed_shapes": self._shapes.document(),
         }
+
+    # --- batching ---
+
+    async def explain_batching(self, model: str) -> Mapping[str, Any]:
+        """How its batches are formed, what they cost and what would help. Raises ModelNotFound, ModelNotReady."""
+        options = self.engine.batching_options(model)
+        versions = sorted(self.repository.catalog.available(model), reverse=True)
+        models = [self.repository.resolve(model, version) for version in versions]
+        return self._explanations.explain(model, options, models).model_dump(mode="json")
+
+    async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Changes options from the next batch on; those in force then. Raises as above, and InvalidRequest."""
+        self.engine.tune(model, self.engine.batching_options(model).changed(changes))
+        self._explanations.begin_anew(model)
+        return self.engine.batching_options(model).as_dict()
+
+    # --- metrics ---
 
     async def metrics(self) -> tuple[bytes, str]:
         """The Prometheus page and its content type."""

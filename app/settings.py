@@ -1,19 +1,13 @@
 """Every knob of Ferry: its unit in its name, its default, and one line of why.
 
-One definition serves three sources, strongest first: command-line flags, `FERRY_*`
-environment variables, a YAML file named by `FERRY_CONFIG` (or `--config`).
+This is their one definition; settings_sources.py says where values come from.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from difflib import get_close_matches
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 from pydantic import (
     Field,
@@ -21,37 +15,20 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    ValidationError,
     ValidationInfo,
     field_validator,
 )
-from pydantic_core import ErrorDetails
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    YamlConfigSettingsSource,
-)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from app.settings_values import Links, Names, Sizes, Values, Weights
 
 PREFIX = "FERRY_"
-CONFIG_VARIABLE = "FERRY_CONFIG"
-
-#: Kubernetes puts the addresses of a Service named "ferry..." into every pod's environment.
-_SERVICE_LINK = re.compile(
-    r"\w+_SERVICE_(HOST|PORT(_\w+)?)=.*|\w+_PORT(_\w+)?_(PROTO|PORT|ADDR)=.*|\w+=(tcp|udp|sctp)://.*"
-)
-
-
-class SettingsError(ValueError):
-    """A setting is wrong. The text is one line that names it as the user gave it, its value and what is expected."""
 
 
 class Settings(BaseSettings):
     """See the field descriptions; `ferry serve --help` prints them.
 
-    Made from arguments alone; `load_settings` reads the environment and the file too.
+    Made from arguments alone; `settings_sources.load_settings` reads the environment and the file too.
     """
 
     model_config = SettingsConfigDict(
@@ -82,7 +59,7 @@ class Settings(BaseSettings):
 
     batching: bool = Field(True, description="Run requests in batches; without it each runs alone, just as it came.")
     max_batch_size: PositiveInt = Field(64, description="Most rows in one call of a model.")
-    batch_sizes: Annotated[list[PositiveInt], NoDecode] = Field(
+    batch_sizes: Sizes = Field(
         default_factory=list,
         description="Row counts that batches are padded to, ascending, the last being max_batch_size; "
         "empty takes the powers of two.",
@@ -92,15 +69,20 @@ class Settings(BaseSettings):
         description="Pad requests of different inner shapes so that they share a batch: auto where warm-up finds that "
         "answers stay the same.",
     )
-    shape_buckets: Annotated[list[PositiveInt], NoDecode] = Field(
+    shape_buckets: Sizes = Field(
         default_factory=list,
         description="Sizes of a free inner dimension up to which requests share a batch, ascending, such as 64,256; "
         "empty takes 8, 12, 16, 24, 32, 48 and so on.",
     )
-    pad_values: Annotated[dict[str, int | float | str], NoDecode] = Field(
+    pad_values: Values = Field(
         default_factory=dict,
         description="What inputs are padded with, by name or <model>/<input>, such as tokens=1,bert/mask=0; "
         "others with 0 or the empty string.",
+    )
+    mask_inputs: Links = Field(
+        default_factory=dict,
+        description="Masks and lengths that callers may leave out, by name or <model>/<input>, and the input that each "
+        "tells of, such as bert/mask=tokens: Ferry fills in what is real before it pads.",
     )
     max_batch_delay_ms: NonNegativeFloat = Field(
         0.0, description="How long an idle device waits for company. 0 means 0: batches fill while the device works."
@@ -127,7 +109,24 @@ class Settings(BaseSettings):
         8192, validate_default=True, description="Most rows that may wait; beyond it requests get 503."
     )
     request_timeout_ms: PositiveFloat = Field(30_000.0, description="Time a request has from arrival to answer.")
-    batches_in_flight: PositiveInt = Field(1, description="Batches that one device works on at the same time.")
+    batches_in_flight: NonNegativeInt = Field(
+        0,
+        description="Batches that one device works on at the same time. 0 takes 1 on a GPU; on a CPU one for every 4 "
+        "cores, and 2 where there are 2 cores or more.",
+    )
+    replicas: NonNegativeInt = Field(
+        1, description="GPUs that have a replica of each model, each working on batches of its own; 0 for all GPUs."
+    )
+    preserve_order: bool = Field(
+        False,
+        description="With several batches under way, answer requests that may share a batch in the order in which they "
+        "came: who is done early waits.",
+    )
+    model_weights: Weights = Field(
+        default_factory=dict,
+        description="Shares of the devices' time that busy models get, such as bert=3,resnet=1; others count 1. Empty: "
+        "the earliest deadline goes first, whatever the model.",
+    )
     batching_policy: str = Field(
         "self_tuning",
         description="How batches are formed; a name in batching/policy.py. self_tuning chooses their sizes by measured "
@@ -142,7 +141,9 @@ class Settings(BaseSettings):
     )
 
     runtime: str = Field("tensorflow", description="What executes models; a name in runtime.py.")
-    intra_op_threads: NonNegativeInt = Field(0, description="Threads inside one operation; 0 lets TensorFlow choose.")
+    intra_op_threads: NonNegativeInt = Field(
+        0, description="Threads inside one operation; 0 shares the cores among the batches in flight."
+    )
     inter_op_threads: NonNegativeInt = Field(0, description="Operations at a time; 0 lets TensorFlow choose.")
     warm_up: bool = Field(True, description="Run every batch size once before a model counts as ready.")
     execution_variant: Literal["auto", "plain", "frozen", "xla"] = Field(
@@ -150,11 +151,11 @@ class Settings(BaseSettings):
         description="How models are executed: as they are, with constants for variables, or compiled by XLA; "
         "auto measures at warm-up.",
     )
-    forbidden_variants: Annotated[list[Literal["frozen", "xla"]], NoDecode] = Field(
+    forbidden_variants: Names[Literal["frozen", "xla"]] = Field(
         default_factory=list, description="Variants that auto does not try, such as frozen,xla."
     )
     variant_search_s: NonNegativeFloat = Field(
-        10.0, description="Most time that auto takes to measure the variants of one model."
+        20.0, description="Most time that auto takes to measure the variants of one model."
     )
     variant_cache: str = Field(
         "", description="Folder that remembers what auto chose; empty takes ferry in the user's cache folder."
@@ -177,36 +178,6 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."
     )
-
-    @field_validator("batch_sizes", "shape_buckets", mode="before")
-    @classmethod
-    def _read_list(cls, value: object) -> object:
-        """'1,2,4' and '[1,2,4]' from flags and the environment."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return json.loads(f"[{value.strip().removeprefix('[').removesuffix(']')}]")
-        except json.JSONDecodeError:
-            raise ValueError("whole numbers such as 1,2,4") from None
-
-    @field_validator("forbidden_variants", mode="before")
-    @classmethod
-    def _read_names(cls, value: object) -> object:
-        """'frozen,xla' from flags and the environment."""
-        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
-
-    @field_validator("pad_values", mode="before")
-    @classmethod
-    def _read_values(cls, value: object) -> object:
-        """'tokens=1,words=?' and '{"tokens": 1}' from flags and the environment."""
-        if not isinstance(value, str):
-            return value
-        with suppress(json.JSONDecodeError):
-            return json.loads(value)
-        pairs = [pair.split("=", 1) for pair in value.split(",") if pair.strip()]
-        if any(len(pair) < 2 or not pair[0].strip() for pair in pairs):
-            raise ValueError("names and values such as tokens=1,bert/mask=0")
-        return {name.strip(): _number_or_text(text) for name, text in pairs}
 
     @field_validator("shape_buckets")
     @classmethod
@@ -265,88 +236,7 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
-def load_settings(overrides: Mapping[str, Any], config: Path | None = None) -> Settings:
-    """Flags over environment over file.
-
-    Args:
-        overrides: the flags given, by setting name.
-        config: the YAML file; None takes the one that FERRY_CONFIG names, if any.
-
-    Raises:
-        SettingsError: a value, a name or the file is wrong.
-    """
-    file = config or (Path(named) if (named := os.environ.get(CONFIG_VARIABLE)) else None)
-    _refuse_unknown_variables()
-    from_environment = EnvSettingsSource(Settings)()
-    from_file = _read_file(file) if file else {}
-    try:
-        return Settings(**{**from_file, **from_environment, **overrides})
-    except ValidationError as error:
-        names = {
-            **{name: f"{name} in {file}" for name in from_file},
-            **{name: variable(name) for name in from_environment},
-            **{name: flag(name) for name in overrides},
-        }
-        raise SettingsError("; ".join(_explain(each, names) for each in error.errors())) from None
-
-
-def flag(name: str) -> str:
-    """A setting's name on the command line."""
-    return "--" + name.replace("_", "-")
-
-
-def variable(name: str) -> str:
-    """A setting's name in the environment."""
-    return PREFIX + name.upper()
-
-
-def _refuse_unknown_variables() -> None:
-    known = [*Settings.model_fields, "config"]
-    for variable_name, value in sorted(os.environ.items()):
-        name = variable_name.lower()
-        if not name.startswith(PREFIX.lower()) or _SERVICE_LINK.match(f"{variable_name}={value}"):
-            continue
-        name = name.removeprefix(PREFIX.lower())
-        if name not in known:
-            raise SettingsError(f"{variable_name} is no setting of Ferry{_meant(name, known, variable)}")
-
-
-def _read_file(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise SettingsError(f"The settings file {file} does not exist")
-    try:
-        values = YamlConfigSettingsSource(Settings, yaml_file=file)()
-    except Exception as error:  # the YAML reader has no common base of its errors
-        raise SettingsError(f"The settings file {file} is no YAML mapping: {' '.join(str(error).split())}") from None
-    for name in values:
-        if name not in Settings.model_fields:
-            raise SettingsError(f"{name} in {file} is no setting of Ferry{_meant(str(name), Settings.model_fields)}")
-    return values
-
-
-def _explain(error: ErrorDetails, names: Mapping[str, str]) -> str:
-    """One wrong value: its name as the user gave it, the value, what it should be."""
-    name = str(error["loc"][0])
-    expected = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ").partition(", unable to")[0]
-    where = names.get(name, f"The default of {name}")
-    if error["type"] == "extra_forbidden":
-        return f"{where} is no setting of Ferry{_meant(name, Settings.model_fields)}"
-    return f"{where} is {error['input']!r}, but should be {expected}"
-
-
-def _number_or_text(text: str) -> int | float | str:
-    for read in (int, float):
-        with suppress(ValueError):
-            return read(text)
-    return text
-
-
 def _one_of(name: str, known: Sequence[str]) -> str:
     if name not in known:
         raise ValueError(f"one of: {', '.join(known)}")
     return name
-
-
-def _meant(name: str, known: Iterable[str], spell: Callable[[str], str] = str) -> str:
-    close = get_close_matches(name, known, 1)
-    return f"; did you mean {spell(close[0])}?" if close else ""

@@ -18,19 +18,20 @@ def find_signature(signatures: Mapping[str, ModelSignature], name: str) -> Model
 
 
 def check_inputs(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
-    """Raises InvalidRequest unless names, dtypes and shapes are the signature's."""
+    """Raises InvalidRequest unless names, dtypes and shapes are the signature's; masks may be left out."""
     check_names_and_dtypes(signature, inputs)
-    for name, spec in signature.inputs.items():
-        if not spec.accepts_shape(inputs[name].shape):
-            _refuse_shape(spec, inputs[name])
+    for name, array in inputs.items():
+        spec = signature.inputs[name]
+        if not spec.accepts_shape(array.shape):
+            _refuse_shape(spec, array)
 
 
 def check_names_and_dtypes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
-    """Raises InvalidRequest unless they are the signature's; shapes are left to the model."""
-    if inputs.keys() != signature.inputs.keys():
+    """Raises InvalidRequest unless they are the signature's; masks may be left out, shapes are left to the model."""
+    if inputs.keys() != signature.expected(inputs).keys():
         _refuse_names(signature, inputs)
-    for name, spec in signature.inputs.items():
-        array = inputs[name]
+    for name, array in inputs.items():
+        spec = signature.inputs[name]
         if array.dtype != spec.dtype:
             raise InvalidRequest(f"Input {name!r} has dtype {dtype_name(array.dtype)}; expected {spec}")
 
@@ -78,7 +79,7 @@ def check_outputs(signature: ModelSignature, outputs: tuple[str, ...]) -> None:
 
 
 def _refuse_names(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
-    missing = signature.inputs.keys() - inputs.keys()
+    missing = signature.expected(inputs).keys() - inputs.keys()
     unknown = inputs.keys() - signature.inputs.keys()
     parts = [f"{word} {_names(names)}" for word, names in (("missing", missing), ("unknown", unknown)) if names]
     raise InvalidRequest(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from app.errors import InvalidRequest
 from app.examples import example_inputs
-from app.inference import ModelSignature
-from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice
+from app.inference import Array, ModelSignature
+from app.masks import with_masks
+from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice, replicas_of
 
 log = logging.getLogger(__name__)
 
@@ -17,27 +18,45 @@ log = logging.getLogger(__name__)
 _MEASURING_S = 1.0
 
 
-def warm_up(model: LoadedModel, sizes: Sequence[int], report: ProgressReport) -> None:
-    """Runs every signature at every size, the ones that cannot be batched once.
+def warm_up(
+    model: LoadedModel,
+    sizes: Sequence[int],
+    report: ProgressReport,
+    signatures: Mapping[str, ModelSignature] | None = None,
+) -> None:
+    """Runs every signature at every size, the ones that cannot be batched once, on every replica.
 
     A signature that refuses the example values (an image decoder, given no image) stays cold, with a warning.
+
+    Args:
+        signatures: the model's as callers see them, where they may leave masks out.
 
     Raises:
         InferenceFailed: the model or the device failed; OutOfMemory, if a size does not fit the device.
     """
-    calls = [(signature, sizes if signature.batchable else (1,)) for signature in model.signatures.values()]
-    total = sum(len(rows) for _, rows in calls)
+    seen = model.signatures if signatures is None else signatures
+    calls = [
+        (replica, signature, sizes if signature.batchable else (1,))
+        for replica in replicas_of(model)
+        for signature in seen.values()
+    ]
+    total = sum(len(rows) for *_, rows in calls)
     done = 0
-    for signature, all_rows in calls:
+    for replica, signature, all_rows in calls:
         for count, rows in enumerate(all_rows, start=1):
             what = f"signature {signature.name!r} with {rows} {'row' if rows == 1 else 'rows'}"
             report(done + count, total, what)
             try:
-                model.run(signature.name, example_inputs(signature, rows), ())
+                replica.run(signature.name, _inputs(signature, rows), ())
             except InvalidRequest as refusal:
                 log.warning("Signature %r stays cold, it refuses the example values: %s", signature.name, refusal)
                 break
         done += len(all_rows)
+
+
+def _inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
+    inputs = example_inputs(signature, rows)
+    return with_masks(signature, {name: array for name, array in inputs.items() if name not in signature.masks})
 
 
 def tune(model: LoadedModel, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:

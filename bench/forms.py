@@ -47,12 +47,12 @@ def _read_list(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG00
     return np.asarray(json.loads(content)[0], np.float32)
 
 
-def _v2_input(name: str, row: Array, **more: Any) -> dict[str, Any]:
-    return {"name": name, "shape": [1, *row.shape], "datatype": _DATATYPES[row.dtype.name], **more}
+def _v2_input(name: str, rows: Array, **more: Any) -> dict[str, Any]:
+    return {"name": name, "shape": rows.shape, "datatype": _DATATYPES[rows.dtype.name], **more}
 
 
 def _write_v2_json(name: str, row: Array) -> Body:
-    return _json({"inputs": [_v2_input(name, row, data=row.reshape(-1))]})
+    return _json({"inputs": [_v2_input(name, row[np.newaxis], data=row.reshape(-1))]})
 
 
 def _read_v2_json(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG001
@@ -60,8 +60,12 @@ def _read_v2_json(headers: dict[str, str], content: bytes) -> Array:  # noqa: AR
 
 
 def _write_v2_binary(name: str, row: Array) -> Body:
-    tail = row.tobytes()
-    described = _v2_input(name, row, parameters={"binary_data_size": len(tail)})
+    return _write_v2_rows(name, row[np.newaxis])
+
+
+def _write_v2_rows(name: str, rows: Array) -> Body:
+    tail = rows.tobytes()
+    described = _v2_input(name, rows, parameters={"binary_data_size": len(tail)})
     head = orjson.dumps({"inputs": [described], "parameters": {"binary_data_output": True}})
     headers = {"Content-Type": "application/octet-stream", _HEADER_LENGTH: str(len(head))}
     return Body(head + tail, headers)
@@ -89,6 +93,7 @@ FORMS = {
     "list-json": Form(_write_instances, _read_list),
     "v2-json": Form(_write_v2_json, _read_v2_json),
     "v2-binary": Form(_write_v2_binary, _read_v2_binary),
+    "v2-binary-rows": Form(_write_v2_rows, _read_v2_binary),  # several at once
     "raw": Form(_write_raw, _read_raw),
     "echo": Form(_write_instances, _read_nothing),
 }

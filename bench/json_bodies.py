@@ -1,6 +1,8 @@
-"""What reading and writing JSON costs, against orjson and numpy alone: `python -m bench.json_bodies`.
+"""What reading and writing JSON costs, against orjson and numpy alone.
 
-Both take turns, so ratios hold where the machine's speed drifts; the fastest tenth of each counts.
+    python -m bench.json_bodies [--rounds 5] [--seconds 0.4] [--json FILE]
+
+Both take turns, so ratios hold where the machine's speed drifts; of each round the fastest tenth of each counts.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,9 @@ from app.protocols.tensorflow_predict import encode_predict
 from bench.machine import machine_line
 
 Array = np.ndarray[Any, Any]
+
+#: The line that a goal is about.
+READ_IMAGE = "read V1 image [1,96,96,3]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,15 @@ def in_turn(one: Comparison, seconds: float) -> tuple[float, float]:
     return plain, ours
 
 
+def measure(one: Comparison, rounds: int, seconds: float) -> list[float]:
+    """The ratio of each round; prints the medians."""
+    runs = [in_turn(one, seconds) for _ in range(rounds)]
+    ratios = [ours / plain for plain, ours in runs]
+    plain, ours = (median(each) for each in zip(*runs, strict=True))
+    print(f"{one.what:28}{one.size:8}{plain:12.1f} us{ours:7.1f} us{median(ratios):8.2f}", flush=True)
+    return ratios
+
+
 def _compact(document: object) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
@@ -130,15 +146,17 @@ def _checked(one: Comparison, array: Array) -> Comparison:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each line")
-    seconds = parser.parse_args().seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.4, help="for each line in each round")
+    parser.add_argument("--json", type=Path, help="file for the ratios by round")
+    options = parser.parse_args()
     keep_freed_memory()
     print(machine_line())
     print(f"{'':28}{'bytes':>8}{'orjson+numpy':>15}{'Ferry':>10}{'ratio':>8}")
-    for one in comparisons():
-        plain, ours = in_turn(one, seconds)
-        print(f"{one.what:28}{one.size:8}{plain:12.1f} us{ours:7.1f} us{ours / plain:8.2f}")
+    ratios = {one.what: measure(one, options.rounds, options.seconds) for one in comparisons()}
+    if options.json:
+        options.json.write_text(json.dumps({"read_image": ratios[READ_IMAGE], **ratios}))
 
 
 if __name__ == "__main__":

@@ -18,18 +18,24 @@ from bench.cache import ROOT
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """`quick` are its options where only whether it works is asked."""
+    """`quick` are its options where only whether it works is asked, `always` those besides."""
 
     name: str
     about: str
     expected_s: float
     quick: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
 
 
 _ALL = (
     Script("idle_latency", "one client on an idle server", 30, ("--rounds", "3")),
     Script("memory", "RSS over a million requests", 120, ("--requests", "20000")),
     Script("mixed_lengths", "texts of different lengths in one batch", 90, ("--rounds", "1", "--seconds", "1")),
+    Script(
+        "json_bodies", "reading and writing JSON beside orjson and numpy", 40, ("--rounds", "1", "--seconds", "0.05")
+    ),
+    Script("overload", "far more than a heavy model can answer", 90, ("--rounds", "1", "--seconds", "1")),
+    Script("simulate", "a real server beside the simulator", 60, ("--quick",), ("--real",)),
     Script("frontends", "two frontends and an engine beside one process", 90, ("--rounds", "1", "--seconds", "1")),
 )
 SCRIPTS = {script.name: script for script in _ALL}
@@ -39,7 +45,7 @@ def run_script(script: Script, quick: bool) -> dict[str, Any]:
     """`report`, `figures`, and `not_run`: why there are none. Its report shows on standard error, too."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures.json"
-        command = [sys.executable, "-m", f"bench.{script.name}", *(script.quick if quick else ())]
+        command = [sys.executable, "-m", f"bench.{script.name}", *script.always, *(script.quick if quick else ())]
         command += ["--json", str(file)]
         try:
             done = subprocess.run(

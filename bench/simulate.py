@@ -1,5 +1,7 @@
 """Ferry's batching beside other servers' in simulated time: python -m bench.simulate [--json FILE] [--plot PNG]
 
+With --real instead beside a real run of Ferry, see bench/real_run.py: python -m bench.simulate --real [--json FILE]
+
 The very batcher, queue and policies that serve, under a clock that jumps, with calls of given costs. The others'
 policies stand at whichever setting of a grid serves an arrival pattern best, Ferry's at its defaults for all.
 
@@ -13,17 +15,19 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from app.batching.padding import BatchSizes
 from app.batching.policy import BatchingPolicy, SelfTuning
+from bench import real_run
 from bench.peer_policies import AdditiveIncrease, FixedTimeout, PreferredSizes
-from bench.simulation import Arrival, Costs, Outcome, simulate
+from bench.simulation import Arrival, CallCosts, Costs, Outcome, simulate
 
 SIZES = BatchSizes.powers_of_two(64)
 DEADLINE_S = 0.1
@@ -92,7 +96,7 @@ def settings_of(peer: str, quick: bool) -> Iterator[tuple[str, BatchingPolicy, i
 PEERS = ("fixed timeout", "preferred sizes", "AIMD")
 
 
-def best_of(peer: str, arrivals: Sequence[Arrival], costs: Costs, quick: bool) -> tuple[str, Outcome]:
+def best_of(peer: str, arrivals: Sequence[Arrival], costs: CallCosts, quick: bool) -> tuple[str, Outcome]:
     runs = [
         (setting, simulate(arrivals, policy, costs=costs, deadline_s=DEADLINE_S, max_queue_rows=rows, sizes=SIZES))
         for setting, policy, rows in settings_of(peer, quick)
@@ -103,7 +107,7 @@ def best_of(peer: str, arrivals: Sequence[Arrival], costs: Costs, quick: bool) -
 # --- the bound ---
 
 
-def most_in_time(arrivals: Sequence[Arrival], costs: Costs, deadline_s: float = DEADLINE_S) -> int:
+def most_in_time(arrivals: Sequence[Arrival], costs: CallCosts, deadline_s: float = DEADLINE_S) -> int:
     """The bound: how many requests could be answered in time, see above."""
     row_s = {each.length: min(costs.call_s(size, each.length) / size for size in SIZES.allowed) for each in arrivals}
     longest_s = max(row_s.values())
@@ -209,8 +213,19 @@ def plot(rows: Sequence[dict[str, Any]], picture: Path) -> None:
     figure.savefig(picture, dpi=110)
 
 
+def beside_a_real_run(quick: bool, file: Path | None) -> NoReturn:
+    """Exits with 1 where both differ too much."""
+    pairs = real_run.compare(rounds=1 if quick else 2, seconds=1.0 if quick else 5.0)
+    print("\n".join(real_run.report(pairs)))
+    differences = real_run.differences(pairs)
+    if file:
+        file.write_text(json.dumps({"real_differs_percent": differences}))
+    sys.exit(max(differences) > real_run.MOST_PERCENT)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--real", action="store_true", help="how far a real run is from the simulated one, a minute")
     parser.add_argument("--quick", action="store_true", help="one load, one setting of each peer, half a second")
     parser.add_argument("--fixed-ms", type=float, default=8.0, help="what a call costs beside its rows")
     parser.add_argument("--row-ms", type=float, default=0.8, help="what a row costs")
@@ -218,6 +233,8 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="write the table here, too")
     parser.add_argument("--plot", type=Path, help="draw them here")
     options = parser.parse_args()
+    if options.real:
+        beside_a_real_run(options.quick, options.json)
     costs = Costs(options.fixed_ms / 1e3, options.row_ms / 1e3)
     rows = compare(costs, 0.5 if options.quick else 5.0, options.quick)
     table = markdown(rows, costs)

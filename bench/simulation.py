@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,15 +24,31 @@ from bench.simulated_time import run_in_fake_time
 T = TypeVar("T")
 
 
+class CallCosts(Protocol):
+    """Seconds of a call with `rows` rows, padding counted, of inputs of some length."""
+
+    def call_s(self, rows: int, length: float = 1.0) -> float: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds of a call with `rows` rows, padding counted, of inputs of some length."""
+    """A fixed part and one for each row."""
 
     fixed_s: float = 0.008
     row_s: float = 0.0008
 
     def call_s(self, rows: int, length: float = 1.0) -> float:
         return self.fixed_s + self.row_s * length * rows
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCosts:
+    """What calls of each size took, of inputs that are all alike."""
+
+    seconds: Mapping[int, float]
+
+    def call_s(self, rows: int, length: float = 1.0) -> float:
+        return self.seconds[rows] * length
 
 
 class Arrival(NamedTuple):
@@ -47,7 +63,7 @@ class Outcome:
     """What became of the arrivals.
 
     goodput: answers in time, per second. p99_s: of what was accepted. use: share of the time in which the device was
-    busy. expired_executions: requests that were computed though their time was over.
+    busy. mean_batch: rows in a call. expired_executions: requests that were computed though their time was over.
     """
 
     arrived: int
@@ -56,6 +72,7 @@ class Outcome:
     goodput: float
     p99_s: float
     use: float
+    mean_batch: float
     expired_executions: int
 
 
@@ -63,6 +80,7 @@ class SimulatedDevice:
     """Computes at once, and says so when the call would have ended."""
 
     name = "simulated"
+    replica = hardware = 0
 
     def __init__(self) -> None:
         self.call_s = 0.0
@@ -110,7 +128,7 @@ def simulate(
     arrivals: Sequence[Arrival],
     policy: BatchingPolicy,
     *,
-    costs: Costs | None = None,
+    costs: CallCosts | None = None,
     deadline_s: float = 0.1,
     admission: bool = False,
     max_queue_rows: int = 8192,
@@ -123,14 +141,14 @@ def simulate(
 async def _play(  # noqa: PLR0917 - `simulate` names them
     arrivals: Sequence[Arrival],
     policy: BatchingPolicy,
-    costs: Costs,
+    costs: CallCosts,
     deadline_s: float,
     admission: bool,
     max_queue_rows: int,
     sizes: BatchSizes | None,
 ) -> Outcome:
     loop = asyncio.get_running_loop()
-    device, busy_s, expired = SimulatedDevice(), 0.0, 0
+    device, busy_s, expired, calls, rows_computed = SimulatedDevice(), 0.0, 0, 0, 0
     allowed = sizes or BatchSizes.powers_of_two(64)
 
     def function(length: float) -> BatchFunction:
@@ -142,8 +160,9 @@ async def _play(  # noqa: PLR0917 - `simulate` names them
         return BatchFunction(run, allowed, seeds=seeds)
 
     def heard(event: Event) -> None:
-        nonlocal busy_s, expired
+        nonlocal busy_s, expired, calls, rows_computed
         if isinstance(event, BatchExecuted):
+            calls, rows_computed = calls + 1, rows_computed + event.rows
             busy_s += event.compute_s
             expired += event.expired
             if isinstance(policy, AdditiveIncrease):
@@ -178,5 +197,6 @@ async def _play(  # noqa: PLR0917 - `simulate` names them
         in_time / arrivals[-1].at_s,
         float(np.quantile([reply.answered_s - sent_s for sent_s, reply in replies], 0.99)) if replies else 0.0,
         min(1.0, busy_s / (loop.time() - begin_s)),
+        rows_computed / max(1, calls),
         expired,
     )

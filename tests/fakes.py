@@ -27,8 +27,10 @@ T = TypeVar("T")
 class FakeDevice:
     """Computes at once and says so `seconds` later."""
 
-    def __init__(self, seconds: float = 1.0, name: str = "fake:0") -> None:
+    def __init__(self, seconds: float = 1.0, name: str = "fake:0", replica: int = 0, hardware: int = 0) -> None:
         self.name = name
+        self.replica = replica
+        self.hardware = hardware or replica
         self.seconds = seconds
         self.closed = False
         self.broken = ""
@@ -158,9 +160,11 @@ class FakeRuntime:
     """Loads a FakeLoadedModel from any folder."""
 
     devices: Sequence[str] = ("fake:0",)
+    parallel = False
 
     def __init__(self, options: RuntimeOptions | None = None) -> None:
         self.options = options or RuntimeOptions()
+        self.batches_in_flight = self.options.batches_in_flight or 1
 
     def load(self, path: Path) -> FakeLoadedModel:
         if not (path / "saved_model.pb").exists():

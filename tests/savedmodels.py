@@ -179,6 +179,56 @@ def make_attention(path: Path) -> None:
     tf.saved_model.save(module, str(path), signatures=signatures)
 
 
+def make_masked(path: Path) -> None:
+    """tokens [batch, length] of int32 below 20, mask [batch, length] of int64 and lengths [batch] of int32 ->
+    mean [batch, 4] of the tokens that the mask keeps, and last [batch, 4], the one that the length says.
+    """
+    module = tf.Module()
+    module.embedding = tf.Variable(tf.random.Generator.from_seed(3).normal([20, 4]))
+
+    def call(tokens: Any, mask: Any, lengths: Any) -> Any:
+        x, real = tf.gather(module.embedding, tokens), tf.cast(mask, tf.float32)
+        mean = tf.reduce_sum(x * real[..., tf.newaxis], 1) / tf.reduce_sum(real, 1, keepdims=True)
+        return {"mean": mean, "last": tf.gather(x, lengths - 1, batch_dims=1)}
+
+    specs = [
+        tf.TensorSpec([None, None], tf.int32, name="tokens"),
+        tf.TensorSpec([None, None], tf.int64, name="mask"),
+        tf.TensorSpec([None], tf.int32, name="lengths"),
+    ]
+    module.call = tf.function(call, input_signature=specs)
+    tf.saved_model.save(module, str(path), signatures=module.call)
+
+
+def make_strided(path: Path) -> None:
+    """sound [batch, length, 1] -> valid [batch, (length - 5) // 2 + 1, 3] by a convolution without padding, twice
+    [batch, 2 * length, 1], and by signature `same` a convolution [batch, ceil(length / 2), 3] that pads.
+    """
+    module = tf.Module()
+    module.kernel = tf.Variable(tf.random.Generator.from_seed(5).normal([5, 1, 3]))
+    spec = [tf.TensorSpec([None, None, 1], tf.float32, name="sound")]
+
+    def valid(sound: Any) -> Any:
+        return {"valid": tf.nn.conv1d(sound, module.kernel, 2, "VALID"), "twice": tf.repeat(sound, 2, axis=1)}
+
+    module.valid = tf.function(valid, spec)
+    module.same = tf.function(lambda sound: {"same": tf.nn.conv1d(sound, module.kernel, 2, "SAME")}, spec)
+    tf.saved_model.save(module, str(path), signatures={"serving_default": module.valid, "same": module.same})
+
+
+def make_ragged_output(path: Path) -> None:
+    """x [batch] of int32 -> counts, a RaggedTensor [batch, ragged] of the numbers below each, table [batch, 2, ragged]
+    of the same twice, and double [batch].
+    """
+
+    def call(x: Any) -> Any:
+        counts = tf.ragged.range(x)
+        table = tf.ragged.stack([counts, counts], 1)
+        return {"counts": counts, "table": table, "double": 2 * x}
+
+    _save(path, [tf.TensorSpec([None], tf.int32, name="x")], call)
+
+
 def make_ragged(path: Path) -> None:
     """words, a RaggedTensor [batch, ragged] of int32, tables [batch, ragged, ragged] and scale [batch] ->
     sums [batch] of the words times scale, and cells [batch], the sums of the tables.
@@ -205,6 +255,36 @@ def make_image_decoder(path: Path) -> None:
         return {"size": tf.map_fn(lambda one: tf.size(tf.io.decode_png(one)), png, fn_output_signature=tf.int32)}
 
     _save(path, [tf.TensorSpec([None], tf.string, name="png")], sizes)
+
+
+def make_rendezvous(path: Path) -> None:
+    """wait: x [batch] -> y = x plus what a call of give hands over, which it waits for; give: x -> y = x."""
+    module = tf.Module()
+    x = tf.TensorSpec([None], tf.float32, name="x")
+
+    def queue() -> Any:
+        return tf.raw_ops.FIFOQueueV2(component_types=[tf.float32], shapes=[[]], shared_name=str(path))
+
+    def wait(x: Any) -> Any:
+        (given,) = tf.raw_ops.QueueDequeueV2(handle=queue(), component_types=[tf.float32])
+        return {"y": x + given}
+
+    def give(x: Any) -> Any:
+        with tf.control_dependencies([tf.raw_ops.QueueEnqueueV2(handle=queue(), components=[x[0]])]):
+            return {"y": tf.identity(x)}
+
+    module.wait, module.give = tf.function(wait, [x]), tf.function(give, [x])
+    tf.saved_model.save(module, str(path), signatures={"wait": module.wait, "give": module.give})
+
+
+def make_on_a_gpu(path: Path) -> None:
+    """x [batch] -> y = 2x, which its author wants on a GPU."""
+
+    def double(x: Any) -> Any:
+        with tf.device("/GPU:0"):
+            return {"y": 2.0 * x}
+
+    _save(path, [tf.TensorSpec([None], tf.float32, name="x")], double)
 
 
 def make_tf1(path: Path) -> None:

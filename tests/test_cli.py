@@ -15,7 +15,8 @@ from app.cli import app, arrays, main
 from app.cli.models import find_version
 from app.errors import InvalidRequest, ModelNotFound
 from app.inference import STRING, ModelSignature, TensorSpec
-from app.settings import PREFIX, Settings, flag
+from app.settings import PREFIX, Settings
+from app.settings_sources import flag
 from tests.repository.fakes import add
 from tests.savedmodels import make_several_inputs, make_several_signatures
 

@@ -21,6 +21,7 @@ class View:
     peak_rows: float = 0.0
     timeout_s: float = inf
     curve: CostCurve | None = None
+    margin: float = 0.0
 
 
 curves = st.one_of(
@@ -40,6 +41,7 @@ views = st.builds(
     peak_rows=st.floats(0, 2000),
     timeout_s=st.one_of(st.just(inf), st.floats(1e-3, 60)),
     curve=curves,
+    margin=st.floats(0, 3),
 )
 options = st.builds(
     BatchingOptions,
@@ -112,10 +114,10 @@ _BY_THE_ROW = CostCurve((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.08))
     [
         (0, inf, 32),
         (100, inf, 32),  # 2 * 42 ms and some headroom
-        (90, inf, 16),
-        (0, 0.09, 16),  # a deadline does the same
+        (80, inf, 16),
+        (0, 0.08, 16),  # a deadline does the same
         (0, 30.0, 32),
-        (90, 0.03, 2),  # the less of both
+        (80, 0.028, 2),  # the less of both
         (1, inf, 2),  # no call is so quick, but two rows take hardly longer than one
     ],
 )
@@ -127,6 +129,13 @@ def test_a_call_and_the_one_before_fit_the_target_and_the_time_that_requests_hav
     assert policy.plan(view, -inf) == (7.0, most_rows, "full", most_rows)
     if most_rows > 2:
         assert 2 * _AFFINE.call_s(most_rows) <= HEADROOM * min(timeout_s, target_p99_ms / 1000 or inf)
+
+
+def test_calls_that_vary_are_planned_to_take_longer() -> None:
+    view = View(40, 32, 7.0, timeout_s=0.1, curve=_AFFINE)
+    assert SelfTuning().most_rows(view) == 32
+    view.margin = 0.5
+    assert SelfTuning().most_rows(view) == 16
 
 
 def test_what_waits_is_split_where_padding_would_cost_more() -> None:

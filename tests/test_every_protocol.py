@@ -51,7 +51,7 @@ def test_every_grpc_method_that_infers_has_a_driver(running: tuple[asyncio.Runne
     services = {service.service_name(): service for service in running[1].server.grpc._services}
     covered = {drive.serves[0].split("/")[0] for drive in DRIVERS}
     assert set(services) - covered == {"tensorflow.serving.ModelService"}  # it infers nothing
-    methods = {path.strip("/") for service in services.values() for path in service._method_handlers}
+    methods = {path.strip("/") for service in services.values() for path in service.methods}
     inferring = {
         path for path in methods if path.split("/")[1] not in OTHER_METHODS and path.endswith(("Predict", "Infer"))
     }

@@ -14,7 +14,8 @@ from app.instrumentation import logs
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
 from app.server import Server
-from app.settings import Settings, SettingsError, load_settings
+from app.settings import Settings
+from app.settings_sources import SettingsError, load_settings
 from tests import savedmodels
 
 X = np.random.default_rng(3).random([3, 8, 8], np.float32)

@@ -24,6 +24,12 @@ from tests.fakes import FakeDevice, FakeFunction, LateDevice, batch_function, ru
 MAX_ROWS = 4
 CAPACITY = 12
 
+#: Nothing happens so soon after something else: what is due by then has begun.
+A_MOMENT_S = 0.01
+
+#: `make schedules` takes many more.
+EXAMPLES = max(300, settings.default.max_examples if settings.default else 0)
+
 
 @dataclass(frozen=True)
 class Call:
@@ -74,6 +80,7 @@ class Run:
         self.gone: set[float] = set()
         self.computed_for_nobody: set[float] = set()
         self.overfull = False
+        self.stranded: list[str] = []
         self.complaints: list[object] = []
         self.loop.set_exception_handler(lambda _, context: self.complaints.append(context))
         self.models = [FakeFunction() for _ in range(3)]
@@ -99,6 +106,8 @@ class Run:
 
     async def client(self, number: int, call: Call) -> None:
         await asyncio.sleep(call.at_s)
+        for computed_s in (0.0, 1.0, 2.0):  # as it came, and when devices become free
+            self.loop.call_later(computed_s + A_MOMENT_S, self.look)
         value = {"good": number + 1.0, "bad": -(number + 1.0), "broken": float("nan")}[call.fate]
         inputs = {"x": np.full((call.rows, 2), value, np.float32)}
         key = LaneKey("m", 1, str(call.lane))
@@ -114,6 +123,10 @@ class Run:
         except Exception as error:
             self.seen[number].append(error)
         self.gone.add(number)
+
+    def look(self) -> None:
+        """No device may be idle while something is due."""
+        self.stranded += self.batcher.failures(0.0)
 
     def cancel(self, number: int, task: asyncio.Task[Answer]) -> None:
         task.cancel()
@@ -154,6 +167,7 @@ def check_laws(run: Run) -> None:
     assert run.batcher.queue.rows == 0
     assert not run.batcher.queue.lanes
     assert run.batcher.failures(0.0) == []
+    assert run.stranded == []
     assert run.complaints == []
 
 
@@ -178,7 +192,7 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
             assert number + 1.0 not in {abs(value) for value in run.models[call.lane].computed}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(
     schedule=st.lists(calls, min_size=1, max_size=24),
     policy=st.sampled_from(policy_names()),

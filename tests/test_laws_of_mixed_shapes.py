@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
+from app.batching.followed_size import FollowedSize
 from app.batching.padding import BatchSizes
 from app.batching.policy import create_policy
 from app.batching.shape_buckets import ShapeBuckets
-from app.batching.shape_padding import ShapePadding
+from app.batching.shape_padding import ShapePadding, Shapes
 from app.errors import DeadlineExceeded, InvalidRequest
 from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
 from app.model import Model
@@ -24,6 +25,13 @@ from tests.fakes import FakeDevice, run_in_fake_time
 MAX_ROWS = 4
 PAD = -7.0
 ALL = 10**6
+
+NOTHING: frozenset[tuple[int, Shapes]] = frozenset()
+
+#: Of the buckets 3, 5 and 8, 10.
+COMPILED: frozenset[tuple[int, Shapes]] = frozenset(
+    {(rows, ((high, wide), (length,))) for rows in (1, 4) for high in (3, 8) for wide in (3, 5, 8) for length in (5, 8)}
+)
 
 #: The model refuses it.
 BAD = -1.0
@@ -38,6 +46,7 @@ SIGNATURE = ModelSignature(
         "turned": TensorSpec("turned", np.dtype(np.float32), (None, None, None)),
         "echo": TensorSpec("echo", np.dtype(np.float32), (None, None)),
         "total": TensorSpec("total", np.dtype(np.float32), (None,)),
+        "every_third": TensorSpec("every_third", np.dtype(np.float32), (None, None)),
     },
 )
 
@@ -56,7 +65,12 @@ class Echo:
         if (image == BAD).any():
             raise InvalidRequest("bad")
         total = np.where(words == PAD, 0, words).sum(1)
-        return {"turned": image.transpose(0, 2, 1), "echo": words[:, : self.most], "total": total}
+        return {
+            "turned": image.transpose(0, 2, 1),
+            "echo": words[:, : self.most],
+            "total": total,
+            "every_third": words[:, 1::3],
+        }
 
     def close(self) -> None: ...
 
@@ -96,8 +110,13 @@ def sent_by(number: int, call: Call) -> dict[str, Array]:
     return {"image": image, "words": np.repeat(rows[:, np.newaxis], call.length, 1)}
 
 
-async def play(
-    schedule: list[Call], buckets: ShapeBuckets, most: int, devices: int, call_cells: float = 0.0
+async def play(  # noqa: PLR0917 - what may be chosen
+    schedule: list[Call],
+    buckets: ShapeBuckets,
+    most: int,
+    devices: int,
+    call_cells: float = 0.0,
+    compiled: frozenset[tuple[int, Shapes]] = frozenset(),
 ) -> tuple[list[object], Echo]:
     loop = asyncio.get_running_loop()
     batcher = Batcher(
@@ -110,10 +129,11 @@ async def play(
     echo = Echo(most)
     padding = ShapePadding(
         {"image": ("h", "w"), "words": ("n",)},
-        {"turned": ("w", "h"), "echo": ("n",), "total": ()},
+        {"turned": ("w", "h"), "echo": ("n",), "total": (), "every_third": (FollowedSize("n", 1, (0, 1, 1), 1),)},
         {"image": PAD, "words": PAD},
         buckets,
         call_cells,
+        compiled=compiled,
     )
     model = Model("m", 1, echo, batcher, BatchSizes.powers_of_two(MAX_ROWS), paddings={"serving_default": padding})
     seen: list[object] = [None] * len(schedule)
@@ -142,9 +162,17 @@ async def play(
     most=st.sampled_from([ALL, ALL, 4]),
     devices=st.integers(1, 2),
     call_cells=st.sampled_from([0.0, 5.0, 1e6]),
+    compiled=st.sampled_from([NOTHING, NOTHING, COMPILED]),
 )
-def test_laws(schedule: list[Call], buckets: ShapeBuckets, most: int, devices: int, call_cells: float) -> None:
-    seen, echo = run_in_fake_time(play(schedule, buckets, most, devices, call_cells))
+def test_laws(  # noqa: PLR0917 - as play
+    schedule: list[Call],
+    buckets: ShapeBuckets,
+    most: int,
+    devices: int,
+    call_cells: float,
+    compiled: frozenset[tuple[int, Shapes]],
+) -> None:
+    seen, echo = run_in_fake_time(play(schedule, buckets, most, devices, call_cells, compiled))
     for number, (call, answer) in enumerate(zip(schedule, seen, strict=True)):
         sent = sent_by(number, call)
         if isinstance(answer, InvalidRequest):
@@ -159,8 +187,11 @@ def test_laws(schedule: list[Call], buckets: ShapeBuckets, most: int, devices: i
             np.testing.assert_array_equal(answer.outputs["turned"], sent["image"].transpose(0, 2, 1))
             np.testing.assert_allclose(answer.outputs["total"], sent["words"].sum(1), rtol=1e-6)
             np.testing.assert_array_equal(answer.outputs["echo"], sent["words"][:, :most])
+            np.testing.assert_array_equal(answer.outputs["every_third"], sent["words"][:, 1::3])
     assert all(rows <= MAX_ROWS for rows, *_ in echo.shapes)
-    for _, *sizes in echo.shapes:  # padded to what somebody sent, and to no bucket's top
+    for rows, *sizes in echo.shapes:  # padded to what somebody sent, or to the top of a bucket that was compiled
+        if (rows, (tuple(sizes[:2]), tuple(sizes[2:]))) in compiled:
+            continue
         for place, size in enumerate(sizes):
             assert size in {(call.high, call.wide, call.length)[place] for call in schedule}
 
@@ -170,6 +201,17 @@ def test_what_is_near_shares_a_call_and_what_is_far_does_not() -> None:
     seen, echo = run_in_fake_time(play(schedule, ShapeBuckets(), ALL, 1))
     assert echo.shapes == [(4, 5, 5, 9), (1, 5, 20, 9)]  # the fourth row is nobody's
     assert [answer.timing.rows for answer in seen if isinstance(answer, InferenceResponse)] == [3, 3, 3, 1]
+
+
+def test_what_was_compiled_for_a_bucket_is_called_with_its_size() -> None:
+    schedule = [Call(0.0, rows, 5, 3, 4, False, inf, inf) for rows in (4, 2, 1)]
+    seen, echo = run_in_fake_time(play(schedule, ShapeBuckets(), ALL, 1, compiled=frozenset({(4, ((8, 8), (8,)))})))
+    assert echo.shapes == [(4, 8, 8, 8), (4, 8, 8, 8)]
+    assert [answer.outputs["echo"].shape for answer in seen if isinstance(answer, InferenceResponse)] == [
+        (4, 4), (2, 4), (1, 4),
+    ]  # fmt: skip
+    _, echo = run_in_fake_time(play(schedule[1:2], ShapeBuckets(), ALL, 1, compiled=frozenset({(4, ((8, 8), (8,)))})))
+    assert echo.shapes == [(2, 5, 3, 4)]  # not of a size that was compiled
 
 
 def test_where_a_call_is_dear_what_is_far_shares_one_too() -> None:

@@ -20,8 +20,10 @@ BUCKET_ROWS = (4, 3, 4, 4, 1, 3, 1, 1, 4, 3)
 TOKENS = [RANDOM.integers(1, 20, (1, length), np.int32) for length in LENGTHS]
 
 
-def served(folder: Path, *batches: list[Any], signature: str = "serving_default", **more: Any) -> tuple[Any, ...]:
-    """For each batch sent at once its answers; the health page."""
+def served(
+    folder: Path, *batches: list[Any], signature: str = "serving_default", name: str = "net", **more: Any
+) -> tuple[Any, ...]:
+    """For each batch sent at once its answers; the health page. What is no dictionary of inputs are tokens."""
 
     async def main() -> tuple[Any, ...]:
         values = {"max_batch_size": 16, "grpc_port": 0, "execution_variant": "plain", **more}
@@ -29,10 +31,11 @@ def served(folder: Path, *batches: list[Any], signature: str = "serving_default"
         await server.start()
         assert server._starting is not None
         await server._starting
-        model = server.repository.resolve("net")
+        model = server.repository.resolve(name)
         answers = []
         for batch in batches:
-            requests = [InferenceRequest({"tokens": tokens}, signature) for tokens in batch]
+            sent = [each if isinstance(each, dict) else {"tokens": each} for each in batch]
+            requests = [InferenceRequest(dict(inputs), signature) for inputs in sent]
             answers.append(await asyncio.gather(*map(model.infer, requests), return_exceptions=True))
         summary = await server.summary()
         await server.stop()
@@ -112,3 +115,112 @@ def test_a_large_request_is_cut_and_shares_its_last_part(folder: Path) -> None:
     assert large.outputs["each"].shape == (21, 12, 4)
     assert small.timing.rows > 1
     check_equal(small, alone)
+
+
+# --- masks and lengths ---
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("masked")
+    savedmodels.make_masked(folder / "masked" / "1")
+    return folder
+
+
+MASKS = {"mask": "tokens", "masked/lengths": "tokens"}
+
+
+def test_masks_and_lengths_that_callers_leave_out_are_the_true_ones(masked: Path) -> None:
+    told = [
+        {"tokens": each, "mask": np.ones(each.shape, np.int64), "lengths": np.array([each.shape[1]], np.int32)}
+        for each in TOKENS
+    ]
+    together, *each, _, shapes = served(
+        masked, TOKENS, *[[inputs] for inputs in told], [], name="masked", mask_inputs=MASKS
+    )
+    for answer, (alone,) in zip(together, each, strict=True):
+        check_equal(answer, alone)
+        assert alone.timing.rows == 1
+    assert max(answer.timing.rows for answer in together) > 2
+    assert shapes["masked/1"]["serving_default"].startswith("padded: lengths[?], mask[?,d1], tokens[?,d1]")
+
+
+def test_who_sends_a_mask_shares_calls_with_those_who_do_not(masked: Path) -> None:
+    some = {"tokens": TOKENS[0], "mask": np.array([[1, 0, 0, 1, 0]]), "lengths": np.array([2], np.int32)}
+    sent = [some, *TOKENS[3:6]]
+    together, *each, _ = served(masked, sent, *[[one] for one in sent], name="masked", mask_inputs=MASKS)
+    for answer, (alone,) in zip(together, each, strict=True):
+        check_equal(answer, alone)
+    assert {answer.timing.rows for answer in together} == {4}
+
+
+def test_masks_that_nobody_declared_must_be_sent(masked: Path) -> None:
+    (answer,), _ = served(masked, [TOKENS[0]], name="masked")
+    assert isinstance(answer, InvalidRequest)
+    assert "missing 'lengths', 'mask'" in str(answer)
+
+
+def test_a_length_that_is_no_mask_input_is_taken_for_the_whole_as_padding_would_be(masked: Path) -> None:
+    """Without the true length the model cannot tell: found at warm-up, by lengths beyond the row's own."""
+    _, shapes = served(masked, [], name="masked", mask_inputs={"lengths": "tokens"}, pad_values={"mask": 1})
+    assert "only equal shapes share a batch" in shapes["masked/1"]["serving_default"]
+
+
+# --- outputs that are not of an input's size ---
+
+
+@pytest.fixture(scope="module")
+def strided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("strided")
+    savedmodels.make_strided(folder / "net" / "1")
+    return folder
+
+
+SOUNDS = [{"sound": RANDOM.random((1, length, 1), np.float32)} for length in (33, 40, 37, 34, 36, 35, 5, 6, 1, 40, 39)]
+
+
+def test_outputs_of_strides_are_cut_to_what_each_would_get_alone(strided: Path) -> None:
+    together, *each, _, shapes = served(strided, SOUNDS, *[[one] for one in SOUNDS], [])
+    for answer, (alone,), sound in zip(together, each, SOUNDS, strict=True):
+        if sound["sound"].shape[1] > 1:
+            check_equal(answer, alone)
+        else:
+            assert isinstance(answer, InvalidRequest)  # and nobody else
+    assert max(answer.timing.rows for answer in together[:6]) == 8
+    assert (
+        shapes["net/1"]["serving_default"]
+        == "padded: sound[?,sound.1,1] -> twice[?,2*sound.1,1], valid[?,~1/2*sound.1,3]"
+    )
+
+
+def test_a_stride_that_begins_elsewhere_in_a_padded_row_is_found(strided: Path) -> None:
+    """TensorFlow pads a convolution on both sides, more or less by the length being odd or even."""
+    together, *each, _, shapes = served(strided, SOUNDS, *[[one] for one in SOUNDS], [], signature="same")
+    assert shapes["net/1"]["same"] == "only equal shapes share a batch: padding changes the model's answers"
+    for answer, (alone,) in zip(together, each, strict=True):
+        check_equal(answer, alone)
+
+
+# --- compiled buckets ---
+
+
+def test_buckets_are_compiled_at_warm_up_and_nothing_is_afterwards(folder: Path) -> None:
+    options: dict[str, Any] = {"shape_buckets": [8, 12, 50], "batch_sizes": [1, 4], "max_batch_size": 4}
+    *plain, _ = served(folder, TOKENS, *[[one] for one in TOKENS], **options)
+    *compiled, shapes = served(folder, TOKENS, *[[one] for one in TOKENS], execution_variant="xla", **options)
+    text = shapes["net/1"]["serving_default"]
+    assert text.endswith("; compiled for 8 (1, 4 rows), 12 (1, 4 rows)")  # the model has 40 positions
+    assert "compiled" not in shapes["net/1"]["unmasked"]
+    for some, others in zip(compiled, plain, strict=True):
+        for answer, other in zip(some, others, strict=True):
+            check_equal(answer, other)
+
+
+def test_buckets_that_are_compiled_are_those_that_gain(folder: Path) -> None:
+    options: dict[str, Any] = {"shape_buckets": [8, 40], "batch_sizes": [1, 16], "variant_search_s": 4.0}
+    *answers, shapes = served(folder, TOKENS, execution_variant="auto", variant_cache=str(folder), **options)
+    assert "each[?,tokens.1,4]" in shapes["net/1"]["serving_default"]
+    assert all(
+        answer.outputs["each"].shape == (1, tokens.shape[1], 4)
+        for answer, tokens in zip(answers[0], TOKENS, strict=True)
+    )

@@ -122,3 +122,16 @@ def test_closing_waits_for_what_was_accepted() -> None:
         await model.close()
 
     with_model(scenario)
+
+
+def test_what_its_calls_cost_is_told_by_signature_outputs_and_shape() -> None:
+    async def scenario(model: Model, _: FakeLoadedModel) -> None:
+        assert list(model.learnt_costs()) == []
+        await ask(model, rows_of(1, 2))
+        pair = {**rows_of(1), "z": rows_of(1)["x"]}
+        await ask(model, pair, signature="pair", outputs=("w",))
+        found = [(each.signature, each.outputs, each.shape, each.bucket) for each in model.learnt_costs()]
+        assert found == [("serving_default", (), ((2,),), False), ("pair", ("w",), ((2,), (2,)), False)]
+        assert [set(each.measured) for each in model.learnt_costs()] == [{2}, {1}]
+
+    with_model(scenario)

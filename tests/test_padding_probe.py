@@ -9,6 +9,7 @@ import pytest
 from app.batching.padding import BatchSizes
 from app.errors import InvalidRequest, OutOfMemory
 from app.inference import STRING, Array, ModelSignature, TensorSpec
+from app.masks import with_declared_masks
 from app.padding_probe import PaddingOptions, ProbedPadding, probe_padding
 
 SIZES = BatchSizes.powers_of_two(8)
@@ -139,10 +140,73 @@ def test_a_value_that_the_input_cannot_hold_pads_nothing() -> None:
     )
 
 
-def test_an_output_of_half_the_size_is_not_understood() -> None:
-    assert probe(lambda sent: sent["x"][:, ::2], FRACTIONS).reason == (
-        "output 'y' has a dimension that changes with the inputs' and is not one of them: 5 and 10 for 9 and 19"
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        (lambda sent: sent["x"][:, ::2], "~1/2*x.1"),
+        (lambda sent: sent["x"][:, : -(-sent["x"].shape[1] // 4)], "~1/4*x.1"),
+        (lambda sent: sent["x"][:, 2:] - sent["x"][:, :-2], "x.1-2"),
+        (lambda sent: np.repeat(sent["x"], 3, 1), "3*x.1"),
+        (lambda sent: np.repeat(sent["x"], 2, 1)[:, 1::3], "~2/3*x.1"),
+    ],
+)
+def test_an_output_may_follow_by_a_rule(run: Run, text: str) -> None:
+    assert str(probe(run, FRACTIONS)) == f"padded: x[?,x.1] -> y[?,{text}]"
+
+
+def test_a_rule_holds_from_the_least_size_that_was_tried() -> None:
+    def valid(sent: Mapping[str, Array]) -> Array:
+        refuse_unless(sent["x"].shape[1] >= 4)
+        return sent["x"][:, 3::2]
+
+    padding = probe(valid, FRACTIONS).padding
+    assert padding is not None
+    assert padding.bucket({"x": np.zeros((1, 3), np.float32)}) is None
+    assert padding.bucket({"x": np.zeros((1, 4), np.float32)}) == ((8,),)
+
+
+def test_a_stride_that_begins_where_the_size_says_is_found() -> None:
+    """Neither the first sizes tried nor a padded one tell: 9, 10 and 19 leave 0 or 1 by 3, as do many others."""
+    run = lambda sent: sent["x"][:, int(sent["x"].shape[1] % 5 == 2) :: 5]  # noqa: E731
+    assert probe(run, FRACTIONS).padding is None
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda sent: sent["x"][:, : int(sent["x"].shape[1] ** 0.5)],
+        lambda sent: sent["x"].reshape(len(sent["x"]), -1)[:, : max(3, 30 - sent["x"].shape[1])],
+        lambda sent: sent["x"][:, : int((sent["x"] > 0).sum())],
+    ],
+)
+def test_an_output_that_follows_no_rule_is_not_understood(run: Run) -> None:
+    assert probe(run, FRACTIONS).reason.startswith(
+        "output 'y' has a dimension that changes with the inputs' by no rule that was found: "
     )
+
+
+def test_an_output_that_follows_two_dimensions_is_not_understood() -> None:
+    image = {"x": (np.float32, (None, None, None))}
+    assert "by no rule" in probe(lambda sent: sent["x"].reshape(len(sent["x"]), -1), image).reason
+    padding = probe(lambda sent: sent["x"][:, ::2, 1:], image).padding
+    assert padding is not None
+    assert str(padding) == "x[?,x.1,x.2] -> y[?,~1/2*x.1,x.2-1]"
+
+
+def test_true_lengths_make_padding_neutral() -> None:
+    """A model that counts on its length being the true one: lengths made up would say nothing of it."""
+
+    def last(sent: Mapping[str, Array]) -> Array:
+        tokens, length = sent["tokens"], sent["n"]
+        return np.asarray(tokens[np.arange(len(tokens)), length - 1] + 0.0 * length)
+
+    inputs = TOKENS | {"n": (np.int32, (None,)), "kept": (np.float32, (None, None))}
+    model = NumpyModel(lambda sent: last(sent) * sent["kept"].sum(1) / sent["n"], inputs)
+    signatures = with_declared_masks(model.signatures, {"n": "tokens", "kept": "tokens"})
+    found = probe_padding(model, SIZES, PaddingOptions(), signatures=signatures)["f"]
+    assert found.padding is not None
+    other = probe_padding(model, SIZES, PaddingOptions(values={"kept": 1}), signatures=signatures)["f"]
+    assert other.reason == "padding changes the model's answers"
 
 
 def test_limits_of_a_model_are_found_around() -> None:

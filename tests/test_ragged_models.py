@@ -38,16 +38,15 @@ def expected(sent: dict[str, Array]) -> dict[str, list[float]]:
     return {"sums": list(np.array(words) * sent["scale"]), "cells": cells}
 
 
-def served(folder: Path, *requests: dict[str, Array]) -> list[Any]:
+def served(folder: Path, *requests: dict[str, Array], name: str = "ragged", outputs: tuple[str, ...] = ()) -> list[Any]:
     async def main() -> list[Any]:
-        server = Server(
-            Settings(models=folder, max_batch_size=8, grpc_port=0, batching_policy="work_conserving", max_inline_ms=0)
-        )
+        batching: Any = {"max_batch_size": 8, "batching_policy": "work_conserving", "batches_in_flight": 1}
+        server = Server(Settings(models=folder, grpc_port=0, max_inline_ms=0, **batching))
         await server.start()
         assert server._starting is not None
         await server._starting
-        model = server.repository.resolve("ragged")
-        answers = [model.infer(InferenceRequest(each)) for each in requests]
+        model = server.repository.resolve(name)
+        answers = [model.infer(InferenceRequest(each, outputs=outputs)) for each in requests]
         found: list[Any] = await asyncio.gather(*answers, return_exceptions=True)
         await server.stop()
         return found
@@ -108,3 +107,59 @@ def test_wrong_row_splits_are_refused_before_they_meet_others(folder: Path, wron
     assert isinstance(refused, InvalidRequest)
     assert text in str(refused)
     assert answer.outputs["sums"].tolist() == [1, 5]
+
+
+# --- ragged outputs ---
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("counting")
+    savedmodels.make_ragged_output(folder / "counting" / "1")
+    return folder
+
+
+def counted(x: list[int]) -> dict[str, list[int]]:
+    """What the model is to answer, computed row by row."""
+    counts = [number for each in x for number in range(each)]
+    table = [number for each in x for number in [*range(each), *range(each)]]
+    return {
+        "counts": counts,
+        "counts_1": np.cumsum([0, *x]).tolist(),
+        "double": [2 * each for each in x],
+        "table": table,
+        "table_1": list(range(0, 2 * len(x) + 1, 2)),
+        "table_2": np.cumsum([0, *[each for each in x for _ in range(2)]]).tolist(),
+    }
+
+
+X: list[list[int]] = [[3], [0, 2], [], [1, 4, 0], [5]]
+
+
+def test_ragged_outputs_are_told_as_values_and_row_splits(counting: Path) -> None:
+    signature = read_signatures(counting / "counting" / "1")["serving_default"]
+    assert signature.ragged_outputs == {"counts": ("counts_1",), "table": ("table_1", "table_2")}
+    assert sorted(signature.outputs) == ["counts", "counts_1", "double", "table", "table_1", "table_2"]
+    assert signature.outputs["counts_1"].dtype == np.int64
+    assert signature.batchable
+
+
+@pytest.mark.parametrize("outputs", [(), ("table", "double", "table_2", "table_1"), ("double",)])
+def test_everyone_gets_the_rows_of_a_ragged_output_that_are_theirs(counting: Path, outputs: tuple[str, ...]) -> None:
+    requests = [{"x": np.array(x, np.int32)} for x in X]
+    for x, answer in zip(X, served(counting, *requests, name="counting", outputs=outputs), strict=True):
+        assert answer.timing.rows == 7
+        want = {name: values for name, values in counted(x).items() if not outputs or name in outputs}
+        assert {name: array.tolist() for name, array in answer.outputs.items()} == want
+
+
+def test_values_without_their_row_splits_share_no_call(counting: Path) -> None:
+    requests = [{"x": np.array(x, np.int32)} for x in X]
+    for x, answer in zip(X, served(counting, *requests, name="counting", outputs=("counts",)), strict=True):
+        assert {name: array.tolist() for name, array in answer.outputs.items()} == {"counts": counted(x)["counts"]}
+
+
+def test_a_large_request_with_a_ragged_output_is_cut_and_joined(counting: Path) -> None:
+    x = RANDOM.integers(0, 5, 21).tolist()
+    (answer,) = served(counting, {"x": np.array(x, np.int32)}, name="counting")
+    assert {name: array.tolist() for name, array in answer.outputs.items()} == counted(x)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.settings import PREFIX, Settings, SettingsError, flag, load_settings, variable
+from app.settings import PREFIX, Settings
+from app.settings_sources import SettingsError, flag, load_settings, variable
 
 
 @pytest.fixture(autouse=True)
@@ -74,9 +75,21 @@ def test_pad_values_are_names_and_values_in_text_and_a_mapping_in_the_file(tmp_p
     assert load_settings({"shape_buckets": "16,256"}, file).shape_buckets == [16, 256]
 
 
+def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FERRY_MODEL_WEIGHTS", "bert=3, resnet=0.5")
+    assert load_settings({}).model_weights == {"bert": 3, "resnet": 0.5}
+    assert load_settings({"model_weights": '{"bert": 2}'}).model_weights == {"bert": 2}
+
+
 @pytest.mark.parametrize(
     ("overrides", "text"),
     [
+        (
+            {"model_weights": "bert"},
+            "--model-weights is 'bert', but should be names and weights such as bert=3,resnet=1",
+        ),
+        ({"model_weights": "bert=0"}, "--model-weights is 0, but should be greater than 0"),
+        ({"replicas": -1}, "--replicas is -1, but should be greater than or equal to 0"),
         ({"max_batch_size": 0}, "--max-batch-size is 0, but should be greater than 0"),
         ({"rest_port": "abc"}, "--rest-port is 'abc', but should be a valid integer"),
         ({"rest_port": 70000}, "--rest-port is 70000, but should be less than or equal to 65535"),

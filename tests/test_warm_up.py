@@ -7,6 +7,7 @@ import pytest
 
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.inference import STRING, Array, ModelSignature, TensorSpec
+from app.masks import with_declared_masks
 from app.runtime import LoadedModel, ProgressReport, VariantChoice
 from app.warm_up import measure_calls, tune, warm_up
 
@@ -114,3 +115,16 @@ def test_what_depends_on_the_callers_shapes_or_refuses_the_examples_is_not_measu
     free = signature(TensorSpec("x", FLOAT32, (None, None)), name="free")
     model = RecordingModel(free, DECODER, errors={"decoder": InvalidRequest("no image")})
     assert measure_calls(model, [1, 4], ticking(0.1)) == {}
+
+
+def test_masks_that_callers_may_leave_out_are_true_ones() -> None:
+    class Lengths(RecordingModel):
+        def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+            lengths.append(inputs["n"].tolist())
+            return super().run(signature, inputs, outputs)
+
+    lengths: list[list[int]] = []
+    seen = signature(TensorSpec("x", FLOAT32, (None, None)), TensorSpec("n", np.dtype(np.int32), (None,)))
+    model = Lengths(seen)
+    warm_up(model, [2], lambda *_: None, with_declared_masks(model.signatures, {"n": "x"}))
+    assert lengths == [[1, 1]]

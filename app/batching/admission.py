@@ -1,7 +1,8 @@
 """How long would it take until a request that came now is answered? Pure.
 
 The rows that wait are counted by lane, never one by one; of a lane whose front alone is more urgent the share that goes
-first is estimated. What was not measured yet counts as nothing, so that nobody is refused by guess.
+first is estimated. What was not measured yet counts as nothing, so that nobody is refused by guess. Calls that vary are
+expected to take longer than their average.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def seconds_to_answer(
     for other in sorted(lanes, key=_urgency_s):
         if other is not lane:
             wait_s += _calls_s(other, _rows_more_urgent(other, urgency_s), wait_s, most_rows(other)) / devices
-    return wait_s + _calls_s(lane, rows, wait_s, most_rows(lane))
+    return (1 + lane.costs.margin) * (wait_s + _calls_s(lane, rows, wait_s, most_rows(lane)))
 
 
 def _rows_before(lane: Lane, request: PendingRequest) -> float:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from app.batching.function import BatchFunction
+from app.batching.function import BatchFunction, Run
 from app.batching.pending import PendingRequest
-from app.batching.shape_padding import ShapePadding
+from app.batching.ragged import RaggedRows
+from app.batching.shape_padding import ShapePadding, Shapes
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.inference import STRING, Array, BatchTiming
 
@@ -34,12 +36,14 @@ class Answer(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """An outcome for each request of a batch, in order, when it began and ended, and how many rows were nobody's."""
+    """An outcome for each request of a batch, in order, when it began and ended, and what was computed for nobody:
+    how many rows, and which share of all elements of the inputs."""
 
     outcomes: list[Outcome]
     started_s: float
     ended_s: float
     padded_rows: int
+    waste: float
 
 
 class UnevenOutputs(InferenceFailed):
@@ -47,18 +51,20 @@ class UnevenOutputs(InferenceFailed):
 
 
 def timed_execution(
-    function: BatchFunction, requests: Sequence[PendingRequest], clock: Callable[[], float]
+    function: BatchFunction, requests: Sequence[PendingRequest], clock: Callable[[], float], replica: int = 0
 ) -> Execution:
     """`execute`, and how long it took."""
     started_s = clock()
-    outcomes = execute(function, requests)
-    return Execution(outcomes, started_s, clock(), padded_rows(function, requests))
+    outcomes = execute(function, requests, replica)
+    ended_s = clock()
+    nobodys_rows = padded_rows(function, requests)
+    return Execution(outcomes, started_s, ended_s, nobodys_rows, waste(function, requests, nobodys_rows))
 
 
-def execute(function: BatchFunction, requests: Sequence[PendingRequest]) -> list[Outcome]:
+def execute(function: BatchFunction, requests: Sequence[PendingRequest], replica: int = 0) -> list[Outcome]:
     """Runs the requests together and gives each its own rows or its own error, in their order. Never raises."""
     try:
-        return list(run_together(function, requests))
+        return list(run_together(function, requests, replica))
     except UnevenOutputs as uneven:
         function.batchable = False
         if function.padding is not None:
@@ -66,12 +72,12 @@ def execute(function: BatchFunction, requests: Sequence[PendingRequest]) -> list
             logger.warning("Padding did not go as it did at warm-up, only equal shapes share a call: %s", uneven)
         else:
             logger.warning("The outputs do not follow the rows of the inputs: requests run one by one from now on")
-        return [outcome for request in requests for outcome in execute(function, [request])]
+        return [outcome for request in requests for outcome in execute(function, [request], replica)]
     except (InvalidRequest, OutOfMemory) as error:
         if len(requests) == 1:
             return [error]
         middle = len(requests) // 2
-        return execute(function, requests[:middle]) + execute(function, requests[middle:])
+        return execute(function, requests[:middle], replica) + execute(function, requests[middle:], replica)
     except ServingError as error:
         return [type(error)(*error.args) for _ in requests]
     except Exception:
@@ -79,56 +85,62 @@ def execute(function: BatchFunction, requests: Sequence[PendingRequest]) -> list
         return [InferenceFailed("The model failed") for _ in requests]
 
 
-def run_together(function: BatchFunction, requests: Sequence[PendingRequest]) -> Sequence[Outputs]:
+def run_together(function: BatchFunction, requests: Sequence[PendingRequest], replica: int = 0) -> Sequence[Outputs]:
     """One call for all. Raises what the model raises, and UnevenOutputs."""
+    run = function.on(replica)
     if not function.batchable:
-        return [function.run(request.inputs) for request in requests]
-    if function.padding is not None and not _all_alike(requests):
-        return _run_padded(function, function.padding, requests)
+        return [run(request.inputs) for request in requests]
     request_rows = [request.rows for request in requests]
     own_rows = sum(request_rows)
     rows = function.sizes.padded(own_rows)
+    if function.padding is not None:
+        sent = [request.inputs for request in requests]
+        shape = function.padding.call_shape(sent, rows)
+        if any(function.padding.shape(inputs) != shape for inputs in sent):
+            return _run_padded(run, function, function.padding, sent, request_rows, rows, shape)
     if not rows:
-        return [_run_without_rows(function, requests[0].inputs)] * len(requests)
+        return [_run_without_rows(run, function, requests[0].inputs)] * len(requests)
     if function.ragged is not None:
         inputs = function.ragged.join([request.inputs for request in requests], own_rows, rows)
     else:
         inputs = assemble(requests, own_rows, rows)
-    return split(function.run(inputs), request_rows, rows)
+    outputs = run(inputs)
+    if function.ragged_outputs is not None:
+        return _split_ragged(function.ragged_outputs, outputs, request_rows, rows)
+    return split(outputs, request_rows, rows)
 
 
-def _all_alike(requests: Sequence[PendingRequest]) -> bool:
-    shapes = [array.shape[1:] for array in requests[0].inputs.values()]
-    return all([array.shape[1:] for array in request.inputs.values()] == shapes for request in requests[1:])
-
-
-def _run_padded(
-    function: BatchFunction, padding: ShapePadding, requests: Sequence[PendingRequest]
+def _run_padded(  # noqa: PLR0917 - the parts of one call
+    run: Run,
+    function: BatchFunction,
+    padding: ShapePadding,
+    sent: Sequence[Mapping[str, Array]],
+    request_rows: Sequence[int],
+    rows: int,
+    shape: Shapes,
 ) -> Sequence[Outputs]:
-    """One call for requests of different shapes."""
-    sent = [request.inputs for request in requests]
-    request_rows = [request.rows for request in requests]
-    rows = function.sizes.padded(sum(request_rows))
+    """One call of inner shape `shape` for requests of others."""
     if not rows:
-        return [_run_without_rows(function, inputs) for inputs in sent]
-    inputs = padding.join(sent, rows)
-    outputs = function.run(inputs)
+        return [_run_without_rows(run, function, inputs) for inputs in sent]
+    inputs = padding.join(sent, rows, shape)
+    outputs = run(inputs)
     own = split(outputs, request_rows, rows)
     if misfit := padding.misfit(outputs, inputs):
         raise UnevenOutputs(misfit)
     return [padding.cut(each, inputs) for each, inputs in zip(own, sent, strict=True)]
 
 
-def _run_without_rows(function: BatchFunction, inputs: Mapping[str, Array]) -> Outputs:
+def _run_without_rows(run: Run, function: BatchFunction, inputs: Mapping[str, Array]) -> Outputs:
     """What the model gives for no rows; where it refuses none (convolutions do), a blank row's outputs, cut off."""
     try:
-        return function.run(inputs)
+        return run(inputs)
     except InvalidRequest as refusal:
         try:
-            outputs = function.run({name: _blank_row(array) for name, array in inputs.items()})
+            outputs = run({name: _blank_row(array) for name, array in inputs.items()})
         except InvalidRequest:
             raise refusal from None
-        return {name: output[:0] for name, output in outputs.items()}
+        ragged = function.ragged_outputs
+        return ragged.part(outputs, 0, 0) if ragged else {name: output[:0] for name, output in outputs.items()}
 
 
 def _blank_row(array: Array) -> Array:
@@ -141,6 +153,22 @@ def padded_rows(function: BatchFunction, requests: Sequence[PendingRequest]) -> 
         return 0
     rows = sum([request.rows for request in requests])
     return function.sizes.padded(rows) - rows
+
+
+def waste(function: BatchFunction, requests: Sequence[PendingRequest], nobodys_rows: int) -> float:
+    """Which share of the elements of the call's inputs was padding, of rows and of inner shapes."""
+    one_shape = function.padding is None or len(requests) == 1
+    if not function.batchable or (one_shape and not nobodys_rows):
+        return 0.0
+    rows = sum([request.rows for request in requests]) + nobodys_rows
+    if one_shape:
+        return nobodys_rows / rows
+    own = computed = 0
+    for name in requests[0].inputs:
+        shapes = [request.inputs[name].shape for request in requests]
+        own += sum([request.inputs[name].size for request in requests])
+        computed += rows * prod([max(sizes) for sizes in zip(*shapes, strict=True)][1:])
+    return 1 - own / computed if computed else 0.0
 
 
 def assemble(requests: Sequence[PendingRequest], own_rows: int, rows: int) -> dict[str, Array]:
@@ -175,6 +203,13 @@ def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outp
         for answer, own_rows in zip(answers, _parts(output, request_rows), strict=True):
             answer[name] = own_rows
     return answers
+
+
+def _split_ragged(ragged: RaggedRows, outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outputs]:
+    """The same where rows have lengths of their own."""
+    if misfit := ragged.misfit(outputs, rows):
+        raise UnevenOutputs(f"Output {misfit}")
+    return [ragged.part(outputs, start, end) for start, end in pairwise(accumulate(request_rows, initial=0))]
 
 
 def _parts(output: Array, request_rows: Sequence[int]) -> Iterable[Array]:

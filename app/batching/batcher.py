@@ -1,11 +1,11 @@
-"""The batcher: the only file of the core that waits.
+"""The batcher: the core's event loop side, where everything else of it comes together.
 
 Life of a request: `submit` pushes it -> `_dispatch` cuts a batch at the last instant before a free device
-takes it -> the device executes -> `_finished` replies. `infer` is the same for those who await.
+takes it -> the device executes -> `Replies` answers. `infer` is the same for those who await.
 
 Rules
 - Every decision is made in synchronous methods on the event loop; nothing here is shared with
-  a thread but the batch that a device works on.
+  a thread but the batch that a device works on. Only this file, expiry.py and replies.py know the event loop.
 - A call that takes less than `max_inline_s` is made on the event loop itself: handing it to a thread and
   back costs the loop more (docs/architecture.md, "Short calls").
 - A batch is cut only when a device is free, so what was cancelled or has expired by then is
@@ -21,40 +21,32 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from math import inf
+from types import MappingProxyType
 
-from app.batching.admission import seconds_to_answer
+from app.batching import at_once
 from app.batching.batch import Answer, Execution, timed_execution
-from app.batching.busyness import Busyness
 from app.batching.company import company
 from app.batching.deadlines import Deadlines
 from app.batching.device import Device
+from app.batching.door import check_in_time, check_open
+from app.batching.expiry import Expiry
 from app.batching.function import BatchFunction
 from app.batching.lane import Lane, LaneKey
-from app.batching.pending import ANSWERED, PendingRequest, Reply
-from app.batching.policy import HEADROOM, BatchingPolicy, BatchPlan
+from app.batching.pace import Pace
+from app.batching.pending import PendingRequest, Reply
+from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
+from app.batching.replies import Replies
+from app.batching.schedule import Schedule
+from app.batching.slots import Slots
 from app.batching.submission import StartedBatch, Submission
-from app.errors import (
-    DeadlineExceeded,
-    InferenceFailed,
-    InvalidRequest,
-    OutOfMemory,
-    Overloaded,
-    RequestTooLarge,
-    ServingError,
-    ShuttingDown,
-)
-from app.events import BatchExecuted, Listener, ignore
-from app.inference import Array, BatchTiming
+from app.events import Listener, ignore
+from app.inference import Array
 
 logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
-
-#: How much of the slowest call is remembered at the next.
-_FADE = 0.99
 
 
 class Batcher:
@@ -67,6 +59,8 @@ class Batcher:
         cpu_clock: seconds of CPU that the process has used.
         max_inline_s: functions whose calls take less, unless hindered, are called on the event loop; 0 for none.
         admission: refuse at once what would foreseeably be answered too late.
+        weights: by model, its share of the devices' time beside other models'; empty for none.
+        preserve_order: answer the batches of a lane in the order in which they began.
     """
 
     def __init__(
@@ -80,29 +74,25 @@ class Batcher:
         cpu_clock: Clock = time.process_time,
         max_inline_s: float = 0.0,
         admission: bool = True,
+        weights: Mapping[str, float] = MappingProxyType({}),
+        preserve_order: bool = False,
     ) -> None:
         self.queue = RequestQueue(max_queue_rows)
-        self._devices = tuple(devices)
-        self._free = list(devices)
-        self._policy = policy
-        self._policies: dict[str, BatchingPolicy] = {}
-        self._eager = policy.eager
-        self._under_way: dict[StartedBatch, float] = {}
+        self._slots = Slots(devices, clock)
+        self._schedule = Schedule(policy, weights)
+        self._replies = Replies(listener, self._check_drained, in_order=preserve_order)
         self._admission = admission
-        self._slowest_s = 0.0
         self._listener = listener
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines()
+        self._expiry = Expiry(self._deadlines, self.queue, clock, self._replies.somebody_left)
         self._dispatch_due = False
         self._due_timer: asyncio.TimerHandle | None = None
-        self._expiry_timer: asyncio.TimerHandle | None = None
-        self._expiry_s = inf
         self._drained: asyncio.Future[None] | None = None
         self._max_inline_s = max_inline_s
         self._cpu_clock = cpu_clock
-        self._busyness = Busyness(clock(), cpu_clock())
-        self._idle_since_s = -inf
+        self._pace = Pace(clock(), cpu_clock())
         self._failure = ""
 
     # --- the caller's side ---
@@ -126,15 +116,15 @@ class Batcher:
             ShuttingDown, Overloaded, RequestTooLarge, DeadlineExceeded: refused at the door; nothing is queued.
         """
         now = self._clock()
-        self._check_open(rows, deadline_s, now)
+        check_open(rows, self.queue.max_rows, deadline_s, now, draining=self._drained is not None)
         request = PendingRequest(inputs, rows, reply, now, deadline_s, head_start_s)
         self.queue.push(key, function, request)
-        most_calls = self.queue.rows + len(self._devices)
-        if deadline_s - now < most_calls * self._slowest_s and self._admission:  # seldom: looking closer costs time
-            self._check_in_time(request, now)
+        most_calls = self.queue.rows + self._slots.count
+        if deadline_s - now < most_calls * self._pace.slowest_s and self._admission:  # seldom: it costs time
+            check_in_time(request, self.queue, self._slots, self._schedule, now)
         self._deadlines.push(request)
-        if deadline_s < self._expiry_s:
-            self._arm_expiry(deadline_s)
+        if deadline_s < self._expiry.at_s:
+            self._expiry.arm(deadline_s)
         self._dispatch_soon()
         return Submission(request, self.withdraw)
 
@@ -167,7 +157,8 @@ class Batcher:
     def answers_at_once(self, function: BatchFunction) -> bool:
         """Would a request be computed right now, on the event loop? Then there is no line to wait in."""
         quick = function.batchable and function.unhindered_s < self._max_inline_s
-        return quick and self._eager and not self.queue.rows and bool(self._free) and self._drained is None
+        free = quick and self._schedule.eager and not self.queue.rows and bool(self._slots.free)
+        return free and self._drained is None and not self._replies.order
 
     def run_at_once(
         self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, arrivals_s: Sequence[float]
@@ -179,91 +170,25 @@ class Batcher:
         """
         if not (self.answers_at_once(function) and 0 < rows <= function.max_rows):
             return None
-        execution = timed_execution(function, [PendingRequest(inputs, rows, ANSWERED, arrivals_s[0])], self._clock)
-        compute_s = execution.ended_s - execution.started_s
-        function.took(compute_s)
-        function.costs(key.shape).note(function.sizes.padded(rows), compute_s)
-        outcome = execution.outcomes[0]
-        if isinstance(outcome, InvalidRequest | OutOfMemory) or not function.batchable:
-            return None
-        waits = [execution.started_s - arrival_s for arrival_s in arrivals_s]
-        failures = (len(waits), rows) if isinstance(outcome, ServingError) else (0, 0)
-        self._listener(BatchExecuted(*key[:3], rows, execution.padded_rows, "idle", compute_s, waits, *failures))
-        if isinstance(outcome, ServingError):
-            raise outcome
-        return Answer(outcome, BatchTiming(waits[0], compute_s, rows))
+        return at_once.compute(key, function, inputs, rows, arrivals_s, self._clock, self._listener)
 
     def withdraw(self, request: PendingRequest) -> None:
         """Nobody waits for it any more. What a device works on stays whole: its neighbours need it."""
         if self.queue.remove(request):
             request.forget()
-            self._check_drained()
-
-    def _check_open(self, rows: int, deadline_s: float, now: float) -> None:
-        if self._drained is not None:
-            raise ShuttingDown("The server is shutting down")
-        if rows > self.queue.max_rows:
-            raise RequestTooLarge(f"The request has {rows} rows; the queue holds at most {self.queue.max_rows}")
-        if deadline_s <= now:
-            raise DeadlineExceeded("The request's time was over when it arrived")
-
-    def _check_in_time(self, request: PendingRequest, now: float) -> None:
-        """Raises Overloaded where the request, queued already, would foreseeably be late. An idle device takes all."""
-        if not self._under_way and self.queue.rows == request.weight:
-            return
-        busy_s = [max(0.0, end_s - now) for end_s in self._under_way.values()]
-        needed_s = seconds_to_answer(request, self.queue.lanes, busy_s, len(self._devices), self._most_rows)
-        time_s = request.deadline_s - now
-        if needed_s > HEADROOM * time_s:
-            self.queue.remove(request)
-            error = Overloaded(
-                f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
-            )
-            error.retry_after_s = needed_s - HEADROOM * time_s
-            raise error
-
-    # --- how batches are formed ---
-
-    def tune(self, model: str, policy: BatchingPolicy) -> None:
-        """Forms the batches of all versions of a model by this policy, from the next one on."""
-        self._policies[model] = policy
-        self._eager = self._policy.eager and all(each.eager for each in self._policies.values())
-        self._dispatch_soon()
-
-    def _policy_of(self, lane: Lane) -> BatchingPolicy:
-        return self._policies.get(lane.key.model, self._policy)
-
-    def _most_rows(self, lane: Lane) -> int:
-        return self._policy_of(lane).most_rows(lane)
-
-    # --- time ---
-
-    def _dispatch_soon(self) -> None:
-        if self._free and not self._dispatch_due:
-            self._dispatch_due = True
-            self._loop.call_soon(self._dispatch)
-
-    def _arm_due(self, due_s: float, now: float) -> None:
-        if self._due_timer is not None:
-            self._due_timer.cancel()
-        self._due_timer = self._loop.call_later(due_s - now, self._dispatch)
-
-    def _arm_expiry(self, deadline_s: float) -> None:
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
-        self._expiry_s = deadline_s
-        self._expiry_timer = None
-        if deadline_s != inf:
-            self._expiry_timer = self._loop.call_later(max(0.0, deadline_s - self._clock()), self._expire)
-
-    def _expire(self) -> None:
-        for request in self._deadlines.pop_expired(self._clock()):
-            self.queue.remove(request)
-            _fail(request, DeadlineExceeded("The request's time ran out before its answer was ready"))
-        self._arm_expiry(self._deadlines.next_s)
-        self._check_drained()
+        self._replies.somebody_left()
 
     # --- the devices' side ---
+
+    def tune(self, model: str, policy: BatchingPolicy, weight: float = 0.0) -> None:
+        """Forms the batches of all versions of a model by this policy, from the next one on; 0 is no weight."""
+        self._schedule.tune(model, policy, weight)
+        self._dispatch_soon()
+
+    def _dispatch_soon(self) -> None:
+        if self._slots.free and not self._dispatch_due:
+            self._dispatch_due = True
+            self._loop.call_soon(self._dispatch)
 
     def _dispatch(self) -> None:
         self._dispatch_due = False
@@ -274,12 +199,12 @@ class Batcher:
             self._failure = f"The batcher failed: {error!r}"
 
     def _start_due_batches(self) -> None:
-        while self._free and self.queue.lanes:
+        while self._slots.free and self.queue.lanes:
             now = self._clock()
-            if self._expiry_s <= now:  # the timer may be late, and what has expired is never computed
-                self._expire()
+            if self._expiry.at_s <= now:  # the timer may be late, and what has expired is never computed
+                self._expiry.expire()
                 continue
-            plan, lane = self._first_due(now)
+            plan, lane = self._schedule.first_due(self.queue.lanes, now, self._pace.idle_since_s)
             if plan.due_s > now and self._drained is None:
                 self._arm_due(plan.due_s, now)
                 return
@@ -288,94 +213,45 @@ class Batcher:
                 self._dispatch_soon()  # sockets come first: whoever wrote meanwhile shares the next batch
                 return
 
-    def _first_due(self, now: float) -> tuple[BatchPlan, Lane]:
-        """Of the lanes that are due the most urgent one; else the next one due. Of equal ones the oldest."""
-        idle_since_s, lanes = self._idle_since_s, self.queue.lanes
-        if len(lanes) == 1:
-            lane = next(iter(lanes))
-            return self._policy_of(lane).plan(lane, idle_since_s), lane
-
-        def place(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float]:
-            (due_s, *_), lane = planned
-            if due_s > now:
-                return True, due_s, lane.oldest_arrival_s
-            return False, lane.urgency_s, lane.oldest_arrival_s
-
-        return min(((self._policy_of(lane).plan(lane, idle_since_s), lane) for lane in lanes), key=place)
+    def _arm_due(self, due_s: float, now: float) -> None:
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+        self._due_timer = self._loop.call_later(due_s - now, self._dispatch)
 
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> None:
-        requests = self.queue.take(lane, plan.rows, plan.most_rows, now)
+        inline = lane.function.unhindered_s < self._max_inline_s
+        most_rows = plan.rows if inline or len(self._slots.free) == 1 else self._slots.share(lane, plan.rows)
+        requests = self.queue.take(lane, most_rows, plan.most_rows, now)
         if not requests:
             self._check_drained()
             return
         batch = StartedBatch(lane, requests, plan.reason)
         lane.costs.taken(batch.rows, now)
         if lane.key.padded:
-            for neighbour, rows in company(lane, batch.rows, plan.rows, self.queue.lanes):
-                batch.add(neighbour.function, self.queue.take(neighbour, rows, neighbour.max_rows, now))
-        if lane.function.unhindered_s < self._max_inline_s:
+            for neighbour, rows in company(lane, batch.rows, most_rows, self.queue.lanes):
+                batch.add(neighbour, self.queue.take(neighbour, rows, neighbour.max_rows, now))
+        if inline:
             execution = timed_execution(lane.function, requests, self._clock)
-            self._note_call(lane.function, execution)
-            self._idle_since_s = -inf  # no pause: nothing was handed over
-            self._finished(batch, execution)
-            return
-        device = self._free.pop()
-        self._under_way[batch] = now + batch.expected_s
-        self._slowest_s = max(self._slowest_s, batch.expected_s)
+            self._begun(batch)
+            self._note(batch, execution, on_device=False)
+            self._replies.ended(batch, execution)
+        else:
+            self._pace.expect(batch.expected_s)
+            self._slots.start(batch, now, self._ended)
+            self._begun(batch)
 
-        def done(execution: Execution) -> None:
-            self._free.append(device)
-            del self._under_way[batch]
-            self._note_call(batch.function, execution)
-            self._dispatch()  # first: the device must not wait for the replies
-            self._finished(batch, execution)
+    def _begun(self, batch: StartedBatch) -> None:
+        self._schedule.begun(batch)
+        self._replies.begun(batch)
 
-        try:
-            device.start(partial(timed_execution, lane.function, requests, self._clock), done)
-        except Exception:
-            self._free.append(device)
-            del self._under_way[batch]
-            for request in requests:
-                _fail(request, InferenceFailed(f"Device {device.name} takes no work"))
-            batch.left()
-            raise
+    def _ended(self, batch: StartedBatch, execution: Execution) -> None:
+        self._note(batch, execution, on_device=True)
+        self._dispatch()  # first: the device must not wait for the replies
+        self._replies.ended(batch, execution)
 
-    def _note_call(self, function: BatchFunction, execution: Execution) -> None:
-        busy = self._busyness.note(execution.ended_s, self._cpu_clock())
-        self._idle_since_s = execution.ended_s if busy else -inf  # no pause while there is CPU to spare
-        seconds = execution.ended_s - execution.started_s
-        function.took(seconds)
-        self._slowest_s = max(seconds, self._slowest_s * _FADE)
-
-    def _finished(self, batch: StartedBatch, execution: Execution) -> None:
-        compute_s = execution.ended_s - execution.started_s
-        requests, rows = batch.requests, batch.rows
-        waits = [execution.started_s - request.arrival_s for request in requests]
-        failed_rows = []
-        for request, outcome, wait_s in zip(requests, execution.outcomes, waits, strict=True):
-            if isinstance(outcome, ServingError):
-                failed_rows.append(request.rows)
-                _fail(request, outcome)
-            elif not request.reply.done():
-                request.reply.set_result(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
-            request.forget()
-        batch.left()
-        if not failed_rows:
-            batch.took(compute_s)
-        self._check_drained()
-        self._listener(
-            BatchExecuted(
-                *batch.key[:3],
-                rows,
-                execution.padded_rows,
-                batch.reason,
-                compute_s,
-                waits,
-                len(failed_rows),
-                sum(failed_rows),
-                sum([request.deadline_s <= execution.started_s for request in requests]),
-            )
-        )
+    def _note(self, batch: StartedBatch, execution: Execution, *, on_device: bool) -> None:
+        self._pace.note(batch.function, execution, self._cpu_clock(), on_device=on_device)
+        self._schedule.ended(batch, execution.ended_s - execution.started_s)
 
     # --- the end, and health ---
 
@@ -393,32 +269,28 @@ class Batcher:
         await asyncio.shield(self._drained)
 
     def _check_drained(self) -> None:
-        idle = not self.queue.rows and len(self._free) == len(self._devices)
+        idle = not self.queue.rows and self._slots.idle
         if idle and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
     def close(self) -> None:
         """Stops timers and devices. To be called when drained, or when what waits may be lost."""
-        for timer in (self._due_timer, self._expiry_timer):
-            if timer is not None:
-                timer.cancel()
-        for device in self._devices:
-            device.close()
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+        self._expiry.close()
+        self._slots.close()
 
     def failures(self, stranded_after_s: float) -> list[str]:
         """What is dead or stuck; empty while all is well."""
         now = self._clock()
-        found = [failure for device in self._devices if (failure := device.failure(now))]
+        found = self._slots.failures(now)
         if self._failure:
             found.append(self._failure)
-        if self._free and self.queue.lanes and now - self._first_due(now)[0].due_s > stranded_after_s:
-            found.append(f"A batch is due for more than {stranded_after_s:g} s although a device is free")
+        if self._slots.free and self.queue.lanes:
+            plan, _ = self._schedule.first_due(self.queue.lanes, now, self._pace.idle_since_s)
+            if now - plan.due_s > stranded_after_s:
+                found.append(f"A batch is due for more than {stranded_after_s:g} s although a device is free")
         return found
 
     def __repr__(self) -> str:
-        return f"<Batcher {self.queue!r}, {len(self._free)} of {len(self._devices)} devices free>"
-
-
-def _fail(request: PendingRequest, error: ServingError) -> None:
-    if not request.reply.done():
-        request.reply.set_exception(error)
+        return f"<Batcher {self.queue!r}, {self._slots!r}>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
@@ -24,6 +24,12 @@ _OUTLIER = 4.0
 
 #: A change of an average by this share is worth a new curve.
 _DRIFT = 0.1
+
+#: How many mean deviations calls are planned to take longer: if they vary normally, 999 of 1000 take less.
+_DEVIATIONS = 4.0
+
+#: Of each call, before it is known how they vary.
+_FIRST_DEVIATION = 0.025
 
 #: Smaller batches must save this share of the time: each call has costs around it that are not measured here.
 _LEAST_GAIN = 0.1
@@ -113,7 +119,7 @@ class Costs:
         seeds: seconds by size that were measured before the first call.
     """
 
-    __slots__ = ("_averages", "_drawn", "_interval_s", "_rows", "_sizes", "_taken_s", "curve")
+    __slots__ = ("_averages", "_deviation", "_drawn", "_interval_s", "_rows", "_sizes", "_taken_s", "curve")
 
     def __init__(self, sizes: BatchSizes, seeds: Mapping[int, float] | None = None) -> None:
         self._sizes = sizes.allowed
@@ -121,14 +127,26 @@ class Costs:
         self._drawn: dict[int, float] = {}
         self._rows = self._interval_s = 0.0
         self._taken_s = -inf
+        self._deviation = _FIRST_DEVIATION
         self.curve: CostCurve | None = None
         if self._averages:
             self._draw()
 
     @property
+    def measured(self) -> Collection[int]:
+        """The sizes of which the curve tells what was measured, not what was fitted."""
+        return self._drawn.keys()
+
+    @property
     def rows_per_s(self) -> float:
         """Infinity before it is known."""
         return self._rows / self._interval_s if self._interval_s else inf
+
+    @property
+    def margin(self) -> float:
+        """By which share calls may take longer than expected, seldom more. After the estimate of TCP's retransmission
+        timer (RFC 6298), which also waits for the mean and four mean deviations."""
+        return _DEVIATIONS * self._deviation
 
     def taken(self, rows: int, now: float) -> None:
         """A batch with `rows` rows begins."""
@@ -140,6 +158,9 @@ class Costs:
 
     def note(self, rows: int, seconds: float) -> None:
         """A call with `rows` rows, padding counted, took so long."""
+        expected_s = self.curve.call_s(rows) if self.curve is not None else 0.0
+        if expected_s:
+            self._deviation += (min(abs(seconds / expected_s - 1), 1.0) - self._deviation) / _CALLS
         average, calls = self._averages.get(rows, (seconds, 0))
         calls = min(calls + 1, _CALLS)
         average += (min(seconds, _OUTLIER * average) - average) / calls

@@ -14,6 +14,14 @@ class Device(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def replica(self) -> int:
+        """Which replica of each model its batches run on; devices may have one in common."""
+
+    @property
+    def hardware(self) -> int:
+        """What it computes on; devices of one number share that, and slow each other down."""
+
     def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Runs `work`, which never raises, and then calls `done` with its result on the event loop."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -14,6 +14,9 @@ from app.inference import Array
 
 #: The inner shape of each input.
 Shape = tuple[tuple[int, ...], ...]
+
+#: A call of a model: from inputs to outputs, by name.
+Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 #: Shapes are the callers' choice; the costs of this many are remembered.
 _MAX_SHAPES = 256
@@ -28,31 +31,44 @@ class BatchFunction:
     """What a lane's batches are run through.
 
     Where `batchable` is false a request runs alone, as it came, and counts as one row. With `padding` requests
-    of different shapes share its calls, with `ragged` rows of different lengths do.
+    of different shapes share its calls, with `ragged` rows of different lengths do. `ragged_outputs` are those of
+    which each row has a length of its own.
     Measured: `call_s`, how long a call of late took, and `unhindered_s`, how long one takes
     that nothing hinders, by the quicker ones of late (seconds;
     infinity before the first); `peak_rows`, how many rows of late were under way at the most, waiting or executing.
+    `run` is the model on the first device; where it is on several, `replicas` are all of them.
     `seeds` are seconds by batch size that were measured before the first call, where they do not depend on the
     inner shape.
     """
 
-    run: Callable[[Mapping[str, Array]], dict[str, Array]]
+    run: Run
     sizes: BatchSizes
     batchable: bool = True
     padding: ShapePadding | None = None
     ragged: RaggedRows | None = None
     seeds: Mapping[int, float] | None = None
+    ragged_outputs: RaggedRows | None = None
     call_s: float = 0.0
     unhindered_s: float = inf
     requests_under_way: int = 0
     rows_under_way: int = 0
     peak_rows: float = 0.0
     on_idle: Callable[[], None] | None = None
+    replicas: Sequence[Run] = ()
     _costs: dict[Shape, Costs] = field(default_factory=dict)
 
     @property
     def max_rows(self) -> int:
         return self.sizes.largest if self.batchable else 1
+
+    @property
+    def learnt(self) -> Mapping[Shape, Costs]:
+        """The costs of calls by their inner shape."""
+        return self._costs
+
+    def on(self, replica: int) -> Run:
+        """The model on a device, or the first where it has no replica there."""
+        return self.replicas[replica] if replica < len(self.replicas) else self.run
 
     def costs(self, shape: Shape) -> Costs:
         """Of calls with inputs of this inner shape."""

@@ -124,6 +124,11 @@ class Lane:
         return self.costs.curve
 
     @property
+    def margin(self) -> float:
+        """See Costs."""
+        return self.costs.margin
+
+    @property
     def max_rows(self) -> int:
         return self.function.max_rows
 

@@ -21,8 +21,9 @@ from app.inference import Array, BatchTiming
 class Parts:
     """The parts of `whole` that were cut off, and their answers."""
 
-    def __init__(self, whole: PendingRequest) -> None:
+    def __init__(self, whole: PendingRequest, ragged: RaggedRows | None = None) -> None:
         self.whole = whole
+        self._ragged = ragged
         self._rows: list[int] = []
         self._answers: dict[int, Answer] = {}
 
@@ -36,7 +37,8 @@ class Parts:
         if self.whole.rows or len(self._answers) < len(self._rows):
             return
         try:
-            self.whole.reply.set_result(join([self._answers[part] for part in range(len(self._rows))], self._rows))
+            answers = [self._answers[part] for part in range(len(self._rows))]
+            self.whole.reply.set_result(join(answers, self._rows, self._ragged))
             self.whole.forget()
         except InferenceFailed as error:
             self.fail(error)
@@ -71,10 +73,12 @@ class PartReply:
         self._parts.fail(exception)
 
 
-def cut(request: PendingRequest, rows: int, ragged: RaggedRows | None = None) -> PendingRequest:
+def cut(
+    request: PendingRequest, rows: int, ragged: RaggedRows | None = None, ragged_outputs: RaggedRows | None = None
+) -> PendingRequest:
     """Takes the first `rows` rows off: a request of its own, which answers into this one."""
     if request.parts is None:
-        request.parts = Parts(request)
+        request.parts = Parts(request, ragged_outputs)
     inputs, request.inputs = (
         {name: array[start:end] for name, array in request.inputs.items()}
         if ragged is None
@@ -86,13 +90,19 @@ def cut(request: PendingRequest, rows: int, ragged: RaggedRows | None = None) ->
     return PendingRequest(inputs, rows, reply, request.arrival_s, request.deadline_s, request.head_start_s)
 
 
-def join(answers: Sequence[Answer], part_rows: Sequence[int]) -> Answer:
+def join(answers: Sequence[Answer], part_rows: Sequence[int], ragged: RaggedRows | None = None) -> Answer:
     """The outputs of all rows; the longest wait, the sum of the computing, the largest batch.
 
     Raises:
         InferenceFailed: the outputs do not follow the rows, or differ in their inner shape.
     """
-    outputs = {name: _join_rows(name, [answer.outputs for answer in answers], part_rows) for name in answers[0].outputs}
+    parts = [answer.outputs for answer in answers]
+    lengths = {} if ragged is None else ragged.splits
+    own = {each for values, splits in lengths.items() for each in (values, *splits)}
+    outputs = {name: _join_rows(name, parts, part_rows) for name in parts[0] if name not in own}
+    if ragged is not None:
+        rows = sum(part_rows)
+        outputs |= ragged.join([{name: part[name] for name in part if name in own} for part in parts], rows, rows)
     timings = [answer.timing for answer in answers]
     return Answer(
         outputs,

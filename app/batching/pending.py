@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.batching.priority import PATIENCE_S
+from app.errors import ServingError
 from app.inference import Array
 
 if TYPE_CHECKING:
@@ -88,6 +89,11 @@ class PendingRequest:
     def urgency_s(self) -> float:
         """Its lane's place among lanes: the earlier, the sooner. See priority.py."""
         return min(self.deadline_s, self.entered_s + PATIENCE_S) - self.head_start_s
+
+    def fail(self, error: ServingError) -> None:
+        """Answers it by an error, unless it is answered."""
+        if not self.reply.done():
+            self.reply.set_exception(error)
 
     def forget(self) -> None:
         """Lets go of tensors and reply: whoever still lists the request must not keep their memory."""

@@ -11,11 +11,13 @@ from typing import NamedTuple, Protocol
 
 from app.batching.costs import CostCurve
 from app.batching.options import DEFAULTS, BatchingOptions
+from app.errors import InvalidRequest
 
 
 class LaneView(Protocol):
     """What a policy may look at: what waits, what calls cost (`call_s`: whatever their size), and how many rows of
-    late were under way. `timeout_s` is the time that the head has from arrival to answer."""
+    late were under way. `timeout_s` is the time that the head has from arrival to answer, `margin` by which share
+    calls may take longer than `curve` says."""
 
     @property
     def rows(self) -> int: ...
@@ -29,6 +31,8 @@ class LaneView(Protocol):
     def call_s(self) -> float: ...
     @property
     def curve(self) -> CostCurve | None: ...
+    @property
+    def margin(self) -> float: ...
     @property
     def peak_rows(self) -> float: ...
 
@@ -63,8 +67,8 @@ class BatchingPolicy(Protocol):
 #: A pause this many calls long makes calls an eighth as frequent at most.
 _CALLS_A_PAUSE = 8
 
-#: The share of the time allowed that is planned with: calls do not all take as long as they use to.
-HEADROOM = 0.9
+#: The share of the time allowed that is planned with: answers have a way to go after their call.
+HEADROOM = 0.99
 
 
 class WorkConserving:
@@ -122,7 +126,7 @@ class SelfTuning(WorkConserving):
         most_rows, curve = super().most_rows(lane), lane.curve
         if curve is None or most_rows == 1:
             return most_rows
-        call_s = HEADROOM / 2 * min(self._target_s, lane.timeout_s)
+        call_s = HEADROOM / 2 * min(self._target_s, lane.timeout_s) / (1 + lane.margin)
         return min(most_rows, curve.efficient_rows, curve.rows_within(call_s))
 
     def _rows(self, lane: LaneView, most_rows: int) -> int:
@@ -159,5 +163,7 @@ def policy_names() -> Sequence[str]:
 
 
 def create_policy(name: str, options: BatchingOptions = DEFAULTS) -> BatchingPolicy:
-    """Makes the policy registered under `name`."""
+    """Makes the policy registered under `name`. Raises InvalidRequest where there is none."""
+    if name not in _REGISTRY:
+        raise InvalidRequest(f"policy is {name[:64]!r}, but should be one of: {', '.join(_REGISTRY)}")
     return _REGISTRY[name](options)

@@ -86,8 +86,11 @@ class RequestQueue:
             taken.append(request)
         self._left(lane, gone + taken)
         if lane.cut:
-            ragged = lane.function.ragged
-            taken = [cut(request, request.rows, ragged) if request.parts is not None else request for request in taken]
+            ragged, ragged_outputs = lane.function.ragged, lane.function.ragged_outputs
+            taken = [
+                cut(request, request.rows, ragged, ragged_outputs) if request.parts is not None else request
+                for request in taken
+            ]
         if large is not None:
             taken.append(self._take_part(lane, large, room, now))
         for request in gone:
@@ -98,7 +101,7 @@ class RequestQueue:
     def _take_part(self, lane: Lane, request: PendingRequest, rows: int, now: float) -> PendingRequest:
         """The rest waits behind those that came meanwhile."""
         lane.later_rows += lane.later(request.rows - rows) - lane.later(request.rows)
-        part = cut(request, rows, lane.function.ragged)
+        part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)
         lane.function.requests_under_way += 1
         lane.rows -= rows
         self.rows -= rows

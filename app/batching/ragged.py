@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from app.inference import Array
 
 @dataclass(frozen=True, slots=True)
 class RaggedRows:
-    """`splits` holds, by the name of the values, the names of their row splits, outermost first.
+    """Of inputs or of outputs.
 
-    Inputs beside those have one entry for each row, as ever.
+    `splits` holds, by the name of the values, the names of their row splits, outermost first.
+
+    Tensors beside those have one entry for each row, as ever.
     """
 
     splits: Mapping[str, Sequence[str]]
@@ -51,6 +54,18 @@ class RaggedRows:
             else np.concatenate([part[name] for part in parts])
             for name in parts[0]
         }
+
+    def misfit(self, arrays: Mapping[str, Array], rows: int) -> str:
+        """Why these are not `rows` rows; empty where they are."""
+        counts = {name: len(array) if array.ndim else -1 for name, array in arrays.items()}
+        for values, all_splits in self.splits.items():
+            counts[values] = len(arrays[all_splits[0]]) - 1
+            for name, inner in pairwise([*all_splits, values]):
+                del counts[name]
+                splits, ends_at = arrays[name], len(arrays[inner]) - (inner != values)
+                if not len(splits) or splits[0] != 0 or splits[-1] != ends_at or (splits[1:] < splits[:-1]).any():
+                    return f"{name!r} are no row splits of {inner!r}"
+        return next((f"{name!r} has {count} rows, not {rows}" for name, count in counts.items() if count != rows), "")
 
     def _has_rows(self, inputs: Mapping[str, Array]) -> bool:
         outermost = next(iter(self.splits.values()))[0]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from app.batching.function import BatchFunction
 from app.batching.lane import Lane
 from app.batching.pending import PendingRequest
+from app.errors import InferenceFailed
 
 
 class Submission:
@@ -36,10 +37,11 @@ DONE = Done()
 class StartedBatch:
     """Requests of one lane that are executed together, with guests of others, and why their batch was closed."""
 
-    __slots__ = ("_guests", "costs", "function", "key", "reason", "requests", "rows")
+    __slots__ = ("_guests", "costs", "function", "key", "lanes", "reason", "requests", "rows")
 
     def __init__(self, lane: Lane, requests: list[PendingRequest], reason: str) -> None:
         self.key = lane.key
+        self.lanes = [lane.key]
         self.function = lane.function
         self.costs = lane.costs
         self.requests = requests
@@ -47,10 +49,11 @@ class StartedBatch:
         self.rows = sum([request.rows for request in requests])
         self._guests: tuple[tuple[BatchFunction, int, int], ...] = ()
 
-    def add(self, function: BatchFunction, guests: Sequence[PendingRequest]) -> None:
+    def add(self, lane: Lane, guests: Sequence[PendingRequest]) -> None:
         """Requests of another lane, whose function counts them."""
         rows = sum([request.rows for request in guests])
-        self._guests += ((function, len(guests), rows),)
+        self._guests += ((lane.function, len(guests), rows),)
+        self.lanes.append(lane.key)
         self.requests += guests
         self.rows += rows
 
@@ -60,6 +63,11 @@ class StartedBatch:
         curve = self.costs.curve
         return curve.call_s(self.rows) if curve is not None else 0.0
 
+    @property
+    def answered(self) -> bool:
+        """Does nobody in it wait for an answer any more?"""
+        return all(request.reply.done() for request in self.requests)
+
     def took(self, seconds: float) -> None:
         """All its requests succeeded, in that time. With guests, which may be longer, that says little of its lane."""
         if self._guests:
@@ -68,6 +76,12 @@ class StartedBatch:
             self.costs.note(self.function.sizes.padded(self.rows), seconds)
         else:
             self.costs.note(1, seconds / len(self.requests))
+
+    def fail(self, text: str) -> None:
+        """It was not executed."""
+        for request in self.requests:
+            request.fail(InferenceFailed(text))
+        self.left()
 
     def left(self) -> None:
         """Its requests are answered."""

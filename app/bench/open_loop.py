@@ -86,14 +86,16 @@ async def open_loop(
     *,
     seed: int = 0,
     check: Callable[[int, Reply], None] | None = None,
+    heard: Callable[[Reply, float], None] | None = None,
 ) -> OpenLoop:
     """Sends the requests in turn at Poisson times.
 
-    `check` gets the number of the request and its successful reply, and raises ValueError where that is wrong.
+    `check` gets the number of the request and its successful reply, and raises ValueError where that is wrong;
+    `heard` gets every reply, whatever its status, and its latency.
 
     Raises OSError where the server cannot be reached at all.
     """
-    load = _Load(target, requests, OpenLoop(rate, seconds), check)
+    load = _Load(target, requests, OpenLoop(rate, seconds), check, heard)
     try:
         await load.run(list(arrivals(rate, seconds, seed)))
     finally:
@@ -109,9 +111,10 @@ class _Load:
         requests: Sequence[bytes],
         result: OpenLoop,
         check: Callable[[int, Reply], None] | None,
+        heard: Callable[[Reply, float], None] | None,
     ) -> None:
         self.result = result
-        self._target, self._requests, self._check = target, requests, check
+        self._target, self._requests, self._check, self._heard = target, requests, check, heard
         self._free: list[Connection] = []
         self._open = 0
         self._waiting: deque[tuple[int, float]] = deque()
@@ -181,6 +184,8 @@ class _Load:
             self.result.failures[str(error)] += 1
             return
         latency = self._now() - due
+        if self._heard is not None:
+            self._heard(reply, latency)
         if not 200 <= reply.status < 300:
             self.result.failures[f"status {reply.status}"] += 1
         elif (wrong := self._wrong(kind, reply)) is not None:

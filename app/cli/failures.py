@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import typer
 
 from app.errors import ServingError
-from app.settings import SettingsError
+from app.settings_sources import SettingsError
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import typer
 
 from app.errors import ModelNotFound
 from app.repository.layout import missing_part, scan_model
-from app.settings import load_settings
+from app.settings_sources import load_settings
 
 if TYPE_CHECKING:
     from app.runtime import LoadedModel

@@ -10,7 +10,8 @@ import typer
 from pydantic.fields import FieldInfo
 
 from app.cli.failures import one_line_failures
-from app.settings import Settings, flag, load_settings, variable
+from app.settings import Settings
+from app.settings_sources import flag, load_settings, variable
 
 
 def serve(**flags: Any) -> None:

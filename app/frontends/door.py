@@ -51,6 +51,8 @@ class Door:
         self._queries: Mapping[str, Callable[..., Awaitable[Any]]] = {
             "metrics": self._metrics,
             "summary": server.summary,
+            "explain batching": self._explain_batching,
+            "tune batching": self._tune_batching,
             "statistics": server.open_inference.model_statistics,
             "load": server.repository.load,
             "unload": server.repository.unload,
@@ -163,6 +165,16 @@ class Door:
         """Of all frontends together."""
         await self.mirrored()
         return await self._server.metrics()
+
+    async def _explain_batching(self, model: str) -> Mapping[str, Any]:
+        """With what all frontends answered."""
+        await self.mirrored()
+        return await self._server.explain_batching(model)
+
+    async def _tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What all frontends answered before counts as before."""
+        await self.mirrored()
+        return await self._server.tune_batching(model, changes)
 
     def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
         """A frontend answered requests."""

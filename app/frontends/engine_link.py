@@ -21,7 +21,8 @@ from app.frontends.snapshot import Snapshot
 from app.frontends.tensors import decode, encode, skip
 from app.frontends.wire import HELLO, Kind, Outbox, new_unpacker
 from app.inference import BatchTiming, InferenceRequest
-from app.validation import check_names_and_dtypes, check_outputs
+from app.masks import with_masks
+from app.validation import check_outputs
 
 _REQUEST = int(Kind.REQUEST)
 
@@ -106,7 +107,7 @@ class EngineLink(asyncio.Protocol):
             call = self._define(model, request)
         inputs, arena = request.inputs, self._requests
         if {name: array.dtype for name, array in inputs.items()} != call.inputs:
-            check_names_and_dtypes(model.signature(request.signature), inputs)
+            inputs = with_masks(model.signature(request.signature), inputs)
         tensors = [encode(inputs[name], dtype, arena) for name, dtype in call.inputs.items()]
         number = self._expect(reply, call.outputs)
         self._outbox.put(_REQUEST, number, call.number, request.deadline_s, request.priority, tensors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ class Frontend:
         self.stopped = False
         self.engine = RemoteEngine(engine, settings.stuck_after_s)
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
-        self.tensorflow_rest = TensorFlowRest(self.repository, self.engine.count, limits)
+        draining = self.engine.draining
+        self.tensorflow_rest = TensorFlowRest(self.repository, self.engine.count, limits, draining=draining)
         self.open_inference_rest = OpenInferenceRest(_OpenInference(self.engine, self), self.engine.count, limits)
 
     @property
@@ -87,6 +89,16 @@ class Frontend:
             return {"status": "not ready", "reasons": reasons}
         summary: dict[str, Any] = await self.engine.query("summary")
         return summary
+
+    async def explain_batching(self, model: str) -> Mapping[str, Any]:
+        """What the engine says. Raises ModelNotFound, ModelNotReady."""
+        document: Mapping[str, Any] = await self.engine.query("explain batching", model)
+        return document
+
+    async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """For all frontends. Raises ModelNotFound, ModelNotReady, InvalidRequest."""
+        options: Mapping[str, Any] = await self.engine.query("tune batching", model, changes)
+        return options
 
     async def metrics(self) -> tuple[bytes, str]:
         """The engine's page: it counts for all frontends. Raises ModelNotReady where there is no engine."""

@@ -71,7 +71,8 @@ def _version(servable: Servable, id_of: Callable[[ServedModel], int]) -> tuple[i
 
 def _description(model: ServedModel) -> tuple[Any, ...]:
     return model.sizes.allowed, [
-        (each.name, each.method_name, _specs(each.inputs), _specs(each.outputs)) for each in model.signatures.values()
+        (each.name, each.method_name, _specs(each.inputs), _specs(each.outputs), dict(each.masks))
+        for each in model.signatures.values()
     ]
 
 
@@ -82,8 +83,8 @@ def _specs(specs: Mapping[str, TensorSpec]) -> list[tuple[Any, ...]]:
 def read_description(description: tuple[Any, ...]) -> tuple[BatchSizes, dict[str, ModelSignature]]:
     sizes, signatures = description
     return BatchSizes(tuple(sizes)), {
-        name: ModelSignature(name, _read_specs(inputs), _read_specs(outputs), method)
-        for name, method, inputs, outputs in signatures
+        name: ModelSignature(name, _read_specs(inputs), _read_specs(outputs), method, masks=masks)
+        for name, method, inputs, outputs, masks in signatures
     }
 
 

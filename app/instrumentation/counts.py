@@ -25,6 +25,7 @@ class BatchCounts:
 
     calls: batches by their real rows, padded rows and the reason that closed them.
     queue_s: seconds that each request waited; compute_s: that each batch took.
+    wasted_s: what of the latter went into padding.
     failed: requests that were answered with an error; expired: those that were computed though their time was over.
     """
 
@@ -32,7 +33,18 @@ class BatchCounts:
         self.calls: Counter[tuple[int, int, str]] = Counter()
         self.queue_s = Histogram(_BOUNDS)
         self.compute_s = Histogram(_BOUNDS)
+        self.wasted_s = 0.0
         self.failed = self.expired = 0
+
+    def since(self, before: BatchCounts) -> BatchCounts:
+        """What was counted after `before`, these counts as they were."""
+        later = BatchCounts()
+        later.calls = self.calls - before.calls
+        later.queue_s = self.queue_s.since(before.queue_s)
+        later.compute_s = self.compute_s.since(before.compute_s)
+        later.wasted_s = self.wasted_s - before.wasted_s
+        later.failed, later.expired = self.failed - before.failed, self.expired - before.expired
+        return later
 
     def rows(self, bounds: tuple[int, ...], *, padded: bool = False) -> Histogram:
         """Rows of the batches, with or without their padding."""
@@ -72,5 +84,6 @@ class Counts:
         counts.calls[event.rows, event.padded_rows, event.reason] += 1
         counts.queue_s.observe_all(event.queue_s)
         counts.compute_s.observe(event.compute_s)
+        counts.wasted_s += event.waste * event.compute_s
         counts.failed += event.failed
         counts.expired += event.expired

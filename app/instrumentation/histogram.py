@@ -36,6 +36,22 @@ class Histogram:
             start = after
         self.total += sum(ordered)
 
+    def since(self, before: Histogram) -> Histogram:
+        """What was counted after `before`, this histogram as it was; of the same bounds."""
+        later = Histogram(self.bounds)
+        later.counts = [own - less for own, less in zip(self.counts, before.counts, strict=True)]
+        later.total = self.total - before.total
+        return later
+
+    def quantile(self, share: float) -> float:
+        """What about this share of the values lay below: within a bucket as if they lay evenly; 0 of none."""
+        left, low = share * self.count, 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            if count and left <= count:
+                return low + (bound - low) * left / count
+            left, low = left - count, bound
+        return low if self.count else 0.0
+
     def add(self, other: Histogram) -> None:
         """Counts what `other`, of the same bounds, counted."""
         self.counts = [own + more for own, more in zip(self.counts, other.counts, strict=True)]

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from app.events import ModelStateChanged, Subscriptions, VariantsChosen
+from app.events import ModelPlaced, ModelStateChanged, Subscriptions, VariantsChosen
 from app.instrumentation.counts import SECONDS, BatchCounts, Counts
 from app.instrumentation.families import histogram_family, merged
 
@@ -31,8 +31,12 @@ class Metrics(Collector):
             "ferry_execution_variant", "How many times as fast as the plain SavedModel the variant in use is.",
             (*_MODEL, "batch_size", "variant"), registry=registry,
         )  # fmt: skip
+        self._replicas = Gauge(
+            "ferry_replicas", "On how many devices a version lives.", ("model", "version"), registry=registry
+        )
         Gauge("ferry_queue_rows", "Rows that wait for a device.", registry=registry).set_function(queue_rows)
         self.subscriptions: Subscriptions = {
+            ModelPlaced: self._model_placed,
             VariantsChosen: self._variants_chosen,
             ModelStateChanged: self._model_state_changed,
         }
@@ -112,10 +116,14 @@ class Metrics(Collector):
             for (model, version, signature), counts in self._counts.batches.copy().items()
         }
 
+    def _model_placed(self, event: ModelPlaced) -> None:
+        self._replicas.labels(event.model, event.version).set(len(event.devices))
+
     def _variants_chosen(self, event: VariantsChosen) -> None:
         for size, (variant, speed_up) in event.variants.items():
             self._variant.labels(event.model, event.version, event.signature, size, variant).set(speed_up)
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == "END":
-            self._variant.remove_by_labels({"model": event.model, "version": str(event.version)})
+            for gauge in (self._variant, self._replicas):
+                gauge.remove_by_labels({"model": event.model, "version": str(event.version)})

@@ -9,7 +9,7 @@ class MixedShapes:
     """A subscriber that remembers what was found for each version until that ends."""
 
     def __init__(self) -> None:
-        self._signatures: dict[tuple[str, int], dict[str, str]] = {}
+        self._signatures: dict[tuple[str, int], dict[str, ShapesProbed]] = {}
         self.subscriptions: Subscriptions = {
             ShapesProbed: self._shapes_probed,
             ModelStateChanged: self._model_state_changed,
@@ -17,10 +17,17 @@ class MixedShapes:
 
     def document(self) -> dict[str, dict[str, str]]:
         """By 'model/version' and signature, how they do, or why not."""
-        return {f"{model}/{version}": dict(signatures) for (model, version), signatures in self._signatures.items()}
+        return {
+            f"{model}/{version}": {name: found.explanation for name, found in signatures.items()}
+            for (model, version), signatures in self._signatures.items()
+        }
+
+    def found(self, model: str, version: int, signature: str) -> ShapesProbed | None:
+        """None where nothing was asked."""
+        return self._signatures.get((model, version), {}).get(signature)
 
     def _shapes_probed(self, event: ShapesProbed) -> None:
-        self._signatures.setdefault((event.model, event.version), {})[event.signature] = event.explanation
+        self._signatures.setdefault((event.model, event.version), {})[event.signature] = event
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == "END":

@@ -60,7 +60,7 @@ def _serve(flags: Mapping[str, Value]) -> int:
     from app.model_server.options import DIFFERENCES, from_environment, models_of, settings_of  # noqa: PLC0415 - so
     from app.serve import serve  # noqa: PLC0415 - as above
     from app.server import grpc_options  # noqa: PLC0415 - as above
-    from app.settings import SettingsError, load_settings, variable  # noqa: PLC0415 - as above
+    from app.settings_sources import SettingsError, load_settings, variable  # noqa: PLC0415 - as above
 
     given = {**from_environment(os.environ), **flags}
     differences = {name: value for name, value in DIFFERENCES.items() if not os.environ.get(variable(name))}

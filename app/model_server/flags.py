@@ -58,7 +58,12 @@ _USED = (
     Flag("model_base_path", "", "Folder of the one model's versions; not used with --model_config_file."),
     Flag("file_system_poll_wait_seconds", 1, "How often model folders are looked at; 0 or less looks once."),
     Flag("tensorflow_session_parallelism", 0, "Sets both of the next two where they are not given.", least=0),
-    Flag("tensorflow_intra_op_parallelism", 0, "Threads inside one operation; 0 lets TensorFlow choose.", least=0),
+    Flag(
+        "tensorflow_intra_op_parallelism",
+        0,
+        "Threads inside one operation; 0 shares the cores among batches in flight.",
+        least=0,
+    ),
     Flag("tensorflow_inter_op_parallelism", 0, "Operations at a time; 0 lets TensorFlow choose.", least=0),
     Flag("use_alts_credentials", False, "Not supported: Ferry does not start with it."),
     Flag("ssl_config_file", "", "SSLConfig as text: TLS for gRPC."),

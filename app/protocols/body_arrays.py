@@ -22,12 +22,13 @@ _MAX_HIDDEN_BYTES = 64 * 1024**2
 
 def only_input(signature: ModelSignature, form: str) -> TensorSpec:
     """The input that a body without names is for. Raises InvalidRequest unless there is exactly one."""
-    if len(signature.inputs) != 1:
+    needed = signature.expected(())
+    if len(needed) != 1:
         names = ", ".join(map(repr, sorted(signature.inputs))) or "none"
         raise InvalidRequest(
             f"{form} is a single array, but the inputs of signature {signature.name!r} are {names}; send .npz or JSON"
         )
-    return next(iter(signature.inputs.values()))
+    return next(iter(needed.values()))
 
 
 def cast(array: Array, spec: TensorSpec) -> Array:

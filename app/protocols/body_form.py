@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from app.errors import InvalidRequest
 from app.inference import Array, InferenceResponse, ModelSignature, TensorSpec
 from app.serving import ServedModel
+from app.validation import check_outputs
 
 
 @dataclass(slots=True)
@@ -25,6 +26,17 @@ class PredictBody:
     by_row: bool = False
     model: str = ""
     version: int | None = None
+
+    def wanted(self, signature: ModelSignature) -> tuple[str, ...]:
+        """The outputs, in the signature's order, and none for all: whoever wants the same shares a batch.
+
+        Raises InvalidRequest where the signature lacks one.
+        """
+        if not self.outputs:
+            return ()
+        check_outputs(signature, self.outputs)
+        wanted = tuple(name for name in signature.outputs if name in self.outputs)
+        return () if len(wanted) == len(signature.outputs) else wanted
 
     def check_model(self, model: ServedModel) -> None:
         """Raises InvalidRequest where the body names another model or version than the URL found."""

@@ -18,6 +18,7 @@ from app.protocols.http_exchange import (
     is_still_written,
 )
 from app.protocols.request_head import RequestHead
+from app.protocols.server_timing import server_timing
 from app.serving import Withdrawable
 
 
@@ -97,9 +98,10 @@ class DirectExchange(Exchange):
             self.answered = self.response_complete = True
             self._finish(CLIENT_GONE, self.protocol.clock())
 
-    def answer(self, together: Together, outputs: dict[str, Array]) -> None:
+    def answer(self, together: Together, outputs: dict[str, Array], timing: bytes) -> None:
         """Replies with these rows, which were computed together with others."""
         self.answered = True
+        self.timing = timing
         self._submission = None  # nothing is left of it to withdraw
         try:
             reply = together.reply(outputs)
@@ -122,6 +124,7 @@ class DirectExchange(Exchange):
         computation = self._computation
         assert computation is not None  # noqa: S101 - answers come after `begin`
         self.answered = True
+        self.timing = server_timing(answer.timing)
         self._submission = None  # nothing is left of it to withdraw
         try:
             reply = computation.reply(computation.model.response(computation.request, answer))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
@@ -15,19 +16,24 @@ from google.protobuf.descriptor import MethodDescriptor
 from app.events import Listener, RequestFinished
 from app.protocols.grpc_codes import Failure, failure_of
 from app.protocols.messages import message_class, service_descriptor
+from app.protocols.request_priority import PRIORITY_HEADER, read_priority
+
+_PRIORITY = PRIORITY_HEADER.decode()
 
 
 class Call:
     """One call on its way, and what became known of it for those who listen.
 
     `deadline_s` is absolute on the monotonic clock: the caller's, or the server's where that is sooner.
+    `priority` is what the metadata say, 0 where they say nothing.
     """
 
-    __slots__ = ("code", "deadline_s", "model", "signature", "started_s", "version")
+    __slots__ = ("code", "deadline_s", "model", "priority", "signature", "started_s", "version")
 
     def __init__(self, started_s: float, deadline_s: float) -> None:
         self.started_s = started_s
         self.deadline_s = deadline_s
+        self.priority = 0
         self.code = ""
         self.model = ""
         self.version = 0
@@ -39,6 +45,37 @@ Unary = Callable[[Any, Call], Awaitable[Any]]
 
 #: The same for a stream of requests, which tells of each for itself. One that does not parse ends the stream.
 Stream = Callable[[AsyncIterator[Any], Call], AsyncIterator[Any]]
+
+#: Makes gRPC's handler of a method, for calls whose metadata name this priority (None for none).
+_MakeHandler = Callable[[str | None], grpc.RpcMethodHandler]
+
+
+class _Method(NamedTuple):
+    usual: grpc.RpcMethodHandler
+    with_priority: _MakeHandler
+
+
+class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no types
+    """The methods of a service, by path.
+
+    gRPC has read a call's metadata when it looks for the method; to ask the call for them would cost as much again.
+    """
+
+    def __init__(self, name: str, methods: Mapping[str, _Method]) -> None:
+        self.methods = {f"/{name}/{method}": handlers for method, handlers in methods.items()}
+        self._name = name
+
+    def service_name(self) -> str:
+        return self._name
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        method = self.methods.get(handler_call_details.method)
+        if method is None:
+            return None
+        for key, value in handler_call_details.invocation_metadata:
+            if key == _PRIORITY:
+                return method.with_priority(value)
+        return method.usual
 
 
 class GrpcCalls:
@@ -54,22 +91,27 @@ class GrpcCalls:
         self._listener = listener
         self._timeout_s = timeout_ms / 1000
 
-    def service(self, name: str, answers: Mapping[str, Unary | Stream]) -> grpc.GenericRpcHandler:
+    def service(self, name: str, answers: Mapping[str, Unary | Stream]) -> Service:
         """The service of that full name, each of its methods answered as `answers` has it; others are UNIMPLEMENTED."""
         methods = service_descriptor(name).methods_by_name
-        handlers = {method: self._handler(methods[method], answer) for method, answer in answers.items()}
-        return grpc.method_handlers_generic_handler(name, handlers)
+        return Service(name, {method: self._method(methods[method], answer) for method, answer in answers.items()})
 
-    def _handler(self, method: MethodDescriptor, answer: Any) -> grpc.RpcMethodHandler:
+    def _method(self, method: MethodDescriptor, answer: Any) -> _Method:
+        make = partial(self._handler, method, answer)
+        return _Method(make(None), make)
+
+    def _handler(self, method: MethodDescriptor, answer: Any, priority: str | None) -> grpc.RpcMethodHandler:
         parse = message_class(method.input_type.full_name).FromString
         if method.client_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._stream(method.name, parse, answer))
-        return grpc.unary_unary_rpc_method_handler(self._unary(method.name, parse, answer))
+            return grpc.stream_stream_rpc_method_handler(self._stream(method.name, parse, answer, priority))
+        return grpc.unary_unary_rpc_method_handler(self._unary(method.name, parse, answer, priority))
 
-    def _unary(self, method: str, parse: Callable[[bytes], Any], answer: Unary) -> Any:
+    def _unary(self, method: str, parse: Callable[[bytes], Any], answer: Unary, priority: str | None) -> Any:
         async def handle(content: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             call = self._begin(context)
             try:
+                if priority is not None:
+                    call.priority = read_priority(priority)
                 reply = await answer(parse(content), call)
                 content = reply if isinstance(reply, bytes) else reply.SerializeToString()
                 call.code = "OK"
@@ -83,12 +125,15 @@ class GrpcCalls:
 
         return handle
 
-    def _stream(self, method: str, parse: Callable[[bytes], Any], answer: Stream) -> Any:
+    def _stream(self, method: str, parse: Callable[[bytes], Any], answer: Stream, priority: str | None) -> Any:
         async def handle(
             contents: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
         ) -> AsyncIterator[bytes]:
+            call = self._begin(context)
             try:
-                async for reply in answer(_parsed(contents, parse), self._begin(context)):
+                if priority is not None:
+                    call.priority = read_priority(priority)
+                async for reply in answer(_parsed(contents, parse), call):
                     yield reply.SerializeToString()
                 return
             except Exception as error:

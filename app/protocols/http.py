@@ -6,7 +6,6 @@ Plain ASGI: no framework stands between the socket and the model.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,6 +27,7 @@ from app.errors import (
     Unsupported,
 )
 from app.protocols.asgi import Buffer, Header, Receive, Send
+from app.protocols.http_inflation import Inflater, UnsupportedEncoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,6 @@ class ClientGone(Exception):
 
 class BodyTooLarge(RequestTooLarge):
     """The caller's fault: the body is beyond the limit, and the rest of it is not read."""
-
-
-class UnsupportedEncoding(InvalidRequest):
-    """The caller's fault: a Content-Encoding that we do not know."""
 
 
 class UnsupportedMediaType(InvalidRequest):
@@ -83,9 +79,6 @@ CLIENT_GONE = "499"
 CLOSE: Header = (b"connection", b"close")
 
 _JOINED_BYTES = 64 * 1024
-
-#: zlib's window sizes: gzip or zlib by the header; raw deflate, which some clients send as 'deflate'.
-_ANY_HEADER, _NO_HEADER = 47, -15
 
 
 class Sendable(Protocol):
@@ -123,8 +116,9 @@ def is_large(pieces: Sequence[Buffer]) -> bool:
     return sum(map(len, pieces)) > _JOINED_BYTES
 
 
-async def send_reply(reply: Sendable, send: Send) -> None:
-    await send({"type": "http.response.start", "status": reply.status, "headers": reply.head()})
+async def send_reply(reply: Sendable, send: Send, more: Sequence[Header] = ()) -> None:
+    """`more` are headers beside the reply's own."""
+    await send({"type": "http.response.start", "status": reply.status, "headers": [*reply.head(), *more]})
     *pieces, last = reply.pieces if is_large(reply.pieces) else [b"".join(reply.pieces)]
     for piece in pieces:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -170,7 +164,7 @@ async def read_body(headers: Sequence[Header], receive: Receive, limit: int) -> 
         raise _too_large(limit)
     body = await _receive_all(receive, limit)
     encoding = named.get(b"content-encoding")
-    return body if encoding is None else _inflate(body, encoding.decode("latin-1").strip().lower(), limit)
+    return body if encoding is None else _inflate(body, encoding.decode("latin-1"), limit)
 
 
 async def _receive_all(receive: Receive, limit: int) -> bytes:
@@ -190,42 +184,17 @@ async def _receive_all(receive: Receive, limit: int) -> bytes:
 
 
 def _inflate(body: bytes, encoding: str, limit: int) -> bytes:
-    if encoding in ("", "identity"):
-        return body
-    if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise UnsupportedEncoding(
-            f"Content-Encoding {encoding[:64]!r} is not supported; send gzip, deflate or identity"
-        )
-    try:
-        return _decompress(body, _ANY_HEADER, limit)
-    except zlib.error as error:
-        if encoding != "deflate":
-            raise _not_compressed(encoding) from error
-    try:
-        return _decompress(body, _NO_HEADER, limit)
-    except zlib.error as error:
-        raise _not_compressed(encoding) from error
-
-
-def _decompress(body: bytes, window: int, limit: int) -> bytes:
-    """All members of the stream. Stops at the limit, however much a small body would grow to."""
-    parts: list[bytes] = []
-    room = limit + 1
-    while body:
-        stream = zlib.decompressobj(window)
-        part = stream.decompress(body, room)
-        room -= len(part)
-        if room <= 0:
+    """Stops at the limit, however much a small body would grow to."""
+    inflater = Inflater(encoding)
+    pieces: list[bytes] = []
+    size = 0
+    for piece in inflater.pieces(body):
+        size += len(piece)
+        if size > limit:
             raise _too_large(limit)
-        if not stream.eof:
-            raise zlib.error("the stream is cut off")
-        parts.append(part)
-        body = stream.unused_data
-    return b"".join(parts)
-
-
-def _not_compressed(encoding: str) -> InvalidRequest:
-    return InvalidRequest(f"The body is not valid {encoding} though Content-Encoding says so")
+        pieces.append(piece)
+    inflater.finish()
+    return b"".join(pieces)
 
 
 def _too_large(limit: int) -> BodyTooLarge:

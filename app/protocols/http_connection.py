@@ -19,11 +19,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from app.protocols.direct_exchange import DirectExchange
 from app.protocols.http import CLOSE, Sendable, is_large
 from app.protocols.inference_paths import Found, InferencePaths, KnownHead
+from app.protocols.server_timing import SERVER_TIMING
 
 #: Requests with one of these are for ASGI.
 _UNUSUAL = frozenset({b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
 
 _EMPTY_LINE = b"\r\n\r\n"
+_END = b"\r\n"
+_TIMING = SERVER_TIMING + b": "
 
 #: Longer paths are no inference, and shall not fill caches.
 _MAX_URL = 1024
@@ -151,11 +154,13 @@ class HttpConnection(HttpToolsProtocol):
         lines = [_STATUS[reply.status], self._paths.common_lines(self.server_state.default_headers)]
         head = reply.head()
         lines += [b"%b: %b\r\n" % header for header in head]
+        if exchange.timing:
+            lines += _TIMING, exchange.timing, _END
         if reply.status >= 400 and CLOSE in head:
             exchange.keep_alive = False
         elif not exchange.keep_alive:
             lines.append(b"connection: close\r\n")
-        lines.append(b"\r\n")
+        lines.append(_END)
         pieces = reply.pieces
         pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
         self._paths.outbox.write(self.transport, pieces, close=not exchange.keep_alive)

@@ -30,6 +30,8 @@ from app.protocols.http import (
     send_reply,
 )
 from app.protocols.request_head import RequestHead
+from app.protocols.request_priority import PRIORITY_HEADER, read_priority
+from app.protocols.server_timing import SERVER_TIMING, server_timing
 from app.serving import ServedModel
 
 log = logging.getLogger(__name__)
@@ -48,14 +50,28 @@ def is_still_written(reply: Sendable | Written) -> TypeGuard[Written]:
     return isinstance(reply, CoroutineType)  # of the abstract class this would be far slower
 
 
-class Exchange:
-    """One request on its way, and what became known of it for those who listen."""
+class Streamed:
+    """A reply that is sent while its request is still being read."""
 
-    __slots__ = ("head", "model", "signature", "started_s", "version")
+    status: ClassVar[int] = 200
+
+    async def stream(self, send: Send) -> None:
+        """All of it. Raises ClientGone."""
+        raise NotImplementedError
+
+
+class Exchange:
+    """One request on its way, and what became known of it for those who listen.
+
+    `timing` is the value of Server-Timing once it was computed.
+    """
+
+    __slots__ = ("head", "model", "signature", "started_s", "timing", "version")
 
     def __init__(self, head: RequestHead, started_s: float) -> None:
         self.head = head
         self.started_s = started_s
+        self.timing = b""
         self.model = ""
         self.version = 0
         self.signature = ""
@@ -118,7 +134,7 @@ class HttpProtocol:
 
     # --- what a protocol says ---
 
-    async def answer(self, exchange: AsgiExchange) -> Sendable:
+    async def answer(self, exchange: AsgiExchange) -> Sendable | Streamed:
         """The reply to any request. Raises ServingError, ClientGone."""
         raise NotImplementedError
 
@@ -153,9 +169,10 @@ class HttpProtocol:
         try:
             reply = await self._reply(exchange)
             code = str(reply.status)
-            await send_reply(reply, send)
+            timing = [(SERVER_TIMING, exchange.timing)] if exchange.timing else ()
+            await (reply.stream(send) if isinstance(reply, Streamed) else send_reply(reply, send, timing))
         except ClientGone:
-            pass
+            code = CLIENT_GONE
         finally:
             self.finished(exchange, code, self.clock())
 
@@ -164,7 +181,7 @@ class HttpProtocol:
         seconds = now - exchange.started_s
         self._listener(RequestFinished(self.name, code, exchange.model, exchange.version, exchange.signature, seconds))
 
-    async def _reply(self, exchange: AsgiExchange) -> Sendable:
+    async def _reply(self, exchange: AsgiExchange) -> Sendable | Streamed:
         """The answer, errors included. Raises ClientGone."""
         try:
             return await self.answer(exchange)
@@ -184,6 +201,7 @@ class HttpProtocol:
         computation = self.begin(exchange, await self.read(exchange))
         with self._disconnects.watch(exchange.receive):
             response = await computation.model.infer(computation.request)
+        exchange.timing = server_timing(response.timing)
         reply = computation.reply(response)
         return await reply if is_still_written(reply) else cast(Sendable, reply)
 
@@ -193,6 +211,12 @@ class HttpProtocol:
         wanted = exchange.head.header(TIMEOUT_HEADER)
         milliseconds = longest_ms if wanted is None else min(_milliseconds(wanted), longest_ms)
         return exchange.started_s + milliseconds / 1e3
+
+
+def priority_of(head: RequestHead) -> int:
+    """What the header says; 0 without one. Raises InvalidRequest."""
+    value = head.header(PRIORITY_HEADER)
+    return 0 if value is None else read_priority(value.decode("latin-1"))
 
 
 def failure_reply(error: Exception, exchange: Exchange) -> Sendable:

@@ -22,7 +22,8 @@ _UNUSUAL = re.compile(r"Inf(?!inity)|-NaN")
 #: Strings, which are passed over, or those spellings.
 #: A string without end matches too: otherwise each of its escaped quotes would be tried as a start.
 _SPELLINGS = re.compile(r'"(?:[^"\\]|\\.)*+"?|-?\bInf\b|-NaN\b', re.DOTALL)
-_BLANK = re.compile(r"[ \t\n\r]*")
+_WHITE = " \t\n\r"
+_BLANK = re.compile(f"[{_WHITE}]*")
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -44,6 +45,17 @@ def parse(body: bytes) -> dict[str, Any]:
     return document
 
 
+def parse_value(text: bytes) -> Any:
+    """The one JSON value of a text, of any kind. As lenient as `parse`, but for anything after its end.
+
+    Raises InvalidRequest, with the position where there is one.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _parse_leniently(text, to_the_end=True)
+
+
 def quote(value: object) -> str:
     """A JSON value for an error text, in at most 256 bytes, however large and deep it is."""
     parts: list[str] = []
@@ -63,13 +75,13 @@ def _plain(value: object) -> object:
     return value.expanded() if isinstance(value, Numbers) else str(value)
 
 
-def _parse_leniently(body: bytes) -> object:
+def _parse_leniently(body: bytes, *, to_the_end: bool = False) -> object:
     try:
         text = body.decode("utf-8-sig")
         if _UNUSUAL.search(text):
             text = _SPELLINGS.sub(_spell_out, text)
         start = _BLANK.match(text)
-        value, _ = _DECODER.raw_decode(text, start.end() if start else 0)
+        value, end = _DECODER.raw_decode(text, start.end() if start else 0)
     except UnicodeDecodeError as error:
         raise _parse_error("invalid UTF-8", error.start) from error
     except json.JSONDecodeError as error:
@@ -80,6 +92,8 @@ def _parse_leniently(body: bytes) -> object:
         raise InvalidRequest("JSON Parse error: too deeply nested") from error
     except ValueError as error:
         raise InvalidRequest(f"JSON Parse error: {error}") from error
+    if to_the_end and text[end:].strip(_WHITE):
+        raise _parse_error("something after the value", end)
     return value
 
 

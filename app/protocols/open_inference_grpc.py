@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -82,17 +83,19 @@ class OpenInferenceGrpc:
         model = self._served.resolve(message.model_name, message.model_version)
         exchange.model, exchange.version = model.name, model.version
         call = read_message(message, model.signatures, self._served.read, deadline)
+        call.request.priority = call.request.priority or exchange.priority
         exchange.signature = call.request.signature
         response = await model.infer(call.request)
         return write_message(call, response, self._served.write)
 
-    def _infer_stream(self, messages: AsyncIterator[Any], _: Call) -> AsyncIterator[Any]:
-        return answer_in_order(messages, self._answer_in_stream)
+    def _infer_stream(self, messages: AsyncIterator[Any], stream: Call) -> AsyncIterator[Any]:
+        return answer_in_order(messages, partial(self._answer_in_stream, stream.priority))
 
-    async def _answer_in_stream(self, message: Any) -> Any:
+    async def _answer_in_stream(self, priority: int, message: Any) -> Any:
         """The ModelStreamInferResponse, errors included."""
         started_s = time.monotonic()
         exchange = Call(started_s, started_s + self._timeout_s)
+        exchange.priority = priority
         code = "CANCELLED"
         try:
             reply = _StreamResponse(infer_response=await self._infer(message, exchange))

@@ -9,19 +9,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from app.events import Listener
 from app.inference import InferenceResponse
 from app.protocols.http import HttpLimits, Reply, Sendable, error_body
 from app.protocols.http_compression import MIN_BYTES, choose_encoding
-from app.protocols.http_exchange import AsgiExchange, Clock, Computation, Exchange, HttpProtocol, Written
+from app.protocols.http_exchange import (
+    AsgiExchange,
+    Clock,
+    Computation,
+    Exchange,
+    HttpProtocol,
+    Written,
+    priority_of,
+)
 from app.protocols.open_inference_core import OpenInference, refuse_cuda_memory
 from app.protocols.open_inference_json import parameters_field, parse_optional, text_field
 from app.protocols.open_inference_parameters import flag, number
 from app.protocols.open_inference_rest_reply import ContentReply, document_reply, infer_reply
 from app.protocols.open_inference_rest_request import read_request, split_body
 from app.protocols.open_inference_routes import Action, NoSuchRoute, Route, find_route
+from app.protocols.request_head import RequestHead
 
 _Answer = Callable[[Route, AsgiExchange], Awaitable[ContentReply]]
 
@@ -72,19 +81,21 @@ class OpenInferenceRest(HttpProtocol):
             return False
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
-        route = find_route(exchange.head.method, exchange.head.path)
+        head = exchange.head
+        asked: _Asked = head.understood or _understand(head)
+        head.understood = asked
         latest_s = self.deadline_s(exchange)
 
         def deadline(timeout_s: float) -> float:
             return min(latest_s, exchange.started_s + timeout_s) if timeout_s else latest_s
 
-        length, kind = exchange.head.header(b"inference-header-content-length"), exchange.head.header(b"content-type")
-        model = self._served.resolve(route.name, route.version)
+        model = self._served.resolve(asked.route.name, asked.route.version)
         exchange.concerns(model)
-        head, tail = split_body(body, length, kind)
-        call = read_request(head, tail, model.signatures, self._served.read, deadline)
+        text, tail = split_body(body, asked.json_length, asked.kind)
+        call = read_request(text, tail, model.signatures, self._served.read, deadline)
+        call.request.priority = call.request.priority or asked.priority
         exchange.concerns(model, call.request.signature)
-        encoding = choose_encoding(exchange.head.header(b"accept-encoding"))
+        encoding = asked.encoding
 
         def reply(response: InferenceResponse) -> Sendable | Written:
             content = infer_reply(call, response, self._served.write)
@@ -153,3 +164,24 @@ class OpenInferenceRest(HttpProtocol):
 
     async def _cuda_memory(self, route: Route, _: AsgiExchange) -> ContentReply:
         refuse_cuda_memory(route)
+
+
+class _Asked(NamedTuple):
+    """What the head of a request for inference says."""
+
+    route: Route
+    json_length: bytes | None
+    kind: bytes | None
+    encoding: str | None
+    priority: int
+
+
+def _understand(head: RequestHead) -> _Asked:
+    """Raises InvalidRequest."""
+    return _Asked(
+        find_route(head.method, head.path),
+        head.header(b"inference-header-content-length"),
+        head.header(b"content-type"),
+        choose_encoding(head.header(b"accept-encoding")),
+        priority_of(head),
+    )

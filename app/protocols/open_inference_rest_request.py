@@ -124,12 +124,13 @@ def _take_binary(
 
 def _read_bare(raw: memoryview, signatures: Signatures, deadline_s: float) -> Call:
     signature = choose_signature(signatures)
-    if len(signature.inputs) != 1:
+    needed = signature.expected(())
+    if len(needed) != 1:
         raise InvalidRequest(
             f"A request without JSON is for models with one input; signature {signature.name!r} has "
-            f"{len(signature.inputs)}: {', '.join(map(repr, signature.inputs))}"
+            f"{len(needed)}: {', '.join(map(repr, needed))}"
         )
-    ((name, spec),) = signature.inputs.items()
+    ((name, spec),) = needed.items()
     wanted: Sequence[WantedOutput] = [WantedOutput(each, 0, True) for each in signature.outputs]
     return make_call({name: _bare_tensor(raw, spec)}, wanted, signature, RequestParameters(), deadline_s=deadline_s)
 

@@ -9,7 +9,8 @@ from app.errors import ServingError
 from app.protocols import body_image, body_npy
 from app.protocols.body_form import BodyForm
 from app.protocols.body_forms import FORMS
-from app.protocols.openapi_bodies import CLASSIC, examples_body, is_classic, predict_body
+from app.protocols.openapi_bodies import CLASSIC, example_lines, examples_body, is_classic, predict_body
+from app.protocols.predict_stream import MEDIA_TYPE as PREDICT_STREAM
 from app.serving import ServedModel, ServedRepository
 
 _ERRORS = {
@@ -27,6 +28,16 @@ _PREDICT_ERRORS = {
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 _ERROR_SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+
+
+def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
+
+
+_QUERY = [
+    _query("signature_name", {"type": "string"}, "The signature, where the body has no place for it"),
+    _query("output", {"type": "array", "items": {"type": "string"}}, "The outputs wanted; all where none is named"),
+]
 
 
 def model_paths(repository: ServedRepository) -> dict[str, Any]:
@@ -50,6 +61,7 @@ def _paths_of(model: ServedModel) -> dict[str, Any]:
     signatures = model.signatures
     if signatures:
         paths[f"{base}:predict"] = _predict(model)
+        paths[f"{base}:predictStream"] = _predict_stream(model)
     for action, outputs in CLASSIC.items():
         fitting = [name for name, signature in signatures.items() if is_classic(signature, outputs)]
         if fitting:
@@ -66,7 +78,7 @@ def _predict(model: ServedModel) -> dict[str, Any]:
     """With every content type that some signature takes, and those of replies."""
     signatures = model.signatures.values()
     left_out = {
-        *(() if any(len(signature.inputs) == 1 for signature in signatures) else body_npy.FORM.media_types),
+        *(() if any(len(signature.expected(())) == 1 for signature in signatures) else body_npy.FORM.media_types),
         *(() if any(map(body_image.takes_image, signatures)) else _types(body_image.FORMS)),
     }
     content = {name: _BINARY for name in _types(FORMS) if name not in left_out}
@@ -75,20 +87,25 @@ def _predict(model: ServedModel) -> dict[str, Any]:
     replies = dict.fromkeys(_types(form for form in FORMS if form.reply), _BINARY)
     operation["post"]["responses"]["200"]["content"] = replies | _responses()["200"]["content"]
     operation["post"]["responses"] |= _failures(_PREDICT_ERRORS)
-    operation["post"]["parameters"] = [
-        _query("signature_name", {"type": "string"}, "The signature, where the body has no place for it"),
-        _query("output", {"type": "array", "items": {"type": "string"}}, "The outputs wanted; all where none is named"),
-    ]
+    operation["post"]["parameters"] = _QUERY
+    return operation
+
+
+def _predict_stream(model: ServedModel) -> dict[str, Any]:
+    """Lines in, lines out."""
+    summary = f"Predict with {model.name}, version {model.version}, for an instance a line, while the lines still come"
+    lines = example_lines(model.signatures)
+    body = {"schema": {"type": "string"}, **({"example": lines} if lines else {})}
+    operation = _write(summary, model, {PREDICT_STREAM: body, "text/plain": body})
+    answer = {"description": "A prediction or an error a line, in order", "content": {PREDICT_STREAM: _BINARY}}
+    operation["post"]["responses"] |= {"200": answer, **_failures({"415": _PREDICT_ERRORS["415"]})}
+    operation["post"]["parameters"] = _QUERY
     return operation
 
 
 def _types(forms: Iterable[BodyForm]) -> list[str]:
     """The usual name of each form."""
     return [form.media_types[0] for form in forms]
-
-
-def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
 
 
 def _write(summary: str, model: ServedModel, content: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from json import dumps
 from typing import Any
 
 from app.inference import STRING, ModelSignature, TensorSpec
@@ -21,16 +22,30 @@ def example_body(signature: ModelSignature) -> dict[str, Any]:
     return {"instances": [row if len(row) > 1 else next(iter(row.values()))]}
 
 
+def example_lines(signatures: Mapping[str, ModelSignature]) -> str:
+    """Two lines for a stream to the default signature; empty where that takes no instances, or examples only."""
+    signature = signatures.get("serving_default")
+    if signature is None or not signature.batchable or _takes_examples(signature):
+        return ""
+    (instance,) = example_body(signature)["instances"]
+    return 2 * f"{dumps(instance)}\n"
+
+
 def predict_body(signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
     """A schema and a working example for each signature."""
     examples = {}
     for name, signature in signatures.items():
-        if any(is_classic(signature, outputs) for outputs in CLASSIC.values()):
-            continue  # its string is a tf.Example, whose features the signature does not tell
+        if _takes_examples(signature):
+            continue
         choice = {} if name == "serving_default" else {"signature_name": name}
         examples[name] = {"summary": _describe(signature), "value": {**choice, **example_body(signature)}}
     schema = {"anyOf": [_signature_schema(signature) for signature in signatures.values()]}
     return {"schema": schema, "examples": examples}
+
+
+def _takes_examples(signature: ModelSignature) -> bool:
+    """Is its string a tf.Example? The signature does not tell the features of that."""
+    return any(is_classic(signature, outputs) for outputs in CLASSIC.values())
 
 
 def _signature_schema(signature: ModelSignature) -> dict[str, Any]:
@@ -38,11 +53,11 @@ def _signature_schema(signature: ModelSignature) -> dict[str, Any]:
     columns = {name: _tensor_schema(spec, spec.shape) for name, spec in inputs.items()}
     properties: dict[str, Any] = {
         "signature_name": {"type": "string", "default": "serving_default"},
-        "inputs": {"type": "object", "properties": columns, "required": list(columns)},
+        "inputs": {"type": "object", "properties": columns, "required": list(signature.expected(()))},
     }
     if signature.batchable:
         rows = {name: _tensor_schema(spec, (spec.shape or ())[1:]) for name, spec in inputs.items()}
-        named = {"type": "object", "properties": rows, "required": list(rows)}
+        named = {"type": "object", "properties": rows, "required": list(signature.expected(()))}
         instance = next(iter(rows.values())) if len(rows) == 1 else named
         properties["instances"] = {"type": "array", "minItems": 1, "items": instance}
     return {"title": signature.name, "type": "object", "description": _describe(signature), "properties": properties}

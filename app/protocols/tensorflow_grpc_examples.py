@@ -68,7 +68,7 @@ class Examples:
         model = resolve(self._repository, request.model_spec, call)
         signature = find_signature(model, request.model_spec, call)
         examples = _examples(request.input)
-        outputs = await _infer(model, signature, task, examples, call.deadline_s)
+        outputs = await _infer(model, signature, task, examples, call)
         task.fill(reply.result, outputs, len(examples))
         fill_spec(reply.model_spec, model.name, model.version, signature.name)
 
@@ -78,20 +78,21 @@ async def _infer_task(model: ServedModel, request: Any, examples: Array, call: C
     if request.method_name not in _TASKS:
         raise Unsupported(f"Unsupported signature method_name: {request.method_name!r}; have {', '.join(_TASKS)}")
     task, field = _TASKS[request.method_name]
-    outputs = await _infer(model, signature, task, examples, call.deadline_s)
+    outputs = await _infer(model, signature, task, examples, call)
     task.fill(getattr(result, field), outputs, len(examples))
     fill_spec(result.model_spec, model.name, model.version, signature.name)
 
 
 async def _infer(
-    model: ServedModel, signature: ModelSignature, task: _Task, examples: Array, deadline_s: float
+    model: ServedModel, signature: ModelSignature, task: _Task, examples: Array, call: Call
 ) -> Mapping[str, Array]:
     if signature.inputs.keys() != {_INPUT} or signature.inputs[_INPUT].dtype != STRING:
         raise _unfit(signature, task.verb, f"the one input {_INPUT!r} of type string", signature.inputs)
     wanted = tuple(name for name in task.outputs if name in signature.outputs)
     if not wanted:
         raise _unfit(signature, task.verb, f"output {' or '.join(map(repr, task.outputs))}", signature.outputs)
-    response = await model.infer(InferenceRequest({_INPUT: examples}, signature.name, wanted, deadline_s))
+    request = InferenceRequest({_INPUT: examples}, signature.name, wanted, call.deadline_s, call.priority)
+    response = await model.infer(request)
     return response.outputs
 
 

@@ -37,13 +37,14 @@ class Predict:
         signature = find_signature(model, request.model_spec, call)
         inputs = self._inputs(request.inputs, signature)
         outputs = tuple(sorted(set(request.output_filter))) if request.output_filter else ()
-        response = await model.infer(InferenceRequest(inputs, signature.name, outputs, call.deadline_s))
+        response = await model.infer(InferenceRequest(inputs, signature.name, outputs, call.deadline_s, call.priority))
         return serialize_reply(model, signature.name, response.outputs, self._tensor_content)
 
     def _inputs(self, protos: Any, signature: ModelSignature) -> dict[str, Array]:
         inputs = {name: decode_tensor(name, proto, self._max_bytes) for name, proto in protos.items()}
-        if len(inputs) != len(signature.inputs):
-            raise _wrong_names(inputs.keys(), signature.inputs.keys())
+        expected = signature.expected(inputs)
+        if len(inputs) != len(expected):
+            raise _wrong_names(inputs.keys(), expected.keys())
         return inputs
 
 

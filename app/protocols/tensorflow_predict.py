@@ -61,17 +61,17 @@ def check_outputs_writable(outputs: Mapping[str, TensorSpec]) -> None:
 
 def encode_predict(outputs: Mapping[str, Array], by_row: bool) -> bytes:
     """Raises InvalidRequest where the outputs of a row-form request are no rows, or not equally many."""
-    return _encode_rows(outputs) if by_row else _encode_columns(outputs)
+    return dumps({"predictions": predictions(outputs)}) if by_row else _encode_columns(outputs)
 
 
-def _encode_rows(outputs: Mapping[str, Array]) -> bytes:
+def predictions(outputs: Mapping[str, Array]) -> Any:
+    """By row: what `dumps` writes as `predictions`. Raises as `encode_predict` does."""
     _check_rows(outputs)
-    if len(outputs) == 1:
-        ((name, array),) = outputs.items()
-        return dumps({"predictions": jsonable(name, array)})
     columns = {name: jsonable(name, array) for name, array in outputs.items()}
+    if len(columns) == 1:
+        return next(iter(columns.values()))
     count = next((len(array) for array in outputs.values()), 0)
-    return dumps({"predictions": [{name: column[i] for name, column in columns.items()} for i in range(count)]})
+    return [{name: column[i] for name, column in columns.items()} for i in range(count)]
 
 
 def _encode_columns(outputs: Mapping[str, Array]) -> bytes:
@@ -91,7 +91,7 @@ def _instances(document: Mapping[str, Any]) -> list[Any] | Numbers:
 
 
 def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict[str, Array]:
-    inputs = signature.inputs
+    inputs = signature.expected(values[0] if type(values) is list and _is_object(values[0]) else ())
     if type(values) is list and dict in map(type, values) and any(map(_is_object, values)):
         _check_objects(values, inputs.keys(), _is_object(values[0]))
         return {name: column([value[name] for value in values], spec.dtype, name) for name, spec in inputs.items()}
@@ -106,7 +106,7 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
 
 def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
     """Names beyond the signature's are ignored, as TensorFlow Serving ignores them."""
-    inputs = signature.inputs
+    inputs = signature.expected(value if _is_object(value) else ())
     if not _is_object(value):
         if len(inputs) != 1:
             raise InvalidRequest(

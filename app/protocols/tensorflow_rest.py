@@ -8,14 +8,15 @@ form, numbers out of range are refused, replies are compact, and predict takes o
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from app.errors import InvalidRequest, ServingError
 from app.events import Listener
 from app.inference import Array, InferenceRequest, ModelSignature
-from app.protocols.body_form import PredictBody
 from app.protocols.body_forms import JSON, Forms, agree
 from app.protocols.body_json import rows_together
 from app.protocols.http import HttpLimits, Reply, Sendable
@@ -26,11 +27,14 @@ from app.protocols.http_exchange import (
     Computation,
     Exchange,
     HttpProtocol,
+    Streamed,
     Together,
+    priority_of,
 )
 from app.protocols.json_arrays import dumps
 from app.protocols.json_text import parse
 from app.protocols.predict_query import apply_query
+from app.protocols.predict_stream import PredictStreams
 from app.protocols.request_head import RequestHead
 from app.protocols.tensorflow_call import Call
 from app.protocols.tensorflow_examples import classify, regress
@@ -38,7 +42,6 @@ from app.protocols.tensorflow_metadata import metadata_document, models_document
 from app.protocols.tensorflow_predict import DEFAULT_SIGNATURE, encode_predict, signature_name
 from app.protocols.tensorflow_routes import Action, Route, find_route
 from app.serving import ServedModel, ServedRepository
-from app.validation import check_outputs
 
 _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
 
@@ -49,17 +52,27 @@ _CLASSIC: Mapping[Action, Callable[[Mapping[str, Any], ModelSignature], Call]] =
 
 
 class TensorFlowRest(HttpProtocol):
-    """The ASGI application."""
+    """The ASGI application.
+
+    Args:
+        draining: set when nothing new is taken any more; streams end then.
+    """
 
     name: ClassVar[str] = "tensorflow_rest"
 
     def __init__(
-        self, repository: ServedRepository, listener: Listener, limits: HttpLimits, clock: Clock = time.monotonic
+        self,
+        repository: ServedRepository,
+        listener: Listener,
+        limits: HttpLimits,
+        clock: Clock = time.monotonic,
+        draining: asyncio.Event | None = None,
     ) -> None:
         super().__init__(listener, limits, clock)
         self._repository = repository
+        self._streams = PredictStreams(limits.max_body_bytes, draining or asyncio.Event(), clock)
 
-    async def answer(self, exchange: AsgiExchange) -> Sendable:
+    async def answer(self, exchange: AsgiExchange) -> Sendable | Streamed:
         route = find_route(exchange.head.method, exchange.head.path)
         match route.action:
             case Action.STATUS:
@@ -71,6 +84,9 @@ class TensorFlowRest(HttpProtocol):
             case Action.LIST:
                 names = self._repository.names()
                 return Reply(dumps(models_document({name: self._repository.statuses(name) for name in names})))
+            case Action.PREDICTSTREAM:
+                timeout_s = self.deadline_s(exchange) - exchange.started_s
+                return self._streams.begin(exchange, partial(self._resolve, route), timeout_s)
             case _:
                 return await self.compute(exchange)
 
@@ -118,10 +134,10 @@ class TensorFlowRest(HttpProtocol):
             body.check_model(model)
         signature = model.signature(body.signature_name or DEFAULT_SIGNATURE)
         exchange.concerns(model, signature.name)
-        outputs = _wanted(body, signature)
+        outputs = body.wanted(signature)
         specs = signature.outputs
         forms.reply.check({name: specs[name] for name in outputs} if outputs else specs)
-        request = InferenceRequest(body.inputs(signature), signature.name, outputs, deadline_s)
+        request = InferenceRequest(body.inputs(signature), signature.name, outputs, deadline_s, asked.priority)
         write, by_row, kind = forms.reply.write, body.by_row, forms.reply_type
         return Computation(model, request, lambda response: Reply(write(response, by_row), content_type=kind))
 
@@ -134,7 +150,7 @@ class TensorFlowRest(HttpProtocol):
         signature = model.signature(signature_name(document))
         exchange.concerns(model, signature.name)
         call = _CLASSIC[asked.route.action](document, signature)
-        request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s)
+        request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, asked.priority)
         return Computation(model, request, lambda response: Reply(call.encode(response.outputs)))
 
     def _resolve(self, route: Route) -> ServedModel:
@@ -148,6 +164,7 @@ class _Asked(NamedTuple):
     route: Route
     forms: Forms
     predict: bool
+    priority: int
     plain: bool
 
 
@@ -160,18 +177,10 @@ def _understand(head: RequestHead) -> _Asked:
         accept = b",".join([value for name, value in head.headers if name == b"accept"])
     forms = agree(head.header(b"content-type"), accept, json_only=not predict)
     in_json = forms.request is JSON and forms.reply is JSON.reply
-    plain = predict and in_json and not head.query and head.header(TIMEOUT_HEADER) is None
-    return _Asked(route, forms, predict, plain)
+    priority = priority_of(head)
+    plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
+    return _Asked(route, forms, predict, priority, plain)
 
 
 def _reply_by_row(outputs: Mapping[str, Array]) -> Reply:
     return Reply(encode_predict(outputs, by_row=True))
-
-
-def _wanted(body: PredictBody, signature: ModelSignature) -> tuple[str, ...]:
-    """In the signature's order, and none for all: whoever wants the same shares a batch. Raises InvalidRequest."""
-    if not body.outputs:
-        return ()
-    check_outputs(signature, body.outputs)
-    wanted = tuple(name for name in signature.outputs if name in body.outputs)
-    return () if len(wanted) == len(signature.outputs) else wanted

@@ -12,7 +12,7 @@ from app.errors import InvalidRequest
 
 _NAME = r"/v1/models/(?P<model>[^/:]+)"
 _VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
-_CALL = re.compile(rf"{_NAME}{_VERSION}:(?P<action>classify|regress|predict)", re.IGNORECASE)
+_CALL = re.compile(rf"{_NAME}{_VERSION}:(?P<action>classify|regress|predict|predictStream)", re.IGNORECASE)
 _READ = re.compile(rf"{_NAME}{_VERSION}(?P<metadata>/metadata)?", re.IGNORECASE)
 _LIST = re.compile(r"/v1/models", re.IGNORECASE)
 
@@ -23,6 +23,7 @@ class Action(Enum):
     """What a request asks for."""
 
     PREDICT = auto()
+    PREDICTSTREAM = auto()
     CLASSIFY = auto()
     REGRESS = auto()
     STATUS = auto()

@@ -23,6 +23,7 @@ from app.protocols.direct_exchange import DirectExchange
 from app.protocols.http_exchange import Together
 from app.protocols.outbox import Outbox
 from app.protocols.request_head import RequestHead
+from app.protocols.server_timing import server_timing
 from app.serving import Withdrawable
 
 log = logging.getLogger(__name__)
@@ -140,14 +141,14 @@ class _Company:
         if any(output.shape[:1] != (sum(self._rows),) for output in answer.outputs.values()):
             self._begin_alone()  # another process found out that its outputs are no rows
             return
-        end = 0
+        end, timing = 0, server_timing(answer.timing)
         with self._outbox.held():
             for (exchange, _), count in zip(self._arrived, self._rows, strict=True):
                 start, end = end, end + count
                 if not exchange.answered:
                     exchange.concerns(model, signature)
                     outputs = {name: output[start:end] for name, output in answer.outputs.items()}
-                    exchange.answer(self._together, outputs)
+                    exchange.answer(self._together, outputs, timing)
 
     def set_exception(self, error: Exception, /) -> None:
         """Whoever is at fault is told apart; what hit all of them is told to each."""

@@ -17,10 +17,24 @@ T = TypeVar("T")
 
 
 class DeviceThread:
-    """Carries out one piece of work at a time. Made on the event loop that it reports to."""
+    """Carries out one piece of work at a time. Made on the event loop that it reports to.
 
-    def __init__(self, name: str, stuck_after_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        replica: which replica of each model it calls.
+        hardware: devices of the same number share what they compute on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stuck_after_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        replica: int = 0,
+        hardware: int = 0,
+    ) -> None:
         self.name = name
+        self.replica = replica
+        self.hardware = hardware
         self._stuck_after_s = stuck_after_s
         self._clock = clock
         self._busy_since_s: float | None = None

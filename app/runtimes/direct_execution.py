@@ -24,25 +24,26 @@ _Tensors = dict[str, Any]
 Execute = Callable[[Sequence[Any]], Sequence[Any]]
 
 
-def execution(graph: Any, inputs: Sequence[str]) -> Execute:
+def execution(graph: Any, inputs: Sequence[str], device: str | None = None) -> Execute:
     """The quickest way to execute a concrete function from a dictionary of `inputs` to one of results.
 
-    Errors are those of the public call.
+    `device` is where, such as '/device:GPU:1'; None is where TensorFlow would. Errors are those of the public call.
     """
-    return direct(graph) if available() else public(graph, inputs)
+    return direct(graph, device) if available() else public(graph, inputs, device)
 
 
-def public(function: Callable[[_Tensors], _Tensors], inputs: Sequence[str]) -> Execute:
+def public(function: Callable[[_Tensors], _Tensors], inputs: Sequence[str], device: str | None = None) -> Execute:
     """Calls a function by its public interface."""
 
     def execute(tensors: Sequence[Any]) -> Sequence[Any]:
-        results = function(dict(zip(inputs, tensors, strict=True)))
+        with tf.device(device):
+            results = function(dict(zip(inputs, tensors, strict=True)))
         return [results[name] for name in sorted(results)]
 
     return execute
 
 
-def direct(graph: Any) -> Execute:
+def direct(graph: Any, device: str | None = None) -> Execute:
     """Executes a concrete function without detours."""
     # Here, since a TensorFlow without them is one that is called publicly.
     from tensorflow.python import pywrap_tfe  # noqa: PLC0415
@@ -53,7 +54,7 @@ def direct(graph: Any) -> Execute:
     own_context.ensure_initialized()
     # XLA's code is not Grappler's to rewrite: it has no use for the options, and reading them takes time.
     options = {} if "_XlaMustCompile" in graph.function_def.attr else own_context.function_call_options.as_attrs()
-    run = partial(pywrap_tfe.TFE_Py_Execute, own_context._handle, None, graph._inference_function.name.decode())
+    run = partial(pywrap_tfe.TFE_Py_Execute, own_context._handle, device, graph._inference_function.name.decode())
     attributes = tuple(chain(*options.items()))
     count = len(graph.outputs)
     failure, translated = core._NotOkStatusException, core._status_to_exception

@@ -45,6 +45,22 @@ def operations_with_state(graph: Any) -> list[str]:
     return sorted({node.op for node in _all_nodes(graph) if _has_state(node.op, graph)})
 
 
+def is_shared(operation: str) -> bool:
+    """Is what this operation with state writes or reads kept between calls? Random numbers and files are not: they
+    are drawn and read on each device alike."""
+    definition = op_def_registry.get(operation)
+    if definition is None:
+        return True
+    arguments = (*definition.input_arg, *definition.output_arg)
+    return any(each.is_ref or each.type == tf.resource.as_datatype_enum for each in arguments)
+
+
+def devices_named(graph: Any) -> set[str]:
+    """The devices that nodes of a GraphDef insist on, but for the first CPU, which every machine has."""
+    named = {node.device for node in _all_nodes(graph) if node.device}
+    return {device for device in named if tf.DeviceSpec.from_string(device).device_type not in {None, "CPU"}}
+
+
 def refusing_nodes(graph: Any, inputs: Iterable[str]) -> list[str]:
     """The nodes of an inlined GraphDef that may refuse a value which comes from the nodes `inputs`.
 

@@ -1,7 +1,8 @@
 """Which tensors of a signature are one RaggedTensor.
 
-A SignatureDef does not say: it lists values and row splits as tensors like any other, named `x`, `x_1`, `x_2`. The
-function that the signature calls was saved with its own arguments, ragged ones among them. So both together tell.
+Of outputs a SignatureDef says it: one of them is a RaggedTensor with its parts. Of inputs it does not: it lists values
+and row splits as tensors like any other, named `x`, `x_1`, `x_2`. The function that the signature calls was saved with
+its own arguments, ragged ones among them. So both together tell.
 """
 
 from __future__ import annotations
@@ -27,6 +28,21 @@ def ragged_inputs(meta_graph: Any, definition: Any) -> dict[str, tuple[str, ...]
             return {}
         found[names[0]] = names[1:]
     return found
+
+
+def ragged_outputs(definition: Any) -> dict[str, tuple[str, ...]]:
+    """As `ragged_inputs`, with row splits named in the same way."""
+    return {
+        name: tuple(f"{name}_{number}" for number in range(1, len(tensor.composite_tensor.components)))
+        for name, tensor in definition.outputs.items()
+        if is_ragged(tensor)
+    }
+
+
+def is_ragged(tensor: Any) -> bool:
+    """Is this TensorInfo a RaggedTensor: values, and at least one tensor of row splits?"""
+    composite = tensor.composite_tensor
+    return composite.type_spec.type_spec_class == TypeSpecProto.RAGGED_TENSOR_SPEC and len(composite.components) > 1
 
 
 def _candidates(inputs: Mapping[str, Any], argument: _RaggedArgument) -> Iterator[tuple[str, ...]]:

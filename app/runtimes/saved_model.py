@@ -6,7 +6,9 @@ import gc
 import logging
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,15 @@ import tensorflow as tf
 
 from app.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
 from app.inference import Array, ModelSignature
-from app.runtime import ProgressReport, VariantChoice, VariantOptions
+from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
 from app.runtimes.failures import translate
+from app.runtimes.operations import devices_named, is_shared
+from app.runtimes.shape_search import ShapeSearch
 from app.runtimes.signature_defs import TAGS, read_signatures
 from app.runtimes.signature_function import SignatureFunction
 from app.runtimes.variant_cache import fingerprint, recall, remember
 from app.runtimes.variant_search import VariantSearch
-from app.runtimes.variants import PLAIN
+from app.runtimes.variants import PLAIN, XLA, VariantMaker
 
 log = logging.getLogger(__name__)
 
@@ -29,24 +33,33 @@ class SavedModel:
     """The TunableModel of folder `path`: variables and tables in memory, one function per signature.
 
     Args:
-        device: what it executes on, in the words of TensorFlow's device details.
+        kind: what it executes on, in the words of TensorFlow's device details.
+        device: where its variables lie and its calls run, such as '/device:GPU:1'; None is where TensorFlow would.
 
     Raises:
         Exception: whatever TensorFlow has to say of a folder that it cannot load.
     """
 
-    def __init__(self, path: Path, options: VariantOptions = VariantOptions(), device: str = "CPU") -> None:  # noqa: B008
+    def __init__(
+        self,
+        path: Path,
+        options: VariantOptions = VariantOptions(),  # noqa: B008 - it is frozen
+        kind: str = "CPU",
+        device: str | None = None,
+    ) -> None:
         self._path = path
         self._name = "/".join(path.parts[-2:])
         self._options = options
-        self._device = device
+        self._kind = kind
+        self._search_end_s = 0.0
         definitions = read_signatures(path)
         # The functions borrow their variables and tables from the loaded object: it must live as long.
-        self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS))
+        with tf.device(device):
+            self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS))
         functions = self._loaded.signatures
         self._signatures = {name: definitions[name] for name in definitions if name in functions}
         self._functions = {
-            name: SignatureFunction(signature, functions[name]) for name, signature in self._signatures.items()
+            name: SignatureFunction(signature, functions[name], device) for name, signature in self._signatures.items()
         }
 
     @property
@@ -65,6 +78,7 @@ class SavedModel:
 
     def tune(self, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
         options = self._options
+        self._search_end_s = time.perf_counter() + options.search_s
         search = VariantSearch(self._functions, sizes, options, report)
         if options.wanted == PLAIN or self._keeps_state():
             return search.adopt({})
@@ -74,6 +88,32 @@ class SavedModel:
             return self._fastest(search, sizes)
         finally:
             gc.collect()  # what was not chosen goes at once: constants are large
+
+    def adopt(self, choices: Sequence[VariantChoice], sizes: Sequence[int], report: ProgressReport) -> None:
+        """Uses what was chosen for another replica, where it is possible here too."""
+        wanted = {(choice.signature, choice.batch_size): (choice.variant, choice.speed_up) for choice in choices}
+        VariantSearch(self._functions, sizes, self._options, report).adopt(wanted)
+        gc.collect()
+
+    def only_once(self) -> str:
+        """Why there cannot be several replicas of it; empty where there can."""
+        state = sorted({each for function in self._functions.values() for each in function.state if is_shared(each)})
+        if state:
+            return f"it keeps state: {', '.join(state)}"
+        graphs = [function.plain.graph.as_graph_def() for function in self._functions.values()]
+        devices = sorted({device for graph in graphs for device in devices_named(graph)})
+        return f"its graph names devices: {', '.join(devices)}" if devices else ""
+
+    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
+        options, function = self._options, self._functions[signature]
+        if options.wanted not in {"auto", XLA} or XLA in options.forbidden or self._keeps_state():
+            return ()
+        maker = VariantMaker(function.signature, function.plain, options.frozen_limit_mb)
+        if options.wanted == XLA:
+            search = ShapeSearch(function, maker, inf, time.perf_counter, measured=False)
+        else:
+            search = ShapeSearch(function, maker, self._search_end_s, time.perf_counter, first_s=options.search_s / 2)
+        return search.use_fastest(trials)
 
     def _fastest(self, search: VariantSearch, sizes: Sequence[int]) -> Sequence[VariantChoice]:
         folder = self._options.cache
@@ -99,7 +139,7 @@ class SavedModel:
         return fingerprint(
             self._path,
             tensorflow=tf.__version__,
-            device=self._device,
+            device=self._kind,
             machine=[platform.machine(), os.cpu_count(), tf.config.threading.get_intra_op_parallelism_threads()],
             sizes=list(sizes),
             options=[sorted(options.forbidden), options.search_s, options.frozen_limit_mb],

@@ -6,6 +6,7 @@ Read from saved_model.pb, because the loaded functions no longer know the tensor
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as SavedModelProto
 
 from app.inference import Dimension, ModelSignature, TensorSpec
-from app.runtimes.ragged_signatures import ragged_inputs
+from app.runtimes.ragged_signatures import is_ragged, ragged_inputs, ragged_outputs
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ def read_signatures(path: Path) -> dict[str, ModelSignature]:
                 _specs(definition.outputs),
                 definition.method_name,
                 ragged_inputs(graph, definition),
+                ragged_outputs=ragged_outputs(definition),
             )
     return signatures
 
@@ -67,18 +69,32 @@ def _serving_graph(path: Path) -> Any:
 def _not_servable(definition: Any) -> str:
     """Why no caller can use this signature; empty where one can."""
     for kind, tensors in (("input", definition.inputs), ("output", definition.outputs)):
-        for name, tensor in tensors.items():
+        for name, tensor in _parts(tensors).items():
             if tensor.WhichOneof("encoding") != "name":
                 return f"{kind} {name!r} is not a dense tensor"
             if tf.as_dtype(tensor.dtype) in _NOT_ARRAYS:
                 return f"{kind} {name!r} of type {tf.as_dtype(tensor.dtype).name} has no form as an array"
+    if taken := definition.outputs.keys() & {name for names in ragged_outputs(definition).values() for name in names}:
+        return f"output {min(taken)!r} has the name of another one's row splits"
     return ""
+
+
+def _parts(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Each tensor; of a RaggedTensor the values under its name, and the row splits under those that inputs have."""
+    parts: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if is_ragged(tensor):
+            values, *splits = tensor.composite_tensor.components
+            parts |= {name: values, **{f"{name}_{number}": each for number, each in enumerate(splits, 1)}}
+        else:
+            parts[name] = tensor
+    return parts
 
 
 def _specs(tensors: Any) -> dict[str, TensorSpec]:
     return {
         name: TensorSpec(name, np.dtype(tf.as_dtype(tensor.dtype).as_numpy_dtype), _shape(tensor), tensor.name)
-        for name, tensor in sorted(tensors.items())
+        for name, tensor in sorted(_parts(tensors).items())
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any
 
@@ -33,21 +33,26 @@ class SignatureFunction:
     and assignments inside a tf.function). Beyond MAX_GRAPHS different sets, all outputs
     are computed and the rest is thrown away.
 
-    The graph of all outputs may be replaced by variants, each for a number of rows. What to run
+    The graph of all outputs may be replaced by variants, each for a number of rows or for exact shapes. What to run
     is decided once for each set of outputs and shapes of inputs.
+
+    Args:
+        device: where it executes, such as '/device:GPU:1'; None is where TensorFlow would.
 
     Attributes:
         state: the types of operations in it that may change what a call returns, this one's or another's.
     """
 
-    def __init__(self, signature: ModelSignature, function: Callable[..., _Tensors]) -> None:
+    def __init__(self, signature: ModelSignature, function: Callable[..., _Tensors], device: str | None = None) -> None:
         self.signature = signature
-        self._function = function
+        self._function = _dense(function, signature.ragged_outputs) if signature.ragged_outputs else function
+        self._device = device
         self._inputs = tuple(sorted(signature.inputs))
         self._all = frozenset(signature.outputs)
         self._graphs = {self._all: self._trace(self._all)}
         self._tracing = Lock()
         self._variants: Mapping[int, Variant] = {}
+        self._compiled: Mapping[Shapes, Variant] = {}
         self._calls: dict[tuple[tuple[str, ...], Shapes], PreparedCall] = {}
         self.state = operations_with_state(self.plain.graph.as_graph_def())
         # A GPU may still read an input when the outputs that do not need it are there.
@@ -63,6 +68,11 @@ class SignatureFunction:
         self._variants = variants
         self._calls = {}
 
+    def use_compiled(self, variants: Iterable[Variant]) -> None:
+        """From now on calls with just the shapes of these variants run them."""
+        self._compiled = {variant.shapes: variant for variant in variants if variant.shapes is not None}
+        self._calls = {}
+
     def __call__(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         shapes = tuple([inputs[name].shape for name in self._inputs])
         call = self._calls.get((outputs, shapes)) or self._choose(inputs, outputs, shapes)
@@ -71,7 +81,8 @@ class SignatureFunction:
     def prepare(self, graph: Any, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> PreparedCall:
         """How to call a concrete function of at least `outputs`, or all where that is empty, with inputs of
         these shapes."""
-        return self._prepared(execution(graph, self._inputs), sorted(graph.structured_outputs), inputs, outputs)
+        execute = execution(graph, self._inputs, self._device)
+        return self._prepared(execute, sorted(graph.structured_outputs), inputs, outputs)
 
     def _prepared(
         self, execute: Execute, results: list[str], inputs: Mapping[str, Array], outputs: tuple[str, ...]
@@ -84,7 +95,7 @@ class SignatureFunction:
     def _choose(self, inputs: Mapping[str, Array], outputs: tuple[str, ...], shapes: Shapes) -> PreparedCall:
         if not all(spec.accepts_shape(inputs[name].shape) for name, spec in self.signature.inputs.items()):
             # The loaded function lets the graph say whether it can; ours are traced for the declared shapes.
-            as_loaded = public(lambda tensors: self._function(**tensors), self._inputs)
+            as_loaded = public(lambda tensors: self._function(**tensors), self._inputs, self._device)
             return self._prepared(as_loaded, sorted(self.signature.outputs), inputs, outputs)
         wanted = frozenset(outputs) or self._all
         graph = self._variant(shapes) if wanted == self._all else None
@@ -95,10 +106,8 @@ class SignatureFunction:
         return call
 
     def _variant(self, shapes: Shapes) -> Any:
-        rows = 1
-        if self.signature.batchable:
-            rows = shapes[0][0]
-        variant = self._variants.get(rows)
+        rows = shapes[0][0] if self.signature.batchable else 1
+        variant = self._compiled.get(shapes) or self._variants.get(rows)
         return variant.graph if variant and variant.takes(shapes) else None
 
     def _graph(self, wanted: frozenset[str]) -> Any:
@@ -118,3 +127,16 @@ class SignatureFunction:
 
         shapes = {name: spec.shape for name, spec in self.signature.inputs.items()}
         return trace(wanted_outputs, shapes, self.signature)
+
+
+def _dense(function: Callable[..., _Tensors], ragged: Mapping[str, tuple[str, ...]]) -> Callable[..., _Tensors]:
+    """The function with the values and row splits of each RaggedTensor as results of their own."""
+
+    def dense(**tensors: Any) -> _Tensors:
+        results = function(**tensors)
+        for name, splits in ragged.items():
+            result = results[name]
+            results |= {name: result.flat_values, **dict(zip(splits, result.nested_row_splits, strict=True))}
+        return results
+
+    return dense

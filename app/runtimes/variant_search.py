@@ -6,8 +6,10 @@ Invariants:
 2. A signature whose plain outputs differ between equal calls stays plain.
 3. Measured is in turn, plain and variant, since a machine's speed drifts; what counts is the ratio of medians.
 4. Nothing begins that would foreseeably end after the time for the search. A compilation cannot be
-   interrupted, so XLA comes last, small before large: first only while half of the time is left, then only
-   while as much is left as the last one took.
+   interrupted: XLA's first begins only while half of the time is left, the next ones only while as much is left
+   as the last one took.
+5. Sizes are gone through once, the smallest and the largest first, each with all variants: what they say decides
+   which variants are worth the time at the others, and large calls, which cost the most, are not left for the end.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, zip_longest
 from typing import Any
 
 from app.inference import ModelSignature
@@ -32,8 +35,14 @@ LEAST_GAIN = 1.05
 #: A variant this slow at one size is not tried at the others; nor one that is slower than plain at both ends.
 HOPELESS = 1 / 3
 
+#: One that is so much slower than another at both ends is tried elsewhere only where there is no time for the other.
+OUTDONE = 0.8
+
 #: Signature and batch size.
 Place = tuple[str, int]
+
+#: By variant, the speed-ups at the sizes tried so far.
+Gains = dict[str, list[float]]
 
 
 class VariantSearch:
@@ -66,6 +75,7 @@ class VariantSearch:
         }
         self._best: dict[Place, tuple[Variant, float]] = {}
         self._made_s: dict[tuple[str, str], float] = {}
+        self._trial: tuple[Place, Trial] | None = None
         self._done = self._total = 0
         self._begin_s = clock()
 
@@ -77,9 +87,10 @@ class VariantSearch:
         """Measures every variant that is not forbidden, as far as the time goes, and uses the fastest."""
         names = [name for name in ALTERNATIVES if name not in self._options.forbidden]
         self._total = len(names) * len(self.places())
-        for name in names:
-            for signature in self._functions:
-                self._measure(signature, name)
+        gains: dict[str, Gains] = {signature: {name: [] for name in names} for signature in self._functions}
+        orders = [[(signature, size) for size in _ends_first(self._sizes_of(signature))] for signature in gains]
+        for signature, size in filter(None, chain.from_iterable(zip_longest(*orders))):
+            self._measure(signature, size, gains[signature])
         return self._use()
 
     def adopt(self, wanted: Mapping[Place, tuple[str, float]]) -> list[VariantChoice]:
@@ -99,20 +110,25 @@ class VariantSearch:
                 self._drop(signature, name)
         return self._use()
 
-    def _measure(self, signature: str, name: str) -> None:
-        """One variant of one signature at all sizes, unless the first ones say that it is not worth the time."""
-        speed_ups: list[float] = []
-        for size in _ends_first(self._sizes_of(signature)):
+    def _measure(self, signature: str, size: int, gains: Gains) -> None:
+        """The variants in `gains` at one size, the best so far first; drops those that are not worth another look."""
+        measured: list[str] = []
+        for name in sorted(gains, key=lambda name: -max(gains[name], default=0.0)):
+            if any(_outdone(gains[name], gains[other]) for other in measured):
+                continue
             self._tell(signature, size, name)
             try:
-                speed_ups.append(self._speed_up(signature, size, name))
+                gains[name].append(self._speed_up(signature, size, name))
             except Exception as error:
                 log.debug("%s", _why_not(signature, size, name, error))
                 if not isinstance(error, _NoTime):
                     self._drop(signature, name)
-                    return
-            if speed_ups and (speed_ups[-1] < HOPELESS or (len(speed_ups) == 2 and max(speed_ups) < 1)):
-                return
+                    del gains[name]
+                continue
+            if _hopeless(gains[name]):
+                del gains[name]
+            else:
+                measured.append(name)
 
     def _speed_up(self, signature: str, size: int, name: str) -> float:
         unknown_s = self._options.search_s / 2 if name == XLA else 0.0
@@ -129,7 +145,9 @@ class VariantSearch:
 
     def _agreeing(self, signature: str, size: int, name: str) -> tuple[Variant, Trial]:
         """Raises NotApplicable, or whatever TensorFlow says."""
-        trial = Trial(self._functions[signature], size, self._clock)
+        if self._trial is None or self._trial[0] != (signature, size):
+            self._trial = (signature, size), Trial(self._functions[signature], size, self._clock)
+        trial = self._trial[1]
         variant = self._makers[signature].make(name, trial.inputs)
         if not trial.agrees(variant):
             raise NotApplicable("its answers differ from plain's")
@@ -146,6 +164,7 @@ class VariantSearch:
         }
 
     def _use(self) -> list[VariantChoice]:
+        self._trial = None
         for signature, function in self._functions.items():
             function.use({size: best for (name, size), (best, _) in self._best.items() if name == signature})
         return [self._choice(*place) for place in self.places()]
@@ -167,6 +186,15 @@ class VariantSearch:
 
 class _NoTime(Exception):
     """The time for the search is over, or would be."""
+
+
+def _hopeless(gains: Sequence[float]) -> bool:
+    return gains[-1] < HOPELESS or (len(gains) == 2 and max(gains) < 1)
+
+
+def _outdone(gains: Sequence[float], others: Sequence[float]) -> bool:
+    """At both ends, by another that was measured here too."""
+    return len(gains) >= 2 and all(gain < OUTDONE * other for gain, other in zip(gains[:2], others[:2], strict=True))
 
 
 def _ends_first(sizes: Sequence[int]) -> list[int]:

@@ -66,7 +66,12 @@ class VariantMaker:
 
         Raises NotApplicable, or whatever TensorFlow says of a graph that it cannot rewrite.
         """
-        return self._freeze() if name == FROZEN else self._compile(inputs)
+        if name == FROZEN:
+            return self._freeze()
+        signature = self._signature
+        if not all(_is_fixed(spec.shape, signature.batchable) for spec in signature.inputs.values()):
+            raise NotApplicable("XLA compiles each shape of its inputs: only those that shape_buckets name")
+        return self.compile(inputs)
 
     def _freeze(self) -> Variant:
         if self._frozen is None:
@@ -91,13 +96,12 @@ class VariantMaker:
         except Exception:  # whatever TensorFlow says of a graph that it cannot rewrite: it may compile it all the same
             return self._traced
 
-    def _compile(self, inputs: Mapping[str, Array]) -> Variant:
+    def compile(self, inputs: Mapping[str, Array]) -> Variant:
+        """XLA's variant for inputs of exactly these shapes. Raises as `make`."""
         signature = self._signature
         specs = (*signature.inputs.values(), *signature.outputs.values())
         if any(spec.dtype == STRING for spec in specs):
             raise NotApplicable("XLA knows no strings")
-        if not all(_is_fixed(spec.shape, signature.batchable) for spec in signature.inputs.values()):
-            raise NotApplicable("XLA would compile each shape of its inputs")
         if self._inlined is None:
             self._inlined = InlinedGraph(signature, self._traced)
         if rounds_to_integers(self._inlined.graph):

@@ -20,6 +20,12 @@ def function(largest: int = 4) -> BatchFunction:
     return BatchFunction(FakeFunction(), sizes, seeds=dict.fromkeys(sizes.allowed, CALL_S))
 
 
+def settle(function: BatchFunction) -> None:
+    """Its calls do not vary."""
+    for _ in range(300):
+        function.costs(()).note(4, function.seeds[4] if function.seeds else CALL_S)
+
+
 class Scene:
     """A queue with lanes whose calls take a second, whatever their size."""
 
@@ -36,11 +42,12 @@ class Scene:
         if not known:
             use.costs(()).taken(0, 0.0)
             use.costs(()).taken(0, 0.1)  # nobody comes meanwhile
+            settle(use)
         self.queue.push(LaneKey("m", 1, lane), use, request)
         return request
 
     def seconds(self, request: PendingRequest, *busy_s: float, devices: int = 1) -> float:
-        return seconds_to_answer(request, self.queue.lanes, busy_s, devices, lambda lane: lane.max_rows)
+        return round(seconds_to_answer(request, self.queue.lanes, busy_s, devices, lambda lane: lane.max_rows), 6)
 
 
 def test_an_idle_device_begins_at_once() -> None:
@@ -93,10 +100,21 @@ def test_what_was_not_measured_counts_as_nothing() -> None:
     assert scene.seconds(scene.push("a", at_s=1.0)) == 1.0
 
 
+def test_calls_that_vary_may_take_longer() -> None:
+    scene = Scene()
+    request = scene.push("a")
+    costs = scene.functions["a"].costs(())
+    for call in range(500):
+        costs.note(4, CALL_S * (0.8 if call % 2 else 1.2))
+    assert 1.6 < scene.seconds(request) < 2.1  # four mean deviations
+    assert scene.seconds(request, 1.0) == pytest.approx(2 * scene.seconds(request))
+
+
 def test_there_is_room_for_those_who_come_while_it_waits() -> None:
     scene = Scene()
     scene.functions["a"] = BatchFunction(FakeFunction(), BatchSizes((1, 4)), seeds={1: 1.0, 4: 2.0})
     request = scene.push("a")
+    settle(scene.functions["a"])
     costs = scene.functions["a"].costs(())
     for rows, seconds in ((0, 1.0), (4, 2.0)):
         for call in range(100):

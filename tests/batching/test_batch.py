@@ -160,6 +160,26 @@ def test_an_execution_tells_its_time_and_its_padding() -> None:
     assert (len(execution.outcomes), execution.started_s, execution.ended_s, execution.padded_rows) == (2, 3, 5, 3)
 
 
+def wasted(requests: list[PendingRequest], **more: object) -> float:
+    return timed_execution(batch_function(FakeFunction(), 8, **more), requests, lambda: 0.0).waste
+
+
+def test_an_execution_tells_how_much_of_it_was_padding() -> None:
+    assert wasted([pending(rows=5)]) == 3 / 8
+    assert wasted([pending(rows=3), pending(rows=2)]) == 3 / 8
+    assert wasted([pending(rows=1), pending(rows=3)]) == 0
+    assert wasted([pending(rows=0)]) == 0
+    assert wasted([pending(rows=5)], batchable=False) == 0  # it runs as it came
+
+
+def test_padding_of_inner_shapes_is_waste_too() -> None:
+    assert wasted(of_lengths(4, 2, 1), padding=LENGTHS) == 1 - 7 / 16
+    assert wasted(of_lengths(3, 3, 3, 3), padding=LENGTHS) == 0
+    assert wasted(of_lengths(3, 3, 3), padding=LENGTHS) == 1 / 4
+    assert wasted(of_lengths(3, rows=5), padding=LENGTHS) == 3 / 8
+    assert wasted(of_lengths(2, 3, rows=0), padding=LENGTHS) == 0
+
+
 LENGTHS = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0})
 
 
@@ -195,6 +215,14 @@ def test_one_bad_request_among_different_shapes_fails_alone() -> None:
     assert [each["y"].shape if isinstance(each, dict) else type(each) for each in found] == [
         (1, 2), InvalidRequest, (1, 1), (1, 4),
     ]  # fmt: skip
+
+
+def test_inputs_may_come_in_any_order() -> None:
+    padding = ShapePadding({"a": ("a",), "b": ("b",)}, {"y": ("a",)}, {"a": 0, "b": 0})
+    sent = [{"a": np.ones((1, 2)), "b": np.ones((1, 3))}, {"b": np.ones((1, 2)), "a": np.ones((1, 3))}]
+    function = batch_function(lambda inputs: {"y": inputs["a"]}, padding=padding)
+    found = execute(function, [PendingRequest(inputs, 1, FakeReply(), 0.0) for inputs in sent])
+    assert [each["y"].shape for each in found if isinstance(each, dict)] == [(1, 2), (1, 3)]
 
 
 def test_an_output_that_does_not_follow_as_it_did_ends_the_padding(caplog: pytest.LogCaptureFixture) -> None:

@@ -90,3 +90,29 @@ def test_seeds_are_the_first_measurements() -> None:
     curve = Costs(BatchSizes((1, 2, 4)), seeds={1: 1.0, 4: 4.0}).curve
     assert curve is not None
     assert curve.seconds == pytest.approx((1.0, 2.0, 4.0))
+
+
+def test_the_margin_is_four_mean_deviations() -> None:
+    costs = Costs(BatchSizes((4,)), seeds={4: 1.0})
+    assert 0 < costs.margin <= 0.1  # nothing is known yet
+    for call in range(500):
+        costs.note(4, 1.0 + (0.05 if call % 2 else -0.05))
+    assert costs.margin == pytest.approx(0.2, rel=0.1)
+    for _ in range(500):
+        costs.note(4, 1.0)
+    assert costs.margin == pytest.approx(0.0, abs=0.05)
+
+
+@given(st.lists(st.floats(0, 1e3)))
+def test_a_margin_has_bounds_whatever_calls_take(seconds: list[float]) -> None:
+    costs = Costs(BatchSizes((4,)))
+    for each in seconds:
+        costs.note(4, each)
+    assert 0 <= costs.margin <= 4
+
+
+def test_what_was_measured_is_told_from_what_was_fitted() -> None:
+    costs = Costs(BatchSizes(SIZES), {1: 0.1})
+    assert set(costs.measured) == {1}
+    costs.note(8, 0.2)
+    assert set(costs.measured) == {1, 8}

@@ -8,6 +8,8 @@ def test_some_options_are_changed_and_the_others_stay() -> None:
     options = BatchingOptions(max_batch_delay_ms=1.5).changed({"max_batch_size": 8, "target_p99_ms": 50})
     assert options.as_dict() == {
         "max_batch_size": 8, "max_batch_delay_ms": 1.5, "max_pause_ms": 0.0, "target_p99_ms": 50,
+        "weight": 0.0,
+        "policy": "self_tuning",
     }  # fmt: skip
 
 
@@ -20,6 +22,9 @@ def test_some_options_are_changed_and_the_others_stay() -> None:
         ({"target_p99_ms": "50"}, "target_p99_ms is '50', but should be a number of milliseconds"),
         ({"max_pause_ms": float("nan")}, "max_pause_ms is nan, but"),
         ({"max_batch_delay_ms": None}, "max_batch_delay_ms is None, but"),
+        ({"target_p99_ms": [1] * 1000}, r"target_p99_ms is \[1, 1, 1, 1, 1, 1, \.\.\.\], but"),
+        ({"policy": 3}, "policy is 3, but should be a name"),
+        ({"weight": -1}, "weight is -1, but should be a positive number, or 0 for none"),
         ({"max_delay": 1}, "max_delay is no batching option; there are max_batch_size, "),
     ],
 )

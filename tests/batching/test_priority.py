@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.priority import DEFAULT_LEVEL, LEVEL_S, LOWEST_LEVEL, head_start_s
+from app.batching.priority import BULK, BULK_S, DEFAULT_LEVEL, LEVEL_S, LOWEST_LEVEL, head_start_s
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,8 @@ def test_a_level_is_worth_a_stretch_of_waiting(priority: int, levels: int) -> No
 def test_lower_numbers_start_ahead_and_nobody_falls_behind_for_ever(one: int, other: int) -> None:
     assert (head_start_s(one) >= head_start_s(other)) == (min(one, LOWEST_LEVEL) <= min(other, LOWEST_LEVEL))
     assert abs(head_start_s(one)) <= LEVEL_S * LOWEST_LEVEL
+
+
+def test_bulk_is_below_all_levels() -> None:
+    assert head_start_s(BULK) == -BULK_S
+    assert head_start_s(LOWEST_LEVEL) > -BULK_S

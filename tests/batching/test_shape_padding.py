@@ -22,6 +22,10 @@ def inputs(length: int, high: int = 1, wide: int = 1, rows: int = 1) -> dict[str
     }
 
 
+def joined(padding: ShapePadding, requests: list[dict[str, np.ndarray]], rows: int) -> dict[str, np.ndarray]:
+    return padding.join(requests, rows, padding.call_shape(requests, rows))
+
+
 def test_dimensions_of_one_name_that_differ_are_not_padded() -> None:
     uneven = inputs(5) | {"mask": np.ones((1, 4), bool)}
     assert TOKENS.bucket(uneven) is None
@@ -43,13 +47,13 @@ def test_what_is_not_trusted_any_more_pads_nothing() -> None:
 
 
 def test_requests_are_padded_to_the_longest_with_the_value_of_the_input() -> None:
-    joined = TOKENS.join([inputs(1, 2, 1), inputs(3, 1, 2, rows=2)], 4)
-    assert joined["tokens"].tolist() == [[1, 9, 9], [3, 3, 3], [3, 3, 3], [1, 9, 9]]  # the last row is nobody's
-    assert joined["mask"].tolist() == [[True, False, False], [True] * 3, [True] * 3, [True, False, False]]
-    assert joined["image"][0, ..., 0].tolist() == [[2, 0.5], [2, 0.5]]
-    assert joined["image"].shape == (4, 2, 2, 3)
-    assert joined["k"].shape == (4,)
-    assert {name: array.dtype for name, array in joined.items()} == {
+    found = joined(TOKENS, [inputs(1, 2, 1), inputs(3, 1, 2, rows=2)], 4)
+    assert found["tokens"].tolist() == [[1, 9, 9], [3, 3, 3], [3, 3, 3], [1, 9, 9]]  # the last row is nobody's
+    assert found["mask"].tolist() == [[True, False, False], [True] * 3, [True] * 3, [True, False, False]]
+    assert found["image"][0, ..., 0].tolist() == [[2, 0.5], [2, 0.5]]
+    assert found["image"].shape == (4, 2, 2, 3)
+    assert found["k"].shape == (4,)
+    assert {name: array.dtype for name, array in found.items()} == {
         name: array.dtype for name, array in inputs(1).items()
     }
 
@@ -57,7 +61,7 @@ def test_requests_are_padded_to_the_longest_with_the_value_of_the_input() -> Non
 def test_strings_are_padded() -> None:
     padding = ShapePadding({"words": ("a",)}, {}, {"words": b""})
     words = [{"words": np.array([[b"a"]], object)}, {"words": np.array([[b"b", b"cd"]], object)}]
-    assert padding.join(words, 2)["words"].tolist() == [[b"a", b""], [b"b", b"cd"]]
+    assert joined(padding, words, 2)["words"].tolist() == [[b"a", b""], [b"b", b"cd"]]
 
 
 def test_outputs_are_cut_where_they_follow_and_lie_in_one_piece() -> None:
@@ -86,10 +90,10 @@ def test_what_is_joined_and_cut_is_what_each_sent(requests: list[tuple[int, int,
     padding = ShapePadding({"x": ("a", "b")}, {"x": ("a", "b")}, {"x": -1}, ShapeBuckets.of([8]))
     sent = [{"x": np.full((rows, a, b), number)} for number, (rows, a, b) in enumerate(requests)]
     rows = sum(rows for rows, _, _ in requests)
-    joined = padding.join(sent, rows + (more if rows else 0))
+    together = joined(padding, sent, rows + (more if rows else 0))
     start = 0
     for each in sent:
         end = start + len(each["x"])
-        np.testing.assert_array_equal(padding.cut({"x": joined["x"][start:end]}, each)["x"], each["x"])
+        np.testing.assert_array_equal(padding.cut({"x": together["x"][start:end]}, each)["x"], each["x"])
         start = end
-    assert {np.shape(joined["x"])[1:]} == {(max(a for _, a, _ in requests), max(b for _, _, b in requests))}
+    assert {np.shape(together["x"])[1:]} == {(max(a for _, a, _ in requests), max(b for _, _, b in requests))}

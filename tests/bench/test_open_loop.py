@@ -194,6 +194,17 @@ def test_wrong_answers_are_failures() -> None:
     assert load(always(OK), check=lambda number, reply: None)[0].failed == 0
 
 
+def test_every_reply_is_heard_whatever_its_status() -> None:
+    async def answer(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK if number % 2 else b"HTTP/1.1 503 No\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")
+
+    heard: list[tuple[int, float]] = []
+    result, _ = load(answer, heard=lambda reply, latency_s: heard.append((reply.status, latency_s)))
+    assert len(heard) == result.intended
+    assert sorted(latency for status, latency in heard if status == 200) == result.latencies_s
+    assert sum(status == 503 for status, _ in heard) == result.failures["status 503"] > 0
+
+
 def test_who_gets_no_answer_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.bench.open_loop.GRACE_S", 0.05)
 

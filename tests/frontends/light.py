@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from app.frontends.supervisor import supervise
-from app.settings import load_settings
+from app.settings_sources import load_settings
 
 if __name__ == "__main__":
     sys.exit(supervise(load_settings({}), "tests.frontends.light_engine"))

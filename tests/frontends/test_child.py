@@ -21,12 +21,12 @@ def test_arguments_cross_a_command_line() -> None:
     assert Arguments.parse(arguments.dump()) == arguments
 
 
-LISTENS = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\nopen('{ready}', 'w')\ntime.sleep(60)"
+LISTENS = "signal.signal(signal.SIGTERM, lambda *_: os._exit(1))\nopen('{ready}', 'w')\ntime.sleep(60)"
 
 
 def module(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> str:
     """The name of a module that a child can run, and which notes each of its lives in `lives`."""
-    note = f"import sys, signal, time\nopen({str(folder / 'lives')!r}, 'a').write('x')\n"
+    note = f"import os, sys, signal, time\nopen({str(folder / 'lives')!r}, 'a').write('x')\n"
     (folder / "life.py").write_text(note + body)
     monkeypatch.setenv("PYTHONPATH", str(folder))
     return "life"
@@ -72,11 +72,7 @@ def test_who_dies_is_started_again_until_told_to_end(
     [
         ("time.sleep(60)", signal.SIGTERM, 0),  # it had not begun to listen
         ("time.sleep(60)", signal.SIGKILL, -9),
-        (
-            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\nopen('{ready}', 'w')\ntime.sleep(60)",
-            signal.SIGTERM,
-            1,
-        ),
+        (LISTENS, signal.SIGTERM, 1),
     ],
 )
 def test_told_to_end(

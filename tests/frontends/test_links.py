@@ -13,9 +13,10 @@ from app.frontends import engine_link
 from app.frontends.snapshot import Snapshot
 from app.frontends.tensors import SHARED_FROM_BYTES
 from app.frontends.wire import Kind
-from app.inference import BatchTiming, InferenceRequest
+from app.inference import BatchTiming, InferenceRequest, ModelSignature, TensorSpec
+from app.masks import with_declared_masks
 from tests.every_protocol.live import until
-from tests.frontends.link_world import World, refusal, world
+from tests.frontends.link_world import SIGNATURES, World, refusal, world
 
 Scenario = Callable[[World], Awaitable[None]]
 
@@ -44,6 +45,23 @@ def test_a_request_arrives_as_it_was_sent_and_so_does_its_answer() -> None:
         assert {name: output.tolist() for name, output in response.outputs.items()} == {"z": [[5]], "y": [[6.0]]}
         assert (response.model, response.version, response.timing) == ("m", 1, BatchTiming(0.25, 0.5, 3))
         assert submitted.withdrawn == 1
+
+    play(scenario)
+
+
+def test_masks_that_callers_leave_out_are_sent() -> None:
+    async def scenario(made: World) -> None:
+        usual = SIGNATURES["serving_default"]
+        inputs = {**usual.inputs, "lengths": TensorSpec("lengths", np.dtype(np.int32), (None,))}
+        signature = ModelSignature("serving_default", inputs, usual.outputs)
+        made.remote.signatures = with_declared_masks({"serving_default": signature}, {"lengths": "x"})
+        made.model.signature = lambda name: signature  # type: ignore[method-assign]
+        asked = made.ask(3.0, outputs=())
+        (submitted,) = await made.submitted(1)
+        assert submitted.request.inputs["lengths"].tolist() == [2]
+        assert submitted.request.inputs["x"].tolist() == [[3, 3]]
+        submitted.answer(y=np.ones((1, 2), np.float32), z=np.ones((1, 2), np.int64))
+        await asked
 
     play(scenario)
 

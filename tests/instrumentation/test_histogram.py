@@ -42,3 +42,33 @@ def test_histograms_add_up() -> None:
     one.add(other)
     assert (one.counts, one.total) == ([2, 0, 1, 1], 35)
     assert (other.counts, other.total) == ([1, 0, 0, 1], 31)
+
+
+@given(VALUES, VALUES)
+def test_what_came_later_is_told_apart(before: list[float], later: list[float]) -> None:
+    histogram, alone = Histogram(BOUNDS), Histogram(BOUNDS)
+    histogram.observe_all(before)
+    old = histogram.since(Histogram(BOUNDS))
+    histogram.observe_all(later)
+    alone.observe_all(later)
+    assert histogram.since(old).counts == alone.counts
+    assert histogram.since(old).total == pytest.approx(sum(later))
+
+
+@given(VALUES, st.floats(0, 1))
+def test_a_quantile_lies_in_the_bucket_that_holds_it(values: list[float], share: float) -> None:
+    histogram = Histogram(BOUNDS)
+    histogram.observe_all(values)
+    found, wanted = histogram.quantile(share), share * len(values)
+    below = [sum(value <= bound for value in values) for bound in BOUNDS if bound < found]
+    assert max(below, default=0) <= wanted + 1e-9
+    if found < BOUNDS[-1]:
+        assert sum(value <= min(bound for bound in BOUNDS if bound >= found) for value in values) >= wanted - 1e-9
+
+
+def test_quantiles_lie_evenly_within_a_bucket() -> None:
+    histogram = Histogram(BOUNDS)
+    histogram.observe_all([0.5, 0.5, 2, 2])
+    assert [histogram.quantile(share) for share in (0.25, 0.5, 0.75, 1)] == [0.5, 1.0, 1.75, 2.5]
+    histogram.observe(100.0, 96)
+    assert histogram.quantile(0.99) == 7.0, "beyond the last bound nothing is known"

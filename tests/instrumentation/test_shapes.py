@@ -13,3 +13,12 @@ def test_what_was_found_is_shown_until_the_version_ends() -> None:
     for _ in range(2):
         tell(ModelStateChanged("m", 1, "END"))
     assert set(shapes.document()) == {"m/2"}
+
+
+def test_what_was_found_for_a_signature() -> None:
+    shapes = MixedShapes()
+    found = ShapesProbed("m", 1, "f", True, "padded")
+    tell_all(shapes.subscriptions)(found)
+    assert shapes.found("m", 1, "f") == found
+    assert shapes.found("m", 1, "g") is None
+    assert shapes.found("m", 2, "f") is None

@@ -9,7 +9,8 @@ from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.model_server.cli import default_text
 from app.model_server.flags import FLAGS
 from app.protocols.messages import message_class
-from app.settings import Settings, variable
+from app.settings import Settings
+from app.settings_sources import variable
 
 PAGE = (Path(__file__).parents[2] / "docs" / "migrate-from-tensorflow-serving.md").read_text()
 

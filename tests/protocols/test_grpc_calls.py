@@ -23,9 +23,11 @@ Live = message_class("inference.ServerLiveResponse")
 
 events: list[Event] = []
 deadlines: list[float] = []
+priorities: list[int] = []
 
 
 async def echo(requests: AsyncIterator[Any], call: Call) -> AsyncIterator[Any]:
+    priorities.append(call.priority)
     async for request in requests:
         if request.id == "bad":
             raise InvalidRequest("bad")
@@ -36,6 +38,7 @@ async def echo(requests: AsyncIterator[Any], call: Call) -> AsyncIterator[Any]:
 
 async def alive(request: Any, call: Call) -> Any:
     deadlines.append(call.deadline_s - time.monotonic())
+    priorities.append(call.priority)
     return Live(live=True)
 
 
@@ -51,16 +54,17 @@ def with_echo(scenario: Callable[[grpc.aio.Channel], Awaitable[None]]) -> None:
 
     events.clear()
     deadlines.clear()
+    priorities.clear()
     asyncio.run(main())
 
 
-def stream(channel: grpc.aio.Channel, *contents: bytes) -> Any:
+def stream(channel: grpc.aio.Channel, *contents: bytes, **more: Any) -> Any:
     async def requests() -> AsyncIterator[bytes]:
         for content in contents:
             yield content
 
     call = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer", response_deserializer=Response.FromString)
-    return call(requests())
+    return call(requests(), **more)
 
 
 def test_a_stream_is_answered_one_by_one_and_tells_of_itself() -> None:
@@ -104,3 +108,36 @@ def test_the_sooner_deadline_counts() -> None:
     assert 50 < servers_own <= 60
     assert 50 < servers_sooner <= 60
     assert 10 < callers < 30
+
+
+def metadata(priority: str) -> tuple[tuple[str, str], ...]:
+    return ("other", "1"), ("x-request-priority", priority)
+
+
+def test_the_priority_is_in_the_metadata() -> None:
+    async def scenario(channel: grpc.aio.Channel) -> None:
+        call = channel.unary_unary(f"/{SERVICE}/ServerLive")
+        await call(b"")
+        await call(b"", metadata=metadata("1"))
+        assert [reply async for reply in stream(channel, metadata=metadata("2"))] == []
+        await call(b"", metadata=(("other", "1"),))
+
+    with_echo(scenario)
+    assert priorities == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("priority", ["", "high", "-1"])
+def test_a_priority_that_is_none_is_refused(priority: str) -> None:
+    async def scenario(channel: grpc.aio.Channel) -> None:
+        for call in (
+            channel.unary_unary(f"/{SERVICE}/ServerLive")(b"", metadata=metadata(priority)),
+            stream(channel, metadata=metadata(priority)),
+        ):
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert await call.details() == (
+                f"X-Request-Priority must be a whole number from 0, 1 being the highest, not {priority!r}"
+            )
+
+    with_echo(scenario)
+    assert priorities == []
+    assert [getattr(event, "code", "") for event in events] == ["INVALID_ARGUMENT"]

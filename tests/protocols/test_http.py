@@ -13,12 +13,12 @@ from app.protocols.http import (
     CODES,
     BodyTooLarge,
     ClientGone,
-    UnsupportedEncoding,
     code_of,
     error_reply,
     internal_error,
     read_body,
 )
+from app.protocols.http_inflation import UnsupportedEncoding
 from tests.protocols.fakes import scope, scripted
 
 

@@ -231,6 +231,10 @@ CASES = {
     "npy": request(headers={"Accept": "application/x-npy"}),
     "timeout": request(headers={"X-Request-Timeout-Ms": "200"}),
     "no timeout": request(headers={"X-Request-Timeout-Ms": "soon"}),
+    "priority": request(headers={"X-Request-Priority": "1"}),
+    "default priority": request(headers={"X-Request-Priority": "0"}),
+    "no priority": request(headers={"X-Request-Priority": "high"}),
+    "empty priority": request(headers={"X-Request-Priority": " "}),
     "too large": request(body=b" " * (MAX_BODY + 1)),
     "announced too large": request(body=b"", headers={"Content-Length": str(MAX_BODY + 1)}),
     "as large as may be": request(body=json.dumps(ROW).encode().ljust(MAX_BODY)),
@@ -257,6 +261,9 @@ CASES = {
         {"Accept-Encoding": "gzip"},
     ),
     "infer, little to compress": request(INFER, V2_ROW, {"Accept-Encoding": "gzip, deflate"}),
+    "infer timeout": request(INFER, V2_ROW, {"X-Request-Timeout-Ms": "200"}),
+    "infer priority": request(INFER, V2_ROW, {"X-Request-Priority": "1"}),
+    "infer no priority": request(INFER, V2_ROW, {"X-Request-Priority": "-1"}),
     "infer wrong": request(INFER, {"inputs": []}),
     "infer no model": request("/v2/models/none/infer", V2_ROW),
     "infer wrong method": request(INFER, b"", method="GET"),
@@ -349,6 +356,45 @@ def test_a_client_that_goes_takes_its_work_along() -> None:
             await asyncio.sleep(COMPUTE_S)
             assert world.loaded.function.computed == [7.0]
             assert not world.replies()
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("path", [PREDICT, INFER])
+def test_who_has_priority_overtakes(direct: bool, path: str) -> None:
+    def full_batch(value: float, **headers: str) -> bytes:
+        named = {name.replace("_", "-"): text for name, text in headers.items()}
+        if path == PREDICT:
+            return request(body={"instances": [[value, 0.0]] * 32}, headers=named)
+        data = {"name": "x", "datatype": "FP32", "shape": [32, 2], "data": [value, 0.0] * 32}
+        return request(INFER, {"inputs": [data]}, named)
+
+    async def main() -> None:
+        world = World(direct)
+        occupying = asyncio.create_task(world.model.infer(_request(7.0)))
+        await asyncio.sleep(0.1)
+        for content in (full_batch(1.0), full_batch(2.0, X_Request_Priority="1"), full_batch(3.0)):
+            world.connect()[0].data_received(content)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(4 * COMPUTE_S)
+        await occupying
+        assert world.loaded.function.computed == [7.0, 2.0, 1.0, 3.0]
+
+    run_in_fake_time(main())
+
+
+def test_the_time_of_a_request_is_told() -> None:
+    async def main() -> None:
+        for direct in (False, True):
+            world = World(direct)
+            occupying = asyncio.create_task(world.model.infer(_request(7.0)))
+            await asyncio.sleep(0.25)
+            await world.hear(request(body={"instances": [[1.0, 2.0]] * 3}), 2 * COMPUTE_S, request(body=b"{"), 0.1)
+            (_, headers, _), (_, refused, _) = world.replies()
+            assert headers["server-timing"] == 'queue;dur=750.000, compute;dur=1000.000, batch;desc="3"'
+            assert "server-timing" not in refused
+            await occupying
 
     run_in_fake_time(main())
 
@@ -476,6 +522,14 @@ def rows(*values: float, **headers: str) -> bytes:
     return request(body={"instances": [[value, 0.0] for value in values]}, headers=headers)
 
 
+def untimed(replies: list[tuple[int, dict[str, str], bytes]]) -> list[object]:
+    """Whom a request shares a call with is a matter of the way it took, and so is what Server-Timing says."""
+    return [
+        (status, {name: value for name, value in headers.items() if name != "server-timing"}, body)
+        for status, headers, body in replies
+    ]
+
+
 @given(
     st.lists(
         st.one_of(
@@ -490,7 +544,7 @@ def rows(*values: float, **headers: str) -> bytes:
 def test_requests_of_one_turn_are_answered_as_if_alone(requests: list[bytes]) -> None:
     by_asgi, expected = in_one_turn(False, requests)
     direct, replies = in_one_turn(True, requests)
-    assert replies == expected
+    assert list(map(untimed, replies)) == list(map(untimed, expected))
     assert sorted(direct.told()) == sorted(by_asgi.told())
 
 
@@ -508,6 +562,21 @@ def test_requests_of_one_turn_share_one_call() -> None:
     assert world.loaded.function.calls == [[1.0, 2.0, 3.0, 4.0]]
     (batch,) = batches(world)
     assert (batch.rows, batch.padded_rows, len(batch.queue_s), batch.failed) == (4, 0, 3, 0)
+
+
+def test_and_each_is_told_the_time_of_that_call() -> None:
+    _, replies = in_one_turn(True, [rows(1.0), rows(2.0, 3.0), rows(4.0)])
+    timings = {headers["server-timing"] for ((_, headers, _),) in replies}
+    assert timings == {'queue;dur=0.000, compute;dur=0.000, batch;desc="4"'}  # no time passes in a call on the loop
+
+
+def test_those_with_a_priority_are_not_read_together_and_get_their_own() -> None:
+    urgent = [request(body={"instances": [[value, 0.0]]}, headers={"X-Request-Priority": "1"}) for value in (3.0, 4.0)]
+    world, replies = in_one_turn(True, [urgent[0], rows(1.0), rows(2.0), urgent[1]])
+    assert [json.loads(body)["predictions"] for ((_, _, body),) in replies] == [
+        [[6.0, 0.0]], [[2.0, 0.0]], [[4.0, 0.0]], [[8.0, 0.0]]
+    ]  # fmt: skip
+    assert world.loaded.function.calls == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_more_than_a_batch_takes_several_calls() -> None:

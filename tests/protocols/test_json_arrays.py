@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.errors import Unsupported
@@ -53,12 +53,13 @@ def read(body: bytes, dtype: Any) -> Array:
 
 
 @given(arrays())
+@example(np.array(np.nan, ml_dtypes.float8_e5m2))
 def test_every_array_comes_back(array: Array) -> None:
     back = read(written(array), array.dtype)
     assert back.dtype == array.dtype
     # JSON cannot tell [] of shape (0, 3) from [] of shape (0,).
     assert back.shape == array.shape or not array.size
-    if array.dtype.kind == "V":  # numpy does not know the NaN of these types as one
+    if array.dtype.isbuiltin != 1:  # numpy does not know the NaN of these types as one
         np.testing.assert_array_equal(back.reshape(-1).astype(np.float32), array.reshape(-1).astype(np.float32))
     else:
         np.testing.assert_array_equal(back.reshape(-1), array.reshape(-1))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import InvalidRequest
-from app.protocols.json_text import QUOTED_BYTES, parse, quote
+from app.protocols.json_text import QUOTED_BYTES, parse, parse_value, quote
 
 JSON = st.recursive(
     st.none()
@@ -92,6 +92,19 @@ def test_any_bytes_parse_or_are_refused(body: bytes) -> None:
 def test_trailing_garbage_changes_nothing(value: Any) -> None:
     body = orjson.dumps({"a": value})
     assert parse(body + b" x") == parse(body) == {"a": value}
+
+
+@given(JSON)
+def test_a_value_of_any_kind_stands_alone(value: Any) -> None:
+    text = orjson.dumps(value)
+    assert parse_value(b" \r" + text + b"\n") == value
+    with pytest.raises(InvalidRequest, match="JSON Parse error: something after the value at offset: "):
+        parse_value(text + b" x")
+
+
+def test_a_value_is_read_as_leniently_as_a_body() -> None:
+    assert parse_value(b"[-Inf, Infinity]") == [-math.inf, math.inf]
+    assert math.isnan(parse_value(b"-NaN"))
 
 
 @pytest.mark.parametrize(

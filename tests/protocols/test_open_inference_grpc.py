@@ -69,6 +69,41 @@ def test_the_timeout_of_a_request_is_its_deadline():
     assert before_s + 9 <= model.requests[0].deadline_s <= time.monotonic() + 9
 
 
+def test_the_callers_deadline_counts_where_it_is_sooner():
+    model = sum_model()
+    world = World(model)
+
+    async def main():
+        async with world.channel() as channel:
+            await stub(channel, "ModelInfer")(request_message("ModelInfer", **GOOD), timeout=7)
+
+    before_s = time.monotonic()
+    asyncio.run(main())
+    assert before_s < model.requests[0].deadline_s <= time.monotonic() + 7
+
+
+@pytest.mark.parametrize(("parameters", "priority"), [({}, 2), ({"priority": {"uint64_param": 3}}, 3)])
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_the_priority_is_the_messages_or_the_metadatas(method, parameters, priority):
+    model = sum_model()
+    world = World(model)
+    message = request_message(method, **GOOD, parameters=parameters)
+
+    async def requests():
+        yield message
+
+    async def main():
+        metadata = (("x-request-priority", "2"),)
+        async with world.channel() as channel:
+            if method == "ModelInfer":
+                await stub(channel, method)(message, metadata=metadata)
+            else:
+                assert len([reply async for reply in stub(channel, method)(requests(), metadata=metadata)]) == 1
+
+    asyncio.run(main())
+    assert [request.priority for request in model.requests] == [priority]
+
+
 def test_a_caller_that_goes_withdraws_its_request():
     async def main():
         model = sum_model()
@@ -165,7 +200,7 @@ def test_what_is_not_offered_is_unimplemented(method):
 def test_every_call_but_tracing_and_logging_is_served():
     (handler,) = World().grpc.handlers()
     methods = set(service_descriptor(SERVICE).methods_by_name)
-    served = {name for name in methods if handler._method_handlers.get(f"/{SERVICE}/{name}")}
+    served = {name for name in methods if handler.methods.get(f"/{SERVICE}/{name}")}
     assert methods - served == {"TraceSetting", "LogSettings"}
 
 

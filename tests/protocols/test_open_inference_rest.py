@@ -239,6 +239,24 @@ def test_deadlines(headers, parameters, limit_s):
     assert model.requests[0].deadline_s == 1000 + limit_s
 
 
+@pytest.mark.parametrize(
+    ("headers", "parameters", "priority"),
+    [({}, {}, 0), ({"X-Request-Priority": "2"}, {}, 2), ({}, {"priority": 3}, 3),
+     ({"X-Request-Priority": "2"}, {"priority": 3}, 3), ({"X-Request-Priority": "2"}, {"priority": 0}, 2)],
+)  # fmt: skip
+def test_the_priority_is_the_bodys_or_the_headers(headers, parameters, priority):
+    model = sum_model()
+    answer = World(model).infer({**JSON_AB, "parameters": parameters}, headers)
+    assert answer.status == 200
+    assert model.requests[0].priority == priority
+
+
+def test_a_priority_that_is_none():
+    answer = World().infer(JSON_AB, {"X-Request-Priority": "1.5"})
+    assert answer.status == 400
+    assert answer.error == "X-Request-Priority must be a whole number from 0, 1 being the highest, not '1.5'"
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.dictionaries(

@@ -42,7 +42,8 @@ def test_the_example_works(signature: Any) -> None:
 def test_inputs_are_named_with_dtype_and_shape() -> None:
     paths = model_paths(FakeRepository(served(serving_default=DIGITS, other=SIGNATURES[1])))  # type: ignore[arg-type]
     json.dumps(paths)
-    assert list(paths) == ["/v1/models", "/v1/models/digits", "/v1/models/digits/metadata", "/v1/models/digits:predict"]
+    base = "/v1/models/digits"
+    assert list(paths) == ["/v1/models", base, f"{base}/metadata", f"{base}:predict", f"{base}:predictStream"]
     body = paths["/v1/models/digits:predict"]["post"]["requestBody"]["content"]["application/json"]
     first, second = body["schema"]["anyOf"]
     image = first["properties"]["inputs"]["properties"]["image"]
@@ -55,6 +56,18 @@ def test_inputs_are_named_with_dtype_and_shape() -> None:
         "signature_name": "other",
         "instances": [{"tokens": [0], "text": "", "flag": False}],
     }
+
+
+def test_lines_of_a_stream_are_shown_where_they_work() -> None:
+    def lines(**signatures: Any) -> Any:
+        paths = model_paths(FakeRepository(served(**signatures)))  # type: ignore[arg-type]
+        return paths["/v1/models/digits:predictStream"]["post"]["requestBody"]["content"]["application/x-ndjson"]
+
+    example = lines(serving_default=DIGITS)["example"]
+    assert [json.loads(line) for line in example.splitlines()] == 2 * [[[0.0] * 8] * 8]
+    for signature in (CLASSIC, SIGNATURES[2]):
+        assert "example" not in lines(serving_default=signature)
+    assert "example" not in lines(other=DIGITS)
 
 
 def test_classify_and_regress_are_shown_where_they_work() -> None:

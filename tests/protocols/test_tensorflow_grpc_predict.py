@@ -233,3 +233,19 @@ def test_a_draining_server_answers_what_it_accepted_and_refuses_the_rest() -> No
         assert [outputs_of(reply)["y"][0, 0] for reply in await accepted] == [0, 2, 4, 6, 8]
 
     with_live(scenario)
+
+
+def test_who_has_priority_overtakes() -> None:
+    async def scenario(running: Live, _: grpc.aio.Call) -> None:
+        sent = running.batcher.queue
+        calls = [running.start("Predict", predict_request({"x": rows(1)}))]
+        await until_rows(sent, 1)
+        urgent = (("x-request-priority", "1"),)
+        calls.append(running.start("Predict", predict_request({"x": rows(2)}), metadata=urgent))
+        await until_rows(sent, 2)
+        (lane,) = sent.lanes
+        assert [request.inputs["x"][0, 0] for request in lane.waiting] == [2, 1]
+        for call in calls:
+            call.cancel()
+
+    with_busy_device(scenario)

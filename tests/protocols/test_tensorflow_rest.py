@@ -336,6 +336,24 @@ def test_a_timeout_that_is_none(header: str) -> None:
     assert f"Header X-Request-Timeout-Ms must be a number of milliseconds above 0, not {header!r}" in answer.error
 
 
+# --- priorities ---
+
+
+@pytest.mark.parametrize(("headers", "priority"), [({}, 0), ({"X-Request-Priority": "3"}, 3)])
+def test_the_priority_is_a_header(headers: dict[str, str], priority: int) -> None:
+    one = half_plus_two()
+    assert Client(one).predict({"instances": [1]}, headers).status == 200
+    assert one.requests[0].priority == priority
+
+
+def test_a_priority_that_is_none() -> None:
+    one = half_plus_two()
+    answer = Client(one).predict({"instances": [1]}, {"x-request-priority": "urgent"})
+    assert answer.status == 400
+    assert answer.error == "X-Request-Priority must be a whole number from 0, 1 being the highest, not 'urgent'"
+    assert not one.requests
+
+
 # --- clients that go ---
 
 

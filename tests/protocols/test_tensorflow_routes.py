@@ -21,6 +21,8 @@ PREDICT, CLASSIFY, REGRESS = Action.PREDICT, Action.CLASSIFY, Action.REGRESS
         ("POST", "/v1/models/m/labels/stable:predict", Route(PREDICT, "m", None, "stable")),
         ("POST", "/v1/models/a%2Fb%20c/labels/x%3Ay:predict", Route(PREDICT, "a/b c", None, "x:y")),
         ("POST", "/predict", Route(PREDICT)),
+        ("POST", "/v1/models/m:predictStream", Route(Action.PREDICTSTREAM, "m")),
+        ("POST", "/v1/models/m/labels/stable:predictstream", Route(Action.PREDICTSTREAM, "m", None, "stable")),
         ("GET", "/v1/models/m", Route(Action.STATUS, "m")),
         ("GET", "/v1/models/m/versions/7", Route(Action.STATUS, "m", 7)),
         ("GET", "/v1/models/m/labels/stable", Route(Action.STATUS, "m", None, "stable")),
@@ -51,6 +53,7 @@ def test_known(method: str, path: str, route: Route) -> None:
         ("GET", "/v1/models/"),
         ("GET", "/v1/foo"),
         ("GET", "/predict"),
+        ("GET", "/v1/models/m:predictStream"),
         ("POST", "/v1/models/m:predict\n"),
     ],
 )

@@ -101,7 +101,7 @@ def test_each_size_may_have_its_own() -> None:
     class QuickAlone(World):
         def make(self, name: str, inputs: Mapping[str, Array]) -> Variant:
             rows = len(inputs["x"])
-            return Variant(name, Graph(0.002 if name == "frozen" else 0.001 * rows))  # type: ignore[arg-type]
+            return Variant(name, Graph(0.002 if name == "frozen" else 0.0012 * rows))  # type: ignore[arg-type]
 
     assert QuickAlone(Graph(0.003)).fastest() == {1: "xla", 2: "frozen", 4: "frozen"}
 
@@ -157,6 +157,23 @@ def test_a_variant_slower_at_both_ends_is_not_tried_between_them() -> None:
     world = World(Graph(0.001), frozen=Graph(0.0015))
     assert world.fastest() == every("plain")
     assert set(world.variants["frozen"].calls) == {1, 4}  # type: ignore[union-attr]
+
+
+def test_a_variant_outdone_at_both_ends_is_not_tried_between_them() -> None:
+    world = World(Graph(0.003), frozen=Graph(0.002), xla=Graph(0.001))
+    assert world.fastest() == every("xla")
+    assert set(world.variants["frozen"].calls) == {1, 4}  # type: ignore[union-attr]
+
+
+def test_unless_there_is_no_time_for_the_other() -> None:
+    world = World(Graph(0.01), frozen=Graph(0.007), xla=Graph(0.002, compile_s=2.0))
+    assert world.fastest(search_s=6.5) == {1: "xla", 2: "frozen", 4: "xla"}
+
+
+def test_large_calls_are_not_left_for_the_end() -> None:
+    world = World(Graph(0.01), frozen=Graph(0.009), xla=Graph(0.002, compile_s=2.0))
+    world.fastest()
+    assert [int(text.split()[-2]) for *_, text in world.reports] == [1, 1, 4, 4, 2]
 
 
 def test_no_time_no_search() -> None:

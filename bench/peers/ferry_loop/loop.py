@@ -1,8 +1,12 @@
-"""The most rows a second that the variants which Ferry chose give: its runtime, without batcher, HTTP and JSON."""
+"""The most rows a second that Ferry's variants give: its runtime, without batcher, HTTP and JSON.
+
+One call at a time with all cores; with --as-served as many as Ferry has under way, with a share of the cores each.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +30,8 @@ def main() -> None:
         cache=Path(os.environ["BENCH_VARIANTS"]),  # where the server wrote what it chose
         frozen_limit_mb=settings.frozen_limit_mb,
     )
-    runtime = create_runtime(settings.runtime, RuntimeOptions(variants=variants))
+    calls = 0 if "--as-served" in sys.argv else 1
+    runtime = create_runtime(settings.runtime, RuntimeOptions(batches_in_flight=calls, variants=variants))
     model = runtime.load(Path(os.environ["BENCH_SAVED_MODEL"]))
     sizes = BatchSizes.of(settings.max_batch_size).allowed
     choices = tune(model, sizes, lambda *_: None)
@@ -38,7 +43,7 @@ def main() -> None:
 
     rows, expected = (list(each) for each in zip(*samples(), strict=True))
     check([call(row[np.newaxis])[0] for row in rows], expected)
-    run_best_size(call, rows, sizes, lambda size: chosen[size])
+    run_best_size(call, rows, sizes, lambda size: chosen[size], runtime.batches_in_flight)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,226 @@
+"""What would make a model's batches better, in plain sentences. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from math import ceil
+
+from app.explanation import CostCurve, Durations, Options, SignatureExplanation
+
+#: Fewer calls say little.
+_LEAST_CALLS = 20
+
+#: Calls of fewer requests than this on average hardly batch.
+_ALONE = 1.5
+
+#: Requests that wait so many times as long as their calls take wait in line.
+_LONG = 3.0
+
+#: Calls below this many milliseconds are made on the event loop, which then is what is short (max_inline_ms).
+_QUICK_MS = 1.0
+
+#: From these shares on something is worth a sentence.
+_MANY, _MUCH, _SOME = 0.5, 0.25, 0.01
+
+#: A row must become so many times as cheap to be worth larger batches, or cost so much to be worth other sizes.
+_WORTH, _DEAR = 1.1, 0.1
+
+_LATE = frozenset({"504", "DEADLINE_EXCEEDED"})
+_REFUSED = frozenset({"503", "UNAVAILABLE"})
+
+
+def advise(signature: SignatureExplanation, options: Options, sizes: Sequence[int]) -> list[str]:
+    """At least one sentence.
+
+    Args:
+        sizes: the row counts that the model is called with.
+    """
+    if signature.calls < _LEAST_CALLS or signature.wait_ms is None or signature.compute_ms is None:
+        found = [f"calls counted so far: {signature.calls}; ask again after some traffic."]
+        return [*_refusals(signature), *found]
+    wait, compute = signature.wait_ms, signature.compute_ms
+    found = [
+        *_company(signature, options, sizes, wait, compute),
+        *_fullness(signature, options, sizes),
+        *_saturation(signature, options, wait, compute),
+        *_row_padding(signature),
+        *_shape_padding(signature),
+        *_target(signature, options),
+        *_refusals(signature),
+    ]
+    return found or [
+        f"nothing to change: calls hold {signature.rows_per_call:.3g} rows, requests wait {wait.mean:.3g} ms, "
+        f"and calls take {compute.mean:.3g} ms."
+    ]
+
+
+def _company(
+    signature: SignatureExplanation, options: Options, sizes: Sequence[int], wait: Durations, compute: Durations
+) -> Iterator[str]:
+    """Why requests run alone, where they do."""
+    if not signature.batched:
+        yield (
+            "each request runs alone, as its inputs and outputs do not all have a free first dimension: export them "
+            "with the shape [None, ...] to share calls."
+        )
+    elif sizes[-1] == 1:
+        yield "each request runs alone, as batches have one row at most: set batching on, or max_batch_size higher."
+    elif options.policy == "one_by_one":
+        yield "each request runs alone, as the policy is one_by_one: self_tuning lets those that wait share calls."
+    elif signature.requests_per_call >= _ALONE:
+        return
+    elif _share(signature, "delay") >= _MANY:
+        yield (
+            f"requests wait up to {options.max_batch_delay_ms:g} ms for company and hardly any comes "
+            f"(requests in a call: {signature.requests_per_call:.2g}): set max_batch_delay_ms to 0."
+        )
+    elif _shapes_apart(signature):
+        yield (
+            f"requests of {len(signature.costs) + signature.costs_left_out} different shapes came and only equal ones "
+            f"share calls ({signature.shapes.explanation}): send few shapes, or see pad_shapes and pad_values."
+        )
+    elif wait.mean <= compute.mean:
+        quick = ", and calls are so quick that waiting for company would not pay" if compute.mean < _QUICK_MS else ""
+        yield (
+            f"requests in a call: {signature.requests_per_call:.2g} on average, as hardly two come at a time{quick}. "
+            "Nothing is wrong; more clients at a time or more rows in a request fill batches."
+        )
+
+
+def _fullness(signature: SignatureExplanation, options: Options, sizes: Sequence[int]) -> Iterator[str]:
+    """What keeps batches small that would be larger."""
+    if _share(signature, "full") < _MANY or not signature.batched:
+        return
+    full, largest, curve = _share(signature, "full"), max(1, signature.batch_sizes[-1].size), _curve(signature)
+    gain = f", where a row costs {_gain(curve, largest):.2g} times less" if curve else ""
+    may_grow = largest < sizes[-1] and (curve is None or _gain(curve, largest) >= _WORTH)
+    target = curve.efficient_rows if curve else sizes[-1]
+    if 0 < options.max_batch_size < sizes[-1] and may_grow:
+        yield (
+            f"{full:.0%} of the batches were full at max_batch_size {options.max_batch_size}: raise it to "
+            f"{target}{gain}."
+        )
+    elif options.target_p99_ms and may_grow:
+        yield (
+            f"{full:.0%} of the batches were full at {largest} rows, as target_p99_ms {options.target_p99_ms:g} allows "
+            f"no more: a higher one lets up to {target} rows share a call{gain}."
+        )
+    elif largest == sizes[-1] > 1 and (curve is None or curve.efficient_rows == largest):
+        yield (
+            f"{full:.0%} of the batches were full at {largest} rows, the largest that the model was warmed up with, "
+            "and larger ones may be cheaper still: try a higher setting max_batch_size."
+        )
+
+
+def _saturation(
+    signature: SignatureExplanation, options: Options, wait: Durations, compute: Durations
+) -> Iterator[str]:
+    if wait.mean < _LONG * compute.mean or (options.max_batch_delay_ms and _share(signature, "delay") >= _MANY):
+        return
+    ratio = f"requests wait {wait.mean / compute.mean:.2g} times as long as their calls take"
+    if _share(signature, "pause") >= _MANY:
+        yield (
+            f"{ratio}: the process is short of CPU, so quick calls pause to gather company. More CPU or the setting "
+            f"frontends help; max_pause_ms (now {options.max_pause_ms:g}) bounds the pause."
+        )
+    elif compute.mean < _QUICK_MS:
+        yield (
+            f"{ratio}, and calls are quick: what is short is the CPU that reads and writes requests. Add replicas, or "
+            "use the setting frontends."
+        )
+    else:
+        yield f"{ratio}: the device is saturated, by this model or others. Add replicas or devices."
+
+
+def _row_padding(signature: SignatureExplanation) -> Iterator[str]:
+    if signature.padding.row_share < _MUCH:
+        return
+    share = f"{signature.padding.row_share:.0%} of the rows that are computed are padding"
+    curve = _curve(signature)
+    if curve is not None and _padding_cost(signature, curve) < _DEAR:
+        yield f"{share}, which costs next to nothing here: a call with fewer rows takes about as long."
+        return
+    worst = max(signature.batch_sizes, key=lambda each: each.size * each.calls - each.rows)
+    usual = ceil(worst.rows / worst.calls)
+    yield f"{share}: add sizes to the setting batch_sizes that are nearer to what comes, such as {usual}."
+
+
+def _shape_padding(signature: SignatureExplanation) -> Iterator[str]:
+    padding = signature.padding
+    rest = 1 - padding.row_share
+    inner = 1 - (1 - padding.compute_share) / rest if rest else 0.0
+    if signature.shapes.shared and inner >= _MUCH:
+        yield (
+            f"{inner:.0%} of what real rows cost is padding of shorter inputs to longer ones of their batch: set "
+            "shape_buckets so that fewer lengths share a bucket."
+        )
+
+
+def _target(signature: SignatureExplanation, options: Options) -> Iterator[str]:
+    """A request may have to wait for the call before its own."""
+    curve = _curve(signature)
+    if curve is not None and 0 < options.target_p99_ms < 2 * curve.calls[0].ms:
+        yield (
+            f"target_p99_ms {options.target_p99_ms:g} cannot be kept: a call with {curve.calls[0].rows} row takes "
+            f"{curve.calls[0].ms:.3g} ms, and a request may wait for one before its own."
+        )
+
+
+def _refusals(signature: SignatureExplanation) -> Iterator[str]:
+    """What was not answered in time."""
+    answers = sum(signature.answers.values())
+    late, refused = (
+        sum(count for code, count in signature.answers.items() if code in codes) / max(answers, 1)
+        for codes in (_LATE, _REFUSED)
+    )
+    if late >= _SOME:
+        times = ""
+        if signature.wait_ms is not None and signature.compute_ms is not None:
+            needed_ms = signature.wait_ms.p99 + signature.compute_ms.p99
+            times = f"; those that were computed took up to about {needed_ms:.3g} ms (p99)"
+        yield (
+            f"{late:.0%} of the requests ran out of time{times}: give them more (X-Request-Timeout-Ms, the deadline in "
+            "gRPC, the setting request_timeout_ms), or add replicas."
+        )
+    if refused >= _SOME:
+        yield (
+            f"{refused:.0%} of the requests were refused, as they would have come too late or found the queue full: "
+            "add replicas, or send less."
+        )
+
+
+def _share(signature: SignatureExplanation, reason: str) -> float:
+    return signature.closed_by.get(reason, 0) / signature.calls
+
+
+def _shapes_apart(signature: SignatureExplanation) -> bool:
+    shapes = signature.shapes
+    return shapes.free and not shapes.shared and len(signature.costs) + signature.costs_left_out > 1
+
+
+def _curve(signature: SignatureExplanation) -> CostCurve | None:
+    """What calls cost, where all are of one kind."""
+    return signature.costs[0] if len(signature.costs) == 1 and not signature.costs_left_out else None
+
+
+def _gain(curve: CostCurve, rows: int) -> float:
+    """How many times as cheap a row becomes in a call of the size from which on nothing is gained."""
+    return _call_ms(curve, rows) / rows / (_call_ms(curve, curve.efficient_rows) / curve.efficient_rows)
+
+
+def _padding_cost(signature: SignatureExplanation, curve: CostCurve) -> float:
+    """The share of the time of calls that their rows of padding take."""
+    whole_ms = sum(each.calls * _call_ms(curve, each.size) for each in signature.batch_sizes)
+    own_ms = sum(each.calls * _call_ms(curve, each.rows / each.calls) for each in signature.batch_sizes)
+    return 1 - own_ms / whole_ms if whole_ms else 0.0
+
+
+def _call_ms(curve: CostCurve, rows: float) -> float:
+    """Between two sizes of the curve as on a straight line."""
+    sizes = [each.rows for each in curve.calls]
+    place = bisect_left(sizes, rows)
+    if not place or place == len(sizes):
+        return curve.calls[min(place, len(sizes) - 1)].ms
+    before, after = curve.calls[place - 1], curve.calls[place]
+    return before.ms + (after.ms - before.ms) * (rows - before.rows) / (after.rows - before.rows)

@@ -1,0 +1,226 @@
+"""Explains the batches of models, from what was counted and what the models learnt of their calls."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from app.batching.options import BatchingOptions
+from app.events import ModelStateChanged, Subscriptions
+from app.explanation import (
+    BatchingExplanation,
+    BatchSize,
+    CallCost,
+    CostCurve,
+    Durations,
+    Options,
+    Padding,
+    Shapes,
+    SignatureExplanation,
+    Variant,
+    VersionExplanation,
+)
+from app.inference import ModelSignature
+from app.instrumentation.advice import advise
+from app.instrumentation.counts import BatchCounts, Counts
+from app.instrumentation.histogram import Histogram
+from app.instrumentation.shapes import MixedShapes
+from app.instrumentation.variants import ExecutionVariants
+from app.model import LearntCosts, Model
+
+#: Shapes are the callers' choice; so many of a signature are listed.
+_MOST_CURVES = 32
+
+_NOTHING = "No request was counted so far; ask again after some traffic."
+
+
+class _Counted(NamedTuple):
+    """Batches and answers by status code, each by signature."""
+
+    since_s: float
+    batches: dict[str, BatchCounts]
+    answers: dict[str, Counter[str]]
+
+
+class Explanations:
+    """Figures count from when a version began to load, or from `begin_anew`."""
+
+    def __init__(
+        self,
+        counts: Counts,
+        variants: ExecutionVariants,
+        shapes: MixedShapes,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._counts = counts
+        self._variants = variants
+        self._shapes = shapes
+        self._clock = clock
+        self._before: dict[tuple[str, int], _Counted] = {}
+        self.subscriptions: Subscriptions = {ModelStateChanged: self._model_state_changed}
+
+    def begin_anew(self, model: str) -> None:
+        """What was counted of the model so far was under other conditions."""
+        for name, version in self._before:
+            if name == model:
+                self._before[name, version] = self._counted(name, version)
+
+    def explain(self, name: str, options: BatchingOptions, models: Sequence[Model]) -> BatchingExplanation:
+        """Of the versions `models` of one model, newest first."""
+        in_force = Options(**options.as_dict())
+        versions = [self._explain_version(model) for model in models]
+        advice = [
+            f"Version {version.version}, signature {signature.signature!r}: {sentence}"
+            for version in versions
+            for signature in version.signatures
+            if signature.calls or signature.answers
+            for sentence in advise(signature, in_force, version.batch_sizes)
+        ]
+        return BatchingExplanation(model=name, options=in_force, advice=advice or [_NOTHING], versions=versions)
+
+    def _explain_version(self, model: Model) -> VersionExplanation:
+        counted = self._counted(model.name, model.version)
+        before = self._before.get((model.name, model.version), _Counted(counted.since_s, {}, {}))
+        learnt = list(model.learnt_costs())
+        return VersionExplanation(
+            version=model.version,
+            counted_for_s=round(counted.since_s - before.since_s, 1),
+            batch_sizes=model.sizes.allowed,
+            signatures=[
+                self._explain_signature(
+                    model,
+                    signature,
+                    counted.batches.get(name, BatchCounts()).since(before.batches.get(name, BatchCounts())),
+                    counted.answers.get(name, Counter()) - before.answers.get(name, Counter()),
+                    [each for each in learnt if each.signature == name],
+                )
+                for name, signature in model.signatures.items()
+            ],
+        )
+
+    def _explain_signature(
+        self,
+        model: Model,
+        signature: ModelSignature,
+        counts: BatchCounts,
+        answers: Counter[str],
+        learnt: Sequence[LearntCosts],
+    ) -> SignatureExplanation:
+        sizes = _batch_sizes(counts)
+        calls, rows = sum(each.calls for each in sizes), sum(each.rows for each in sizes)
+        curves = [_curve(each) for each in learnt[:_MOST_CURVES]]
+        return SignatureExplanation(
+            signature=signature.name,
+            batched=signature.batchable,
+            calls=calls,
+            requests=counts.queue_s.count,
+            rows=rows,
+            rows_per_call=_rounded(rows / max(calls, 1)),
+            requests_per_call=_rounded(counts.queue_s.count / max(calls, 1)),
+            batch_sizes=sizes,
+            closed_by=_closed_by(counts),
+            wait_ms=_durations(counts.queue_s),
+            compute_ms=_durations(counts.compute_s),
+            padding=_padding(counts, rows),
+            speed_up=_speed_up(sizes, learnt[0]) if len(learnt) == 1 else None,
+            answers=answers,
+            costs=curves,
+            costs_left_out=len(learnt) - len(curves),
+            variants=self._variants_of(model, signature.name),
+            shapes=self._shapes_of(model, signature),
+        )
+
+    def _variants_of(self, model: Model, signature: str) -> list[Variant]:
+        found = self._variants.document().get(f"{model.name}/{model.version}", {})
+        return [Variant(**each) for each in found.get(signature, [])]
+
+    def _shapes_of(self, model: Model, signature: ModelSignature) -> Shapes:
+        if not signature.batchable:
+            return Shapes(free=False, shared=False, explanation="each request runs alone")
+        if signature.ragged:
+            return Shapes(free=True, shared=True, explanation="ragged: rows of any length share calls without padding")
+        if all(spec.shape is not None and None not in spec.shape[1:] for spec in signature.inputs.values()):
+            return Shapes(free=False, shared=False, explanation="all requests have the same inner shapes")
+        found = self._shapes.found(model.name, model.version, signature.name)
+        if found is None:
+            text = "only equal shapes share a batch: pad_shapes is never, or there was no warm-up"
+            return Shapes(free=True, shared=False, explanation=text)
+        return Shapes(free=True, shared=found.padded, explanation=found.explanation)
+
+    def _counted(self, model: str, version: int) -> _Counted:
+        """A copy, since the process began."""
+        batches = {
+            signature: counts.since(BatchCounts())
+            for (name, number, signature), counts in self._counts.batches.items()
+            if (name, number) == (model, version)
+        }
+        answers: dict[str, Counter[str]] = {}
+        for (_, code, name, number, signature), seconds in self._counts.requests.items():
+            if (name, number) == (model, version):
+                answers.setdefault(signature, Counter())[code] += seconds.count
+        return _Counted(self._clock(), batches, answers)
+
+    def _model_state_changed(self, event: ModelStateChanged) -> None:
+        life = event.model, event.version
+        if event.state == "LOADING":
+            self._before[life] = self._counted(*life)
+        elif event.state == "END":
+            self._before.pop(life, None)
+
+
+def _batch_sizes(counts: BatchCounts) -> list[BatchSize]:
+    calls, rows = Counter[int](), Counter[int]()
+    for (real_rows, padded_rows, _), count in counts.calls.items():
+        calls[real_rows + padded_rows] += count
+        rows[real_rows + padded_rows] += real_rows * count
+    return [BatchSize(size=size, calls=calls[size], rows=rows[size]) for size in sorted(calls)]
+
+
+def _closed_by(counts: BatchCounts) -> Counter[str]:
+    reasons = Counter[str]()
+    for (_, _, reason), count in counts.calls.items():
+        reasons[reason] += count
+    return reasons
+
+
+def _padding(counts: BatchCounts, rows: int) -> Padding:
+    padded = sum(padded_rows * count for (_, padded_rows, _), count in counts.calls.items())
+    row_share = padded / (rows + padded) if padded else 0.0
+    compute_s = counts.compute_s.total
+    share = counts.wasted_s / compute_s if compute_s else 0.0
+    return Padding(rows=padded, row_share=_rounded(row_share), compute_share=_rounded(share))
+
+
+def _durations(seconds: Histogram) -> Durations | None:
+    if not seconds.count:
+        return None
+    mean_s = seconds.total / seconds.count
+    p50, p90, p99 = (_rounded(1e3 * seconds.quantile(share)) for share in (0.5, 0.9, 0.99))
+    return Durations(mean=_rounded(1e3 * mean_s), p50=p50, p90=p90, p99=p99)
+
+
+def _curve(learnt: LearntCosts) -> CostCurve:
+    return CostCurve(
+        outputs=learnt.outputs,
+        shape=learnt.shape,
+        bucket=learnt.bucket,
+        efficient_rows=learnt.curve.efficient_rows,
+        calls=[
+            CallCost(rows=rows, ms=_rounded(1e3 * seconds), measured=rows in learnt.measured)
+            for rows, seconds in zip(learnt.curve.sizes, learnt.curve.seconds, strict=True)
+        ],
+    )
+
+
+def _speed_up(sizes: Iterable[BatchSize], learnt: LearntCosts) -> float | None:
+    curve = learnt.curve
+    together_s = sum(each.calls * curve.call_s(each.size) for each in sizes)
+    apart_s = sum(each.rows * curve.call_s(1) for each in sizes)
+    return _rounded(apart_s / together_s) if together_s else None
+
+
+def _rounded(value: float) -> float:
+    """To what can be meant: four digits."""
+    return float(f"{value:.4g}")

@@ -1,0 +1,108 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.batch import Execution
+from app.batching.delivery import DeliveryOrder
+from app.batching.lane import Lane, LaneKey
+from app.batching.pending import PendingRequest
+from app.batching.submission import StartedBatch
+from tests.fakes import FakeFunction, batch_function, pending
+
+EXECUTION = Execution([], 0.0, 1.0, 0, 0.0)
+
+
+def lane(name: str) -> Lane:
+    return Lane(LaneKey("m", 1, name), batch_function(FakeFunction()))
+
+
+def batch(name: str, requests: list[PendingRequest] | None = None, *guests_of: str) -> StartedBatch:
+    made = StartedBatch(lane(name), requests or [pending()], "idle")
+    for guest in guests_of:
+        made.add(lane(guest), [pending()])
+    return made
+
+
+def begun(*batches: StartedBatch) -> DeliveryOrder:
+    order = DeliveryOrder()
+    for each in batches:
+        order.begun(each)
+    return order
+
+
+def due(order: DeliveryOrder) -> list[StartedBatch]:
+    return [each for each, _ in order.due()]
+
+
+def test_what_ended_first_waits_for_what_began_first() -> None:
+    first, second = batch("a"), batch("a")
+    order = begun(first, second)
+    order.ended(second, EXECUTION)
+    assert due(order) == []
+    assert order.holds
+    order.ended(first, EXECUTION)
+    assert due(order) == [first, second]
+    assert not order
+    assert not order.holds
+
+
+def test_another_lane_does_not_wait() -> None:
+    first, second = batch("a"), batch("b")
+    order = begun(first, second)
+    order.ended(second, EXECUTION)
+    assert due(order) == [second]
+    assert len(order) == 1
+
+
+def test_guests_of_a_batch_keep_the_order_of_their_own_lane() -> None:
+    first, mixed, third = batch("a"), batch("b", None, "a"), batch("b")
+    order = begun(first, mixed, third)
+    for each in (third, mixed):
+        order.ended(each, EXECUTION)
+        assert due(order) == []
+    order.ended(first, EXECUTION)
+    assert due(order) == [first, mixed, third]
+
+
+def test_nobody_waits_for_a_batch_in_which_nobody_waits() -> None:
+    requests = [pending(), pending()]
+    stuck, second = batch("a", requests), batch("a")
+    order = begun(stuck, second)
+    order.ended(second, EXECUTION)
+    requests[0].reply.set_exception(ValueError())
+    assert due(order) == []
+    requests[1].reply.set_exception(ValueError())  # both have expired
+    assert due(order) == [second]
+    order.ended(stuck, EXECUTION)
+    assert due(order) == [stuck]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sets(st.sampled_from("abc"))), min_size=1, max_size=8),
+    st.randoms(use_true_random=False),
+)
+def test_each_batch_is_due_once_and_after_those_of_its_lanes_that_somebody_waits_for(
+    shapes: list[tuple[str, set[str]]], random: object
+) -> None:
+    batches = [batch(name, None, *sorted(guests - {name})) for name, guests in shapes]
+    order = begun(*batches)
+    events = [(number, what) for number in range(len(batches)) for what in ("ended", "expired")]
+    random.shuffle(events)  # type: ignore[attr-defined]
+    given_out: list[StartedBatch] = []
+    for number, what in events:
+        each = batches[number]
+        if what == "ended":
+            order.ended(each, EXECUTION)
+        else:
+            for request in each.requests:
+                if not request.reply.done():
+                    request.reply.set_result(None)
+        for now_due in order.due():
+            earlier = batches[: batches.index(now_due[0])]
+            assert now_due[0] not in given_out
+            assert all(
+                other in given_out or other.answered or set(other.lanes).isdisjoint(now_due[0].lanes)
+                for other in earlier
+            )
+            given_out.append(now_due[0])
+    assert set(given_out) == set(batches)
+    assert not order

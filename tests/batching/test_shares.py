@@ -1,0 +1,145 @@
+from collections import Counter
+from itertools import accumulate, combinations
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.lane import LaneKey
+from app.batching.policy import WorkConserving
+from app.batching.queue import RequestQueue
+from app.batching.schedule import Schedule
+from app.batching.submission import StartedBatch
+from tests.fakes import FakeFunction, batch_function, pending
+
+Call = tuple[str, float]
+
+
+class Scene:
+    """Models with work for ever, one device, and whose turn it was for how long."""
+
+    def __init__(self, *models: str, calls: int = 100, **weights: float) -> None:
+        self.queue = RequestQueue(10**6)
+        self.functions = {model: batch_function(FakeFunction(), 1) for model in models}
+        self.schedule = Schedule(WorkConserving(), weights)
+        self.calls: list[Call] = []
+        for model in models:
+            self.push(model, calls)
+
+    def push(self, model: str, calls: int = 1, *, signature: str = "f", arrival_s: float = 0.0) -> None:
+        for _ in range(calls):
+            self.queue.push(LaneKey(model, 1, signature), self.functions[model], pending(arrival_s=arrival_s))
+
+    def begin(self) -> StartedBatch:
+        plan, lane = self.schedule.first_due(self.queue.lanes, 1000.0, -inf)
+        batch = StartedBatch(lane, self.queue.take(lane, plan.rows, plan.most_rows, 1000.0), plan.reason)
+        self.schedule.begun(batch)
+        return batch
+
+    def end(self, batch: StartedBatch, seconds: float) -> None:
+        self.schedule.ended(batch, seconds)
+        batch.took(seconds)
+        self.calls.append((batch.key.model, seconds))
+
+    def play(self, calls: int, **seconds: float) -> None:
+        for _ in range(calls):
+            batch = self.begin()
+            self.end(batch, seconds[batch.key.model])
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return {model: sum(seconds for name, seconds in self.calls if name == model) for model in self.functions}
+
+    @property
+    def turns(self) -> Counter[str]:
+        return Counter(model for model, _ in self.calls)
+
+
+def test_saturated_models_share_the_devices_seconds_by_their_weights() -> None:
+    scene = Scene("bert", "resnet", bert=3, resnet=1)
+    scene.play(80, bert=0.1, resnet=0.1)
+    assert scene.turns == {"bert": 60, "resnet": 20}
+
+
+def test_shares_are_of_seconds_whatever_a_call_takes() -> None:
+    scene = Scene("bert", "resnet", bert=3, resnet=1)
+    scene.play(100, bert=0.2, resnet=0.03)
+    assert abs(scene.seconds["bert"] / 3 - scene.seconds["resnet"]) <= 0.2 / 3 + 0.03
+
+
+def test_who_has_no_weight_counts_one_beside_those_who_have() -> None:
+    scene = Scene("bert", "resnet", bert=2)
+    scene.play(60, bert=0.1, resnet=0.1)
+    assert scene.turns == {"bert": 40, "resnet": 20}
+
+
+def test_without_weights_lanes_go_by_urgency_alone() -> None:
+    scene = Scene("bert", "resnet", calls=0)
+    for second in range(5):
+        scene.push("resnet", arrival_s=second)
+        scene.push("bert", arrival_s=second + 100)
+    scene.play(5, bert=0.1, resnet=9.0)
+    assert scene.turns == {"resnet": 5}
+
+
+def test_within_a_model_the_most_urgent_lane_goes_first() -> None:
+    scene = Scene("bert", calls=0, bert=3)
+    scene.push("bert", signature="late", arrival_s=2)
+    scene.push("bert", signature="early", arrival_s=1)
+    assert [scene.begin().key.signature for _ in range(2)] == ["early", "late"]
+
+
+def test_an_idle_models_share_goes_to_the_others_and_is_not_saved_up() -> None:
+    scene = Scene("bert", "resnet", calls=0, bert=3, resnet=1)
+    scene.push("resnet", 200)
+    scene.play(100, resnet=0.1)
+    scene.push("bert", 100)
+    scene.play(80, bert=0.1, resnet=0.1)
+    assert 59 <= scene.turns["bert"] <= 61  # as if both had begun now
+
+
+def test_several_devices_are_shared_by_what_calls_will_foreseeably_take() -> None:
+    scene = Scene("bert", "resnet", bert=3, resnet=1)
+    scene.play(8, bert=0.1, resnet=0.1)  # costs are known now
+    under_way = [scene.begin() for _ in range(4)]
+    assert Counter(batch.key.model for batch in under_way) == {"bert": 3, "resnet": 1}
+
+
+def test_weights_change_from_the_next_call_on() -> None:
+    scene = Scene("bert", "resnet", bert=3, resnet=1)
+    scene.play(40, bert=0.1, resnet=0.1)
+    scene.schedule.tune("bert", WorkConserving(), weight=1)
+    before = scene.turns
+    scene.play(40, bert=0.1, resnet=0.1)
+    assert (scene.turns - before)["bert"] == pytest.approx(20, abs=1)
+    for model in ("bert", "resnet"):
+        scene.schedule.tune(model, WorkConserving(), weight=0)
+    first = scene.begin()
+    scene.end(first, 100.0)
+    assert scene.begin().key == first.key  # nobody has a weight: of equally urgent lanes the first
+
+
+@given(
+    st.lists(st.floats(0.001, 10.0), min_size=2, max_size=40),
+    st.lists(st.floats(0.1, 10.0), min_size=2, max_size=3),
+)
+def test_no_two_models_with_work_drift_apart_by_more_than_a_call_of_each(
+    seconds: list[float], weights: list[float]
+) -> None:
+    """Theorem 1 of the paper, over every stretch of time."""
+    weight_of = {f"m{number}": weight for number, weight in enumerate(weights)}
+    scene = Scene(*weight_of, **weight_of)  # type: ignore[arg-type]
+    for each in seconds:
+        scene.end(scene.begin(), each)
+    served = {
+        model: [0.0, *accumulate(took if name == model else 0.0 for name, took in scene.calls)] for model in weight_of
+    }
+    longest = max(seconds)
+    for one, other in combinations(weight_of, 2):
+        ahead = [
+            first / weight_of[one] - second / weight_of[other]
+            for first, second in zip(served[one], served[other], strict=True)
+        ]
+        bound = longest / weight_of[one] + longest / weight_of[other]
+        assert max(ahead) - min(ahead) <= bound * (1 + 1e-9)

@@ -1,0 +1,80 @@
+import asyncio
+from collections import Counter
+
+import pytest
+
+from app.batching.batch import Execution
+from app.batching.lane import Lane, LaneKey
+from app.batching.slots import Slots
+from app.batching.submission import StartedBatch
+from tests.fakes import FakeDevice, FakeFunction, batch_function, fake_time, pending, run_in_fake_time
+
+
+class Scene:
+    """Slots of replicas, two for each, and which replica each batch ran on."""
+
+    def __init__(self, replicas: int) -> None:
+        self.runs: list[int] = []
+        runs = [self._runner(replica) for replica in range(replicas)]
+        self.lane = Lane(LaneKey("m", 1, "f"), batch_function(runs[0], replicas=runs))
+        self.devices = [FakeDevice(1.0, f"fake:{n}", replica=n) for n in range(replicas) for _ in range(2)]
+        self.slots = Slots(self.devices, fake_time)
+
+    def _runner(self, replica: int) -> FakeFunction:
+        scene = self
+
+        class Runner(FakeFunction):
+            def __call__(self, inputs):  # type: ignore[no-untyped-def]
+                scene.runs.append(replica)
+                return super().__call__(inputs)
+
+        return Runner()
+
+    def start(self) -> None:
+        self.slots.start(StartedBatch(self.lane, [pending()], "idle"), fake_time(), self.ended)
+
+    def ended(self, batch: StartedBatch, execution: Execution) -> None:
+        assert isinstance(execution.outcomes[0], dict)
+
+
+def test_the_replica_with_the_least_to_do_is_next() -> None:
+    async def main() -> None:
+        scene = Scene(3)
+        for seconds in (5.0, 1.0, 5.0):
+            for device in scene.devices:
+                device.seconds = seconds
+            scene.start()
+        assert Counter(scene.runs) == {0: 1, 1: 1, 2: 1}
+        idle = scene.runs[1]
+        await asyncio.sleep(2.0)
+        scene.start()
+        assert scene.runs[3] == idle
+        assert not scene.slots.idle
+        await asyncio.sleep(10.0)
+        assert scene.slots.idle
+
+    run_in_fake_time(main())
+
+
+def test_a_function_without_replicas_runs_on_the_first_from_every_slot() -> None:
+    async def main() -> None:
+        scene = Scene(1)
+        scene.slots = Slots([FakeDevice(replica=2)], fake_time)
+        scene.start()
+        await asyncio.sleep(2.0)
+        assert scene.runs == [0]
+
+    run_in_fake_time(main())
+
+
+def test_a_device_that_takes_no_work_fails_the_batch_and_stays_free() -> None:
+    async def main() -> None:
+        scene = Scene(1)
+        scene.devices[0].broken = scene.devices[1].broken = "on fire"
+        with pytest.raises(RuntimeError, match="on fire"):
+            scene.start()
+        assert scene.slots.idle
+        assert scene.slots.failures(0.0) == ["on fire", "on fire"]
+        assert scene.slots.busy_s(0.0) == []
+
+    run_in_fake_time(main())

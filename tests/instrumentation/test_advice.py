@@ -1,0 +1,249 @@
+"""Each sentence, and that it is not said where it does not hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.explanation import (
+    BatchSize,
+    CallCost,
+    CostCurve,
+    Durations,
+    Options,
+    Padding,
+    Shapes,
+    SignatureExplanation,
+)
+from app.instrumentation.advice import advise
+
+SIZES = (1, 2, 4, 8)
+SAME = Shapes(free=False, shared=False, explanation="all requests have the same inner shapes")
+MIXED = Shapes(free=True, shared=True, explanation="padded: x[?,d1]")
+APART = Shapes(free=True, shared=False, explanation="padding changes the model's answers")
+NO_PADDING = Padding(rows=0, row_share=0.0, compute_share=0.0)
+
+
+def options(**changes: Any) -> Options:
+    return Options(
+        **{
+            "max_batch_size": 0, "max_batch_delay_ms": 0, "max_pause_ms": 2, "target_p99_ms": 0, "weight": 0,
+            "policy": "self_tuning", **changes,
+        }
+    )  # fmt: skip
+
+
+def ms(mean: float) -> Durations:
+    return Durations(mean=mean, p50=mean, p90=2 * mean, p99=3 * mean)
+
+
+def costs(*milliseconds: float, efficient_rows: int = 8) -> CostCurve:
+    calls = [CallCost(rows=rows, ms=each, measured=True) for rows, each in zip(SIZES, milliseconds, strict=True)]
+    return CostCurve(outputs=(), shape=[[2]], bucket=False, efficient_rows=efficient_rows, calls=calls)
+
+
+#: A row is the cheaper the more there are in a call; at 8 an eighth.
+FLAT = costs(10, 10, 10, 10)
+#: No row is cheaper in company.
+STEEP = costs(10, 20, 40, 80, efficient_rows=1)
+
+
+def signature(**changes: Any) -> SignatureExplanation:
+    """100 calls that hold 4 rows of 4 requests each, at their best."""
+    return SignatureExplanation(
+        **{
+            "signature": "s", "batched": True, "calls": 100, "requests": 400, "rows": 400, "rows_per_call": 4,
+            "requests_per_call": 4, "batch_sizes": [BatchSize(size=4, calls=100, rows=400)],
+            "closed_by": {"idle": 100}, "wait_ms": ms(5), "compute_ms": ms(10), "padding": NO_PADDING,
+            "speed_up": None, "answers": {"200": 400}, "costs": [FLAT], "costs_left_out": 0, "variants": [],
+            "shapes": SAME, **changes,
+        }
+    )  # fmt: skip
+
+
+def alone(**changes: Any) -> SignatureExplanation:
+    """100 calls of one row."""
+    sizes = [BatchSize(size=1, calls=100, rows=100)]
+    one = {"requests": 100, "rows": 100, "rows_per_call": 1, "requests_per_call": 1, "batch_sizes": sizes}
+    return signature(**{**one, "wait_ms": ms(0.1), **changes})
+
+
+def full(size: int, **changes: Any) -> SignatureExplanation:
+    sizes = [BatchSize(size=size, calls=100, rows=100 * size)]
+    return signature(closed_by={"full": 60, "idle": 40}, batch_sizes=sizes, **changes)
+
+
+def padded(row_share: float, compute_share: float, **changes: Any) -> SignatureExplanation:
+    padding = Padding(rows=100, row_share=row_share, compute_share=compute_share)
+    sizes = [BatchSize(size=4, calls=90, rows=360), BatchSize(size=8, calls=100, rows=470)]
+    return signature(padding=padding, batch_sizes=sizes, **changes)
+
+
+GOOD = ["nothing to change: calls hold 4 rows, requests wait 5 ms, and calls take 10 ms."]
+
+
+def test_where_all_is_well_nothing_is_to_be_changed() -> None:
+    assert advise(signature(), options(), SIZES) == GOOD
+
+
+@pytest.mark.parametrize("calls", [0, 19])
+def test_few_calls_say_little(calls: int) -> None:
+    few = alone(calls=calls, wait_ms=None if not calls else ms(1))
+    assert advise(few, options(), SIZES) == [f"calls counted so far: {calls}; ask again after some traffic."]
+
+
+@pytest.mark.parametrize(
+    ("found", "given", "sizes", "sentence"),
+    [
+        (alone(batched=False), {}, SIZES, "each request runs alone, as its inputs and outputs do not all have a free"),
+        (alone(), {}, (1,), "each request runs alone, as batches have one row at most: set batching on"),
+        (alone(), {"policy": "one_by_one"}, SIZES, "each request runs alone, as the policy is one_by_one"),
+        (
+            alone(closed_by={"delay": 90, "idle": 10}, wait_ms=ms(40)),
+            {"max_batch_delay_ms": 40},
+            SIZES,
+            "requests wait up to 40 ms for company and hardly any comes (requests in a call: 1): set max_batch_delay",
+        ),
+        (
+            alone(shapes=APART, costs=[FLAT, FLAT], costs_left_out=3),
+            {},
+            SIZES,
+            "requests of 5 different shapes came and only equal ones share calls (padding changes the model's answers)",
+        ),
+        (
+            alone(),
+            {},
+            SIZES,
+            "requests in a call: 1 on average, as hardly two come at a time. Nothing is wrong; more clients",
+        ),
+        (
+            alone(compute_ms=ms(0.2), costs=[]),
+            {},
+            SIZES,
+            "requests in a call: 1 on average, as hardly two come at a time, and calls are so quick that waiting for "
+            "company would not pay. Nothing",
+        ),
+        (
+            full(2),
+            {"max_batch_size": 2},
+            SIZES,
+            "60% of the batches were full at max_batch_size 2: raise it to 8, where a row costs 4 times less.",
+        ),
+        (
+            full(2, costs=[]),
+            {"max_batch_size": 2},
+            SIZES,
+            "60% of the batches were full at max_batch_size 2: raise it to 8.",
+        ),
+        (
+            full(4),
+            {"target_p99_ms": 25},
+            SIZES,
+            "60% of the batches were full at 4 rows, as target_p99_ms 25 allows no more: a higher one lets up to 8 "
+            "rows share a call, where a row costs 2 times less.",
+        ),
+        (
+            full(8),
+            {},
+            SIZES,
+            "60% of the batches were full at 8 rows, the largest that the model was warmed up with, and larger ones "
+            "may be cheaper still: try a higher setting max_batch_size.",
+        ),
+        (
+            signature(wait_ms=ms(50)),
+            {},
+            SIZES,
+            "requests wait 5 times as long as their calls take: the device is saturated, by this model or others. Add "
+            "replicas or devices.",
+        ),
+        (
+            signature(wait_ms=ms(2), compute_ms=ms(0.5)),
+            {},
+            SIZES,
+            "requests wait 4 times as long as their calls take, and calls are quick: what is short is the CPU",
+        ),
+        (
+            signature(wait_ms=ms(2), compute_ms=ms(0.5), closed_by={"pause": 80, "idle": 20}),
+            {},
+            SIZES,
+            "requests wait 4 times as long as their calls take: the process is short of CPU, so quick calls pause",
+        ),
+        (
+            padded(0.4, 0.4, costs=[costs(10, 20, 40, 80)]),
+            {},
+            SIZES,
+            "40% of the rows that are computed are padding: add sizes to the setting batch_sizes that are nearer to "
+            "what comes, such as 5.",
+        ),
+        (padded(0.4, 0.4, costs=[]), {}, SIZES, "40% of the rows that are computed are padding: add sizes"),
+        (
+            padded(0.4, 0.4),
+            {},
+            SIZES,
+            "40% of the rows that are computed are padding, which costs next to nothing here",
+        ),
+        (
+            padded(0.2, 0.6, shapes=MIXED),
+            {},
+            SIZES,
+            "50% of what real rows cost is padding of shorter inputs to longer ones of their batch: set shape_buckets",
+        ),
+        (
+            signature(),
+            {"target_p99_ms": 15},
+            SIZES,
+            "target_p99_ms 15 cannot be kept: a call with 1 row takes 10 ms, and a request may wait for one before its",
+        ),
+        (
+            signature(answers={"200": 380, "504": 10, "DEADLINE_EXCEEDED": 10}),
+            {},
+            SIZES,
+            "5% of the requests ran out of time; those that were computed took up to about 45 ms (p99): give them more",
+        ),
+        (
+            signature(answers={"200": 380, "503": 12, "UNAVAILABLE": 8}),
+            {},
+            SIZES,
+            "5% of the requests were refused, as they would have come too late or found the queue full: add replicas",
+        ),
+    ],
+)
+def test_what_would_help(
+    found: SignatureExplanation, given: dict[str, Any], sizes: tuple[int, ...], sentence: str
+) -> None:
+    (said,) = advise(found, options(**given), sizes)
+    assert said.startswith(sentence)
+    assert said.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("found", "given"),
+    [
+        (full(2, costs=[STEEP]), {"max_batch_size": 2}),
+        (full(4, costs=[STEEP]), {"target_p99_ms": 100}),
+        (full(1, costs=[STEEP]), {}),
+        (signature(wait_ms=ms(29)), {}),
+        (signature(wait_ms=ms(40), closed_by={"delay": 100}), {"max_batch_delay_ms": 40}),
+        (padded(0.2, 0.2), {}),
+        (padded(0.2, 0.6, shapes=SAME), {}),
+        (signature(shapes=APART, costs=[FLAT, FLAT]), {}),
+        (signature(), {"target_p99_ms": 20}),
+        (signature(answers={"200": 397, "504": 3}), {}),
+        (signature(answers={}), {}),
+    ],
+)
+def test_and_not_where_it_would_not(found: SignatureExplanation, given: dict[str, Any]) -> None:
+    assert advise(found, options(**given), SIZES)[0].startswith("nothing to change: ")
+
+
+def test_requests_that_were_all_refused_are_spoken_of_too() -> None:
+    nothing = signature(calls=0, requests=0, wait_ms=None, compute_ms=None, answers={"504": 5})
+    first, second = advise(nothing, options(), SIZES)
+    assert first.startswith("100% of the requests ran out of time: give them more")
+    assert second.startswith("calls counted so far: 0;")
+
+
+def test_several_things_may_be_said() -> None:
+    found = signature(wait_ms=ms(50), answers={"504": 1})
+    assert len(advise(found, options(target_p99_ms=5), SIZES)) == 3
