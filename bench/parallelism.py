@@ -38,7 +38,6 @@ CASES = (
     Case("mobilenet", "image", "plain"),
     Case("mobilenet", "image", "frozen"),
     Case("transformer", "tokens", "plain"),
-    Case("transformer", "tokens", "xla"),
 )
 
 
