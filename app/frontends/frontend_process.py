@@ -10,6 +10,7 @@ from pathlib import Path
 
 from app.frontends.frontend import Frontend
 from app.frontends.parent import Arguments, when_parent_ends
+from app.frontends.ports import another
 from app.http_server import serve_http
 from app.instrumentation.logs import configure
 from app.memory import keep_freed_memory, spare_from_collection
@@ -35,7 +36,7 @@ def main(text: str) -> int:
     keep_freed_memory()
     frontend = _Child(settings, Path(arguments.engine))
     spare_from_collection()
-    return serve_http(frontend, settings, [socket.socket(fileno=file) for file in arguments.sockets])
+    return serve_http(frontend, settings, [another(socket.socket(fileno=file)) for file in arguments.sockets])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ COULD_NOT_START = 3
 class Arguments:
     """What a process gets on its command line, as one JSON document.
 
-    sockets: file descriptors to listen on: HTTP's for a frontend, the frontends' for the engine.
+    sockets: file descriptors: for a frontend those whose ports it shares, for the engine what frontends reach it by.
     engine: where the engine is found, a path.
     flags: those of ferry-model-server, for its engine.
     """

@@ -1,6 +1,7 @@
 """The process that starts frontends and engine, starts them again when they die, and tells them to end.
 
-It holds the listening sockets, so what clients and frontends begin while a process is away waits for the next.
+It holds the socket that frontends reach the engine by, so what they begin while it is away waits for the next,
+and HTTP's ports, which frontends share.
 It imports neither TensorFlow nor numpy and has nothing to fail by itself.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 
 from app.frontends.child import Child
 from app.frontends.parent import Arguments
+from app.frontends.ports import bound
 from app.instrumentation.logs import configure
 from app.settings import Settings
 
@@ -40,7 +42,7 @@ def supervise(settings: Settings, engine: str = ENGINE, flags: Mapping[str, Any]
     configure(settings.log_level)
     with ExitStack() as stack:
         try:
-            listeners = [stack.enter_context(each) for each in _listen(settings.host, settings.rest_port)]
+            ports = [stack.enter_context(each) for each in _hold(settings.host, settings.rest_port)]
         except OSError as error:
             logger.error("HTTP cannot listen on %s, port %d: %s", settings.host, settings.rest_port, error.strerror)
             return 1
@@ -50,7 +52,7 @@ def supervise(settings: Settings, engine: str = ENGINE, flags: Mapping[str, Any]
         door.bind(path)
         door.listen(128)
         to_engine = Arguments(settings, [door.fileno()], flags=flags)
-        to_frontend = Arguments(settings, [listener.fileno() for listener in listeners], engine=path)
+        to_frontend = Arguments(settings, [port.fileno() for port in ports], engine=path)
         children = [
             Child("The engine", engine, to_engine),
             *[Child(f"Frontend {n + 1}", FRONTEND, to_frontend) for n in range(settings.frontends)],
@@ -82,18 +84,10 @@ async def _keep_all(children: Sequence[Child], settings: Settings) -> int:
     return 1 if any(codes) else 0
 
 
-def _listen(host: str, port: int) -> Iterator[socket.socket]:
-    """Bound, and not yet listening: that is for the first frontend that is ready. Raises OSError."""
+def _hold(host: str, port: int) -> Iterator[socket.socket]:
+    """Bound, never listening: frontends do that. Raises OSError."""
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, kind, protocol, _, address in dict.fromkeys(found):
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        try:
-            listener.bind(address)
-        except OSError:
-            listener.close()
-            raise
-        logger.info("HTTP on %s, port %d", *listener.getsockname()[:2])
-        yield listener
+    for family, _, _, _, address in dict.fromkeys(found):
+        held = bound(family, address)
+        logger.info("HTTP on %s, port %d", *held.getsockname()[:2])
+        yield held

@@ -1,0 +1,37 @@
+"""Several listen on one port; who does not share keeps others out."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from app.frontends.ports import another, bound
+
+
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_each_of_several_listens_on_the_port_that_is_held(family: int, host: str) -> None:
+    with bound(family, (host, 0)) as held, another(held) as one, another(held) as two:
+        one.listen()
+        two.listen()
+        assert one.getsockname() == two.getsockname() == held.getsockname()
+        with socket.create_connection(held.getsockname()[:2]):
+            pass
+
+
+def test_the_one_who_no_longer_listens_gets_no_connection() -> None:
+    with bound(socket.AF_INET, ("127.0.0.1", 0)) as held, another(held) as stays:
+        stays.listen()
+        with another(held) as leaves:
+            leaves.listen()
+        for _ in range(32):
+            with socket.create_connection(held.getsockname()):
+                stays.settimeout(10)
+                stays.accept()[0].close()
+
+
+def test_a_port_on_which_somebody_listens_is_not_held_a_second_time() -> None:
+    with bound(socket.AF_INET, ("127.0.0.1", 0)) as held, another(held) as one:
+        one.listen()
+        with pytest.raises(OSError, match="in use"):
+            bound(socket.AF_INET, held.getsockname())
