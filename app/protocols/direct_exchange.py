@@ -6,6 +6,7 @@ import asyncio
 from typing import Protocol, cast
 
 from app.batching.batch import Answer
+from app.errors import WouldBeLate
 from app.inference import Array
 from app.protocols.http import CLIENT_GONE, Sendable
 from app.protocols.http_exchange import (
@@ -17,6 +18,7 @@ from app.protocols.http_exchange import (
     failure_reply,
     is_still_written,
 )
+from app.protocols.refusals import Refusal
 from app.protocols.request_head import RequestHead
 from app.protocols.server_timing import server_timing
 from app.serving import Withdrawable
@@ -44,6 +46,7 @@ class DirectExchange(Exchange):
     __slots__ = (
         "_computation",
         "_connection",
+        "_size",
         "_submission",
         "answered",
         "begun",
@@ -61,6 +64,7 @@ class DirectExchange(Exchange):
         self._connection = connection
         self.protocol = protocol
         self._computation: Computation | None = None
+        self._size = 0
         self._submission: Withdrawable | None = None
         self.answered = False
         self.begun = False
@@ -81,11 +85,22 @@ class DirectExchange(Exchange):
     def begin(self, body: bytes) -> None:
         """The request is here as a whole."""
         self.begun = True
+        self._size = len(body)
         try:
             self._computation = computation = self.protocol.begin(self, body)
             self._submission = computation.model.submit(computation.request, self)
         except Exception as error:
             self.set_exception(error)
+
+    def refused_likewise(self, size: int) -> bool:
+        """Refuses it unread where that of another one holds for a body of this size."""
+        refusal = self.head.refusal
+        if refusal is None or not refusal.holds(size, self.protocol.clock()):
+            return False
+        self.answered = True
+        self.model, self.version, self.signature = refusal.asked
+        self._send(refusal.reply)
+        return True
 
     def joined(self, company: Withdrawable) -> None:
         """It was submitted along with others, and will be answered with them."""
@@ -139,6 +154,9 @@ class DirectExchange(Exchange):
 
     def set_exception(self, exception: Exception, /) -> None:
         self.answered = True
+        if isinstance(exception, WouldBeLate) and self._computation is not None:  # alone, so of its own size
+            asked = self.model, self.version, self.signature
+            self.head.refusal = Refusal.of(exception, self._size, self.protocol.clock(), asked)
         self._send(failure_reply(exception, self))
 
     # --- the end ---
