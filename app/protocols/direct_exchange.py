@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 from app.batching.batch import Answer
 from app.errors import WouldBeLate
-from app.inference import Array
+from app.inference import Array, InferenceRequest
 from app.protocols.http import CLIENT_GONE, Sendable
 from app.protocols.http_exchange import (
     Computation,
@@ -17,6 +17,7 @@ from app.protocols.http_exchange import (
     Written,
     failure_reply,
     is_still_written,
+    priority_of,
 )
 from app.protocols.refusals import Refusal
 from app.protocols.request_head import RequestHead
@@ -92,10 +93,10 @@ class DirectExchange(Exchange):
         except Exception as error:
             self.set_exception(error)
 
-    def refused_likewise(self, size: int) -> bool:
-        """Refuses it unread where that of another one holds for a body of this size."""
+    def refused_likewise(self, body: bytes) -> bool:
+        """Refuses it unread where the refusal of another one holds for it."""
         refusal = self.head.refusal
-        if refusal is None or not refusal.holds(size, self.protocol.clock()):
+        if refusal is None or not refusal.holds(body, self.protocol.clock()):
             return False
         self.answered = True
         self.model, self.version, self.signature = refusal.asked
@@ -154,10 +155,15 @@ class DirectExchange(Exchange):
 
     def set_exception(self, exception: Exception, /) -> None:
         self.answered = True
-        if isinstance(exception, WouldBeLate) and self._computation is not None:  # alone, so of its own size
-            asked = self.model, self.version, self.signature
-            self.head.refusal = Refusal.of(exception, self._size, self.protocol.clock(), asked)
+        if isinstance(exception, WouldBeLate) and self._computation is not None:  # it began alone
+            self._stand_for_others(exception, self._computation.request)
         self._send(failure_reply(exception, self))
+
+    def _stand_for_others(self, refused: WouldBeLate, request: InferenceRequest) -> None:
+        """Unless its body, not its head, said how urgent it was."""
+        if request.deadline_s == self.protocol.deadline_s(self) and request.priority == priority_of(self.head):
+            asked = self.model, self.version, self.signature
+            self.head.refusal = Refusal.of(refused, self._size, self.protocol.clock(), asked)
 
     # --- the end ---
 

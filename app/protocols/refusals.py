@@ -1,7 +1,8 @@
 """Refusing by the head alone.
 
 Under overload most requests are refused, and to read each of them only to find that out takes time from those that
-were accepted. So who is refused because the answer would be late stands for those like it for a moment.
+were accepted. So who is refused because the answer would be late stands for those like it for a moment, as far as the
+head says how urgent they are.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Refusal(NamedTuple):
         holds_s = min(error.retry_after_s or 0.0, _LONGEST_S)
         return cls(size, now + holds_s, asked, error_reply(error))
 
-    def holds(self, size: int, now: float) -> bool:
-        """For a request with a body of `size` bytes."""
-        return now < self.until_s and size >= self.size
+    def holds(self, body: bytes, now: float) -> bool:
+        """For a request with this body, unless that may say how urgent it is, as Open Inference's can."""
+        long = now < self.until_s and len(body) >= self.size
+        return long and b'"priority"' not in body and b'"timeout"' not in body
