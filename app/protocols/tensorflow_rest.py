@@ -85,8 +85,7 @@ class TensorFlowRest(HttpProtocol):
                 names = self._repository.names()
                 return Reply(dumps(models_document({name: self._repository.statuses(name) for name in names})))
             case Action.PREDICTSTREAM:
-                timeout_s = self.deadline_s(exchange) - exchange.started_s
-                return self._streams.begin(exchange, partial(self._resolve, route), timeout_s)
+                return self._streams.begin(exchange, partial(self._resolve, route), self.timeout_s(exchange.head))
             case _:
                 return await self.compute(exchange)
 
