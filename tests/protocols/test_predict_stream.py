@@ -301,6 +301,23 @@ def test_somebody_interactive_waits_for_one_batch_at_most() -> None:
     run_in_fake_time(main())
 
 
+def test_however_many_streams_there_are_somebody_interactive_finds_room() -> None:
+    async def main() -> None:
+        world = World(max_queue_rows=100)
+        peers = [world.connect() for _ in range(20)]
+        for peer in peers:
+            peer.say(*[[n, n] for n in range(100)])
+        for _ in range(5):
+            await asyncio.sleep(1.3 * COMPUTE_S)
+            assert world.batcher.queue.rows > 50 - LARGEST, "streams wait"
+            await world.ask(1)
+        for peer in peers:
+            peer.hang_up()
+            await peer.end()
+
+    run_in_fake_time(main())
+
+
 def test_a_queue_without_room_is_waited_for() -> None:
     async def main() -> None:
         world = World(max_queue_rows=LARGEST)
