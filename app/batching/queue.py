@@ -48,6 +48,7 @@ class RequestQueue:
         self.rows += weight
         if weight > lane.largest:
             lane.later_rows += lane.later(weight)
+        lane.unfilled_rows += lane.unfilled(weight)
 
     def _check_room(self, rows: int, *, bulk: bool) -> None:
         """Raises Overloaded where `rows` more would not fit."""
@@ -104,7 +105,9 @@ class RequestQueue:
 
     def _take_part(self, lane: Lane, request: PendingRequest, rows: int, now: float) -> PendingRequest:
         """The rest waits behind those that came meanwhile."""
-        lane.later_rows += lane.later(request.rows - rows) - lane.later(request.rows)
+        left = request.rows - rows
+        lane.later_rows += lane.later(left) - lane.later(request.rows)
+        lane.unfilled_rows += lane.unfilled(left) - lane.unfilled(request.rows)
         part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)
         lane.function.requests_under_way += 1
         lane.rows -= rows
@@ -116,6 +119,8 @@ class RequestQueue:
         waiting, weight = lane.waiting, 0
         if lane.later_rows:
             lane.later_rows -= sum([lane.later(request.rows) for request in requests])
+        if lane.unfilled_rows:
+            lane.unfilled_rows -= sum([lane.unfilled(request.weight) for request in requests])
         for request in requests:
             del waiting[request]
             request.lane = None

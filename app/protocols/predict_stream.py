@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from app.errors import ServingError, ShuttingDown
-from app.inference import Array, ModelSignature
+from app.inference import DEFAULT_SIGNATURE, Array, ModelSignature
 from app.protocols.asgi import Message, Receive, Send
 from app.protocols.body_form import PredictBody
 from app.protocols.body_forms import JSON
@@ -27,7 +27,7 @@ from app.protocols.predict_stream_blocks import BlockPredictor
 from app.protocols.predict_stream_lines import Block, LineCutter
 from app.protocols.predict_stream_window import Window
 from app.protocols.request_head import RequestHead
-from app.protocols.tensorflow_predict import DEFAULT_SIGNATURE, check_outputs_writable
+from app.protocols.tensorflow_predict import check_outputs_writable
 from app.serving import ServedModel
 
 MEDIA_TYPE = "application/x-ndjson"

@@ -183,4 +183,6 @@ def test_rows_are_never_lost_or_counted_twice(steps: list[tuple[str, int, int]])
                 lane.remove(request)
         assert queue.rows == sum(each.weight for lane in waiting.values() for each in lane)
         assert {lane.key: list(lane.waiting) for lane in queue.lanes} == {k: v for k, v in waiting.items() if v}
-        assert all(lane.rows == sum(each.weight for each in lane.waiting) for lane in queue.lanes)
+        for lane in queue.lanes:
+            assert lane.rows == sum(each.weight for each in lane.waiting)
+            assert lane.unfilled_rows == sum(lane.unfilled(each.weight) for each in lane.waiting)

@@ -51,7 +51,7 @@ PATHS = (
     *("/v2/models/{}", "/v2/models/{}/config", "/v2/models/{}/stats", "/v2/models/{}/ready", "/v2/repository/index"),
     *("/v2/models/{}/versions/1/infer", "/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status"),
     *("/v2/systemsharedmemory/region/a/register", "/v2/repository/models/no/load", "/v2/repository/models/no/unload"),
-    *("/", "/docs", "/openapi.json", "/livez", "/readyz", "/health", "/metrics"),
+    *("*", "/", "/docs", "/openapi.json", "/livez", "/readyz", "/health", "/metrics"),
 )
 HEADERS = {
     "Content-Type": ("application/json", "application/octet-stream", "application/x-npy", "text/html", "", "a/b;c=d"),
