@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 from app.batching.batch import Answer
 from app.errors import WouldBeLate
-from app.inference import Array, InferenceRequest
+from app.inference import DEFAULT_SIGNATURE, Array, InferenceRequest
 from app.protocols.http import CLIENT_GONE, Sendable
 from app.protocols.http_exchange import (
     Computation,
@@ -160,8 +160,10 @@ class DirectExchange(Exchange):
         self._send(failure_reply(exception, self))
 
     def _stand_for_others(self, refused: WouldBeLate, request: InferenceRequest) -> None:
-        """Unless its body, not its head, said how urgent it was."""
-        if request.deadline_s == self.protocol.deadline_s(self) and request.priority == priority_of(self.head):
+        """Unless its body, not its head, said how urgent it was, or asked another signature than others do."""
+        urgency = request.deadline_s, request.priority
+        usual = request.signature == DEFAULT_SIGNATURE
+        if usual and urgency == (self.protocol.deadline_s(self), priority_of(self.head)):
             asked = self.model, self.version, self.signature
             self.head.refusal = Refusal.of(refused, self._size, self.protocol.clock(), asked)
 

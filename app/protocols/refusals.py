@@ -2,7 +2,7 @@
 
 Under overload most requests are refused, and to read each of them only to find that out takes time from those that
 were accepted. So who is refused because the answer would be late stands for those like it for a moment, as far as the
-head says how urgent they are.
+head says how urgent they are and whom they ask.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from app.protocols.http import Reply, error_reply
 
 #: No verdict is good for longer, though a retry may be advised later: calls can turn out quicker than was expected.
 _LONGEST_S = 0.02
+
+#: In bodies that may say how urgent they are, as Open Inference's can, or whom they ask, in whichever form.
+_SAYS_MORE = (b'"priority"', b'"timeout"', b"signature_name")
 
 
 class Refusal(NamedTuple):
@@ -32,6 +35,5 @@ class Refusal(NamedTuple):
         return cls(size, now + holds_s, asked, error_reply(error))
 
     def holds(self, body: bytes, now: float) -> bool:
-        """For a request with this body, unless that may say how urgent it is, as Open Inference's can."""
-        long = now < self.until_s and len(body) >= self.size
-        return long and b'"priority"' not in body and b'"timeout"' not in body
+        """For a request with this body, unless that may say more than the head."""
+        return now < self.until_s and len(body) >= self.size and not any(each in body for each in _SAYS_MORE)

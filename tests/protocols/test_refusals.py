@@ -115,6 +115,29 @@ def test_who_says_in_the_body_how_urgent_it_is_is_read_and_stands_for_nobody(urg
     run_in_fake_time(main())
 
 
+def pair(rows: int) -> bytes:
+    named = [{"x": [1.0, 2.0], "z": [1.0, 2.0]}] * rows
+    return request(body={"signature_name": "pair", "instances": named}, headers=TIMEOUT)
+
+
+def test_who_names_another_signature_is_read_and_stands_for_nobody() -> None:
+    async def main() -> None:
+        world = await refusing()
+        other = b'{"signature_name": "pair", '
+        assert await send(world, request(body=other.ljust(SIZE), headers=TIMEOUT)) == [400]
+        assert await send(world, request(body=b"\xae" + other.replace(b'"', b"").ljust(SIZE), headers=TIMEOUT)) == [400]
+
+        world = World(True, admission=True)
+        for first in (pair(1), request(headers=TIMEOUT)):
+            await world.hear(first, 3.5 * COMPUTE_S)
+        for _ in range(2):
+            await send(world, pair(20))
+        assert await send(world, pair(20)) == [503]
+        assert await send(world, unreadable(10_000, TIMEOUT)) == [400]
+
+    run_in_fake_time(main())
+
+
 def test_a_full_queue_is_no_reason_to_refuse_the_next_unread() -> None:
     async def main() -> None:
         world = World(True, admission=True)
