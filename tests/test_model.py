@@ -135,3 +135,12 @@ def test_what_its_calls_cost_is_told_by_signature_outputs_and_shape() -> None:
         assert [set(each.measured) for each in model.learnt_costs()] == [{2}, {1}]
 
     with_model(scenario)
+
+
+def test_of_what_runs_alone_the_costs_of_one_row_are_told() -> None:
+    async def scenario(model: Model, _: FakeLoadedModel) -> None:
+        await ask(model, {"x": np.array(1.0, np.float32)}, signature="total")
+        (found,) = model.learnt_costs()
+        assert found.curve.sizes == (1,)
+
+    with_model(scenario)
