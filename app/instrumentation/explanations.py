@@ -137,7 +137,7 @@ class Explanations:
         return [Variant(**each) for each in found.get(signature, [])]
 
     def _shapes_of(self, model: Model, signature: ModelSignature) -> Shapes:
-        if not signature.batchable:
+        if not signature.batchable or model.sizes.largest == 1:
             return Shapes(free=False, shared=False, explanation="each request runs alone")
         if signature.ragged:
             return Shapes(free=True, shared=True, explanation="ragged: rows of any length share calls without padding")
@@ -145,8 +145,8 @@ class Explanations:
             return Shapes(free=False, shared=False, explanation="all requests have the same inner shapes")
         found = self._shapes.found(model.name, model.version, signature.name)
         if found is None:
-            text = "only equal shapes share a batch: pad_shapes is never, or there was no warm-up"
-            return Shapes(free=True, shared=False, explanation=text)
+            why = "outputs are ragged" if signature.ragged_outputs else "pad_shapes is never, or there was no warm-up"
+            return Shapes(free=True, shared=False, explanation=f"only equal shapes share a batch: {why}")
         return Shapes(free=True, shared=found.padded, explanation=found.explanation)
 
     def _counted(self, model: str, version: int) -> _Counted:

@@ -131,6 +131,14 @@ def test_what_shares_no_calls_is_said() -> None:
         ragged = ModelSignature("r", {"x": spec, "x_1": splits}, {"y": spec}, ragged={"x": ("x_1",)})
         world.model.signatures = {"r": ragged}
         assert world.signature("r").shapes.explanation.startswith("ragged")
+        words = TensorSpec("words", np.dtype(np.float32), (None, None))
+        out = {"y": spec, "y_1": splits}
+        world.model.signatures = {"o": ModelSignature("o", {"words": words}, out, ragged_outputs={"y": ("y_1",)})}
+        assert world.signature("o").shapes.model_dump() == {
+            "free": True, "shared": False, "explanation": "only equal shapes share a batch: outputs are ragged",
+        }  # fmt: skip
+        world.model.sizes = BatchSizes((1,))
+        assert world.signature("o").shapes.explanation == "each request runs alone"
 
     play(scenario)
 
