@@ -45,7 +45,7 @@ class _Counted(NamedTuple):
 
 
 class Explanations:
-    """Figures count from when a version began to load, or from `begin_anew`."""
+    """Figures count from when a version was loaded, or from `begin_anew`."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Explanations:
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         life = event.model, event.version
-        if event.state == "LOADING":
+        if event.state == "AVAILABLE":
             self._before[life] = self._counted(*life)
         elif event.state == "END":
             self._before.pop(life, None)

@@ -178,7 +178,8 @@ def test_waste_is_weighed_by_time() -> None:
 @pytest.mark.parametrize("again", ["options", "load"])
 def test_figures_begin_anew_with_new_options_and_with_a_new_life(again: str) -> None:
     async def scenario(world: World) -> None:
-        world.tell(ModelStateChanged("m", 1, "LOADING"))
+        await asyncio.sleep(5)  # what loading takes
+        world.tell(ModelStateChanged("m", 1, "AVAILABLE"))
         world.tell(RequestFinished("v1", "200", "m", 1, "serving_default", 0.1))
         await world.infer(1, 1)
         assert world.explain().versions[0].counted_for_s == 1.0
@@ -187,8 +188,8 @@ def test_figures_begin_anew_with_new_options_and_with_a_new_life(again: str) -> 
             assert world.signature().calls == 1
             world.explanations.begin_anew("m")
         else:
-            world.tell(ModelStateChanged("m", 1, "END"))
-            world.tell(ModelStateChanged("m", 1, "LOADING"))
+            for state in ("END", "LOADING", "AVAILABLE"):
+                world.tell(ModelStateChanged("m", 1, state))
         (version,) = world.explain().versions
         found = world.signature()
         assert version.counted_for_s == 0.0
