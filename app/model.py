@@ -171,9 +171,11 @@ class Model:
             (name, array.dtype, array.ndim, array.shape[1:]) for name, array in request.inputs.items()
         ]  # fmt: skip
         known = self._lanes.get(form)
-        if known is None or not known[1].batchable:
+        if known is None:
             return self._check_and_place(request, form)
         key, function = known
+        if not function.batchable or (function.padding is not None and not function.padding.trusted):
+            return self._check_and_place(request, form)
         rows = -1
         for array in request.inputs.values():
             if rows not in {-1, len(array)}:
