@@ -138,6 +138,11 @@ class Model:
         """The answer to `request`, and who computed it."""
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)
 
+    def pads(self, signature: str) -> bool:
+        """Do requests of different shapes share calls, padded?"""
+        padding = self._paddings.get(signature)
+        return padding is not None and padding.trusted
+
     def learnt_costs(self) -> Iterator[LearntCosts]:
         """Of each signature that was called, or timed at warm-up."""
         called = set()

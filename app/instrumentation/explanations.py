@@ -145,8 +145,10 @@ class Explanations:
             return Shapes(free=False, shared=False, explanation="all requests have the same inner shapes")
         found = self._shapes.found(model.name, model.version, signature.name)
         if found is None:
-            why = "outputs are ragged" if signature.ragged_outputs else "pad_shapes is never, or there was no warm-up"
-            return Shapes(free=True, shared=False, explanation=f"only equal shapes share a batch: {why}")
+            ragged = bool(signature.ragged_outputs)
+            return _apart("outputs are ragged" if ragged else "pad_shapes is never, or there was no warm-up")
+        if found.padded and not model.pads(signature.name):
+            return _apart("padding did not go as it did at warm-up")
         return Shapes(free=True, shared=found.padded, explanation=found.explanation)
 
     def _counted(self, model: str, version: int) -> _Counted:
@@ -168,6 +170,10 @@ class Explanations:
             self._before[life] = self._counted(*life)
         elif event.state == "END":
             self._before.pop(life, None)
+
+
+def _apart(why: str) -> Shapes:
+    return Shapes(free=True, shared=False, explanation=f"only equal shapes share a batch: {why}")
 
 
 def _batch_sizes(counts: BatchCounts) -> list[BatchSize]:

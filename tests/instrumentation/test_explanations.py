@@ -13,6 +13,7 @@ from app.batching.batcher import Batcher
 from app.batching.options import BatchingOptions
 from app.batching.padding import BatchSizes
 from app.batching.policy import SelfTuning
+from app.batching.shape_padding import ShapePadding
 from app.events import (
     BatchExecuted,
     ModelStateChanged,
@@ -113,12 +114,27 @@ def test_of_many_shapes_some_are_listed() -> None:
         assert found.speed_up is None
         assert (found.shapes.free, found.shapes.shared) == (True, False)
         assert "pad_shapes is never" in found.shapes.explanation
+
+    play(scenario)
+
+
+def test_padding_is_told_until_it_goes_wrong() -> None:
+    padding = ShapePadding({"x": ("d1",)}, {"y": ("d1",)}, {"x": 0})
+
+    async def scenario(world: World) -> None:
+        spec = TensorSpec("x", np.dtype(np.float32), (None, None))
+        world.model.signatures = {"free": ModelSignature("free", {"x": spec}, {"y": spec})}
         world.tell(ShapesProbed("m", 1, "free", True, "padded: x[?,d1]"))
         assert world.signature("free").shapes.model_dump() == {
             "free": True, "shared": True, "explanation": "padded: x[?,d1]",
         }  # fmt: skip
+        padding.trusted = False
+        assert world.signature("free").shapes.model_dump() == {
+            "free": True, "shared": False,
+            "explanation": "only equal shapes share a batch: padding did not go as it did at warm-up",
+        }  # fmt: skip
 
-    play(scenario)
+    play(scenario, paddings={"free": padding})
 
 
 def test_what_shares_no_calls_is_said() -> None:
