@@ -20,7 +20,8 @@ class Options(_Document):
     max_batch_delay_ms: float = Field(ge=0, description="How long an idle device waits for company.")
     max_pause_ms: float = Field(ge=0, description="How long a device pauses after a quick call when CPU is short.")
     target_p99_ms: float = Field(
-        ge=0, description="Batches are so small that a call and the one before take no longer; 0: no target."
+        ge=0,
+        description="Batches of self_tuning are so small that a call and the one before take no longer; 0: no target.",
     )
     weight: float = Field(
         ge=0, description="The model's share of the devices' time beside other models; 0: none of its own."

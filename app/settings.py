@@ -103,7 +103,8 @@ class Settings(BaseSettings):
     target_p99_ms: NonNegativeFloat = Field(
         0.0,
         allow_inf_nan=False,
-        description="Batches are kept so small that a call and the wait for the one before take no longer; 0 for none.",
+        description="Batches are kept so small that a call and the wait for the one before take no longer; 0 for none. "
+        "Of self_tuning alone.",
     )
     admission: bool = Field(
         True,
