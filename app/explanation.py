@@ -103,7 +103,9 @@ class SignatureExplanation(_Document):
     wait_ms: Durations | None = Field(description="What requests waited for their calls to begin.")
     compute_ms: Durations | None = Field(description="What calls took.")
     padding: Padding
-    speed_up: float | None = Field(description="How many times as long the same rows would have taken one by one.")
+    speed_up: float | None = Field(
+        description="How many times as long the same rows would have taken one by one; null where not measured."
+    )
     answers: dict[str, int] = Field(description="Requests answered, by status code over all protocols.")
     costs: Sequence[CostCurve]
     costs_left_out: int = Field(description="Curves of further shapes that are not listed.")

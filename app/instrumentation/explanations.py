@@ -222,6 +222,8 @@ def _curve(learnt: LearntCosts) -> CostCurve:
 
 def _speed_up(sizes: Iterable[BatchSize], learnt: LearntCosts) -> float | None:
     curve = learnt.curve
+    if curve.sizes[0] not in learnt.measured:
+        return None  # what one row takes was fitted to larger calls alone, and would be theirs
     together_s = sum(each.calls * curve.call_s(each.size) for each in sizes)
     apart_s = sum(each.rows * curve.call_s(1) for each in sizes)
     return _rounded(apart_s / together_s) if together_s else None
