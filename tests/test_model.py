@@ -76,6 +76,15 @@ def test_outputs_that_do_not_follow_the_rows_are_answered_alone_from_then_on() -
     with_model(scenario)
 
 
+def test_what_waits_when_that_is_found_is_not_cut_into_rows() -> None:
+    async def scenario(model: Model, _: FakeLoadedModel) -> None:
+        values = [float(value) for value in range(7)]
+        answers = await asyncio.gather(*[ask(model, rows_of(value, 2), signature="uneven") for value in values])
+        assert [answer.outputs["y"].tolist() for answer in answers] == [[value] for value in values]
+
+    with_model(scenario)
+
+
 @pytest.mark.parametrize(
     ("inputs", "more", "error"),
     [
