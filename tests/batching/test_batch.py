@@ -1,5 +1,6 @@
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -178,6 +179,14 @@ def test_padding_of_inner_shapes_is_waste_too() -> None:
     assert wasted(of_lengths(3, 3, 3), padding=LENGTHS) == 1 / 4
     assert wasted(of_lengths(3, rows=5), padding=LENGTHS) == 3 / 8
     assert wasted(of_lengths(2, 3, rows=0), padding=LENGTHS) == 0
+
+
+def test_padding_to_what_was_compiled_is_waste_too() -> None:
+    top = replace(LENGTHS, compiled=frozenset({(1, ((8,),)), (4, ((8,),))}))
+    assert wasted(of_lengths(2), padding=top) == 1 - 2 / 8
+    assert wasted(of_lengths(2, 5, 3), padding=top) == 1 - 10 / 32
+    assert wasted(of_lengths(8), padding=top) == 0
+    assert wasted(of_lengths(2, 5), padding=top) == 1 - 7 / 10
 
 
 LENGTHS = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0})
