@@ -20,7 +20,8 @@ class Options(_Document):
     max_batch_delay_ms: float = Field(ge=0, description="How long an idle device waits for company.")
     max_pause_ms: float = Field(ge=0, description="How long a device pauses after a quick call when CPU is short.")
     target_p99_ms: float = Field(
-        ge=0, description="Batches are so small that a call and the one before take no longer; 0: no target."
+        ge=0,
+        description="Batches of self_tuning are so small that a call and the one before take no longer; 0: no target.",
     )
     weight: float = Field(
         ge=0, description="The model's share of the devices' time beside other models; 0: none of its own."
@@ -102,7 +103,9 @@ class SignatureExplanation(_Document):
     wait_ms: Durations | None = Field(description="What requests waited for their calls to begin.")
     compute_ms: Durations | None = Field(description="What calls took.")
     padding: Padding
-    speed_up: float | None = Field(description="How many times as long the same rows would have taken one by one.")
+    speed_up: float | None = Field(
+        description="How many times as long the same rows would have taken one by one; null where not measured."
+    )
     answers: dict[str, int] = Field(description="Requests answered, by status code over all protocols.")
     costs: Sequence[CostCurve]
     costs_left_out: int = Field(description="Curves of further shapes that are not listed.")

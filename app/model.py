@@ -30,6 +30,9 @@ _MAX_FUNCTIONS = 256
 #: So are forms of requests.
 _MAX_LANES = 1024
 
+#: Who runs alone counts as one row.
+_ALONE = BatchSizes((1,))
+
 #: Signature, outputs, and name, dtype, rank and inner shape of each input.
 _Form = tuple[Any, ...]
 
@@ -135,6 +138,11 @@ class Model:
         """The answer to `request`, and who computed it."""
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)
 
+    def pads(self, signature: str) -> bool:
+        """Do requests of different shapes share calls, padded?"""
+        padding = self._paddings.get(signature)
+        return padding is not None and padding.trusted
+
     def learnt_costs(self) -> Iterator[LearntCosts]:
         """Of each signature that was called, or timed at warm-up."""
         called = set()
@@ -168,9 +176,11 @@ class Model:
             (name, array.dtype, array.ndim, array.shape[1:]) for name, array in request.inputs.items()
         ]  # fmt: skip
         known = self._lanes.get(form)
-        if known is None or not known[1].batchable:
+        if known is None:
             return self._check_and_place(request, form)
         key, function = known
+        if not function.batchable or (function.padding is not None and not function.padding.trusted):
+            return self._check_and_place(request, form)
         rows = -1
         for array in request.inputs.values():
             if rows not in {-1, len(array)}:
@@ -188,6 +198,8 @@ class Model:
         bucket = None if alone else self._bucket(signature, inputs)
         function = self._function(signature, outputs, alone, bucket)
         if not function.batchable:
+            # Also if it was found so only now: a lane has one function, which counts those that leave it.
+            function = self._function(signature, outputs, alone=True, bucket=None)
             return LaneKey(self.name, self.version, signature.name, outputs), function, 1
         rows = count_rows(signature, inputs)
         shape = bucket or tuple([inputs[name].shape[1:] for name in signature.inputs])
@@ -229,9 +241,8 @@ class Model:
             )
             seeds = None if alone else self._costs.get(signature.name)
             runs = [_run_of(replica, signature.name, outputs) for replica in replicas_of(self._loaded)]
-            function = BatchFunction(
-                runs[0], self.sizes, not alone, padding, ragged, seeds, ragged_outputs, replicas=runs
-            )
+            sizes = _ALONE if alone else self.sizes
+            function = BatchFunction(runs[0], sizes, not alone, padding, ragged, seeds, ragged_outputs, replicas=runs)
             self._functions[key] = function
         return function
 

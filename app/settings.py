@@ -85,10 +85,13 @@ class Settings(BaseSettings):
         "tells of, such as bert/mask=tokens: Ferry fills in what is real before it pads.",
     )
     max_batch_delay_ms: NonNegativeFloat = Field(
-        0.0, description="How long an idle device waits for company. 0 means 0: batches fill while the device works."
+        0.0,
+        allow_inf_nan=False,
+        description="How long an idle device waits for company. 0 means 0: batches fill while the device works.",
     )
     max_pause_ms: NonNegativeFloat = Field(
         2.0,
+        allow_inf_nan=False,
         description="While the process is short of CPU, a device pauses up to this long after a call shorter than this "
         "until as many rows wait as were under way of late. A lone client never waits; 0 pauses never.",
     )
@@ -99,7 +102,9 @@ class Settings(BaseSettings):
     )
     target_p99_ms: NonNegativeFloat = Field(
         0.0,
-        description="Batches are kept so small that a call and the wait for the one before take no longer; 0 for none.",
+        allow_inf_nan=False,
+        description="Batches are kept so small that a call and the wait for the one before take no longer; 0 for none. "
+        "Of self_tuning alone.",
     )
     admission: bool = Field(
         True,

@@ -40,7 +40,13 @@ def shapes_fit(signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:
     """Are the shapes the signature's, with equally many rows in each input of a batchable one?"""
     if not all(spec.accepts_shape(inputs[name].shape) for name, spec in signature.inputs.items()):
         return False
-    return not signature.batchable or len({len(array) for array in inputs.values()}) == 1
+    if not signature.batchable:
+        return True
+    try:
+        count_rows(signature, inputs)
+    except InvalidRequest:
+        return False
+    return True
 
 
 def count_rows(signature: ModelSignature, inputs: Mapping[str, Array]) -> int:

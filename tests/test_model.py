@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import numpy as np
 import pytest
@@ -7,8 +7,9 @@ import pytest
 from app.batching.batcher import Batcher
 from app.batching.padding import BatchSizes
 from app.batching.policy import WorkConserving
+from app.batching.shape_padding import ShapePadding
 from app.errors import InvalidRequest, ModelNotReady, SignatureNotFound
-from app.inference import Array, InferenceRequest, InferenceResponse
+from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
 from app.model import Model
 from tests.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fake_time
 
@@ -75,6 +76,15 @@ def test_outputs_that_do_not_follow_the_rows_are_answered_alone_from_then_on() -
     with_model(scenario)
 
 
+def test_what_waits_when_that_is_found_is_not_cut_into_rows() -> None:
+    async def scenario(model: Model, _: FakeLoadedModel) -> None:
+        values = [float(value) for value in range(7)]
+        answers = await asyncio.gather(*[ask(model, rows_of(value, 2), signature="uneven") for value in values])
+        assert [answer.outputs["y"].tolist() for answer in answers] == [[value] for value in values]
+
+    with_model(scenario)
+
+
 @pytest.mark.parametrize(
     ("inputs", "more", "error"),
     [
@@ -133,5 +143,36 @@ def test_what_its_calls_cost_is_told_by_signature_outputs_and_shape() -> None:
         found = [(each.signature, each.outputs, each.shape, each.bucket) for each in model.learnt_costs()]
         assert found == [("serving_default", (), ((2,),), False), ("pair", ("w",), ((2,), (2,)), False)]
         assert [set(each.measured) for each in model.learnt_costs()] == [{2}, {1}]
+
+    with_model(scenario)
+
+
+def test_of_what_runs_alone_the_costs_of_one_row_are_told() -> None:
+    async def scenario(model: Model, _: FakeLoadedModel) -> None:
+        await ask(model, {"x": np.array(1.0, np.float32)}, signature="total")
+        (found,) = model.learnt_costs()
+        assert found.curve.sizes == (1,)
+
+    with_model(scenario)
+
+
+def test_once_padding_went_wrong_nobody_is_padded_not_even_in_other_buckets() -> None:
+    spec = TensorSpec("x", np.dtype(np.float32), (None, None))
+    signature = ModelSignature("free", {"x": spec}, {"y": spec})
+    padding = ShapePadding({"x": ("n",)}, {"y": ("n",)}, {"x": 0})
+    shapes = []
+
+    def run(signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        shapes.append(inputs["x"].shape)
+        return {"y": inputs["x"][:, :9]}
+
+    async def scenario(_: Model, loaded: FakeLoadedModel) -> None:
+        loaded.signatures, loaded.run = {"free": signature}, run  # type: ignore[method-assign]
+        batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=asyncio.get_running_loop().time)
+        model = Model("m", 3, loaded, batcher, BatchSizes.powers_of_two(8), paddings={"free": padding})
+        for widths in ((3, 5), (9, 10), (3, 5)):
+            rows = [{"x": np.ones((1, width), np.float32)} for width in widths]
+            await asyncio.gather(*[ask(model, each, signature="free") for each in rows])
+        assert shapes == [(2, 5), (2, 10), (1, 9), (1, 10), (1, 3), (1, 5)]
 
     with_model(scenario)

@@ -57,6 +57,22 @@ def test_inputs_of_different_rows_are_the_models_to_judge() -> None:
     with_model(scenario, strict_shapes=False)
 
 
+def test_who_runs_alone_for_different_reasons_waits_in_one_line_and_closing_waits_for_all() -> None:
+    async def scenario(model: Model, loaded: FakeLoadedModel) -> None:
+        await ask(model, rows_of(1.0), "uneven")
+        odd = {"x": np.full((1, 3), 7.0, np.float32)}
+        asked = [ask(model, inputs, "uneven") for inputs in (rows_of(2.0), odd, rows_of(3.0))]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(model.close())
+        answers = await asyncio.gather(*asked)
+        assert [answer.outputs["y"].tolist() for answer in answers] == [[2.0], [7.0], [3.0]]
+        async with asyncio.timeout(60):
+            await closing
+        assert loaded.closed
+
+    with_model(scenario, strict_shapes=False)
+
+
 @pytest.mark.parametrize("inputs", [{"z": rows_of(1.0)["x"]}, {"x": np.zeros((1, 2))}])
 def test_names_and_dtypes_are_checked_all_the_same(inputs: dict[str, Array]) -> None:
     async def scenario(model: Model, _: FakeLoadedModel) -> None:

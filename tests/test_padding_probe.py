@@ -269,3 +269,26 @@ def test_the_cost_of_a_call_is_measured_in_cells(call_s: float, cell_s: float, c
     padding = probe_padding(NumpyModel(echo, FRACTIONS), SIZES, PaddingOptions(), lambda: now)["f"].padding
     assert padding is not None
     assert padding.call_cells == pytest.approx(cells)
+
+
+def test_a_stride_that_shifts_answers_is_seen_in_tokens_too() -> None:
+    """By sizes of which 11 is the first that begins elsewhere; where all tokens are equal nobody sees it."""
+
+    def pooled(sent: Mapping[str, Array]) -> Array:
+        x = np.abs(embed(sent["tokens"])) * (sent["tokens"] > 0)[..., np.newaxis]
+        length, stride, window = x.shape[1], 5, 3
+        count = -(-length // stride)
+        missing = max((count - 1) * stride + window - length, 0)
+        x = np.pad(x, ((0, 0), (missing // 2, missing - missing // 2), (0, 0)))
+        return np.stack([x[:, place * stride :][:, :window].max(1) for place in range(count)], 1)
+
+    assert "padding changes the model's answers at some sizes" in str(probe(pooled, TOKENS))
+
+
+@pytest.mark.parametrize(("vocabulary", "kind"), [(100, "small"), (4, "small"), (2, "ones")])
+def test_calls_are_tried_with_values_that_differ_where_the_model_takes_such(vocabulary: int, kind: str) -> None:
+    def mean(sent: Mapping[str, Array]) -> Array:
+        refuse_unless((sent["tokens"] < vocabulary).all())
+        return masked_mean(sent["tokens"], sent["tokens"] > 0)
+
+    assert probe(mean, TOKENS).kind == kind

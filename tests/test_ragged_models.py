@@ -38,10 +38,12 @@ def expected(sent: dict[str, Array]) -> dict[str, list[float]]:
     return {"sums": list(np.array(words) * sent["scale"]), "cells": cells}
 
 
-def served(folder: Path, *requests: dict[str, Array], name: str = "ragged", outputs: tuple[str, ...] = ()) -> list[Any]:
+def served(
+    folder: Path, *requests: dict[str, Array], name: str = "ragged", outputs: tuple[str, ...] = (), **more: Any
+) -> list[Any]:
     async def main() -> list[Any]:
         batching: Any = {"max_batch_size": 8, "batching_policy": "work_conserving", "batches_in_flight": 1}
-        server = Server(Settings(models=folder, grpc_port=0, max_inline_ms=0, **batching))
+        server = Server(Settings(models=folder, grpc_port=0, max_inline_ms=0, **batching, **more))
         await server.start()
         assert server._starting is not None
         await server._starting
@@ -68,9 +70,10 @@ def test_ragged_inputs_are_known_by_the_saved_function(folder: Path, tmp_path: P
     assert read_signatures(tmp_path / "twins" / "1")["serving_default"].ragged == {}
 
 
-def test_rows_of_different_lengths_share_calls(folder: Path) -> None:
+@pytest.mark.parametrize("strict_shapes", [True, False])
+def test_rows_of_different_lengths_share_calls(folder: Path, strict_shapes: bool) -> None:
     requests = [request(rows) for rows in (1, 2, 0, 3, 1)]
-    for sent, answer in zip(requests, served(folder, *requests), strict=True):
+    for sent, answer in zip(requests, served(folder, *requests, strict_shapes=strict_shapes), strict=True):
         assert answer.timing.rows == 7
         for name, values in expected(sent).items():
             np.testing.assert_allclose(answer.outputs[name], values, rtol=1e-5)

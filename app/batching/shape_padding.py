@@ -33,6 +33,10 @@ OutputShape = tuple[int | str | FollowedSize, ...]
 Shapes = tuple[tuple[int, ...], ...]
 
 
+#: Shapes are the callers' choice; the cells of this many are remembered.
+_MAX_SHAPES = 4096
+
+
 @dataclass(slots=True, eq=False)
 class ShapePadding:
     """What is known of the shapes of one signature.
@@ -75,6 +79,8 @@ class ShapePadding:
         if cells is None:
             named = zip(self.inputs.values(), shape, strict=True)
             cells = sum(prod(sizes) for names, sizes in named if any(isinstance(name, str) for name in names))
+            if len(self._cells) >= _MAX_SHAPES:
+                self._cells.clear()
             cells = self._cells[shape] = max(cells, 1)
         return cells
 

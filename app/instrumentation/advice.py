@@ -26,6 +26,9 @@ _MANY, _MUCH, _SOME = 0.5, 0.25, 0.01
 #: A row must become so many times as cheap to be worth larger batches, or cost so much to be worth other sizes.
 _WORTH, _DEAR = 1.1, 0.1
 
+#: The policy that target_p99_ms is for.
+_KEEPS_TARGET = "self_tuning"
+
 _LATE = frozenset({"504", "DEADLINE_EXCEEDED"})
 _REFUSED = frozenset({"503", "UNAVAILABLE"})
 
@@ -76,11 +79,12 @@ def _company(
             f"(requests in a call: {signature.requests_per_call:.2g}): set max_batch_delay_ms to 0."
         )
     elif _shapes_apart(signature):
+        more = " or more" if signature.costs_left_out else ""
         yield (
-            f"requests of {len(signature.costs) + signature.costs_left_out} different shapes came and only equal ones "
-            f"share calls ({signature.shapes.explanation}): send few shapes, or see pad_shapes and pad_values."
+            f"requests of {_listed_shapes(signature)}{more} different shapes came and only equal ones share calls "
+            f"({signature.shapes.explanation}): send few shapes, or see pad_shapes and pad_values."
         )
-    elif wait.mean <= compute.mean:
+    elif wait.mean <= compute.mean and _share(signature, "full") < _MANY:
         quick = ", and calls are so quick that waiting for company would not pay" if compute.mean < _QUICK_MS else ""
         yield (
             f"requests in a call: {signature.requests_per_call:.2g} on average, as hardly two come at a time{quick}. "
@@ -94,8 +98,8 @@ def _fullness(signature: SignatureExplanation, options: Options, sizes: Sequence
         return
     full, largest, curve = _share(signature, "full"), max(1, signature.batch_sizes[-1].size), _curve(signature)
     gain = f", where a row costs {_gain(curve, largest):.2g} times less" if curve else ""
-    may_grow = largest < sizes[-1] and (curve is None or _gain(curve, largest) >= _WORTH)
     target = curve.efficient_rows if curve else sizes[-1]
+    may_grow = largest < target and (curve is None or _gain(curve, largest) >= _WORTH)
     if 0 < options.max_batch_size < sizes[-1] and may_grow:
         yield (
             f"{full:.0%} of the batches were full at max_batch_size {options.max_batch_size}: raise it to "
@@ -106,7 +110,7 @@ def _fullness(signature: SignatureExplanation, options: Options, sizes: Sequence
             f"{full:.0%} of the batches were full at {largest} rows, as target_p99_ms {options.target_p99_ms:g} allows "
             f"no more: a higher one lets up to {target} rows share a call{gain}."
         )
-    elif largest == sizes[-1] > 1 and (curve is None or curve.efficient_rows == largest):
+    elif largest == sizes[-1] > 1 and (curve is None or _still_gains(curve)):
         yield (
             f"{full:.0%} of the batches were full at {largest} rows, the largest that the model was warmed up with, "
             "and larger ones may be cheaper still: try a higher setting max_batch_size."
@@ -116,7 +120,7 @@ def _fullness(signature: SignatureExplanation, options: Options, sizes: Sequence
 def _saturation(
     signature: SignatureExplanation, options: Options, wait: Durations, compute: Durations
 ) -> Iterator[str]:
-    if wait.mean < _LONG * compute.mean or (options.max_batch_delay_ms and _share(signature, "delay") >= _MANY):
+    if wait.mean <= _LONG * compute.mean or (options.max_batch_delay_ms and _share(signature, "delay") >= _MANY):
         return
     ratio = f"requests wait {wait.mean / compute.mean:.2g} times as long as their calls take"
     if _share(signature, "pause") >= _MANY:
@@ -126,11 +130,11 @@ def _saturation(
         )
     elif compute.mean < _QUICK_MS:
         yield (
-            f"{ratio}, and calls are quick: what is short is the CPU that reads and writes requests. Add replicas, or "
+            f"{ratio}, and calls are quick: what is short is the CPU that reads and writes requests. Add servers, or "
             "use the setting frontends."
         )
     else:
-        yield f"{ratio}: the device is saturated, by this model or others. Add replicas or devices."
+        yield f"{ratio}: the device is saturated, by this model or others. Add GPUs (the setting replicas), or servers."
 
 
 def _row_padding(signature: SignatureExplanation) -> Iterator[str]:
@@ -142,7 +146,7 @@ def _row_padding(signature: SignatureExplanation) -> Iterator[str]:
         yield f"{share}, which costs next to nothing here: a call with fewer rows takes about as long."
         return
     worst = max(signature.batch_sizes, key=lambda each: each.size * each.calls - each.rows)
-    usual = ceil(worst.rows / worst.calls)
+    usual = min(ceil(worst.rows / worst.calls), worst.size - 1)
     yield f"{share}: add sizes to the setting batch_sizes that are nearer to what comes, such as {usual}."
 
 
@@ -152,15 +156,20 @@ def _shape_padding(signature: SignatureExplanation) -> Iterator[str]:
     inner = 1 - (1 - padding.compute_share) / rest if rest else 0.0
     if signature.shapes.shared and inner >= _MUCH:
         yield (
-            f"{inner:.0%} of what real rows cost is padding of shorter inputs to longer ones of their batch: set "
-            "shape_buckets so that fewer lengths share a bucket."
+            f"{inner:.0%} of what real rows cost is padding of shorter inputs to longer ones of their batch, as that "
+            "saves calls. If shape_buckets names buckets, name more of them."
         )
 
 
 def _target(signature: SignatureExplanation, options: Options) -> Iterator[str]:
     """A request may have to wait for the call before its own."""
     curve = _curve(signature)
-    if curve is not None and 0 < options.target_p99_ms < 2 * curve.calls[0].ms:
+    if options.target_p99_ms and options.policy != _KEEPS_TARGET:
+        yield (
+            f"target_p99_ms {options.target_p99_ms:g} has no effect, as the policy is {options.policy}: "
+            f"{_KEEPS_TARGET} keeps it."
+        )
+    elif curve is not None and 0 < options.target_p99_ms < 2 * curve.calls[0].ms:
         yield (
             f"target_p99_ms {options.target_p99_ms:g} cannot be kept: a call with {curve.calls[0].rows} row takes "
             f"{curve.calls[0].ms:.3g} ms, and a request may wait for one before its own."
@@ -181,12 +190,12 @@ def _refusals(signature: SignatureExplanation) -> Iterator[str]:
             times = f"; those that were computed took up to about {needed_ms:.3g} ms (p99)"
         yield (
             f"{late:.0%} of the requests ran out of time{times}: give them more (X-Request-Timeout-Ms, the deadline in "
-            "gRPC, the setting request_timeout_ms), or add replicas."
+            "gRPC, the setting request_timeout_ms), or add servers."
         )
     if refused >= _SOME:
         yield (
             f"{refused:.0%} of the requests were refused, as they would have come too late or found the queue full: "
-            "add replicas, or send less."
+            "add servers, or send less."
         )
 
 
@@ -196,12 +205,24 @@ def _share(signature: SignatureExplanation, reason: str) -> float:
 
 def _shapes_apart(signature: SignatureExplanation) -> bool:
     shapes = signature.shapes
-    return shapes.free and not shapes.shared and len(signature.costs) + signature.costs_left_out > 1
+    return shapes.free and not shapes.shared and (_listed_shapes(signature) > 1 or signature.costs_left_out > 0)
+
+
+def _listed_shapes(signature: SignatureExplanation) -> int:
+    """A shape has a curve for each set of outputs."""
+    return len({tuple(map(tuple, each.shape)) for each in signature.costs})
 
 
 def _curve(signature: SignatureExplanation) -> CostCurve | None:
-    """What calls cost, where all are of one kind."""
-    return signature.costs[0] if len(signature.costs) == 1 and not signature.costs_left_out else None
+    """What calls cost, where all are of one kind and cost anything by the clock."""
+    costs = signature.costs
+    return costs[0] if len(costs) == 1 and not signature.costs_left_out and costs[0].calls[0].ms else None
+
+
+def _still_gains(curve: CostCurve) -> bool:
+    """Does a row get cheaper up to the largest size?"""
+    a_row = [each.ms / each.rows for each in curve.calls[-2:]]
+    return len(a_row) < 2 or a_row[0] >= _WORTH * a_row[1]
 
 
 def _gain(curve: CostCurve, rows: int) -> float:

@@ -45,7 +45,7 @@ class _Counted(NamedTuple):
 
 
 class Explanations:
-    """Figures count from when a version began to load, or from `begin_anew`."""
+    """Figures count from when a version was loaded, or from `begin_anew`."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Explanations:
         return [Variant(**each) for each in found.get(signature, [])]
 
     def _shapes_of(self, model: Model, signature: ModelSignature) -> Shapes:
-        if not signature.batchable:
+        if not signature.batchable or model.sizes.largest == 1:
             return Shapes(free=False, shared=False, explanation="each request runs alone")
         if signature.ragged:
             return Shapes(free=True, shared=True, explanation="ragged: rows of any length share calls without padding")
@@ -145,8 +145,10 @@ class Explanations:
             return Shapes(free=False, shared=False, explanation="all requests have the same inner shapes")
         found = self._shapes.found(model.name, model.version, signature.name)
         if found is None:
-            text = "only equal shapes share a batch: pad_shapes is never, or there was no warm-up"
-            return Shapes(free=True, shared=False, explanation=text)
+            ragged = bool(signature.ragged_outputs)
+            return _apart("outputs are ragged" if ragged else "pad_shapes is never, or there was no warm-up")
+        if found.padded and not model.pads(signature.name):
+            return _apart("padding did not go as it did at warm-up")
         return Shapes(free=True, shared=found.padded, explanation=found.explanation)
 
     def _counted(self, model: str, version: int) -> _Counted:
@@ -164,10 +166,14 @@ class Explanations:
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         life = event.model, event.version
-        if event.state == "LOADING":
+        if event.state == "AVAILABLE":
             self._before[life] = self._counted(*life)
         elif event.state == "END":
             self._before.pop(life, None)
+
+
+def _apart(why: str) -> Shapes:
+    return Shapes(free=True, shared=False, explanation=f"only equal shapes share a batch: {why}")
 
 
 def _batch_sizes(counts: BatchCounts) -> list[BatchSize]:
@@ -216,6 +222,8 @@ def _curve(learnt: LearntCosts) -> CostCurve:
 
 def _speed_up(sizes: Iterable[BatchSize], learnt: LearntCosts) -> float | None:
     curve = learnt.curve
+    if curve.sizes[0] not in learnt.measured:
+        return None  # what one row takes was fitted to larger calls alone, and would be theirs
     together_s = sum(each.calls * curve.call_s(each.size) for each in sizes)
     apart_s = sum(each.rows * curve.call_s(1) for each in sizes)
     return _rounded(apart_s / together_s) if together_s else None

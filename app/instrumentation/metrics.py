@@ -85,7 +85,7 @@ class Metrics(Collector):
 
     def _batch_counts(self) -> Iterator[Metric]:
         batches = CounterMetricFamily(
-            "ferry_batches", "Batches executed, by the reason that closed them: full, idle, delay or drain.",
+            "ferry_batches", "Batches executed, by the reason that closed them: full, idle, pause, delay or drain.",
             labels=("reason", *_MODEL),
         )  # fmt: skip
         padded_rows = CounterMetricFamily(

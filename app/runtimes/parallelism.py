@@ -7,23 +7,28 @@ given to several calls with a few threads each (docs/architecture.md, "Cores").
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from math import ceil
 from pathlib import Path
 
 #: With more threads an operation gains little; another call gains more.
 _THREADS_EACH = 4
 
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_CGROUP = Path("/sys/fs/cgroup")
+
+#: Microseconds of CPU that a container may use, and in how many: in one file of cgroup v2, in two of v1.
+_QUOTAS = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
 
 
-def usable_cores(quota: Path = _QUOTA) -> int:
-    """Those that this process may run on, no more than its container may use (cgroup v2)."""
+def usable_cores(cgroup: Path = _CGROUP) -> int:
+    """Those that this process may run on, no more than its container may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        most, period = quota.read_text().split()
-        return min(cores, ceil(int(most) / int(period)))
-    except (OSError, ValueError):  # no such limit
-        return cores
+    for files in _QUOTAS:
+        with suppress(OSError, ValueError):  # no such limit
+            most, period = " ".join((cgroup / file).read_text() for file in files).split()
+            if int(most) > 0:  # v1 says -1 where there is none
+                return min(cores, ceil(int(most) / int(period)))
+    return cores
 
 
 def share_cores(cores: int, calls: int = 0, threads: int = 0) -> tuple[int, int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import tee
 
 from app.inference import Array, ModelSignature
-from app.runtime import ProgressReport, VariantChoice
+from app.runtime import ProgressReport, ShapeTrial, VariantChoice
 from app.runtimes.saved_model import SavedModel
 
 
@@ -29,6 +30,13 @@ class Replicas:
         for replica in self.replicas[1:]:
             replica.adopt(choices, sizes, report)
         return choices
+
+    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
+        """What gains on the first device is compiled for all; nothing counts as compiled that not all can use."""
+        tried, kept = tee(trials)
+        gains = self._first.compile_shapes(signature, tried)
+        used = [trial for gain, trial in zip(gains, kept, strict=False) if gain]
+        return gains if all(replica.adopt_shapes(signature, used) for replica in self.replicas[1:]) else ()
 
     def close(self) -> None:
         for replica in self.replicas:

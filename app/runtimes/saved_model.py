@@ -108,12 +108,20 @@ class SavedModel:
         options, function = self._options, self._functions[signature]
         if options.wanted not in {"auto", XLA} or XLA in options.forbidden or self._keeps_state():
             return ()
-        maker = VariantMaker(function.signature, function.plain, options.frozen_limit_mb)
         if options.wanted == XLA:
-            search = ShapeSearch(function, maker, inf, time.perf_counter, measured=False)
-        else:
-            search = ShapeSearch(function, maker, self._search_end_s, time.perf_counter, first_s=options.search_s / 2)
+            return self._unmeasured(function).use_fastest(trials)
+        maker = VariantMaker(function.signature, function.plain, options.frozen_limit_mb)
+        search = ShapeSearch(function, maker, self._search_end_s, time.perf_counter, first_s=options.search_s / 2)
         return search.use_fastest(trials)
+
+    def adopt_shapes(self, signature: str, trials: Sequence[ShapeTrial]) -> bool:
+        """Compiles what gained on another replica; False where that is not possible here."""
+        gains = self._unmeasured(self._functions[signature]).use_fastest(trials)
+        return len(gains) == len(trials) and all(gains)
+
+    def _unmeasured(self, function: SignatureFunction) -> ShapeSearch:
+        maker = VariantMaker(function.signature, function.plain, self._options.frozen_limit_mb)
+        return ShapeSearch(function, maker, inf, time.perf_counter, measured=False)
 
     def _fastest(self, search: VariantSearch, sizes: Sequence[int]) -> Sequence[VariantChoice]:
         folder = self._options.cache

@@ -106,9 +106,14 @@ class SignatureFunction:
         return call
 
     def _variant(self, shapes: Shapes) -> Any:
-        rows = shapes[0][0] if self.signature.batchable else 1
-        variant = self._compiled.get(shapes) or self._variants.get(rows)
+        variant = self._compiled.get(shapes) or self._variants.get(self._rows(shapes))
         return variant.graph if variant and variant.takes(shapes) else None
+
+    def _rows(self, shapes: Shapes) -> int:
+        if not self.signature.batchable:
+            return 1
+        outermost = [splits[0] for splits in self.signature.ragged.values()]
+        return shapes[self._inputs.index(outermost[0])][0] - 1 if outermost else shapes[0][0]
 
     def _graph(self, wanted: frozenset[str]) -> Any:
         with self._tracing:

@@ -97,3 +97,10 @@ def test_what_is_joined_and_cut_is_what_each_sent(requests: list[tuple[int, int,
         np.testing.assert_array_equal(padding.cut({"x": together["x"][start:end]}, each)["x"], each["x"])
         start = end
     assert {np.shape(together["x"])[1:]} == {(max(a for _, a, _ in requests), max(b for _, _, b in requests))}
+
+
+def test_shapes_are_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.batching.shape_padding._MAX_SHAPES", 2)
+    padding = ShapePadding({"x": ("n",)}, {"y": ("n",)}, {"x": 0})
+    assert [padding.cells(((size,),)) for size in (1, 2, 3, 1)] == [1, 2, 3, 1]
+    assert len(padding._cells) <= 2

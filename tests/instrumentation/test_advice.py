@@ -45,8 +45,13 @@ def costs(*milliseconds: float, efficient_rows: int = 8) -> CostCurve:
 
 #: A row is the cheaper the more there are in a call; at 8 an eighth.
 FLAT = costs(10, 10, 10, 10)
-#: No row is cheaper in company.
-STEEP = costs(10, 20, 40, 80, efficient_rows=1)
+#: No row is cheaper in company, and from 2 on each is dearer.
+STEEP = costs(10, 25, 50, 100, efficient_rows=1)
+#: A row costs the same in a call of any size.
+EVEN = costs(10, 20, 40, 80)
+#: For another shape, and for other outputs.
+WIDE = FLAT.model_copy(update={"shape": [[3]]})
+FOR_Y = FLAT.model_copy(update={"outputs": ["y"]})
 
 
 def signature(**changes: Any) -> SignatureExplanation:
@@ -106,10 +111,11 @@ def test_few_calls_say_little(calls: int) -> None:
             "requests wait up to 40 ms for company and hardly any comes (requests in a call: 1): set max_batch_delay",
         ),
         (
-            alone(shapes=APART, costs=[FLAT, FLAT], costs_left_out=3),
+            alone(shapes=APART, costs=[FLAT, WIDE], costs_left_out=3),
             {},
             SIZES,
-            "requests of 5 different shapes came and only equal ones share calls (padding changes the model's answers)",
+            "requests of 2 or more different shapes came and only equal ones share calls (padding changes "
+            "the model's answers)",
         ),
         (
             alone(),
@@ -144,6 +150,12 @@ def test_few_calls_say_little(calls: int) -> None:
             "rows share a call, where a row costs 2 times less.",
         ),
         (
+            full(1, rows_per_call=1, requests_per_call=1),
+            {"max_batch_size": 1},
+            SIZES,
+            "60% of the batches were full at max_batch_size 1: raise it to 8, where a row costs 8 times less.",
+        ),
+        (
             full(8),
             {},
             SIZES,
@@ -155,7 +167,7 @@ def test_few_calls_say_little(calls: int) -> None:
             {},
             SIZES,
             "requests wait 5 times as long as their calls take: the device is saturated, by this model or others. Add "
-            "replicas or devices.",
+            "GPUs (the setting replicas), or servers.",
         ),
         (
             signature(wait_ms=ms(2), compute_ms=ms(0.5)),
@@ -176,6 +188,17 @@ def test_few_calls_say_little(calls: int) -> None:
             "40% of the rows that are computed are padding: add sizes to the setting batch_sizes that are nearer to "
             "what comes, such as 5.",
         ),
+        (
+            signature(
+                padding=Padding(rows=80, row_share=0.4, compute_share=0.4),
+                batch_sizes=[BatchSize(size=2, calls=100, rows=120)],
+                costs=[EVEN],
+            ),
+            {},
+            (2, 8),
+            "40% of the rows that are computed are padding: add sizes to the setting batch_sizes that are nearer to "
+            "what comes, such as 1.",
+        ),
         (padded(0.4, 0.4, costs=[]), {}, SIZES, "40% of the rows that are computed are padding: add sizes"),
         (
             padded(0.4, 0.4),
@@ -187,13 +210,20 @@ def test_few_calls_say_little(calls: int) -> None:
             padded(0.2, 0.6, shapes=MIXED),
             {},
             SIZES,
-            "50% of what real rows cost is padding of shorter inputs to longer ones of their batch: set shape_buckets",
+            "50% of what real rows cost is padding of shorter inputs to longer ones of their batch, as that saves "
+            "calls. If shape_buckets names buckets, name more of them.",
         ),
         (
             signature(),
             {"target_p99_ms": 15},
             SIZES,
             "target_p99_ms 15 cannot be kept: a call with 1 row takes 10 ms, and a request may wait for one before its",
+        ),
+        (
+            signature(),
+            {"target_p99_ms": 50, "policy": "work_conserving"},
+            SIZES,
+            "target_p99_ms 50 has no effect, as the policy is work_conserving: self_tuning keeps it.",
         ),
         (
             signature(answers={"200": 380, "504": 10, "DEADLINE_EXCEEDED": 10}),
@@ -205,7 +235,7 @@ def test_few_calls_say_little(calls: int) -> None:
             signature(answers={"200": 380, "503": 12, "UNAVAILABLE": 8}),
             {},
             SIZES,
-            "5% of the requests were refused, as they would have come too late or found the queue full: add replicas",
+            "5% of the requests were refused, as they would have come too late or found the queue full: add servers",
         ),
     ],
 )
@@ -223,6 +253,11 @@ def test_what_would_help(
         (full(2, costs=[STEEP]), {"max_batch_size": 2}),
         (full(4, costs=[STEEP]), {"target_p99_ms": 100}),
         (full(1, costs=[STEEP]), {}),
+        (full(4, costs=[STEEP]), {"max_batch_size": 4, "policy": "work_conserving"}),
+        (full(8, costs=[EVEN]), {}),
+        (signature(wait_ms=ms(0), compute_ms=ms(0), costs=[costs(0, 0, 0, 0)]), {"max_batch_size": 4}),
+        (full(4, compute_ms=ms(0), wait_ms=ms(0), costs=[costs(0, 0, 0, 0)]), {}),
+        (alone(shapes=APART, costs=[FLAT, FOR_Y], wait_ms=ms(15)), {}),
         (signature(wait_ms=ms(29)), {}),
         (signature(wait_ms=ms(40), closed_by={"delay": 100}), {"max_batch_delay_ms": 40}),
         (padded(0.2, 0.2), {}),

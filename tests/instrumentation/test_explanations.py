@@ -13,6 +13,7 @@ from app.batching.batcher import Batcher
 from app.batching.options import BatchingOptions
 from app.batching.padding import BatchSizes
 from app.batching.policy import SelfTuning
+from app.batching.shape_padding import ShapePadding
 from app.events import (
     BatchExecuted,
     ModelStateChanged,
@@ -95,7 +96,9 @@ def test_what_calls_cost_is_told_as_it_was_learnt() -> None:
         await world.infer(4)
         (learnt,) = world.signature().costs
         assert [(call.rows, call.measured) for call in learnt.calls if call.measured] == [(4, True)]
-        assert world.signature().speed_up == pytest.approx(4)
+        assert world.signature().speed_up is None, "what a row alone takes was not seen yet"
+        await world.infer(1)
+        assert world.signature().speed_up == pytest.approx(2.5)
 
     play(scenario, costs={"pair": {1: 1.0, 8: 1.0}})
 
@@ -113,12 +116,27 @@ def test_of_many_shapes_some_are_listed() -> None:
         assert found.speed_up is None
         assert (found.shapes.free, found.shapes.shared) == (True, False)
         assert "pad_shapes is never" in found.shapes.explanation
+
+    play(scenario)
+
+
+def test_padding_is_told_until_it_goes_wrong() -> None:
+    padding = ShapePadding({"x": ("d1",)}, {"y": ("d1",)}, {"x": 0})
+
+    async def scenario(world: World) -> None:
+        spec = TensorSpec("x", np.dtype(np.float32), (None, None))
+        world.model.signatures = {"free": ModelSignature("free", {"x": spec}, {"y": spec})}
         world.tell(ShapesProbed("m", 1, "free", True, "padded: x[?,d1]"))
         assert world.signature("free").shapes.model_dump() == {
             "free": True, "shared": True, "explanation": "padded: x[?,d1]",
         }  # fmt: skip
+        padding.trusted = False
+        assert world.signature("free").shapes.model_dump() == {
+            "free": True, "shared": False,
+            "explanation": "only equal shapes share a batch: padding did not go as it did at warm-up",
+        }  # fmt: skip
 
-    play(scenario)
+    play(scenario, paddings={"free": padding})
 
 
 def test_what_shares_no_calls_is_said() -> None:
@@ -131,6 +149,14 @@ def test_what_shares_no_calls_is_said() -> None:
         ragged = ModelSignature("r", {"x": spec, "x_1": splits}, {"y": spec}, ragged={"x": ("x_1",)})
         world.model.signatures = {"r": ragged}
         assert world.signature("r").shapes.explanation.startswith("ragged")
+        words = TensorSpec("words", np.dtype(np.float32), (None, None))
+        out = {"y": spec, "y_1": splits}
+        world.model.signatures = {"o": ModelSignature("o", {"words": words}, out, ragged_outputs={"y": ("y_1",)})}
+        assert world.signature("o").shapes.model_dump() == {
+            "free": True, "shared": False, "explanation": "only equal shapes share a batch: outputs are ragged",
+        }  # fmt: skip
+        world.model.sizes = BatchSizes((1,))
+        assert world.signature("o").shapes.explanation == "each request runs alone"
 
     play(scenario)
 
@@ -170,7 +196,8 @@ def test_waste_is_weighed_by_time() -> None:
 @pytest.mark.parametrize("again", ["options", "load"])
 def test_figures_begin_anew_with_new_options_and_with_a_new_life(again: str) -> None:
     async def scenario(world: World) -> None:
-        world.tell(ModelStateChanged("m", 1, "LOADING"))
+        await asyncio.sleep(5)  # what loading takes
+        world.tell(ModelStateChanged("m", 1, "AVAILABLE"))
         world.tell(RequestFinished("v1", "200", "m", 1, "serving_default", 0.1))
         await world.infer(1, 1)
         assert world.explain().versions[0].counted_for_s == 1.0
@@ -179,8 +206,8 @@ def test_figures_begin_anew_with_new_options_and_with_a_new_life(again: str) -> 
             assert world.signature().calls == 1
             world.explanations.begin_anew("m")
         else:
-            world.tell(ModelStateChanged("m", 1, "END"))
-            world.tell(ModelStateChanged("m", 1, "LOADING"))
+            for state in ("END", "LOADING", "AVAILABLE"):
+                world.tell(ModelStateChanged("m", 1, state))
         (version,) = world.explain().versions
         found = world.signature()
         assert version.counted_for_s == 0.0

@@ -20,7 +20,7 @@ import tensorflow as tf
 from app.engine import Engine
 from app.errors import ServingError
 from app.inference import InferenceRequest, InferenceResponse
-from app.runtime import LoadedModel, RuntimeOptions, VariantOptions, replicas_of
+from app.runtime import CompilableModel, LoadedModel, RuntimeOptions, ShapeTrial, VariantOptions, replicas_of
 from app.runtimes import direct_execution
 from app.runtimes.saved_model import SavedModel
 from app.runtimes.tensorflow_runtime import TensorFlowRuntime
@@ -40,7 +40,7 @@ def main(folder: Path) -> dict[str, Any]:
     )
     log = _Kept()
     logging.getLogger("app").addHandler(log)
-    for name in ("image_net", "counter", "poison", "every_dtype"):
+    for name in ("image_net", "counter", "poison", "every_dtype", "attention"):
         getattr(savedmodels, f"make_{name}")(folder / name / "1")
     savedmodels.make_on_a_gpu(folder / "on_a_gpu" / "1")
     loaded = {name: runtime(DEVICES).load(folder / name / "1") for name in ("image_net", "counter", "on_a_gpu")}
@@ -53,6 +53,7 @@ def main(folder: Path) -> dict[str, Any]:
         "runs on": {variant: runs_on(model) for variant, model in tuned.items()},
         "runs on publicly": runs_on(publicly(folder)),
         "apart": {variant: apart(model) for variant, model in tuned.items()},
+        "compiled": compiled(folder),
         "refusals": refusals(folder),
         "served": asyncio.run(served(folder)),
         "log": log.texts,
@@ -116,6 +117,23 @@ def apart(model: LoadedModel) -> float:
     """How far the replicas' answers lie apart at the most."""
     found = [replica.run(DEFAULT, {"image": IMAGES}, ())["probabilities"] for replica in replicas_of(model)]
     return max(float(np.abs(each - found[0]).max()) for each in found)
+
+
+def compiled(folder: Path) -> dict[str, Any]:
+    """A model with a free length is compiled for two; what each replica is compiled for, and where it then runs."""
+    model = runtime(DEVICES, "xla").load(folder / "attention" / "1")
+    assert isinstance(model, CompilableModel)
+    calls = [{"tokens": np.ones((rows, length), np.int32)} for rows, length in ((1, 8), (4, 50), (4, 8))]
+    functions = [replica._functions[DEFAULT] for replica in replicas_of(model)]  # type: ignore[attr-defined]
+    return {
+        "gains": list(model.compile_shapes(DEFAULT, (ShapeTrial(inputs, inputs) for inputs in calls))),
+        "shapes": [sorted(shape[0] for shape in function._compiled) for function in functions],
+        "places": [
+            function.prepare(variant.graph, calls[0])._execute([tf.constant(calls[0]["tokens"])])[0].backing_device[-5:]
+            for function in functions
+            if (variant := function._compiled.get(((1, 8),)))
+        ],
+    }
 
 
 def refusals(folder: Path) -> list[str]:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,24 @@ def test_what_is_fixed_stays_so(fixed: dict[str, int], shared: tuple[int, int]) 
     assert share_cores(8, **fixed) == shared
 
 
-def test_a_container_has_no_more_cores_than_its_quota(tmp_path: Path) -> None:
-    all_cores = usable_cores(tmp_path / "none")
-    quota = tmp_path / "cpu.max"
-    for text, cores in (("50000 100000\n", 1), ("max 100000\n", all_cores), ("99900000 100000\n", all_cores)):
-        quota.write_text(text)
-        assert usable_cores(quota) == cores
+ALL_CORES = len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("50000 100000", 1), ("max 100000", ALL_CORES), ("99900000 100000", ALL_CORES)]
+)
+def test_a_container_has_no_more_cores_than_its_quota(quota: str, cores: int, tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text(quota + "\n")
+    assert usable_cores(tmp_path) == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("50000", 1), ("-1", ALL_CORES), ("99900000", ALL_CORES)])
+def test_nor_with_cgroup_v1(quota: str, cores: int, tmp_path: Path) -> None:
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(quota + "\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert usable_cores(tmp_path) == cores
+
+
+def test_without_a_quota_all_cores_are_used(tmp_path: Path) -> None:
+    assert usable_cores(tmp_path) == ALL_CORES

@@ -3,9 +3,14 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
+
+from app.runtime import ShapeTrial
+from app.runtimes.replicas import Replicas
 
 PLACES = ["CPU:0", "CPU:1", "CPU:2"]
 
@@ -39,6 +44,44 @@ def test_each_replica_runs_on_its_own_device_and_answers_alike(found: dict[str, 
 
 def test_without_the_short_cut_into_tensorflow_it_is_the_same(found: dict[str, Any]) -> None:
     assert found["runs on publicly"] == PLACES
+
+
+def test_what_is_compiled_for_buckets_is_compiled_on_each_device(found: dict[str, Any]) -> None:
+    assert found["compiled"]["gains"] == [1.0, 0.0, 1.0], "the model has 40 positions"
+    assert found["compiled"]["shapes"] == [[[1, 8], [4, 8]]] * 3
+    assert found["compiled"]["places"] == PLACES
+
+
+class Compiled:
+    """Compiles whatever it is given, or nothing."""
+
+    def __init__(self, gains: Sequence[float] = (), *, able: bool = True) -> None:
+        self.gains = gains
+        self.able = able
+        self.rows: list[int] = []
+
+    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
+        self.rows = [len(trial.inputs["x"]) for _, trial in zip(self.gains, trials, strict=False)]
+        return self.gains
+
+    def adopt_shapes(self, signature: str, trials: Sequence[ShapeTrial]) -> bool:
+        self.rows = [len(trial.inputs["x"]) for trial in trials]
+        return self.able
+
+
+@pytest.mark.parametrize(("able", "gains"), [(True, [2.0, 0.0, 1.5]), (False, ())])
+def test_only_what_gains_and_what_all_can_use_counts_as_compiled(able: bool, gains: Sequence[float]) -> None:
+    made: list[int] = []
+
+    def trials() -> Iterable[ShapeTrial]:
+        for rows in (1, 2, 4, 8):
+            made.append(rows)
+            yield ShapeTrial({"x": np.zeros((rows, 3))}, {})
+
+    first, second = Compiled([2.0, 0.0, 1.5]), Compiled(able=able)
+    assert Replicas([first, second]).compile_shapes("f", trials()) == gains  # type: ignore[list-item]
+    assert (first.rows, second.rows) == ([1, 2, 4], [1, 4])
+    assert made == [1, 2, 4], "nothing is made that the first did not try"
 
 
 def test_each_replica_refuses_alike(found: dict[str, Any]) -> None:

@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 
 from app.inference import Array, ModelSignature, TensorSpec
+from app.runtimes.inlining import trace
 from app.runtimes.saved_model import SavedModel
 from app.runtimes.signature_function import MAX_GRAPHS, SignatureFunction
+from app.runtimes.variants import FROZEN, Variant
 from tests import savedmodels
 
 FLOAT32 = np.dtype(np.float32)
@@ -90,3 +92,15 @@ def test_answers_are_the_callers_own_memory() -> None:
     assert answer.tolist() == [1, 2]
     answer[:] = 9
     assert function(ONE, ())["y0"].tolist() == [5, 6]
+
+
+def test_a_variant_for_some_rows_runs_ragged_calls_of_so_many_rows() -> None:
+    specs = {"x": TensorSpec("x", FLOAT32, (None,)), "x_1": TensorSpec("x_1", np.dtype(np.int64), (None,))}
+    signature = ModelSignature("s", specs, {"y": TensorSpec("y", FLOAT32, (None,))}, ragged={"x": ("x_1",)})
+    function = SignatureFunction(signature, lambda x, x_1: {"y": tf.ones([tf.size(x_1) - 1]) + 0 * x[0]})
+    shapes = {name: spec.shape for name, spec in specs.items()}
+    variant = trace(lambda tensors: {"y": tf.zeros([tf.size(tensors["x_1"]) - 1])}, shapes, signature)
+    function.use({2: Variant(FROZEN, variant)})
+    values = np.ones(5, np.float32)
+    assert function({"x": values, "x_1": np.array([0, 1, 5])}, ())["y"].tolist() == [0, 0]
+    assert function({"x": values[:2], "x_1": np.array([0, 2])}, ())["y"].tolist() == [1]
