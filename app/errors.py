@@ -44,6 +44,10 @@ class Overloaded(ServingError):
     retry_after_s = 1.0
 
 
+class WouldBeLate(Overloaded):
+    """The server's state: the answer would foreseeably come too late. After `retry_after_s` it may be in time again."""
+
+
 class DeadlineExceeded(ServingError):
     """The request's time ran out before its answer was ready."""
 

@@ -97,7 +97,7 @@ def create_app(server: HttpBackend) -> HttpApp:
 
 
 def _first_segment(path: str) -> str:
-    return path.split("/", 2)[1].lower()
+    return path.removeprefix("/").partition("/")[0].lower()
 
 
 @asynccontextmanager

@@ -18,6 +18,9 @@ Array = NDArray[Any]
 
 STRING = np.dtype(object)
 
+#: Which one is meant where none is named.
+DEFAULT_SIGNATURE = "serving_default"
+
 #: A dimension whose size is not fixed by the signature is None.
 Dimension = int | None
 
@@ -108,7 +111,7 @@ class InferenceRequest:
     """
 
     inputs: dict[str, Array]
-    signature: str = "serving_default"
+    signature: str = DEFAULT_SIGNATURE
     outputs: tuple[str, ...] = ()
     deadline_s: float = inf
     priority: int = 0

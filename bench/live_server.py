@@ -23,14 +23,14 @@ def live_server(**settings: object) -> Iterator[int]:
 
 
 @contextmanager
-def live_process(**settings: object) -> Iterator[tuple[int, int]]:
-    """The same; yields its process number, too."""
+def live_process(root: Path = ROOT, **settings: object) -> Iterator[tuple[int, int]]:
+    """The same, of the tree at `root`; yields its process number, too."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
     values = {"host": "127.0.0.1", "rest_port": port, "log_level": "warning", **settings}
     environment = {**os.environ, **{f"FERRY_{name.upper()}": str(value) for name, value in values.items()}}
-    process = subprocess.Popen([sys.executable, "-m", "app", "serve"], cwd=ROOT, env=environment)
+    process = subprocess.Popen([sys.executable, "-m", "app", "serve"], cwd=root, env=environment)
     try:
         _wait_until_ready(process, port)
         yield port, process.pid

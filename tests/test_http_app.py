@@ -1,6 +1,8 @@
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from app import runtime
 from app.http_app import HttpApp, create_app
 from app.server import Server
+from tests.protocols.fakes import scripted
 from tests.test_server import settings
 
 
@@ -80,5 +83,21 @@ def test_errors_have_one_form(tmp_path: Path, method: str, path: str, status: in
         reply = await client.request(method, path)
         assert reply.status_code == status
         assert f"{method} {path}" in reply.json()["error"]
+
+    with_client(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "POST"])
+def test_a_target_that_is_no_path_is_not_found(tmp_path: Path, method: str) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def scenario(_: httpx.AsyncClient, app: HttpApp) -> None:
+        target = {"path": "*", "raw_path": b"*", "query_string": b"", "headers": []}
+        await app({"type": "http", "method": method, **target}, scripted({"type": "http.request"}), send)
+        assert sent[0]["status"] == 404
+        assert list(json.loads(sent[1]["body"])) == ["error"]
 
     with_client(tmp_path, scenario)

@@ -32,7 +32,7 @@ def seconds_to_answer(
     if lane is None or lane.curve is None:
         return 0.0
     urgency_s = request.urgency_s
-    rows = _rows_before(lane, request) + request.weight
+    rows = _rows_before(lane, request) + request.weight + lane.unfilled(request.weight)
     wait_s = sum(busy_s) / devices if len(busy_s) == devices else 0.0
     for other in sorted(lanes, key=_urgency_s):
         if other is not lane:
@@ -42,12 +42,12 @@ def seconds_to_answer(
 
 def _rows_before(lane: Lane, request: PendingRequest) -> float:
     """The rows that its own lane takes first."""
-    others = lane.rows - lane.later_rows - min(request.weight, lane.largest)
+    others = lane.call_rows - min(request.weight, lane.largest) - lane.unfilled(request.weight)
     return others * _share(lane.head.rank_s, request.rank_s, lane.tail.rank_s) if lane.mixed else others
 
 
 def _rows_more_urgent(lane: Lane, urgency_s: float) -> float:
-    return (lane.rows - lane.later_rows) * _share(lane.urgency_s, urgency_s, lane.tail.urgency_s)
+    return lane.call_rows * _share(lane.urgency_s, urgency_s, lane.tail.urgency_s)
 
 
 def _calls_s(lane: Lane, rows: float, wait_s: float, full_rows: int) -> float:

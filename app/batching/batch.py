@@ -157,17 +157,15 @@ def padded_rows(function: BatchFunction, requests: Sequence[PendingRequest]) -> 
 
 def waste(function: BatchFunction, requests: Sequence[PendingRequest], nobodys_rows: int) -> float:
     """Which share of the elements of the call's inputs was padding, of rows and of inner shapes."""
-    one_shape = function.padding is None or len(requests) == 1
-    if not function.batchable or (one_shape and not nobodys_rows):
-        return 0.0
     rows = sum([request.rows for request in requests]) + nobodys_rows
-    if one_shape:
+    if not (function.batchable and rows):
+        return 0.0
+    padding = function.padding
+    if padding is None or (len(requests) == 1 and not padding.compiled):
         return nobodys_rows / rows
-    own = computed = 0
-    for name in requests[0].inputs:
-        shapes = [request.inputs[name].shape for request in requests]
-        own += sum([request.inputs[name].size for request in requests])
-        computed += rows * prod([max(sizes) for sizes in zip(*shapes, strict=True)][1:])
+    sent = [request.inputs for request in requests]
+    own = sum([inputs[name].size for inputs in sent for name in padding.inputs])
+    computed = rows * sum(map(prod, padding.call_shape(sent, rows)))
     return 1 - own / computed if computed else 0.0
 
 

@@ -220,16 +220,16 @@ class Batcher:
 
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> None:
         inline = lane.function.unhindered_s < self._max_inline_s
-        most_rows = plan.rows if inline or len(self._slots.free) == 1 else self._slots.share(lane, plan.rows)
-        requests = self.queue.take(lane, most_rows, plan.most_rows, now)
+        rows = plan.rows if inline or len(self._slots.free) == 1 else self._slots.share(lane, plan.rows)
+        requests = self.queue.take(lane, rows, plan.most_rows, now)
         if not requests:
             self._check_drained()
             return
         batch = StartedBatch(lane, requests, plan.reason)
         lane.costs.taken(batch.rows, now)
         if lane.key.padded:
-            for neighbour, rows in company(lane, batch.rows, most_rows, self.queue.lanes):
-                batch.add(neighbour, self.queue.take(neighbour, rows, neighbour.max_rows, now))
+            for neighbour, guest_rows in company(lane, batch.rows, rows, self.queue.lanes):
+                batch.add(neighbour, self.queue.take(neighbour, guest_rows, neighbour.max_rows, now))
         if inline:
             execution = timed_execution(lane.function, requests, self._clock)
             self._begun(batch)

@@ -10,7 +10,7 @@ from app.batching.policy import HEADROOM
 from app.batching.queue import RequestQueue
 from app.batching.schedule import Schedule
 from app.batching.slots import Slots
-from app.errors import DeadlineExceeded, Overloaded, RequestTooLarge, ShuttingDown
+from app.errors import DeadlineExceeded, RequestTooLarge, ShuttingDown, WouldBeLate
 
 
 def check_open(rows: int, max_rows: int, deadline_s: float, now: float, *, draining: bool) -> None:
@@ -26,7 +26,7 @@ def check_open(rows: int, max_rows: int, deadline_s: float, now: float, *, drain
 def check_in_time(request: PendingRequest, queue: RequestQueue, slots: Slots, schedule: Schedule, now: float) -> None:
     """Of a request that is queued already. An idle device takes all, or it would never learn that it became faster.
 
-    Raises Overloaded, and takes it out of the queue, where it would foreseeably be late.
+    Raises WouldBeLate, and takes it out of the queue, where it would foreseeably be late.
     """
     busy_s = slots.busy_s(now)
     if not busy_s and queue.rows == request.weight:
@@ -38,7 +38,7 @@ def check_in_time(request: PendingRequest, queue: RequestQueue, slots: Slots, sc
         needed_s = min(needed_s, _seconds_by_share(request, queue, slots, schedule, busy_s))
     if needed_s > most_s:
         queue.remove(request)
-        error = Overloaded(
+        error = WouldBeLate(
             f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
         )
         error.retry_after_s = needed_s - most_s

@@ -33,11 +33,12 @@ class Lane:
     unsorted: a deadline came that lies before an earlier one's, so the head need not be the most urgent.
     cut: something in it is computed in parts.
     later_rows: those of large requests that enter again before they are computed, as they exceed `largest`.
+    unfilled_rows: those that calls are short of being full, as a request is not split to fill them; see `unfilled`.
     """
 
     __slots__ = (
         "_latest_deadline_s", "_most_urgent", "costs", "cut", "function", "key", "largest", "later_rows", "mixed",
-        "rows", "unsorted", "waiting",
+        "rows", "unfilled_rows", "unsorted", "waiting",
     )  # fmt: skip
 
     def __init__(self, key: LaneKey, function: BatchFunction) -> None:
@@ -48,6 +49,7 @@ class Lane:
         self.largest = function.max_rows
         self.rows = 0
         self.later_rows = 0
+        self.unfilled_rows = 0
         self.mixed = self.unsorted = self.cut = False
         self._latest_deadline_s = 0.0
         self._most_urgent: PendingRequest | None = None
@@ -96,6 +98,18 @@ class Lane:
     def later(self, rows: int) -> int:
         """Of a request with so many rows those beyond its first part."""
         return max(0, rows - self.largest)
+
+    def unfilled(self, rows: int) -> int:
+        """A request's share of the rows that a call lacks in which as many as fit are of its size.
+
+        Of 33 rows each one fits into 64, so it is 31; smaller ones may fill these, so it is an upper bound.
+        """
+        return 0 if rows == 1 or rows > self.largest else -(-self.largest // (self.largest // rows)) - rows
+
+    @property
+    def call_rows(self) -> int:
+        """Those of all calls that will be made for what waits, before what is cut enters again."""
+        return self.rows - self.later_rows + self.unfilled_rows
 
     @property
     def oldest_arrival_s(self) -> float:

@@ -4,6 +4,7 @@ Invariants
 - A lane exists only while something waits in it.
 - `rows` of the queue is the sum over its lanes, and of a lane the sum over its requests;
   a request without rows counts as one, so that nothing waits for free.
+- Work in bulk never fills the queue: beyond half of its room there is none for it, unless nothing waits.
 - A request leaves exactly once: taken into a batch or removed. One that is larger than a batch leaves in parts, the
   last of which is its end; what is left of it waits behind those that came meanwhile.
 """
@@ -16,6 +17,7 @@ from app.batching.function import BatchFunction
 from app.batching.lane import Lane, LaneKey
 from app.batching.large import cut
 from app.batching.pending import PendingRequest
+from app.batching.priority import BULK_S
 from app.errors import Overloaded
 
 
@@ -25,22 +27,18 @@ class RequestQueue:
     def __init__(self, max_rows: int) -> None:
         self.max_rows = max_rows
         self.rows = 0
+        self._bulk_rows = max_rows // 2
         self._lanes: dict[LaneKey, Lane] = {}
 
     @property
     def lanes(self) -> Collection[Lane]:
         return self._lanes.values()
 
-    def check_room(self, rows: int) -> None:
-        """Raises Overloaded where `rows` more would not fit."""
-        if self.rows + rows > self.max_rows:
-            raise Overloaded(f"The queue is full: {self.rows} of {self.max_rows} rows wait, {rows} more do not fit")
-
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
         """Lines it up in the lane of `key`. Raises Overloaded where there is no room."""
         weight = request.rows or 1
-        if self.rows + weight > self.max_rows:
-            self.check_room(weight)
+        if self.rows + weight > self._bulk_rows:
+            self._check_room(weight, bulk=request.head_start_s <= -BULK_S)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(key, function)
@@ -50,6 +48,13 @@ class RequestQueue:
         self.rows += weight
         if weight > lane.largest:
             lane.later_rows += lane.later(weight)
+        lane.unfilled_rows += lane.unfilled(weight)
+
+    def _check_room(self, rows: int, *, bulk: bool) -> None:
+        """Raises Overloaded where `rows` more would not fit."""
+        room = self._bulk_rows if bulk and self.rows else self.max_rows
+        if self.rows + rows > room:
+            raise Overloaded(f"The queue is full: {self.rows} of {room} rows wait, {rows} more do not fit")
 
     def remove(self, request: PendingRequest) -> bool:
         """Takes a waiting request out; False where it does not wait (any more)."""
@@ -100,7 +105,9 @@ class RequestQueue:
 
     def _take_part(self, lane: Lane, request: PendingRequest, rows: int, now: float) -> PendingRequest:
         """The rest waits behind those that came meanwhile."""
-        lane.later_rows += lane.later(request.rows - rows) - lane.later(request.rows)
+        left = request.rows - rows
+        lane.later_rows += lane.later(left) - lane.later(request.rows)
+        lane.unfilled_rows += lane.unfilled(left) - lane.unfilled(request.rows)
         part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)
         lane.function.requests_under_way += 1
         lane.rows -= rows
@@ -112,6 +119,8 @@ class RequestQueue:
         waiting, weight = lane.waiting, 0
         if lane.later_rows:
             lane.later_rows -= sum([lane.later(request.rows) for request in requests])
+        if lane.unfilled_rows:
+            lane.unfilled_rows -= sum([lane.unfilled(request.weight) for request in requests])
         for request in requests:
             del waiting[request]
             request.lane = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from contextlib import suppress
@@ -65,7 +66,7 @@ class Child:
         self._ending.set()
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
-                self._process.send_signal(how)
+                os.kill(self._process.pid, how)  # send_signal would reap who has just ended, and lose the exit code
 
 
 def _how(code: int) -> str:

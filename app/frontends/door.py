@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from app.errors import ServingError
 from app.events import RequestFinished
 from app.frontends.arena import ReadingArena, WritingArena
 from app.frontends.frontend_link import FrontendLink
@@ -25,6 +26,9 @@ _LOOK_S = 0.25
 
 #: A frontend that is busy for longer does not hold up the others.
 _SEEN_WITHIN_S = 5.0
+
+#: The policy under which no two requests share a call.
+_ALONE = "one_by_one"
 
 #: A frontend introduces itself at once; whoever does not is none.
 _HELLO_WITHIN_S = 5.0
@@ -43,7 +47,7 @@ class Door:
         self._server = server
         self._ids: dict[ServedModel, int] = {}
         self._last_id = 0
-        self._snapshot = Snapshot(False, "", (), {}, {}, {})
+        self._snapshot = Snapshot(False, "", (), {}, {}, {}, ())
         self._accepting: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
@@ -137,7 +141,12 @@ class Door:
     def _take_snapshot(self) -> Snapshot:
         repository = self._server.repository
         catalog = repository.catalog
-        return take_snapshot(catalog, repository.known_names(), self._id)
+        return take_snapshot(catalog, repository.known_names(), self._id, self._runs_alone)
+
+    def _runs_alone(self, name: str) -> bool:
+        with suppress(ServingError):  # its last version is just leaving
+            return self._server.engine.batching_options(name).policy == _ALONE
+        return False
 
     def _id(self, model: ServedModel) -> int:
         number = self._ids.get(model)
@@ -172,9 +181,11 @@ class Door:
         return await self._server.explain_batching(model)
 
     async def _tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What all frontends answered before counts as before."""
+        """What all frontends answered before counts as before; what they send afterwards is sent as asked."""
         await self.mirrored()
-        return await self._server.tune_batching(model, changes)
+        options = await self._server.tune_batching(model, changes)
+        await self.mirrored()
+        return options
 
     def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
         """A frontend answered requests."""

@@ -36,7 +36,13 @@ def main(text: str) -> int:
     keep_freed_memory()
     frontend = _Child(settings, Path(arguments.engine))
     spare_from_collection()
-    return serve_http(frontend, settings, [another(socket.socket(fileno=file)) for file in arguments.sockets])
+    return serve_http(frontend, settings, [_own_socket(file) for file in arguments.sockets])
+
+
+def _own_socket(file: int) -> socket.socket:
+    """At the address of the one that the supervisor holds."""
+    with socket.socket(fileno=file) as held:
+        return another(held)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,9 @@ class RemoteModel:
 
     Names and dtypes are checked before anything is sent, since tensors travel without them; the rest is for the
     engine to judge.
+
+    Attributes:
+        alone: each of its requests runs alone, so none may travel together.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class RemoteModel:
         self.version = version
         self.sizes = sizes
         self.signatures = signatures
+        self.alone = False
         self._link = link
         self._unhindered_s: dict[str, float] = {}
 
@@ -76,7 +80,7 @@ class RemoteModel:
 
     def joins(self, signature: str) -> bool:
         """Were its calls quick of late? Then the requests of a turn go as one: their rows share a call anyway."""
-        return self._unhindered_s.get(signature, inf) < _QUICK_S
+        return not self.alone and self._unhindered_s.get(signature, inf) < _QUICK_S
 
     def submit_joined(
         self,

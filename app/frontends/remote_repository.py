@@ -36,6 +36,7 @@ class RemoteRepository:
             if model is None:
                 sizes, signatures = read_description(snapshot.described[number])
                 model = RemoteModel(link, number, name, version, sizes=sizes, signatures=signatures)
+            model.alone = name in snapshot.alone
             models[number] = model
             return model
 

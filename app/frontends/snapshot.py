@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Snapshot(NamedTuple):
     """`models`: by name, of each version its number, state, error, whether it failed, and its model's id or None.
 
-    `described`: by model id its batch sizes and signatures. `known`: see ModelRepository.known_names.
+    `described`: by model id its batch sizes and signatures. `known`: see ModelRepository.known_names. `alone`: names of
+    models each of whose requests runs alone.
     """
 
     complete: bool
@@ -30,10 +31,13 @@ class Snapshot(NamedTuple):
     labels: Mapping[str, Mapping[str, int]]
     models: Mapping[str, Sequence[tuple[int, str, str, bool, int | None]]]
     described: Mapping[int, tuple[Any, ...]]
+    alone: Sequence[str]
 
 
-def take_snapshot(catalog: Catalog, known: Sequence[str], id_of: Callable[[ServedModel], int]) -> Snapshot:
-    """`id_of` gives each model in memory a number of its own."""
+def take_snapshot(
+    catalog: Catalog, known: Sequence[str], id_of: Callable[[ServedModel], int], runs_alone: Callable[[str], bool]
+) -> Snapshot:
+    """`id_of` gives each model in memory a number of its own; `runs_alone` takes the name of one."""
     callable_models = {id_of(each.model): each.model for each in catalog.servables() if each.model}
     return Snapshot(
         catalog.complete,
@@ -42,6 +46,7 @@ def take_snapshot(catalog: Catalog, known: Sequence[str], id_of: Callable[[Serve
         {name: dict(labels) for name, labels in catalog.labels.items()},
         {name: [_version(each, id_of) for each in servables.values()] for name, servables in catalog.models.items()},
         {number: _description(model) for number, model in callable_models.items()},
+        tuple(filter(runs_alone, sorted({model.name for model in callable_models.values()}))),
     )
 
 

@@ -6,7 +6,8 @@ import asyncio
 from typing import Protocol, cast
 
 from app.batching.batch import Answer
-from app.inference import Array
+from app.errors import WouldBeLate
+from app.inference import DEFAULT_SIGNATURE, Array, InferenceRequest
 from app.protocols.http import CLIENT_GONE, Sendable
 from app.protocols.http_exchange import (
     Computation,
@@ -16,7 +17,9 @@ from app.protocols.http_exchange import (
     Written,
     failure_reply,
     is_still_written,
+    priority_of,
 )
+from app.protocols.refusals import Refusal
 from app.protocols.request_head import RequestHead
 from app.protocols.server_timing import server_timing
 from app.serving import Withdrawable
@@ -44,6 +47,7 @@ class DirectExchange(Exchange):
     __slots__ = (
         "_computation",
         "_connection",
+        "_size",
         "_submission",
         "answered",
         "begun",
@@ -61,6 +65,7 @@ class DirectExchange(Exchange):
         self._connection = connection
         self.protocol = protocol
         self._computation: Computation | None = None
+        self._size = 0
         self._submission: Withdrawable | None = None
         self.answered = False
         self.begun = False
@@ -81,11 +86,22 @@ class DirectExchange(Exchange):
     def begin(self, body: bytes) -> None:
         """The request is here as a whole."""
         self.begun = True
+        self._size = len(body)
         try:
             self._computation = computation = self.protocol.begin(self, body)
             self._submission = computation.model.submit(computation.request, self)
         except Exception as error:
             self.set_exception(error)
+
+    def refused_likewise(self, body: bytes) -> bool:
+        """Refuses it unread where the refusal of another one holds for it."""
+        refusal = self.head.refusal
+        if refusal is None or not refusal.holds(body, self.protocol.clock()):
+            return False
+        self.answered = True
+        self.model, self.version, self.signature = refusal.asked
+        self._send(refusal.reply)
+        return True
 
     def joined(self, company: Withdrawable) -> None:
         """It was submitted along with others, and will be answered with them."""
@@ -139,7 +155,17 @@ class DirectExchange(Exchange):
 
     def set_exception(self, exception: Exception, /) -> None:
         self.answered = True
+        if isinstance(exception, WouldBeLate) and self._computation is not None:  # it began alone
+            self._stand_for_others(exception, self._computation.request)
         self._send(failure_reply(exception, self))
+
+    def _stand_for_others(self, refused: WouldBeLate, request: InferenceRequest) -> None:
+        """Unless its body, not its head, said how urgent it was, or asked another signature than others do."""
+        urgency = request.deadline_s, request.priority
+        usual = request.signature == DEFAULT_SIGNATURE
+        if usual and urgency == (self.protocol.deadline_s(self), priority_of(self.head)):
+            asked = self.model, self.version, self.signature
+            self.head.refusal = Refusal.of(refused, self._size, self.protocol.clock(), asked)
 
     # --- the end ---
 

@@ -22,6 +22,7 @@ from app.errors import (
     ShuttingDown,
     SignatureNotFound,
     Unsupported,
+    WouldBeLate,
 )
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
     ModelNotFound: StatusCode.NOT_FOUND,
     ModelNotReady: StatusCode.UNAVAILABLE,
     Overloaded: StatusCode.UNAVAILABLE,
+    WouldBeLate: StatusCode.UNAVAILABLE,
     DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
     InferenceFailed: StatusCode.INTERNAL,
     OutOfMemory: StatusCode.RESOURCE_EXHAUSTED,

@@ -25,6 +25,7 @@ from app.errors import (
     ShuttingDown,
     SignatureNotFound,
     Unsupported,
+    WouldBeLate,
 )
 from app.protocols.asgi import Buffer, Header, Receive, Send
 from app.protocols.http_inflation import Inflater, UnsupportedEncoding
@@ -67,6 +68,7 @@ CODES: Mapping[type[ServingError], int] = {
     ModelNotFound: 404,
     ModelNotReady: 503,
     Overloaded: 503,
+    WouldBeLate: 503,
     DeadlineExceeded: 504,
     InferenceFailed: 500,
     OutOfMemory: 503,

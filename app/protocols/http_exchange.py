@@ -206,11 +206,14 @@ class HttpProtocol:
         return await reply if is_still_written(reply) else cast(Sendable, reply)
 
     def deadline_s(self, exchange: Exchange) -> float:
-        """When the configured time is over, or the caller's where that is shorter. Raises InvalidRequest."""
+        """When the time of a request is over. Raises InvalidRequest."""
+        return exchange.started_s + self.timeout_s(exchange.head)
+
+    def timeout_s(self, head: RequestHead) -> float:
+        """The configured time, or the caller's where that is shorter. Raises InvalidRequest."""
         longest_ms = self.limits.request_timeout_ms
-        wanted = exchange.head.header(TIMEOUT_HEADER)
-        milliseconds = longest_ms if wanted is None else min(_milliseconds(wanted), longest_ms)
-        return exchange.started_s + milliseconds / 1e3
+        wanted = head.header(TIMEOUT_HEADER)
+        return (longest_ms if wanted is None else min(_milliseconds(wanted), longest_ms)) / 1e3
 
 
 def priority_of(head: RequestHead) -> int:

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.errors import InvalidRequest, SignatureNotFound
-from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
+from app.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.protocols.open_inference_classification import classify
 from app.protocols.open_inference_datatypes import datatype_of
 from app.protocols.open_inference_memory import RegionSlice, region_slice
 from app.protocols.open_inference_parameters import Parameters, RequestParameters, flag, number
 from app.validation import check_outputs
-
-DEFAULT_SIGNATURE = "serving_default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from app.batching.priority import DEFAULT_LEVEL, LOWEST_LEVEL
 from app.errors import ServingError
+from app.inference import BatchTiming
 from app.protocols import body_image, body_npy
 from app.protocols.body_form import BodyForm
 from app.protocols.body_forms import FORMS
 from app.protocols.openapi_bodies import CLASSIC, example_lines, examples_body, is_classic, predict_body
 from app.protocols.predict_stream import MEDIA_TYPE as PREDICT_STREAM
+from app.protocols.server_timing import server_timing
 from app.serving import ServedModel, ServedRepository
 
 _ERRORS = {
@@ -30,14 +33,40 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _ERROR_SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
 
 
-def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
+def _parameter(place: str, name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": False, "schema": schema, "description": description}
 
 
 _QUERY = [
-    _query("signature_name", {"type": "string"}, "The signature, where the body has no place for it"),
-    _query("output", {"type": "array", "items": {"type": "string"}}, "The outputs wanted; all where none is named"),
+    _parameter("query", "signature_name", {"type": "string"}, "The signature, where the body has no place for it"),
+    _parameter(
+        "query", "output", {"type": "array", "items": {"type": "string"}}, "The outputs wanted; all where none is named"
+    ),
 ]
+
+
+def _timeout(meaning: str) -> dict[str, Any]:
+    schema = {"type": "number", "exclusiveMinimum": 0}
+    return _parameter("header", "X-Request-Timeout-Ms", schema, f"{meaning}; request_timeout_ms where that is less")
+
+
+_HEADERS = [
+    _timeout("Milliseconds from arrival to answer"),
+    _parameter(
+        "header",
+        "X-Request-Priority",
+        {"type": "integer", "minimum": 0, "default": 0},
+        f"1 is the highest, {DEFAULT_LEVEL} (or 0) the default, {LOWEST_LEVEL} the lowest",
+    ),
+]
+
+#: Of replies to what was computed.
+_TIMING = {
+    "Server-Timing": {
+        "description": "Milliseconds in the queue and of the call, and the rows of the batch",
+        "schema": {"type": "string", "example": server_timing(BatchTiming(0.00012, 0.00085, 16)).decode()},
+    }
+}
 
 
 def model_paths(repository: ServedRepository) -> dict[str, Any]:
@@ -87,7 +116,7 @@ def _predict(model: ServedModel) -> dict[str, Any]:
     replies = dict.fromkeys(_types(form for form in FORMS if form.reply), _BINARY)
     operation["post"]["responses"]["200"]["content"] = replies | _responses()["200"]["content"]
     operation["post"]["responses"] |= _failures(_PREDICT_ERRORS)
-    operation["post"]["parameters"] = _QUERY
+    operation["post"]["parameters"] += _QUERY
     return operation
 
 
@@ -99,7 +128,7 @@ def _predict_stream(model: ServedModel) -> dict[str, Any]:
     operation = _write(summary, model, {PREDICT_STREAM: body, "text/plain": body})
     answer = {"description": "A prediction or an error a line, in order", "content": {PREDICT_STREAM: _BINARY}}
     operation["post"]["responses"] |= {"200": answer, **_failures({"415": _PREDICT_ERRORS["415"]})}
-    operation["post"]["parameters"] = _QUERY
+    operation["post"]["parameters"] = [_timeout("Milliseconds that each line has"), *_QUERY]
     return operation
 
 
@@ -109,12 +138,16 @@ def _types(forms: Iterable[BodyForm]) -> list[str]:
 
 
 def _write(summary: str, model: ServedModel, content: dict[str, Any]) -> dict[str, Any]:
+    """An operation that computes."""
+    responses = _responses()
+    responses["200"]["headers"] = _TIMING
     return {
         "post": {
             "summary": summary,
             "tags": [model.name],
+            "parameters": [*_HEADERS],
             "requestBody": {"required": True, "content": content},
-            "responses": _responses(),
+            "responses": responses,
         }
     }
 

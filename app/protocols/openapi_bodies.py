@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from json import dumps
 from typing import Any
 
-from app.inference import STRING, ModelSignature, TensorSpec
+from app.inference import DEFAULT_SIGNATURE, STRING, ModelSignature, TensorSpec
 from app.protocols.json_scalars import is_floating, is_integer
 
 #: The outputs that a signature may have to classify, and to regress.
@@ -24,7 +24,7 @@ def example_body(signature: ModelSignature) -> dict[str, Any]:
 
 def example_lines(signatures: Mapping[str, ModelSignature]) -> str:
     """Two lines for a stream to the default signature; empty where that takes no instances, or examples only."""
-    signature = signatures.get("serving_default")
+    signature = signatures.get(DEFAULT_SIGNATURE)
     if signature is None or not signature.batchable or _takes_examples(signature):
         return ""
     (instance,) = example_body(signature)["instances"]
@@ -37,7 +37,7 @@ def predict_body(signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
     for name, signature in signatures.items():
         if _takes_examples(signature):
             continue
-        choice = {} if name == "serving_default" else {"signature_name": name}
+        choice = {} if name == DEFAULT_SIGNATURE else {"signature_name": name}
         examples[name] = {"summary": _describe(signature), "value": {**choice, **example_body(signature)}}
     schema = {"anyOf": [_signature_schema(signature) for signature in signatures.values()]}
     return {"schema": schema, "examples": examples}
@@ -52,7 +52,7 @@ def _signature_schema(signature: ModelSignature) -> dict[str, Any]:
     inputs = signature.inputs
     columns = {name: _tensor_schema(spec, spec.shape) for name, spec in inputs.items()}
     properties: dict[str, Any] = {
-        "signature_name": {"type": "string", "default": "serving_default"},
+        "signature_name": {"type": "string", "default": DEFAULT_SIGNATURE},
         "inputs": {"type": "object", "properties": columns, "required": list(signature.expected(()))},
     }
     if signature.batchable:

@@ -3,7 +3,8 @@
     receive -> inflate -> lines -> blocks -> window -> BlockPredictor -> in order -> send
 
 Back-pressure runs against the arrows: who does not read replies makes `send` wait, so nothing leaves the window; a full
-window stops the reading, so the server holds a bounded part of a stream however long that is.
+window stops the reading, so the server holds a bounded part of a stream however long that is. Only messages of the body
+are received a little ahead of that: nothing else would tell that the client has gone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from app.errors import ServingError, ShuttingDown
-from app.inference import Array, ModelSignature
+from app.inference import DEFAULT_SIGNATURE, Array, ModelSignature
 from app.protocols.asgi import Message, Receive, Send
 from app.protocols.body_form import PredictBody
 from app.protocols.body_forms import JSON
@@ -26,7 +27,7 @@ from app.protocols.predict_stream_blocks import BlockPredictor
 from app.protocols.predict_stream_lines import Block, LineCutter
 from app.protocols.predict_stream_window import Window
 from app.protocols.request_head import RequestHead
-from app.protocols.tensorflow_predict import DEFAULT_SIGNATURE, check_outputs_writable
+from app.protocols.tensorflow_predict import check_outputs_writable
 from app.serving import ServedModel
 
 MEDIA_TYPE = "application/x-ndjson"
@@ -36,6 +37,9 @@ _ALSO_READ = ("application/ndjson", "application/jsonl", "application/json-lines
 
 #: So many of the largest batches are on their way at most: one is computed, one waits, one is read, one is sent.
 _WINDOW_BATCHES = 4
+
+#: So many messages of a body wait for room; one more may be in hand on either side of them.
+_MESSAGES_AHEAD = 1
 
 
 class PredictStreams:
@@ -99,6 +103,7 @@ class PredictStream(Streamed):
         self._window = window
         self._predictor = predictor
         self._draining = draining
+        self._received: asyncio.Queue[Message] = asyncio.Queue(_MESSAGES_AHEAD)
         #: In the order of the lines. What ends the stream comes last: an error that its client is told, or None.
         self._taken_in: asyncio.Queue[tuple[Block, asyncio.Task[bytes]] | ServingError | None] = asyncio.Queue()
 
@@ -107,22 +112,29 @@ class PredictStream(Streamed):
         gone = False
         try:
             async with asyncio.TaskGroup() as tasks:
+                listening = tasks.create_task(self._listen())
                 reading = tasks.create_task(self._read(tasks))
                 ending = tasks.create_task(self._end_at_drain(reading))
                 await asyncio.sleep(0)  # the first `receive` says 100 Continue to who waits for it: before the reply
                 headers = [(b"content-type", MEDIA_TYPE.encode())]
                 await send({"type": "http.response.start", "status": self.status, "headers": headers})
                 await self._write(send)
-                reading.cancel()
-                ending.cancel()
+                for each in (listening, reading, ending):
+                    each.cancel()
         except* ClientGone:
             gone = True
         if gone:
             raise ClientGone
         await send({"type": "http.response.body", "body": b""})
 
+    async def _listen(self) -> None:
+        """Receives until the client goes. Raises ClientGone."""
+        while (message := await self._receive())["type"] != "http.disconnect":
+            await self._received.put(message)
+        raise ClientGone
+
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
-        """The whole body, and then listens until the client goes. Raises ClientGone."""
+        """The whole body. What comes behind a line that ends the stream is thrown away."""
         end: ServingError | None = None
         try:
             await self._read_lines(tasks)
@@ -130,13 +142,13 @@ class PredictStream(Streamed):
             end = error
         self._taken_in.put_nowait(end)
         while True:
-            await self._receive_some()
+            await self._received.get()
 
     async def _read_lines(self, tasks: asyncio.TaskGroup) -> None:
-        """Raises InvalidRequest where a line is too long or the body cannot be inflated; ClientGone."""
+        """Raises InvalidRequest where a line is too long or the body cannot be inflated."""
         more = True
         while more:
-            message = await self._receive_some()
+            message = await self._received.get()
             for piece in self._inflater.pieces(message.get("body", b"")):
                 for block in self._cutter.feed(piece):
                     await self._take_in(block, tasks)
@@ -145,13 +157,6 @@ class PredictStream(Streamed):
         self._inflater.finish()
         for block in self._cutter.finish():
             await self._take_in(block, tasks)
-
-    async def _receive_some(self) -> Message:
-        """Raises ClientGone."""
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        return message
 
     async def _take_in(self, block: Block, tasks: asyncio.TaskGroup) -> None:
         await self._window.enter(block)

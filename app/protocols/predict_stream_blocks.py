@@ -8,11 +8,10 @@ from collections.abc import Callable
 
 from app.batching.priority import BULK
 from app.errors import InvalidRequest, OutOfMemory, Overloaded, ServingError
-from app.inference import InferenceRequest
+from app.inference import DEFAULT_SIGNATURE, InferenceRequest
 from app.protocols.body_form import PredictBody
 from app.protocols.predict_stream_lines import Block
 from app.protocols.predict_stream_rows import read_rows, write_refusal, write_rows
-from app.protocols.tensorflow_predict import DEFAULT_SIGNATURE
 from app.serving import ServedModel
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.protocols.asgi import Header
+from app.protocols.refusals import Refusal
 
 
 class RequestHead:
@@ -13,9 +14,10 @@ class RequestHead:
 
     `path` is as sent, still percent-encoded and without the query; names in `headers` are in lower case.
     `understood` is what a protocol made of it: a client sends the same head again and again, and connections keep it.
+    `refusal` is what was said of late to one that had it (refusals.py).
     """
 
-    __slots__ = ("_named", "headers", "method", "path", "query", "understood")
+    __slots__ = ("_named", "headers", "method", "path", "query", "refusal", "understood")
 
     def __init__(self, method: str, path: str, query: bytes, headers: Sequence[Header]) -> None:
         self.method = method
@@ -23,6 +25,7 @@ class RequestHead:
         self.query = query
         self.headers = headers
         self.understood: Any = None
+        self.refusal: Refusal | None = None
         self._named = dict(reversed(headers))
 
     def header(self, name: bytes) -> bytes | None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from app.errors import InvalidRequest, SignatureNotFound
-from app.inference import ModelSignature
+from app.inference import DEFAULT_SIGNATURE, ModelSignature
 from app.protocols.grpc_calls import Call
 from app.serving import ServedModel, ServedRepository
-
-_DEFAULT_SIGNATURE = "serving_default"
 
 
 def resolve(repository: ServedRepository, spec: Any, call: Call) -> ServedModel:
@@ -35,7 +33,7 @@ def version_choice(spec: Any) -> tuple[int | None, str | None]:
 
 def find_signature(model: ServedModel, spec: Any, call: Call) -> ModelSignature:
     """The signature asked for; an empty name means the default one. Raises SignatureNotFound."""
-    name = spec.signature_name or _DEFAULT_SIGNATURE
+    name = spec.signature_name or DEFAULT_SIGNATURE
     signature = model.signatures.get(name)
     if signature is None:
         raise SignatureNotFound(f'Serving signature key "{name}" not found.')

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 
 from app.errors import InvalidRequest
-from app.inference import Array, ModelSignature, TensorSpec
+from app.inference import DEFAULT_SIGNATURE, Array, ModelSignature, TensorSpec
 from app.protocols.body_arrays import cast
 from app.protocols.json_arrays import check_writable, dumps, jsonable
 from app.protocols.json_numbers import Numbers
 from app.protocols.json_strings import is_base64
 from app.protocols.json_tensors import column, rows, tensor
 from app.protocols.json_text import quote
-
-DEFAULT_SIGNATURE = "serving_default"
 
 
 def signature_name(document: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from app.errors import InvalidRequest, ServingError
 from app.events import Listener
-from app.inference import Array, InferenceRequest, ModelSignature
+from app.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, ModelSignature
 from app.protocols.body_forms import JSON, Forms, agree
 from app.protocols.body_json import rows_together
 from app.protocols.http import HttpLimits, Reply, Sendable
@@ -39,7 +39,7 @@ from app.protocols.request_head import RequestHead
 from app.protocols.tensorflow_call import Call
 from app.protocols.tensorflow_examples import classify, regress
 from app.protocols.tensorflow_metadata import metadata_document, models_document, status_document
-from app.protocols.tensorflow_predict import DEFAULT_SIGNATURE, encode_predict, signature_name
+from app.protocols.tensorflow_predict import encode_predict, signature_name
 from app.protocols.tensorflow_routes import Action, Route, find_route
 from app.serving import ServedModel, ServedRepository
 
@@ -85,8 +85,7 @@ class TensorFlowRest(HttpProtocol):
                 names = self._repository.names()
                 return Reply(dumps(models_document({name: self._repository.statuses(name) for name in names})))
             case Action.PREDICTSTREAM:
-                timeout_s = self.deadline_s(exchange) - exchange.started_s
-                return self._streams.begin(exchange, partial(self._resolve, route), timeout_s)
+                return self._streams.begin(exchange, partial(self._resolve, route), self.timeout_s(exchange.head))
             case _:
                 return await self.compute(exchange)
 

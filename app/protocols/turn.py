@@ -52,7 +52,7 @@ class Turn:
                 except Exception:  # nothing accepted may be lost: they begin alone
                     log.exception("A bug kept %d requests from being answered together", len(group))
         for exchange, body in arrived:
-            if not (exchange.begun or exchange.answered):
+            if not (exchange.begun or exchange.answered or exchange.refused_likewise(body)):
                 exchange.begin(body)
 
 

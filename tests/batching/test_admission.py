@@ -55,6 +55,15 @@ def test_an_idle_device_begins_at_once() -> None:
     assert scene.seconds(scene.push("a")) == 1.0
 
 
+def test_requests_that_do_not_share_a_call_are_not_counted_as_if_they_did() -> None:
+    scene = Scene()
+    scene.push("a", rows=3)
+    scene.push("a", rows=3)
+    assert scene.seconds(scene.push("a", rows=3)) == 3.0  # 9 rows, of which 4 would fit into a call
+    scene.push("b", rows=2)
+    assert scene.seconds(scene.push("b", rows=2)) == 4.0
+
+
 def test_the_call_under_way_is_waited_for_where_no_device_is_free() -> None:
     scene = Scene()
     request = scene.push("a")
@@ -146,3 +155,19 @@ def test_lanes_know_which_rows_enter_again() -> None:
     assert (lane.rows, lane.later_rows) == (6, 2)
     scene.queue.remove(request)
     assert lane.later_rows == 0
+
+
+@pytest.mark.parametrize(("rows", "unfilled"), [(1, 0), (2, 0), (16, 0), (13, 3), (22, 10), (33, 31), (64, 0), (65, 0)])
+def test_lanes_know_what_a_request_leaves_unfilled(rows: int, unfilled: int) -> None:
+    lane = Lane(LaneKey("m", 1, "f"), function(64))
+    assert lane.unfilled(rows) == unfilled
+
+
+def test_what_is_left_of_a_large_request_leaves_a_call_unfilled() -> None:
+    scene = Scene()
+    scene.push("a", rows=11)
+    (lane,) = scene.queue.lanes
+    assert lane.unfilled_rows == 0
+    scene.queue.take(lane, 4, 4, 1.0)
+    scene.queue.take(lane, 4, 4, 1.0)
+    assert (lane.rows, lane.unfilled_rows) == (3, 1)

@@ -1,5 +1,6 @@
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.batching.batch import UnevenOutputs, assemble, execute, padded_rows, split, timed_execution
 from app.batching.pending import PendingRequest
+from app.batching.shape_buckets import ShapeBuckets
 from app.batching.shape_padding import ShapePadding
 from app.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.inference import Array
@@ -178,6 +180,13 @@ def test_padding_of_inner_shapes_is_waste_too() -> None:
     assert wasted(of_lengths(3, 3, 3), padding=LENGTHS) == 1 / 4
     assert wasted(of_lengths(3, rows=5), padding=LENGTHS) == 3 / 8
     assert wasted(of_lengths(2, 3, rows=0), padding=LENGTHS) == 0
+
+
+def test_padding_to_a_compiled_size_is_waste_too() -> None:
+    compiled = replace(LENGTHS, buckets=ShapeBuckets((8,)), compiled=frozenset({(1, ((8,),)), (4, ((8,),))}))
+    assert wasted(of_lengths(2), padding=compiled) == 6 / 8
+    assert wasted(of_lengths(8, 8, 8), padding=compiled) == 1 / 4
+    assert wasted(of_lengths(2, 1), padding=compiled) == 1 - 3 / 4  # of two rows: no such call was compiled
 
 
 LENGTHS = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0})

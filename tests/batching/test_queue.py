@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from app.batching.lane import LaneKey
 from app.batching.pending import PendingRequest
+from app.batching.priority import BULK, head_start_s
 from app.batching.queue import RequestQueue
 from app.errors import Overloaded
 from tests.fakes import KEY, FakeFunction, batch_function, pending
@@ -45,6 +46,22 @@ def test_room_is_counted_in_rows() -> None:
     queue.push(OTHER, batch_function(FakeFunction()), pending(rows=1))
     assert queue.rows == 5
     assert repr(queue) == "<RequestQueue 5/5 rows (m/serving_default: 4, m/other: 1)>"
+
+
+def test_work_in_bulk_leaves_half_of_the_room() -> None:
+    queue, function = RequestQueue(10), batch_function(FakeFunction())
+    first, second, third = (pending(rows=rows) for rows in (8, 1, 3))
+    for bulk in (first, second, third):
+        bulk.head_start_s = head_start_s(BULK)
+    queue.push(KEY, function, first)  # nobody waits whom it could be in the way of
+    with pytest.raises(Overloaded, match="8 of 5 rows wait, 1 more do not fit"):
+        queue.push(KEY, function, second)
+    queue.push(KEY, function, pending(rows=2))
+    queue.remove(first)
+    queue.push(KEY, function, third)
+    with pytest.raises(Overloaded, match="5 of 5 rows wait"):
+        queue.push(KEY, function, second)
+    queue.push(KEY, function, pending(rows=5))
 
 
 def test_a_request_without_rows_does_not_wait_for_free() -> None:
@@ -166,4 +183,6 @@ def test_rows_are_never_lost_or_counted_twice(steps: list[tuple[str, int, int]])
                 lane.remove(request)
         assert queue.rows == sum(each.weight for lane in waiting.values() for each in lane)
         assert {lane.key: list(lane.waiting) for lane in queue.lanes} == {k: v for k, v in waiting.items() if v}
-        assert all(lane.rows == sum(each.weight for each in lane.waiting) for lane in queue.lanes)
+        for lane in queue.lanes:
+            assert lane.rows == sum(each.weight for each in lane.waiting)
+            assert lane.unfilled_rows == sum(lane.unfilled(each.weight) for each in lane.waiting)

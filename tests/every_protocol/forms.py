@@ -46,11 +46,12 @@ Hostile = HttpRequest | GrpcRequest
 
 PATHS = (
     *("/v1/models", "/v1/models/{}", "/v1/models/{}/metadata", "/v1/models/{}/versions/1:predict", "/predict"),
+    *("/v1/models/{}/batching", "/v1/models/{}:predictStream"),
     *("/v1/models/{}/labels/x:predict", "/v1/models/{}:classify", "/v1/models/{}:regress", "/v2", "/v2/health/ready"),
     *("/v2/models/{}", "/v2/models/{}/config", "/v2/models/{}/stats", "/v2/models/{}/ready", "/v2/repository/index"),
     *("/v2/models/{}/versions/1/infer", "/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status"),
     *("/v2/systemsharedmemory/region/a/register", "/v2/repository/models/no/load", "/v2/repository/models/no/unload"),
-    *("/", "/docs", "/openapi.json", "/livez", "/readyz", "/health", "/metrics"),
+    *("*", "/", "/docs", "/openapi.json", "/livez", "/readyz", "/health", "/metrics"),
 )
 HEADERS = {
     "Content-Type": ("application/json", "application/octet-stream", "application/x-npy", "text/html", "", "a/b;c=d"),
@@ -67,6 +68,7 @@ HEADERS = {
         "٣".encode().decode("latin-1"),
     ),
     "X-Request-Timeout-Ms": ("0", "-1", "nan", "inf", "1e-9", "1e999", "", "0x10", "1_000"),
+    "X-Request-Priority": ("0", "-1", "1.0", "99999999999999999999", "", "²", "٣".encode().decode("latin-1")),
     "Transfer-Encoding": ("identity", "gzip"),
     "Expect": ("100-continue", "x"),
     "Connection": ("close", "Upgrade, HTTP2-Settings"),

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from app import runtime
+from app.batching.batch import Answer
 from app.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
 from app.frontends import door as door_module
 from app.frontends.door import Door
 from app.frontends.frontend import Frontend
-from app.inference import InferenceRequest
+from app.inference import BatchTiming, InferenceRequest
 from app.repository.list_watch import ListedModels
 from app.repository.model_config import ModelConfig
 from app.repository.policy import NEWEST
@@ -109,6 +110,24 @@ def test_what_a_frontend_had_resolved_is_answered_by_the_version_that_leaves(tmp
         await until(lambda: server.repository.statuses("m", 1)[0].state == "END")
         assert [frontend.repository.resolve("m").version for frontend in frontends] == [2, 2]
         assert [await ask(frontend, 4.0) for frontend in frontends] == [8.0, 8.0]
+
+    play(tmp_path, scenario)
+
+
+def test_where_each_request_runs_alone_none_travel_together(tmp_path: Path) -> None:
+    async def scenario(_: Server, frontends: Sequence[Frontend]) -> None:
+        models = [frontend.repository.resolve("m") for frontend in frontends]
+
+        def join() -> list[bool]:
+            for model in models:  # quick, as it may be not while others keep this machine busy
+                model.response(InferenceRequest({}), Answer({}, BatchTiming(0.0, 1e-5, 1)))
+            return [model.joins("serving_default") for model in models]
+
+        assert join() == [True, True]
+        await frontends[0].tune_batching("m", {"policy": "one_by_one"})
+        assert join() == [False, False]
+        await frontends[1].tune_batching("m", {"policy": "self_tuning"})
+        assert join() == [True, True]
 
     play(tmp_path, scenario)
 

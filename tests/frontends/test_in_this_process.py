@@ -19,6 +19,7 @@ import pytest
 from app import runtime
 from app.frontends import engine_process, frontend_process
 from app.frontends.parent import COULD_NOT_START, Arguments
+from app.frontends.ports import bound
 from app.frontends.supervisor import supervise
 from app.settings import Settings
 from tests.every_protocol.live import RUNTIME, settings
@@ -117,8 +118,8 @@ def test_an_engine_that_cannot_start_says_so(tmp_path: Path) -> None:
 
 
 def test_a_frontend_without_an_engine_refuses_and_ends_with_its_parent(tmp_path: Path, parent: IO[bytes]) -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    port = bound(socket.AF_INET, ("127.0.0.1", 0), shared=True)
+    url = f"http://127.0.0.1:{port.getsockname()[1]}"
     replies = []
 
     def act() -> None:
@@ -127,7 +128,7 @@ def test_a_frontend_without_an_engine_refuses_and_ends_with_its_parent(tmp_path:
         parent.close()
 
     thread = meanwhile(act)
-    arguments = Arguments(settings(tmp_path, frontends=1), [listener.detach()], str(tmp_path / "engine"))
+    arguments = Arguments(settings(tmp_path, frontends=1), [port.detach()], str(tmp_path / "engine"))
     assert frontend_process.main(arguments.dump()) == 0
     thread.join(30)
     assert [reply.status_code for reply in replies] == [503, 503, 503]

@@ -308,10 +308,10 @@ def test_what_is_told_is_told_in_order() -> None:
     async def scenario(made: World) -> None:
         labels = ("rest", "200", "m\udc80", 1, "s")
         made.engine.tell(Kind.FINISHED, labels, [0.5])
-        made.frontend.tell(Kind.CATALOG, True, "m", (), {}, {}, {})
+        made.frontend.tell(Kind.CATALOG, True, "m", (), {}, {}, {}, ())
         made.frontend.tell(Kind.HEALTH, [], ["not now"])
         await made.frontend.see()
-        assert made.follower.heard == [Snapshot(True, "m", (), {}, {}, {}), ((), ("not now",)), "tell"]
+        assert made.follower.heard == [Snapshot(True, "m", (), {}, {}, {}, ()), ((), ("not now",)), "tell"]
         assert made.host.told == [(labels, (0.5,))]
 
     play(scenario)

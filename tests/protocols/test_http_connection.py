@@ -89,7 +89,7 @@ class World:
         inline_s: calls that take less are made on the event loop.
     """
 
-    def __init__(self, direct: bool, cors: bool = False, inline_s: float = 0.0) -> None:
+    def __init__(self, direct: bool, cors: bool = False, inline_s: float = 0.0, *, admission: bool = False) -> None:
         self.events: list[Event] = []
         self.loaded = FakeLoadedModel()
         self.device = FakeDevice(COMPUTE_S)
@@ -100,7 +100,7 @@ class World:
             self.events.append,
             fake_time,
             max_inline_s=inline_s,
-            admission=False,  # its verdict depends on the order of arrival; this suite compares ways to the model
+            admission=admission,  # its verdict depends on the order of arrival; this suite compares ways to the model
         )
         self.model = Model("m", 1, self.loaded, self.batcher, BatchSizes.powers_of_two(32))
         self.repository = repository = cast(Any, FakeRepository(self.model))  # type: ignore[arg-type]

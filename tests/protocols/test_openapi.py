@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from app.errors import ModelNotReady
+from app.protocols.http_exchange import TIMEOUT_HEADER
 from app.protocols.openapi import model_paths
 from app.protocols.openapi_bodies import example_body
+from app.protocols.request_priority import PRIORITY_HEADER
 from app.protocols.tensorflow_predict import decode_predict
 from app.validation import check_inputs
 from tests.protocols.fakes import FakeModel, FakeRepository, signature_of, specs
@@ -116,4 +118,20 @@ def test_every_content_type_of_predict_is_shown_where_it_works() -> None:
         assert next(iter(operation["requestBody"]["content"])) == "application/json"
         assert set(operation["responses"]["200"]["content"]) == {*always, "application/x-npy"}
         assert {"406", "415"} <= operation["responses"].keys()
-        assert [each["name"] for each in operation["parameters"]] == ["signature_name", "output"]
+        assert [each["name"] for each in operation["parameters"] if each["in"] == "query"] == [
+            "signature_name",
+            "output",
+        ]
+
+
+def test_what_a_request_may_say_beside_its_body_is_shown() -> None:
+    paths = model_paths(FakeRepository(served(serving_default=DIGITS, classic=CLASSIC)))  # type: ignore[arg-type]
+    computing = {path.rpartition(":")[2]: each["post"] for path, each in paths.items() if "post" in each}
+    headers = {
+        action: {each["name"].lower().encode() for each in operation["parameters"] if each["in"] == "header"}
+        for action, operation in computing.items()
+    }
+    both = {TIMEOUT_HEADER, PRIORITY_HEADER}
+    assert headers == {"predict": both, "classify": both, "regress": both, "predictStream": {TIMEOUT_HEADER}}
+    timed = {action for action, operation in computing.items() if "headers" in operation["responses"]["200"]}
+    assert timed == {"predict", "classify", "regress"}

@@ -18,6 +18,9 @@ from tests.protocols.test_http_inflation import in_pieces
 
 WINDOW = 4 * LARGEST
 
+#: Messages that are received although nobody can read them yet: one waits, and one waits to wait.
+AHEAD = 2
+
 # --- lines in, lines out ---
 
 
@@ -257,7 +260,7 @@ def test_who_does_not_read_is_not_read_from() -> None:
         peer.reads.clear()
         await asyncio.sleep(100)
         assert world.computed == WINDOW
-        assert peer.heard == WINDOW + 1, "one line more waits for room"
+        assert peer.heard == WINDOW + 1 + AHEAD, "one line more waits for room"
         peer.reads.set()
         assert await peer.end() == doubled(*range(1000))
 
@@ -272,7 +275,7 @@ def test_of_long_lines_fewer_are_taken_in() -> None:
         peer.stop()
         peer.reads.clear()
         await asyncio.sleep(100)
-        assert peer.heard == 3
+        assert peer.heard == 3 + AHEAD
         peer.reads.set()
         assert await peer.end() == doubled(*range(10))
 
@@ -291,6 +294,23 @@ def test_somebody_interactive_waits_for_one_batch_at_most() -> None:
             started_s = asyncio.get_running_loop().time()
             await world.ask(1)
             assert asyncio.get_running_loop().time() - started_s <= 2 * COMPUTE_S
+        for peer in peers:
+            peer.hang_up()
+            await peer.end()
+
+    run_in_fake_time(main())
+
+
+def test_however_many_streams_there_are_somebody_interactive_finds_room() -> None:
+    async def main() -> None:
+        world = World(max_queue_rows=100)
+        peers = [world.connect() for _ in range(20)]
+        for peer in peers:
+            peer.say(*[[n, n] for n in range(100)])
+        for _ in range(5):
+            await asyncio.sleep(1.3 * COMPUTE_S)
+            assert world.batcher.queue.rows > 50 - LARGEST, "streams wait"
+            await world.ask(1)
         for peer in peers:
             peer.hang_up()
             await peer.end()
@@ -363,6 +383,26 @@ def test_when_the_client_goes_what_waits_is_withdrawn(stops: bool) -> None:
             peer.stop()
         await asyncio.sleep(COMPUTE_S / 2)
         assert world.batcher.queue.rows == LARGEST
+        peer.hang_up()
+        await peer.end()
+        assert world.batcher.queue.rows == 0
+        assert [event.code for event in world.finished] == ["499"]
+        await asyncio.sleep(TIMEOUT_S)
+        assert world.computed == LARGEST
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_when_the_client_goes_while_there_is_no_room_nothing_more_is_computed(compressed: bool) -> None:
+    async def main() -> None:
+        world = World()
+        peer = world.connect(content_encoding="gzip" if compressed else "identity")
+        lines = b"[1, 1]\n" * (3 * WINDOW)
+        peer.send_bytes(gzip.compress(lines) if compressed else lines)
+        peer.stop()
+        await asyncio.sleep(COMPUTE_S / 2)
+        assert world.batcher.queue.rows == WINDOW - LARGEST
         peer.hang_up()
         await peer.end()
         assert world.batcher.queue.rows == 0

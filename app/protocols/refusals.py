@@ -1,0 +1,39 @@
+"""Refusing by the head alone.
+
+Under overload most requests are refused, and to read each of them only to find that out takes time from those that
+were accepted. So who is refused because the answer would be late stands for those like it for a moment, as far as the
+head says how urgent they are and whom they ask.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from app.errors import WouldBeLate
+from app.protocols.http import Reply, error_reply
+
+#: No verdict is good for longer, though a retry may be advised later: calls can turn out quicker than was expected.
+_LONGEST_S = 0.02
+
+#: In bodies that may say how urgent they are, as Open Inference's can, or whom they ask, in whichever form.
+_SAYS_MORE = (b'"priority"', b'"timeout"', b"signature_name")
+
+
+class Refusal(NamedTuple):
+    """Until `until_s` (monotonic) a request with the same head, so the same deadline and priority, and a body of at
+    least `size` bytes would be refused, too. `asked` is the model, version and signature, `reply` what to say."""
+
+    size: int
+    until_s: float
+    asked: tuple[str, int, str]
+    reply: Reply
+
+    @classmethod
+    def of(cls, error: WouldBeLate, size: int, now: float, asked: tuple[str, int, str]) -> Refusal:
+        """What follows from the refusal of one request."""
+        holds_s = min(error.retry_after_s or 0.0, _LONGEST_S)
+        return cls(size, now + holds_s, asked, error_reply(error))
+
+    def holds(self, body: bytes, now: float) -> bool:
+        """For a request with this body, unless that may say more than the head."""
+        return now < self.until_s and len(body) >= self.size and not any(each in body for each in _SAYS_MORE)

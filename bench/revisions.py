@@ -1,0 +1,105 @@
+"""Is this tree as fast as another revision? The closed loops of the benchmark, on both in turn.
+
+    python -m bench.revisions REVISION [--workloads mlp,digits,...] [--rounds 5] [--seconds 2] [--json FILE]
+
+Both servers run with defaults, on the same packages, and are up at the same time; within a round each is loaded once,
+for whom it is first alternates. Each searches its execution variants before it is measured, so a chosen variant is
+part of the comparison. Exits with 1 where a median is below 0.97.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bench import wrk
+from bench.figures import Spread
+from bench.forms import FORMS
+from bench.live_server import ROOT, live_process
+from bench.models import ensure_models, read_samples, saved_model
+from bench.workloads import WORKLOADS, Workload
+
+LEAST = 0.97
+
+#: The form and the path of what travels so.
+_WAYS = {"json": ("v1-json", "/v1/models/{}:predict"), "binary": ("v2-binary", "/v2/models/{}/infer")}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("revision", help="as git knows it")
+    parser.add_argument("--workloads", default=",".join(WORKLOADS), help="some of them, by name")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="at least, of each run")
+    parser.add_argument("--json", type=Path, help="file for the ratios by round")
+    options = parser.parse_args()
+    if not wrk.is_installed():
+        sys.exit("bench.revisions needs wrk (Debian: apt-get install wrk)")
+    ensure_models()
+    ratios = {}
+    with other_tree(options.revision) as other:
+        print(f"Requests/s of this tree / of {options.revision}: median (least-most) of {options.rounds} rounds")
+        for name in options.workloads.split(","):
+            ratios[name] = compare(WORKLOADS[name], other, options.rounds, options.seconds)
+            spread = Spread.of(ratios[name])
+            print(f"  {name:18} {spread.median:.2f} ({spread.least:.2f}-{spread.most:.2f})", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(ratios))
+    sys.exit(slower(ratios))
+
+
+def slower(ratios: Mapping[str, Sequence[float]]) -> bool:
+    """Is a workload's median below what noise explains?"""
+    return any(Spread.of(each).median < LEAST for each in ratios.values())
+
+
+@contextmanager
+def other_tree(revision: str) -> Iterator[Path]:
+    """A checkout of its own of this revision."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, revision], cwd=ROOT, check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=True)
+
+
+def compare(workload: Workload, other: Path, rounds: int, seconds: float) -> list[float]:
+    """By round, requests/s of this tree as a multiple of the other's."""
+    form, path = _WAYS[workload.wire]
+    bodies = [FORMS[form].write(workload.input, row) for row, _ in read_samples(workload.model)]
+    ratios = []
+    with ExitStack() as stack:
+        ports = [stack.enter_context(_server(tree, workload.model)) for tree in (ROOT, other)]
+        for number in range(rounds + 1):
+            rates = [0.0, 0.0]
+            for which in (0, 1) if number % 2 else (1, 0):
+                url = f"http://127.0.0.1:{ports[which]}{path.format(workload.model)}"
+                run = wrk.closed_loop(url, bodies, workload.connections, max(seconds, workload.seconds))
+                if run.failed:
+                    sys.exit(f"{workload.name}: {run.failed} requests failed")
+                rates[which] = run.rate
+            ratios.append(rates[0] / rates[1])
+    return ratios[1:]  # the first one warmed both up
+
+
+@contextmanager
+def _server(tree: Path, model: str) -> Iterator[int]:
+    with tempfile.TemporaryDirectory() as folder:
+        repository = Path(folder) / "models"
+        repository.mkdir()
+        (repository / model).symlink_to(saved_model(model).parent)
+        settings = {"models": repository, "grpc_port": 0, "variant_cache": Path(folder) / "variants"}
+        with live_process(tree, **settings) as (port, _):
+            yield port
+
+
+if __name__ == "__main__":
+    main()
