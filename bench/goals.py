@@ -1,7 +1,7 @@
 """What Ferry is measured by: each goal, what was measured, met or not. Pure.
 
 `results` is the document that bench/run.py writes: workloads with their peers' runs by round, and the scripts' figures.
-A ratio is taken within a round; the median of the rounds decides.
+A ratio is taken within a round; the median of the rounds decides, but where one miss is one too many the worst does.
 """
 
 from __future__ import annotations
@@ -148,6 +148,11 @@ def script(name: str, key: str) -> Callable[[Results], Sequence[float]]:
     return lambda results: results["scripts"].get(name, {}).get("figures", {}).get(key, [])
 
 
+def worst(values: Callable[[Results], Sequence[float]]) -> Callable[[Results], Sequence[float]]:
+    """The highest figure alone."""
+    return lambda results: sorted(values(results))[-1:]
+
+
 GOALS = (
     Goal("tiny MLP as JSON: Ferry / mosec", 1.3, None, ferry_to("mlp", "mosec"), "x"),
     Goal("tiny MLP as JSON: Ferry / Triton (PyTriton)", 4, None, ferry_to("mlp", "pytriton"), "x"),
@@ -189,14 +194,14 @@ GOALS = (
     Goal("overload: goodput at 2x and 10x / its peak", 0.9, None, script("overload", "goodput_kept"), "x"),
     Goal("overload: p99 of the accepted / deadline", None, 1, script("overload", "p99_to_deadline"), "x"),
     Goal("overload: p99 until a refusal (503)", None, 50, script("overload", "refused_p99_ms"), " ms"),
-    Goal("overload: refusals without Retry-After", None, 0, script("overload", "without_retry_after")),
-    Goal("overload: computed though their time was over", None, 0, script("overload", "expired_executions")),
-    Goal("overload: growth of memory from 1x to 10x", None, 5, script("overload", "rss_growth_percent"), " %"),
+    Goal("overload: refusals without Retry-After", None, 0, worst(script("overload", "without_retry_after"))),
+    Goal("overload: computed though their time was over", None, 0, worst(script("overload", "expired_executions"))),
+    Goal("overload: growth of memory from 1x to 10x", None, 5, worst(script("overload", "rss_growth_percent")), " %"),
     Goal(
-        "answers/s of a real server, from the simulator's: difference",
+        "answers/s of a real server, from the simulator's: difference at any load",
         None,
         15,
-        script("simulate", "real_differs_percent"),
+        worst(script("simulate", "real_differs_percent")),
         " %",
     ),
 )

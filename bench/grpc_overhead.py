@@ -74,10 +74,10 @@ def echo(started: Any) -> None:
 
 def ferry(started: Any, models: Path, delay_ms: float) -> None:
     """Ferry as `ferry serve` runs it, but for HTTP."""
-    import uvloop  # noqa: PLC0415
+    import uvloop  # noqa: PLC0415 - as above
 
     from app.server import Server  # noqa: PLC0415 - TensorFlow, in this process only
-    from app.settings import Settings  # noqa: PLC0415
+    from app.settings import Settings  # noqa: PLC0415 - as above
 
     async def main() -> None:
         server = Server(Settings(host="127.0.0.1", grpc_port=0, models=models, max_batch_delay_ms=delay_ms))
@@ -94,7 +94,7 @@ def ferry(started: Any, models: Path, delay_ms: float) -> None:
 
 
 def load(port: int, callers: int, seconds: float, counts: Any) -> None:
-    import uvloop  # noqa: PLC0415
+    import uvloop  # noqa: PLC0415 - as above
 
     async def main() -> int:
         content = request_bytes()
@@ -220,7 +220,7 @@ def make_model(path: Path) -> None:
 
 
 def _make_model(path: Path) -> None:
-    from tests.savedmodels import make_half_plus_two  # noqa: PLC0415
+    from tests.savedmodels import make_half_plus_two  # noqa: PLC0415 - TensorFlow, in this process only
 
     make_half_plus_two(path)
 

@@ -63,7 +63,8 @@ class HeavyRequests:
 
 def read_metrics(port: int) -> Mapping[tuple[str, str], float]:
     """What the server counted for the model, by the sample's name and, of a histogram's buckets, its bound."""
-    return metrics_of(urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as reply:
+        return metrics_of(reply.read().decode())
 
 
 def metrics_of(page: str) -> Mapping[tuple[str, str], float]:

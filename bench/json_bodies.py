@@ -116,7 +116,7 @@ def in_turn(one: Comparison, seconds: float) -> tuple[float, float]:
     times: tuple[list[float], list[float]] = ([], [])
     repeats = max(1, 2000 // one.size)
     end_s = time.perf_counter() + seconds
-    while time.perf_counter() < end_s:
+    while not times[0] or time.perf_counter() < end_s:
         for taken, call in zip(times, (one.plain, one.ours), strict=True):
             start_s = time.perf_counter()
             for _ in range(repeats):

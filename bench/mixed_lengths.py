@@ -111,8 +111,8 @@ class Loop:
 
 async def measure(options: argparse.Namespace) -> tuple[dict[str, list[float]], dict[str, Loop]]:
     from app.engine import Engine  # noqa: PLC0415 - see main
-    from app.events import ignore  # noqa: PLC0415
-    from app.settings import Settings  # noqa: PLC0415
+    from app.events import ignore  # noqa: PLC0415 - as above
+    from app.settings import Settings  # noqa: PLC0415 - as above
 
     folder, rows = model_folder(options.width, options.layers), texts()
     engines = {

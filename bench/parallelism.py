@@ -72,7 +72,7 @@ def in_turn(case: Case, rows: int, arrangements: Iterable[tuple[int, int]], seco
     for calls, threads in arrangements:
         command = [sys.executable, "-m", "bench.parallelism", "--seconds", str(seconds)]
         command += ["--one", *case, str(rows), str(calls), str(threads)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
         yield float(done.stdout.split()[-1])
 
 

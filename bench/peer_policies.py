@@ -5,9 +5,13 @@ They get what Ferry has besides: expired requests leave the queue, and batches f
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
-from app.batching.policy import BatchPlan, LaneView
+from app.batching.policy import BatchingPolicy, BatchPlan, LaneView
 
 
 @dataclass(frozen=True)
@@ -82,3 +86,34 @@ class AdditiveIncrease:
             self._rows = max(1.0, 0.9 * self._rows)
         elif rows >= int(self._rows):
             self._rows += self._step
+
+
+class Setting(NamedTuple):
+    """`policy` makes a new one for each run, since one of them learns; so many rows may wait."""
+
+    text: str
+    policy: Callable[[], BatchingPolicy]
+    queue_rows: int
+
+
+PEERS = ("fixed timeout", "preferred sizes", "AIMD")
+
+
+def settings_of(peer: str, quick: bool) -> Iterator[Setting]:
+    """A grid of what its users would try; whoever is `quick` tries the middle.
+
+    A queue of 60 rows is what a finer search found nearly everywhere: of 64 the last are late behind two calls of 32.
+    """
+    grid = itertools.product((32,), (0,), (60,)) if quick else itertools.product((16, 32, 64), (0, 10), (32, 60, 8192))
+    for rows, delay_ms, queue_rows in grid:
+        queue = f"queue {queue_rows}"
+        if peer == "fixed timeout":
+            fixed = partial(FixedTimeout, rows, delay_ms / 1e3)
+            yield Setting(f"{rows} rows, {delay_ms} ms, {queue}", fixed, queue_rows)
+        elif peer == "preferred sizes":
+            preferred = partial(PreferredSizes, (rows // 4, rows // 2, rows), delay_ms / 1e3)
+            yield Setting(f"{rows // 4}, {rows // 2}, {rows} rows, {delay_ms} ms, {queue}", preferred, queue_rows)
+        else:
+            target_ms, step = 1.25 * rows, 32 if delay_ms else 4
+            increase = partial(AdditiveIncrease, target_ms / 1e3, step)
+            yield Setting(f"target {target_ms:g} ms, step {step}, {queue}", increase, queue_rows)

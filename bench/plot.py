@@ -15,6 +15,8 @@ from matplotlib import pyplot
 
 
 def main() -> None:
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     results = json.loads(Path(sys.argv[1]).read_text())
     workloads = results["workloads"]
     figure, panels = pyplot.subplots(len(workloads), 2, figsize=(12, 3.2 * len(workloads)), squeeze=False)

@@ -110,7 +110,7 @@ def call_in_process() -> Callable[[int], object]:
     """A call with so many rows by Ferry's runtime, with the execution variants that the server chose."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from app.runtime import RuntimeOptions, VariantOptions, create_runtime  # noqa: PLC0415 - after the setting above
-    from app.warm_up import tune  # noqa: PLC0415
+    from app.warm_up import tune  # noqa: PLC0415 - as above
 
     runtime = create_runtime("tensorflow", RuntimeOptions(variants=VariantOptions("auto", cache=VARIANTS)))
     model = runtime.load(saved_model(MODEL))

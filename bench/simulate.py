@@ -1,13 +1,11 @@
-"""Ferry's batching beside other servers' in simulated time: python -m bench.simulate [--json FILE] [--plot PNG]
+"""Ferry's batching beside other servers' in simulated time.
 
-With --real instead beside a real run of Ferry, see bench/real_run.py: python -m bench.simulate --real [--json FILE]
+    python -m bench.simulate [--seeds 1,2,3,4] [--json FILE] [--markdown FILE] [--plot PNG]
+    python -m bench.simulate --real [--json FILE]       beside a real run of Ferry, see bench/real_run.py
 
-The very batcher, queue and policies that serve, under a clock that jumps, with calls of given costs. The others'
-policies stand at whichever setting of a grid serves an arrival pattern best, Ferry's at its defaults for all.
-
-The bound knows the future. It is a relaxation: a row takes no longer than its share of the cheapest call per row, rows
-are computed one by one, and what is in time is then the most that any order can have (Kise, Ibaraki and Mine, 1978:
-drop of the busy stretch whatever shortens it most). No batching can do better, and none can do as well.
+The very batcher, queue and policies that serve, under a clock that jumps, with calls of given costs. Each seed is
+another draw of all arrivals. The others' policies stand at whichever setting of a grid serves an arrival pattern best
+over all seeds, Ferry's at its defaults for all; a ratio is taken within a seed. bench/bound.py says what the bound is.
 """
 
 from __future__ import annotations
@@ -16,17 +14,21 @@ import argparse
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any, NoReturn
 
 import numpy as np
 
 from app.batching.padding import BatchSizes
-from app.batching.policy import BatchingPolicy, SelfTuning
+from app.batching.policy import SelfTuning
 from bench import real_run
-from bench.peer_policies import AdditiveIncrease, FixedTimeout, PreferredSizes
+from bench.arrivals import PATTERNS
+from bench.bound import most_in_time
+from bench.figures import Spread
+from bench.peer_policies import PEERS, Setting, settings_of
 from bench.simulation import Arrival, CallCosts, Costs, Outcome, simulate
 
 SIZES = BatchSizes.powers_of_two(64)
@@ -35,162 +37,102 @@ DEADLINE_S = 0.1
 #: Of what a device that computes nothing but full batches of 64 rows could do.
 LOADS = (0.5, 0.7, 0.9, 1.2)
 
-#: Lengths and how often they occur: 1 on average.
-LENGTHS, SHARES = (0.25, 0.5, 1.0, 2.0, 4.0), (0.2, 0.3, 0.25, 0.15, 0.1)
-
-Pattern = Callable[[np.random.Generator, float, float], list[Arrival]]
-
-
-def poisson(random: np.random.Generator, rate: float, seconds: float) -> list[Arrival]:
-    return [Arrival(at_s) for at_s in _poisson_times(random, rate, 0.0, seconds)]
+#: All arrivals of a seed, in order of time.
+Stream = Sequence[Arrival]
+Row = dict[str, Any]
 
 
-def bursty(random: np.random.Generator, rate: float, seconds: float) -> list[Arrival]:
-    """Poisson whose rate is 1.8 or 0.2 times the mean, each for 0.3 s on average."""
-    arrivals: list[Arrival] = []
-    begin_s = 0.0
-    for factor in itertools.cycle((1.8, 0.2)):
-        end_s = min(seconds, begin_s + random.exponential(0.3))
-        arrivals += [Arrival(at_s) for at_s in _poisson_times(random, factor * rate, begin_s, end_s)]
-        if end_s >= seconds:
-            return arrivals
-        begin_s = end_s
-    raise AssertionError("a cycle does not end")
-
-
-def mixed(random: np.random.Generator, rate: float, seconds: float) -> list[Arrival]:
-    """Poisson, and a row costs by its length."""
-    times = list(_poisson_times(random, rate, 0.0, seconds))
-    lengths = random.choice(LENGTHS, len(times), p=SHARES).tolist()
-    return [Arrival(at_s, length) for at_s, length in zip(times, lengths, strict=True)]
-
-
-PATTERNS: dict[str, Pattern] = {"poisson": poisson, "bursty": bursty, "mixed lengths": mixed}
-
-
-def _poisson_times(random: np.random.Generator, rate: float, begin_s: float, end_s: float) -> Iterator[float]:
-    at_s = begin_s + random.exponential(1 / rate)
-    while at_s < end_s:
-        yield float(at_s)
-        at_s += random.exponential(1 / rate)
-
-
-# --- the peers, each at its best setting ---
-
-
-def settings_of(peer: str, quick: bool) -> Iterator[tuple[str, BatchingPolicy, int]]:
-    """What each setting is, the policy, and the rows that may wait."""
-    for rows, queue_rows in itertools.product((32,) if quick else (16, 32, 64), (64,) if quick else (64, 8192)):
-        for delay_ms in (0,) if quick else (0, 10):
-            if peer == "fixed timeout":
-                yield f"{rows} rows, {delay_ms} ms, queue {queue_rows}", FixedTimeout(rows, delay_ms / 1e3), queue_rows
-            elif peer == "preferred sizes":
-                policy = PreferredSizes((rows // 4, rows // 2, rows), delay_ms / 1e3)
-                yield f"up to {rows} rows, {delay_ms} ms, queue {queue_rows}", policy, queue_rows
-            else:
-                target_ms, step = 1.25 * rows, 4 if delay_ms else 1
-                policy_of_calls = AdditiveIncrease(target_ms / 1e3, step)
-                yield f"target {target_ms:g} ms, step {step}, queue {queue_rows}", policy_of_calls, queue_rows
-
-
-PEERS = ("fixed timeout", "preferred sizes", "AIMD")
-
-
-def best_of(peer: str, arrivals: Sequence[Arrival], costs: CallCosts, quick: bool) -> tuple[str, Outcome]:
-    runs = [
-        (setting, simulate(arrivals, policy, costs=costs, deadline_s=DEADLINE_S, max_queue_rows=rows, sizes=SIZES))
-        for setting, policy, rows in settings_of(peer, quick)
-    ]
-    return max(runs, key=lambda run: run[1].goodput)
-
-
-# --- the bound ---
-
-
-def most_in_time(arrivals: Sequence[Arrival], costs: CallCosts, deadline_s: float = DEADLINE_S) -> int:
-    """The bound: how many requests could be answered in time, see above."""
-    row_s = {each.length: min(costs.call_s(size, each.length) / size for size in SIZES.allowed) for each in arrivals}
-    longest_s = max(row_s.values())
-    stretch: list[tuple[float, float]] = []  # arrival and seconds of those computed since the device was last idle
-    kept, end_s = 0, 0.0
-    for arrival in arrivals:
-        if arrival.at_s >= end_s:
-            stretch, end_s = [], arrival.at_s
-        own_s = row_s[arrival.length]
-        stretch.append((arrival.at_s, own_s))
-        end_s += own_s
-        kept += 1
-        if end_s > arrival.at_s + deadline_s:
-            kept -= 1
-            del stretch[_whose_loss_gains_most(stretch, end_s) if own_s < longest_s else -1]
-            end_s = _end_of(stretch, arrival.at_s)
-    return kept
-
-
-def _whose_loss_gains_most(stretch: Sequence[tuple[float, float]], end_s: float) -> int:
-    best, most_s, slack_s, start_s = len(stretch) - 1, 0.0, float("inf"), end_s
-    for place in range(len(stretch) - 1, -1, -1):
-        at_s, own_s = stretch[place]
-        start_s -= own_s
-        if min(own_s, slack_s) > most_s:
-            best, most_s = place, min(own_s, slack_s)
-        slack_s = min(slack_s, start_s - at_s)
-        if slack_s <= most_s:
-            break
-    return best
-
-
-def _end_of(stretch: Sequence[tuple[float, float]], now_s: float) -> float:
-    end_s = stretch[0][0] if stretch else now_s
-    for at_s, own_s in stretch:
-        end_s = max(end_s, at_s) + own_s
-    return end_s
-
-
-# --- the comparison ---
-
-
-def compare(costs: Costs, seconds: float, quick: bool) -> list[dict[str, Any]]:
-    """One entry for each pattern and load: outcomes by who, their settings, and the bound."""
+def compare(costs: Costs, seconds: float, seeds: Sequence[int], quick: bool) -> list[Row]:
+    """One entry for each pattern and load: by who, setting and outcomes by seed; and the bound by seed."""
     capacity = SIZES.largest / costs.call_s(SIZES.largest)
     rows = []
     for name, load in itertools.product(PATTERNS, LOADS[2:3] if quick else LOADS):
-        arrivals = PATTERNS[name](np.random.default_rng(1), load * capacity, seconds)
-        ferry = simulate(arrivals, SelfTuning(), costs=costs, deadline_s=DEADLINE_S, admission=True, sizes=SIZES)
-        found = {"ferry": ("its defaults", ferry), **{peer: best_of(peer, arrivals, costs, quick) for peer in PEERS}}
+        streams = [PATTERNS[name](np.random.default_rng(seed), load * capacity, seconds) for seed in seeds]
+        found = {"ferry": ("its defaults", ferry(streams, costs))}
+        found |= {peer: best_of(peer, streams, costs, quick) for peer in PEERS}
         rows.append(
             {
                 "pattern": name,
                 "load": load,
-                "arrivals_per_s": len(arrivals) / seconds,
-                "bound": most_in_time(arrivals, costs) / arrivals[-1].at_s,
-                "who": {who: {"setting": setting, **asdict(outcome)} for who, (setting, outcome) in found.items()},
+                "arrivals_per_s": [len(each) / seconds for each in streams],
+                "bound": [most_in_time(each, costs, DEADLINE_S, SIZES.allowed) / each[-1].at_s for each in streams],
+                "who": {
+                    who: {"setting": setting, "by_seed": [asdict(each) for each in outcomes]}
+                    for who, (setting, outcomes) in found.items()
+                },
             }
         )
     return rows
 
 
-def markdown(rows: Sequence[dict[str, Any]], costs: Costs) -> str:
+def ferry(streams: Sequence[Stream], costs: CallCosts) -> list[Outcome]:
+    return [
+        simulate(each, SelfTuning(), costs=costs, deadline_s=DEADLINE_S, admission=True, sizes=SIZES)
+        for each in streams
+    ]
+
+
+def best_of(peer: str, streams: Sequence[Stream], costs: CallCosts, quick: bool) -> tuple[str, list[Outcome]]:
+    """The setting with the most goodput over all streams."""
+
+    def outcome(stream: Stream, setting: Setting) -> Outcome:
+        policy, most = setting.policy(), setting.queue_rows
+        return simulate(stream, policy, costs=costs, deadline_s=DEADLINE_S, max_queue_rows=most, sizes=SIZES)
+
+    runs = [(setting.text, [outcome(stream, setting) for stream in streams]) for setting in settings_of(peer, quick)]
+    return max(runs, key=lambda run: sum(each.goodput for each in run[1]))
+
+
+# --- tables and pictures ---
+
+
+def figures(row: Row, who: str, key: str) -> list[float]:
+    """By seed."""
+    return [each[key] for each in row["who"][who]["by_seed"]]
+
+
+def beside(row: Row, peers: Sequence[str]) -> Spread:
+    """Ferry's goodput by that of the best of these peers, each seed's by itself."""
+    theirs = zip(*(figures(row, peer, "goodput") for peer in peers), strict=True)
+    return Spread.of([mine / max(each) for mine, each in zip(figures(row, "ferry", "goodput"), theirs, strict=True)])
+
+
+def markdown(rows: Sequence[Row], costs: Costs, seeds: Sequence[int]) -> str:
     lines = [
         "# Batching policies in simulated time",
         "",
         f"A call takes {1e3 * costs.fixed_s:g} ms + {1e3 * costs.row_s:g} ms a row (times its length), padded to "
-        f"powers of two up to {SIZES.largest}; deadline {1e3 * DEADLINE_S:g} ms. Goodput: answers in time per second.",
+        f"powers of two up to {SIZES.largest}; deadline {1e3 * DEADLINE_S:g} ms. Goodput: answers in time per second. "
+        f"Medians over seeds {', '.join(map(str, seeds))}; in brackets the least ratio of a seed.",
         "",
-        "| arrivals | load | per s | bound | who | goodput | p99 ms | device use | setting |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| arrivals | load | per s | bound | who | goodput | Ferry is | p99 ms | device use | setting |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        head = f"| {row['pattern']} | {row['load']:g} | {row['arrivals_per_s']:.0f} | {row['bound']:.0f} |"
+        per_s, bound = (median(row[key]) for key in ("arrivals_per_s", "bound"))
+        head = f"| {row['pattern']} | {row['load']:g} | {per_s:.0f} | {bound:.0f} |"
         for who, each in row["who"].items():
-            figures = f"{each['goodput']:.0f} | {1e3 * each['p99_s']:.0f} | {100 * each['use']:.0f} %"
-            lines.append(f"{head} {who} | {figures} | {each['setting']} |")
+            goodput, p99_s, use = (median(figures(row, who, key)) for key in ("goodput", "p99_s", "use"))
+            ratio = "" if who == "ferry" else _ratio_text(beside(row, [who]))
+            shown = f"{who} | {goodput:.0f} | {ratio} | {1e3 * p99_s:.0f} | {100 * use:.0f} %"
+            lines.append(f"{head} {shown} | {each['setting']} |")
             head = "| | | | |"
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *summary(rows)])
 
 
-def plot(rows: Sequence[dict[str, Any]], picture: Path) -> None:
-    """Goodput, p99 and device use by pattern and load. Needs requirements/bench.txt."""
+def summary(rows: Sequence[Row]) -> list[str]:
+    """Ferry beside the best peer of each row and seed."""
+    lines = ["| arrivals | load | Ferry, times the best peer: median (least) |", "|---|---|---|"]
+    lines += [f"| {row['pattern']} | {row['load']:g} | {_ratio_text(beside(row, PEERS))} |" for row in rows]
+    return lines
+
+
+def _ratio_text(ratio: Spread) -> str:
+    return f"{ratio.median:.3f} ({ratio.least:.3f})"
+
+
+def plot(rows: Sequence[Row], picture: Path) -> None:
+    """Goodput, p99 and device use by pattern and load, medians over seeds. Needs requirements/bench.txt."""
     import matplotlib as mpl  # noqa: PLC0415 - in the benchmark's environment only
 
     mpl.use("Agg")
@@ -201,12 +143,13 @@ def plot(rows: Sequence[dict[str, Any]], picture: Path) -> None:
     who = list(rows[0]["who"])
     for axes, (key, title) in zip(panels, titles.items(), strict=True):
         for place, name in enumerate(who):
-            heights = [row["who"][name][key] for row in rows]
+            heights = [median(figures(row, name, key)) for row in rows]
             places = [index + place / (len(who) + 1) for index in range(len(rows))]
             axes.bar(places, heights, 1 / (len(who) + 1), label=name)
         axes.set_title(title, fontsize=9)
     for index, row in enumerate(rows):
-        panels[0].hlines(row["bound"], index - 0.1, index + 0.9, color="black", label="bound" if not index else None)
+        label = None if index else "bound"
+        panels[0].hlines(median(row["bound"]), index - 0.1, index + 0.9, color="black", label=label)
     panels[0].legend(fontsize=7)
     panels[-1].set_xticks(range(len(rows)), [f"{row['pattern']}\n{row['load']:g}" for row in rows], fontsize=7)
     figure.tight_layout()
@@ -223,10 +166,15 @@ def beside_a_real_run(quick: bool, file: Path | None) -> NoReturn:
     sys.exit(max(differences) > real_run.MOST_PERCENT)
 
 
+def numbers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", action="store_true", help="how far a real run is from the simulated one, a minute")
     parser.add_argument("--quick", action="store_true", help="one load, one setting of each peer, half a second")
+    parser.add_argument("--seeds", type=numbers, default=[1], help="of the arrivals, by commas; 2 minutes each")
     parser.add_argument("--fixed-ms", type=float, default=8.0, help="what a call costs beside its rows")
     parser.add_argument("--row-ms", type=float, default=0.8, help="what a row costs")
     parser.add_argument("--json", type=Path, help="write the outcomes here")
@@ -236,8 +184,8 @@ def main() -> None:
     if options.real:
         beside_a_real_run(options.quick, options.json)
     costs = Costs(options.fixed_ms / 1e3, options.row_ms / 1e3)
-    rows = compare(costs, 0.5 if options.quick else 5.0, options.quick)
-    table = markdown(rows, costs)
+    rows = compare(costs, 0.5 if options.quick else 5.0, options.seeds, options.quick)
+    table = markdown(rows, costs, options.seeds)
     print(table)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import cycle
 from math import inf
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from app.batching.lane import LaneKey
 from app.batching.policy import create_policy
 from app.errors import DeadlineExceeded, ServingError
 from app.inference import Array
-from tests.fakes import FakeDevice, FakeFunction, batch_function, run_in_fake_time
+from tests.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, fake_time, run_in_fake_time
 
 T = TypeVar("T")
 
@@ -61,50 +61,35 @@ class Call:
     timeout_s: float
 
 
-@dataclass(eq=False)
-class Seen:
-    """A client, and the reply that it got, when and as which of all."""
+class Client(FakeReply):
+    """Who sent a call, the reply that it got, when, and as which of all."""
 
-    number: int
-    call: Call
-    told: list[Seen]
-    loop: asyncio.AbstractEventLoop
-    ended_s: float = inf
-    answers: list[tuple[float, object]] = field(default_factory=list)
+    def __init__(self, number: int, call: Call, told: list[Client]) -> None:
+        super().__init__()
+        self.number, self.call, self.told = number, call, told
+        self.deadline_s = self.ended_s = self.told_s = inf
 
-    def done(self) -> bool:
-        return bool(self.answers)
-
-    def cancelled(self) -> bool:
-        return False
-
-    def exception(self) -> BaseException | None:
-        return None
-
-    def set_result(self, result: Any, /) -> None:
-        self.answers.append((self.loop.time(), result))
+    def set_result(self, result: object, /) -> None:
+        super().set_result(result)
+        self.told_s = fake_time()
         self.told.append(self)
 
     set_exception = set_result
 
-    @property
-    def at_s(self) -> float:
-        return self.answers[0][0]
 
-
-def play(calls: list[Call], devices: int, durations: list[float], inline_s: float) -> list[Seen]:
+def play(calls: list[Call], devices: int, durations: list[float], inline_s: float) -> list[Client]:
     """Everyone's reply, in the order in which they were given."""
 
-    async def main() -> list[Seen]:
+    async def main() -> list[Client]:
         loop = asyncio.get_running_loop()
-        told: list[Seen] = []
-        seen = [Seen(number, call, told, loop) for number, call in enumerate(calls)]
+        told: list[Client] = []
+        clients = [Client(number, call, told) for number, call in enumerate(calls)]
         uneven = Durations(durations)
         workers = [UnevenDevice(uneven, f"fake:{index}") for index in range(devices)]
 
         def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
             for value in set(inputs["x"][:, 0].tolist()):
-                seen[int(value)].ended_s = loop.time() + uneven.now
+                clients[int(value)].ended_s = loop.time() + uneven.now
             return FakeFunction()(inputs)
 
         functions = [batch_function(run, MAX_ROWS) for _ in range(2)]
@@ -113,17 +98,17 @@ def play(calls: list[Call], devices: int, durations: list[float], inline_s: floa
             max_inline_s=inline_s, admission=False, preserve_order=True,
         )  # fmt: skip
 
-        def send(client: Seen) -> None:
+        def send(client: Client) -> None:
             call = client.call
             inputs = {"x": np.full((call.rows, 2), client.number, np.float32)}
             key = LaneKey("m", 1, str(call.lane))
-            deadline_s = loop.time() + call.timeout_s
+            client.deadline_s = loop.time() + call.timeout_s
             try:
-                batcher.submit(key, functions[call.lane], inputs, call.rows, client, deadline_s=deadline_s)
+                batcher.submit(key, functions[call.lane], inputs, call.rows, client, deadline_s=client.deadline_s)
             except ServingError as error:
                 client.set_exception(error)
 
-        for client in seen:
+        for client in clients:
             loop.call_later(client.call.at_s + client.number / 1000, send, client)
         await asyncio.sleep(100)
         await batcher.drain()
@@ -133,19 +118,18 @@ def play(calls: list[Call], devices: int, durations: list[float], inline_s: floa
     return run_in_fake_time(main())
 
 
+some_calls = st.builds(
+    Call,
+    at_s=st.integers(0, 20).map(lambda tenths: tenths / 10),
+    lane=st.integers(0, 1),
+    rows=st.integers(1, MAX_ROWS),
+    timeout_s=st.sampled_from([inf, inf, 0.7, 3.0]),
+)
+
+
 @settings(max_examples=200, deadline=None)
 @given(
-    calls=st.lists(
-        st.builds(
-            Call,
-            at_s=st.integers(0, 20).map(lambda tenths: tenths / 10),
-            lane=st.integers(0, 1),
-            rows=st.integers(1, MAX_ROWS),
-            timeout_s=st.sampled_from([inf, inf, 0.7, 3.0]),
-        ),
-        min_size=2,
-        max_size=16,
-    ),
+    calls=st.lists(some_calls, min_size=2, max_size=16),
     devices=st.integers(2, 3),
     durations=st.lists(st.sampled_from([0.1, 0.5, 2.0, 9.0]), min_size=1, max_size=8),
     inline_s=st.sampled_from([0.0, 0.2]),
@@ -158,22 +142,22 @@ def test_a_lane_is_answered_in_the_order_in_which_it_came(
     assert all(len(client.answers) == 1 for client in told)
     for lane in (0, 1):
         of_lane = [client for client in told if client.call.lane == lane]
-        answered = [client for client in of_lane if isinstance(client.answers[0][1], Answer)]
+        answered = [client for client in of_lane if isinstance(client.answers[0], Answer)]
         assert answered == sorted(answered, key=arrival)
         before_s = 0.0
         for client in sorted(of_lane, key=arrival):
-            answer = client.answers[0][1]
+            answer = client.answers[0]
             if isinstance(answer, Answer):  # as soon as it was computed and those before were answered
-                assert client.at_s == pytest.approx(max(client.ended_s, before_s))
+                assert client.told_s == pytest.approx(max(client.ended_s, before_s))
                 expected = np.full((client.call.rows, 2), 2 * client.number, np.float32)
                 np.testing.assert_array_equal(answer.outputs["y"], expected)
             else:
                 assert isinstance(answer, DeadlineExceeded)
-                assert client.call.timeout_s != inf
-            before_s = max(before_s, client.at_s)
+                assert client.told_s == pytest.approx(client.deadline_s)  # at once, also while devices are busy
+            before_s = max(before_s, client.told_s)
 
 
-def arrival(client: Seen) -> tuple[float, int]:
+def arrival(client: Client) -> tuple[float, int]:
     return client.call.at_s, client.number
 
 

@@ -13,11 +13,12 @@ CAPACITY = 64 / COSTS.call_s(64)
 DEADLINE_S = 0.1
 
 
-def overloaded(times: float, lengths: tuple[float, ...] = (1.0,), seconds: float = 2.0) -> Outcome:
+def overloaded(times: float, lengths: tuple[float, ...] = (1.0,), *, admission: bool = True) -> Outcome:
+    """Two seconds of so many times the capacity."""
     random = np.random.default_rng(7)
-    at_s = np.cumsum(random.exponential(1 / (times * CAPACITY), int(times * CAPACITY * seconds)))
+    at_s = np.cumsum(random.exponential(1 / (times * CAPACITY), int(times * CAPACITY * 2)))
     arrivals = [Arrival(float(at), float(random.choice(lengths))) for at in at_s]
-    return simulate(arrivals, SelfTuning(), costs=COSTS, deadline_s=DEADLINE_S, admission=True)
+    return simulate(arrivals, SelfTuning(), costs=COSTS, deadline_s=DEADLINE_S, admission=admission)
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +41,7 @@ def test_below_its_limit_nobody_is_refused() -> None:
 
 def test_without_admission_it_does_not_stay(peak: float) -> None:
     """The test above can fail."""
-    random = np.random.default_rng(7)
-    arrivals = [Arrival(float(at)) for at in np.cumsum(random.exponential(1 / (2 * CAPACITY), int(4 * CAPACITY)))]
-    assert simulate(arrivals, SelfTuning(), costs=COSTS, deadline_s=DEADLINE_S).goodput < 0.9 * peak
+    assert overloaded(2, admission=False).goodput < 0.9 * peak
 
 
 def test_with_several_lanes_most_of_what_is_accepted_is_in_time() -> None:

@@ -93,6 +93,14 @@ def test_scripts_bring_their_own_figures() -> None:
     assert outcome("frontends", document) == (1.0, True)
 
 
+def test_where_one_miss_is_one_too_many_the_worst_decides() -> None:
+    overload = {"without_retry_after": [0.0, 0.0, 1.0], "rss_growth_percent": [1.0, 3.0, 5.1]}
+    document = results({}, simulate={"real_differs_percent": [0.0, 16.0]}, overload=overload)
+    assert outcome("simulator's", document) == (16.0, False)
+    assert outcome("Retry-After", document) == (1.0, False)
+    assert outcome("growth of memory", document) == (5.1, False)
+
+
 def test_every_goal_has_a_row_and_says_where_nothing_was_measured() -> None:
     rows = goals_table(results({}))[2:]
     assert len(rows) == len(GOALS)
