@@ -85,18 +85,19 @@ class CostCurve:
         return self.sizes[bisect_right(self.seconds, max(seconds, self.seconds[0] / (1 - _LEAST_GAIN))) - 1]
 
     def first_rows(self, rows: int) -> int:
-        """How many of so many rows to take at once so that all are done soonest: 5 may be quicker as 4 and 1 than as 8.
+        """How many of so many rows to take at once: all, or the next smaller size where that is clearly cheaper.
 
-        What is left must be clearly quicker as a call of its own.
+        Either a row costs less in it than in the padded call (what is left shares the next one with those who come
+        meanwhile), or all are done sooner: 5 may be quicker as 4 and 1 than as 8.
         """
         place = bisect_left(self.sizes, rows)
         if place == len(self.sizes):
             return self.sizes[-1]
         if not place or self.sizes[place] == rows:
             return rows
-        below = self.sizes[place - 1]
-        split_s = self.seconds[place - 1] + self._least_s(rows - below)
-        return below if split_s < (1 - _LEAST_GAIN) * self.seconds[place] else rows
+        below, below_s, most_s = self.sizes[place - 1], self.seconds[place - 1], (1 - _LEAST_GAIN) * self.seconds[place]
+        cheaper = below_s / below < most_s / rows or below_s + self._least_s(rows - below) < most_s
+        return below if cheaper else rows
 
     def _least_s(self, rows: int) -> float:
         whole_s, first = self.call_s(rows), self.first_rows(rows)

@@ -114,7 +114,8 @@ class SelfTuning(WorkConserving):
     - Where larger batches make a row no cheaper, a full batch is one of the size from which on it is so.
     - A call takes at most half of the time that its requests have (or of the target for the p99, if that is less):
       the call before and their own then fit.
-    - What waits is split where two calls are done sooner than a padded one.
+    - Of what waits the next smaller size is taken where a row is clearly cheaper in it than in the padded call, or two
+      calls are done sooner than that one.
     Nothing of this waits, and what was not measured yet is run as it comes.
     """
 

@@ -35,15 +35,25 @@ def test_a_small_call_that_was_held_up_is_noise() -> None:
 
 
 @given(measured, st.integers(1, 64))
-def test_taken_in_turn_all_rows_are_done_no_later_than_padded(measured: Mapping[int, float], rows: int) -> None:
+def test_what_is_taken_first_is_cheaper_by_the_row_or_all_are_done_sooner(
+    measured: Mapping[int, float], rows: int
+) -> None:
     curve = CostCurve.through(SIZES, measured)
-    seconds, left = 0.0, rows
-    while left:
-        first = curve.first_rows(left)
-        assert 1 <= first <= left
-        seconds += curve.call_s(first)
-        left -= first
-    assert seconds <= curve.call_s(rows)
+    first, whole_s = curve.first_rows(rows), curve.call_s(rows)
+    assert 1 <= first <= rows
+    if first < rows and curve.call_s(first) / first >= whole_s / rows:
+        seconds, left = 0.0, rows
+        while left:
+            first = curve.first_rows(left)
+            seconds += curve.call_s(first)
+            left -= first
+        assert seconds <= whole_s
+
+
+@pytest.mark.parametrize(("rows", "first"), [(9, 8), (13, 13), (17, 16), (22, 16), (24, 24), (32, 32)])
+def test_rows_are_not_padded_where_the_next_smaller_call_is_clearly_cheaper_by_the_row(rows: int, first: int) -> None:
+    """What is left shares the next call with those who come meanwhile."""
+    assert CostCurve(SIZES, tuple(8 + 0.8 * size for size in SIZES)).first_rows(rows) == first
 
 
 @pytest.mark.parametrize(("seconds", "first"), [((1, 2, 4, 8), 4), ((5, 5, 6, 7), 5), ((1, 2, 4, 5.1), 5)])
