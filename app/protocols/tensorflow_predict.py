@@ -64,10 +64,12 @@ def encode_predict(outputs: Mapping[str, Array], by_row: bool) -> bytes:
 
 def predictions(outputs: Mapping[str, Array]) -> Any:
     """By row: what `dumps` writes as `predictions`. Raises as `encode_predict` does."""
+    if len(outputs) == 1:
+        ((name, array),) = outputs.items()
+        if array.ndim:
+            return jsonable(name, array)
     _check_rows(outputs)
     columns = {name: jsonable(name, array) for name, array in outputs.items()}
-    if len(columns) == 1:
-        return next(iter(columns.values()))
     count = next((len(array) for array in outputs.values()), 0)
     return [{name: column[i] for name, column in columns.items()} for i in range(count)]
 

@@ -59,9 +59,10 @@ class Turn:
 def _by_head(arrived: _Arrived) -> list[_Arrived]:
     """Without those whose client has gone or whose time ran out while their bodies came: they are told alone."""
     groups: dict[RequestHead, _Arrived] = {}
+    now = arrived[0][0].protocol.clock()
     for each in arrived:
         exchange = each[0]
-        if not (exchange.answered or exchange.late()):
+        if not (exchange.answered or exchange.late(now)):
             groups.setdefault(exchange.head, []).append(each)
     return [group for group in groups.values() if len(group) > 1]
 
