@@ -6,7 +6,7 @@ Plain ASGI: no framework stands between the socket and the model.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -95,6 +95,9 @@ class Sendable(Protocol):
     def head(self) -> Sequence[Header]:
         """All headers, names in lower case; Content-Length is among them."""
 
+    def head_lines(self) -> bytes:
+        """The same as HTTP/1.1 has them."""
+
 
 @dataclass(slots=True)  # freezing would cost each request as much as reading its headers
 class Reply:
@@ -111,6 +114,15 @@ class Reply:
 
     def head(self) -> Sequence[Header]:
         return (b"content-type", self.content_type), (b"content-length", b"%d" % len(self.body)), *self.headers
+
+    def head_lines(self) -> bytes:
+        lines = b"content-type: %b\r\ncontent-length: %d\r\n" % (self.content_type, len(self.body))
+        return lines + header_lines(self.headers) if self.headers else lines
+
+
+def header_lines(headers: Iterable[Header]) -> bytes:
+    """As HTTP/1.1 has them, each with its end."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 def is_large(pieces: Sequence[Buffer]) -> bool:

@@ -151,12 +151,11 @@ class HttpConnection(HttpToolsProtocol):
 
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
-        lines = [_STATUS[reply.status], self._paths.common_lines(self.server_state.default_headers)]
-        head = reply.head()
-        lines += [b"%b: %b\r\n" % header for header in head]
+        common = self._paths.common_lines(self.server_state.default_headers)
+        lines = [_STATUS[reply.status], common, reply.head_lines()]
         if exchange.timing:
             lines += _TIMING, exchange.timing, _END
-        if reply.status >= 400 and CLOSE in head:
+        if reply.status >= 400 and CLOSE in reply.head():
             exchange.keep_alive = False
         elif not exchange.keep_alive:
             lines.append(b"connection: close\r\n")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from app.protocols.asgi import Header
+from app.protocols.http import header_lines
 from app.protocols.http_exchange import HttpProtocol
 from app.protocols.outbox import Outbox
 from app.protocols.request_head import RequestHead
@@ -54,7 +55,7 @@ class InferencePaths:
         self._known: dict[bytes, KnownHead] = {}
         self._heads: dict[tuple[object, ...], RequestHead] = {}
         self._uvicorns: Sequence[Header] = ()
-        self._lines = _lines(headers)
+        self._lines = header_lines(headers)
 
     def head(self, path: str, query: bytes, headers: Sequence[Header]) -> RequestHead:
         """One and the same for requests that differ in nothing but their length."""
@@ -79,7 +80,7 @@ class InferencePaths:
         """The lines of every reply. uvicorn makes new headers of its own (the date) each second."""
         if uvicorns is not self._uvicorns:
             self._uvicorns = uvicorns
-            self._lines = _lines((*self._headers, *uvicorns))
+            self._lines = header_lines((*self._headers, *uvicorns))
         return self._lines
 
     def _look_up(self, url: bytes) -> Found | None:
@@ -96,7 +97,3 @@ def _keep(heads: dict[Key, Value], key: Key, value: Value) -> None:
     if len(heads) >= _MAX_HEADS:
         heads.clear()
     heads[key] = value
-
-
-def _lines(headers: Iterable[Header]) -> bytes:
-    return b"".join([b"%b: %b\r\n" % header for header in headers])

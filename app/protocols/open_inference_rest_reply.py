@@ -8,6 +8,7 @@ from typing import Any
 
 from app.inference import Array, InferenceResponse
 from app.protocols.asgi import Buffer, Header
+from app.protocols.http import header_lines
 from app.protocols.http_compression import MIN_BYTES, compress
 from app.protocols.json_arrays import dumps
 from app.protocols.open_inference_binary import encode
@@ -37,6 +38,9 @@ class ContentReply:
 
     def head(self) -> Sequence[Header]:
         return *self.headers, (b"content-length", b"%d" % self.size)
+
+    def head_lines(self) -> bytes:
+        return header_lines(self.head())
 
     async def compressed(self, encoding: str | None) -> ContentReply:
         """The same reply in this encoding; a small one stays as it is."""
