@@ -44,7 +44,9 @@ def test_without_admission_it_does_not_stay(peak: float) -> None:
     assert overloaded(2, admission=False).goodput < 0.9 * peak
 
 
-def test_with_several_lanes_most_of_what_is_accepted_is_in_time() -> None:
-    outcome = overloaded(2, (0.25, 0.5, 1.0, 2.0))
-    assert outcome.in_time >= 0.9 * outcome.accepted
+@pytest.mark.parametrize("times", [1.2, 2, 10])
+def test_with_several_lanes_what_is_accepted_is_in_time_but_for_one_in_a_hundred(times: float) -> None:
+    outcome = overloaded(times, (0.25, 0.5, 1.0, 2.0))
+    assert outcome.in_time >= 0.99 * outcome.accepted
+    assert outcome.p99_s < DEADLINE_S
     assert outcome.expired_executions == 0

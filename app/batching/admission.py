@@ -34,9 +34,11 @@ def seconds_to_answer(
     urgency_s = request.urgency_s
     rows = _rows_before(lane, request) + request.weight + lane.unfilled(request.weight)
     wait_s = sum(busy_s) / devices if len(busy_s) == devices else 0.0
+    own_s = _calls_before(rows, most_rows(lane)) * lane.curve.call_s(most_rows(lane))  # meanwhile others' calls fill
     for other in sorted(lanes, key=_urgency_s):
         if other is not lane:
-            wait_s += _calls_s(other, _rows_more_urgent(other, urgency_s), wait_s, most_rows(other)) / devices
+            rows_before = _rows_more_urgent(other, urgency_s)
+            wait_s += _calls_s(other, rows_before, wait_s + own_s, most_rows(other)) / devices
     return (1 + lane.costs.margin) * (wait_s + _calls_s(lane, rows, wait_s, most_rows(lane)))
 
 
@@ -55,12 +57,17 @@ def _calls_s(lane: Lane, rows: float, wait_s: float, full_rows: int) -> float:
     curve = lane.curve
     if curve is None or rows <= 0:
         return 0.0
-    calls_before = ceil(rows / full_rows) - 1
+    calls_before = _calls_before(rows, full_rows)
     before_s = calls_before * curve.call_s(full_rows)
     last_rows = rows - calls_before * full_rows
     if wait_s + before_s:
         last_rows += lane.costs.rows_per_s * (wait_s + before_s)
     return before_s + curve.call_s(ceil(min(last_rows, full_rows)))
+
+
+def _calls_before(rows: float, full_rows: int) -> int:
+    """How many full calls are done before that of the last row."""
+    return ceil(rows / full_rows) - 1
 
 
 def _share(first: float, value: float, last: float) -> float:
