@@ -60,11 +60,12 @@ class Outbox:
         self._transport = transport
         self._before_write = before_write
         self._loop = asyncio.get_running_loop()
-        self._packer = msgpack.Packer(autoreset=False, unicode_errors="surrogatepass")
+        self._packer = msgpack.Packer(unicode_errors="surrogatepass")
+        self._messages: list[bytes] = []
         self._due = False
 
     def put(self, *message: Any) -> None:
-        self._packer.pack(message)
+        self._messages.append(self._packer.pack(message))
         if not self._due:
             self._due = True
             self._loop.call_soon(self.write)
@@ -73,10 +74,9 @@ class Outbox:
         """At once, what was put so far."""
         self._before_write()
         self._due = False
-        content = self._packer.bytes()
-        self._packer.reset()
+        messages, self._messages = self._messages, []
         if not self._transport.is_closing():
-            self._transport.write(content)
+            self._transport.write(b"".join(messages))
 
 
 def new_unpacker() -> msgpack.Unpacker:
