@@ -37,11 +37,12 @@ class Schedule:
     def first_due(self, lanes: Collection[Lane], now: float, idle_since_s: float) -> tuple[BatchPlan, Lane]:
         """Of the lanes that are due the most urgent one, of the model whose turn it is where models have weights;
         else the next one due. Of equal ones the oldest."""
-        if len(lanes) == 1:
-            lane = next(iter(lanes))
-            return self._of(lane).plan(lane, idle_since_s), lane
-
         shares = self.shares
+        if not shares or len(lanes) == 1:
+            lane = min(lanes, key=_urgency)
+            plan = self._of(lane).plan(lane, idle_since_s)
+            if plan.due_s <= now or len(lanes) == 1:  # as a rule, so of many lanes one is planned
+                return plan, lane
 
         def place(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float, float]:
             (due_s, *_), lane = planned
@@ -62,3 +63,7 @@ class Schedule:
 
     def _of(self, lane: Lane) -> BatchingPolicy:
         return self._policies.get(lane.key.model, self._policy)
+
+
+def _urgency(lane: Lane) -> tuple[float, float]:
+    return lane.urgency_s, lane.oldest_arrival_s
