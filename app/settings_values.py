@@ -10,6 +10,8 @@ from typing import Annotated, TypeVar
 from pydantic import BeforeValidator, Field, PositiveInt
 from pydantic_settings import NoDecode
 
+from app.batching.options import LEAST_WEIGHT, MOST_WEIGHT
+
 T = TypeVar("T")
 
 
@@ -69,4 +71,5 @@ Values = Annotated[dict[str, int | float | str], NoDecode, BeforeValidator(_pair
 Links = Annotated[dict[str, str], NoDecode, BeforeValidator(_links)]
 
 #: 'bert=3,resnet=1' or '{"bert": 3}'.
-Weights = Annotated[dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]], NoDecode, BeforeValidator(_weights)]
+Weight = Annotated[float, Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT, allow_inf_nan=False)]
+Weights = Annotated[dict[str, Weight], NoDecode, BeforeValidator(_weights)]

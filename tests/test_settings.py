@@ -88,7 +88,7 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
             {"model_weights": "bert"},
             "--model-weights is 'bert', but should be names and weights such as bert=3,resnet=1",
         ),
-        ({"model_weights": "bert=0"}, "--model-weights is 0, but should be greater than 0"),
+        ({"model_weights": "bert=0"}, "--model-weights is 0, but should be greater than or equal to 0.001"),
         ({"replicas": -1}, "--replicas is -1, but should be greater than or equal to 0"),
         ({"max_batch_size": 0}, "--max-batch-size is 0, but should be greater than 0"),
         ({"max_batch_delay_ms": "inf"}, "--max-batch-delay-ms is 'inf', but should be a finite number"),

@@ -10,6 +10,10 @@ from typing import Any
 
 from app.errors import InvalidRequest
 
+#: Beyond these, times that are divided by weights would be none any more.
+LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
+_WEIGHT = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, or 0 for none"
+
 
 @dataclass(frozen=True, slots=True)
 class BatchingOptions:
@@ -38,7 +42,9 @@ class BatchingOptions:
         _check_rows("max_batch_size", self.max_batch_size)
         for name in ("max_batch_delay_ms", "max_pause_ms", "target_p99_ms"):
             _check_number(name, getattr(self, name), "a number of milliseconds that is not negative")
-        _check_number("weight", self.weight, "a positive number, or 0 for none")
+        _check_number("weight", self.weight, _WEIGHT)
+        if self.weight and not LEAST_WEIGHT <= self.weight <= MOST_WEIGHT:
+            raise InvalidRequest(f"weight is {shorten(self.weight)}, but should be {_WEIGHT}")
         if not isinstance(self.policy, str):
             raise InvalidRequest(f"policy is {shorten(self.policy)}, but should be a name such as 'self_tuning'")
 

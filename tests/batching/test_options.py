@@ -24,7 +24,9 @@ def test_some_options_are_changed_and_the_others_stay() -> None:
         ({"max_batch_delay_ms": None}, "max_batch_delay_ms is None, but"),
         ({"target_p99_ms": [1] * 1000}, r"target_p99_ms is \[1, 1, 1, 1, 1, 1, \.\.\.\], but"),
         ({"policy": 3}, "policy is 3, but should be a name"),
-        ({"weight": -1}, "weight is -1, but should be a positive number, or 0 for none"),
+        ({"weight": -1}, "weight is -1, but should be a number from 0.001 to 1000, or 0 for none"),
+        ({"weight": 1e-320}, "weight is 1e-320, but should be a number from 0.001 to 1000, or 0 for none"),
+        ({"weight": 1001}, "weight is 1001, but should be a number from 0.001 to 1000, or 0 for none"),
         ({"max_delay": 1}, "max_delay is no batching option; there are max_batch_size, "),
     ],
 )
