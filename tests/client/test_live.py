@@ -52,7 +52,9 @@ def test_same_numbers_by_binary_and_by_json(server: ServerProcess) -> None:
     binary, by_json = answers
     assert binary.dtype == np.float32
     assert binary.shape == (len(IMAGES), 10)
-    assert_same(by_json, binary)
+    assert by_json.dtype == np.float32
+    # Not bit by bit: the images go into calls whose sizes follow from measured costs, and sums differ by these.
+    np.testing.assert_allclose(by_json, binary, rtol=1e-5)
     assert np.mean(binary.argmax(axis=1) == LABELS) >= 0.97
 
 
