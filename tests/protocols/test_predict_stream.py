@@ -13,7 +13,7 @@ from app.errors import ModelNotReady
 from app.protocols.asgi import Message
 from tests.fakes import run_in_fake_time
 from tests.protocols.fakes import scope, scripted
-from tests.protocols.stream_world import COMPUTE_S, LARGEST, MAX_BYTES, PATH, TIMEOUT_S, World, doubled
+from tests.protocols.stream_world import COMPUTE_S, LARGEST, MAX_BYTES, PATH, TIMEOUT_S, Peer, World, doubled
 from tests.protocols.test_http_inflation import in_pieces
 
 WINDOW = 4 * LARGEST
@@ -373,6 +373,18 @@ def test_a_line_that_is_late_says_so_and_the_next_one_is_answered() -> None:
 # --- ends ---
 
 
+async def hang_up_during_the_first_call(world: World, peer: Peer, waits: int) -> None:
+    """So many rows wait then; none of them is ever computed."""
+    await asyncio.sleep(COMPUTE_S / 2)
+    assert world.batcher.queue.rows == waits
+    peer.hang_up()
+    await peer.end()
+    assert world.batcher.queue.rows == 0
+    assert [event.code for event in world.finished] == ["499"]
+    await asyncio.sleep(TIMEOUT_S)
+    assert world.computed == LARGEST
+
+
 @pytest.mark.parametrize("stops", [True, False])
 def test_when_the_client_goes_what_waits_is_withdrawn(stops: bool) -> None:
     async def main() -> None:
@@ -381,14 +393,7 @@ def test_when_the_client_goes_what_waits_is_withdrawn(stops: bool) -> None:
         peer.say(*[[n, n] for n in range(2 * LARGEST)])
         if stops:
             peer.stop()
-        await asyncio.sleep(COMPUTE_S / 2)
-        assert world.batcher.queue.rows == LARGEST
-        peer.hang_up()
-        await peer.end()
-        assert world.batcher.queue.rows == 0
-        assert [event.code for event in world.finished] == ["499"]
-        await asyncio.sleep(TIMEOUT_S)
-        assert world.computed == LARGEST
+        await hang_up_during_the_first_call(world, peer, waits=LARGEST)
 
     run_in_fake_time(main())
 
@@ -401,14 +406,7 @@ def test_when_the_client_goes_while_there_is_no_room_nothing_more_is_computed(co
         lines = b"[1, 1]\n" * (3 * WINDOW)
         peer.send_bytes(gzip.compress(lines) if compressed else lines)
         peer.stop()
-        await asyncio.sleep(COMPUTE_S / 2)
-        assert world.batcher.queue.rows == WINDOW - LARGEST
-        peer.hang_up()
-        await peer.end()
-        assert world.batcher.queue.rows == 0
-        assert [event.code for event in world.finished] == ["499"]
-        await asyncio.sleep(TIMEOUT_S)
-        assert world.computed == LARGEST
+        await hang_up_during_the_first_call(world, peer, waits=WINDOW - LARGEST)
 
     run_in_fake_time(main())
 
