@@ -167,7 +167,7 @@ def test_once_padding_went_wrong_nobody_is_padded_not_even_in_other_buckets() ->
         return {"y": inputs["x"][:, :9]}
 
     async def scenario(_: Model, loaded: FakeLoadedModel) -> None:
-        loaded.signatures, loaded.run = {"free": signature}, run  # type: ignore[method-assign]
+        loaded.signatures, loaded.run = {"free": signature}, run  # type: ignore[method-assign]  # of a fake
         batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=asyncio.get_running_loop().time)
         model = Model("m", 3, loaded, batcher, BatchSizes.powers_of_two(8), paddings={"free": padding})
         for widths in ((3, 5), (9, 10), (3, 5)):

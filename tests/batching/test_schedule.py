@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from app.batching.lane import Lane, LaneKey
 from app.batching.options import BatchingOptions
 from app.batching.pending import PendingRequest
-from app.batching.policy import BatchPlan, SelfTuning
+from app.batching.policy import BatchPlan, LaneView, SelfTuning
 from app.batching.queue import RequestQueue
 from app.batching.schedule import Schedule
 from tests.fakes import FakeFunction, FakeReply, batch_function
@@ -51,7 +51,7 @@ def test_however_many_lanes_wait_one_is_planned(lanes: int) -> None:
     class Counting(SelfTuning):
         plans = 0
 
-        def plan(self, lane: Lane, idle_since_s: float) -> BatchPlan:  # type: ignore[override]
+        def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:
             self.plans += 1
             return super().plan(lane, idle_since_s)
 

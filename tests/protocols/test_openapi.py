@@ -125,7 +125,7 @@ def test_every_content_type_of_predict_is_shown_where_it_works() -> None:
 
 
 def test_what_a_request_may_say_beside_its_body_is_shown() -> None:
-    paths = model_paths(FakeRepository(served(serving_default=DIGITS, classic=CLASSIC)))  # type: ignore[arg-type]
+    paths = model_paths(FakeRepository(served(serving_default=DIGITS, classic=CLASSIC)))  # type: ignore[arg-type]  # a fake
     computing = {path.rpartition(":")[2]: each["post"] for path, each in paths.items() if "post" in each}
     headers = {
         action: {each["name"].lower().encode() for each in operation["parameters"] if each["in"] == "header"}

@@ -124,7 +124,7 @@ def compiled(folder: Path) -> dict[str, Any]:
     model = runtime(DEVICES, "xla").load(folder / "attention" / "1")
     assert isinstance(model, CompilableModel)
     calls = [{"tokens": np.ones((rows, length), np.int32)} for rows, length in ((1, 8), (4, 50), (4, 8))]
-    functions = [replica._functions[DEFAULT] for replica in replicas_of(model)]  # type: ignore[attr-defined]
+    functions = [replica._functions[DEFAULT] for replica in replicas_of(model)]  # type: ignore[attr-defined]  # what it keeps for itself
     return {
         "gains": list(model.compile_shapes(DEFAULT, (ShapeTrial(inputs, inputs) for inputs in calls))),
         "shapes": [sorted(shape[0] for shape in function._compiled) for function in functions],

@@ -79,7 +79,7 @@ def test_only_what_gains_and_what_all_can_use_counts_as_compiled(able: bool, gai
             yield ShapeTrial({"x": np.zeros((rows, 3))}, {})
 
     first, second = Compiled([2.0, 0.0, 1.5]), Compiled(able=able)
-    assert Replicas([first, second]).compile_shapes("f", trials()) == gains  # type: ignore[list-item]
+    assert Replicas([first, second]).compile_shapes("f", trials()) == gains  # type: ignore[list-item]  # fakes of models
     assert (first.rows, second.rows) == ([1, 2, 4], [1, 4])
     assert made == [1, 2, 4], "nothing is made that the first did not try"
 
