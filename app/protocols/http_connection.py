@@ -59,12 +59,29 @@ class HttpConnection(HttpToolsProtocol):
         if known is not None and len(data) - end == known.length and not self._busy():
             if self.timeout_keep_alive_task is not None:
                 self._unset_keepalive_if_required()
-            self._idle_since_s = inf
-            self._paths.turn.add(self._start(known), data[end:])
+            body = data[end:]
+            if not self._refused_likewise(known, body):
+                self._idle_since_s = inf
+                self._paths.turn.add(self._start(known), body)
             return
         super().data_received(data)
         if self._between and self._parsed is not None and self._parsed.length == len(data) - end:
             self._paths.keep(data[:end], self._parsed)
+
+    def _refused_likewise(self, known: KnownHead, body: bytes) -> bool:
+        """Refuses it unread, and makes no exchange of it, where the refusal of one before it holds for it."""
+        refusal = known.head.refusal
+        if refusal is None or not known.keep_alive:
+            return False
+        now = self._paths.clock()
+        if not refusal.holds(body, now):
+            return False
+        status, common = _STATUS[refusal.reply.status], self._paths.common_lines(self.server_state.default_headers)
+        self._paths.outbox.write(self.transport, [b"".join((status, common, refusal.rest))], close=False)
+        self._answered(now)
+        known.protocol.refused(refusal)
+        self._paths.gusts.refused(now)
+        return True
 
     # --- what the parser tells ---
 
@@ -168,12 +185,15 @@ class HttpConnection(HttpToolsProtocol):
         if self.pipeline:
             self.on_response_complete()
         else:
-            self.server_state.total_requests += 1
-            self._idle_since_s = now
-            if self._idle_timer is None:
-                self._watch_idleness(self.timeout_keep_alive)
+            self._answered(now)
 
     # --- an idle connection ---
+
+    def _answered(self, now: float) -> None:
+        self.server_state.total_requests += 1
+        self._idle_since_s = now
+        if self._idle_timer is None:
+            self._watch_idleness(self.timeout_keep_alive)
 
     def _watch_idleness(self, seconds: float) -> None:
         """uvicorn sets and cancels a timer for each request; one that looks again when it is due costs nothing."""

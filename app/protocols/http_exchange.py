@@ -29,6 +29,7 @@ from app.protocols.http import (
     read_body,
     send_reply,
 )
+from app.protocols.refusals import Refusal
 from app.protocols.request_head import RequestHead
 from app.protocols.request_priority import PRIORITY_HEADER, read_priority
 from app.protocols.server_timing import SERVER_TIMING, server_timing
@@ -180,6 +181,10 @@ class HttpProtocol:
         """Tells who listens."""
         seconds = now - exchange.started_s
         self._listener(RequestFinished(self.name, code, exchange.model, exchange.version, exchange.signature, seconds))
+
+    def refused(self, refusal: Refusal) -> None:
+        """Tells who listens of a request that was refused unread."""
+        self._listener(RequestFinished(self.name, str(refusal.reply.status), *refusal.asked, 0.0))
 
     async def _reply(self, exchange: AsgiExchange) -> Sendable | Streamed:
         """The answer, errors included. Raises ClientGone."""

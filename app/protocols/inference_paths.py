@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from app.protocols.asgi import Header
+from app.protocols.gusts import Gusts
 from app.protocols.http import header_lines
 from app.protocols.http_exchange import HttpProtocol
 from app.protocols.outbox import Outbox
@@ -49,6 +50,7 @@ class InferencePaths:
         self.clock = clock
         self.outbox = Outbox()
         self.turn = Turn(self.outbox)
+        self.gusts = Gusts(clock)
         self.find = lru_cache(maxsize=1024)(self._look_up)
         self._find = find
         self._headers = headers

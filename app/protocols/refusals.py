@@ -15,25 +15,33 @@ from app.protocols.http import Reply, error_reply
 #: No verdict is good for longer, though a retry may be advised later: calls can turn out quicker than was expected.
 _LONGEST_S = 0.02
 
-#: In bodies that may say how urgent they are, as Open Inference's can, or whom they ask, in whichever form.
-_SAYS_MORE = (b'"priority"', b'"timeout"', b"signature_name")
-
 
 class Refusal(NamedTuple):
     """Until `until_s` (monotonic) a request with the same head, so the same deadline and priority, and a body of at
-    least `size` bytes would be refused, too. `asked` is the model, version and signature, `reply` what to say."""
+    least `size` bytes would be refused, too.
+
+    `asked` is the model, version and signature, `reply` what to say, `rest` what of that follows the status and the
+    lines of every reply.
+    """
 
     size: int
     until_s: float
     asked: tuple[str, int, str]
     reply: Reply
+    rest: bytes
 
     @classmethod
     def of(cls, error: WouldBeLate, size: int, now: float, asked: tuple[str, int, str]) -> Refusal:
         """What follows from the refusal of one request."""
         holds_s = min(error.retry_after_s or 0.0, _LONGEST_S)
-        return cls(size, now + holds_s, asked, error_reply(error))
+        reply = error_reply(error)
+        return cls(size, now + holds_s, asked, reply, b"%b\r\n%b" % (reply.head_lines(), reply.body))
 
     def holds(self, body: bytes, now: float) -> bool:
         """For a request with this body, unless that may say more than the head."""
-        return now < self.until_s and len(body) >= self.size and not any(each in body for each in _SAYS_MORE)
+        return now < self.until_s and len(body) >= self.size and not _says_more(body)
+
+
+def _says_more(body: bytes) -> bool:
+    """Does it perhaps say how urgent it is, as Open Inference's can, or whom it asks, in whichever form?"""
+    return b'"priority"' in body or b'"timeout"' in body or b"signature_name" in body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 
 import pytest
 
@@ -67,6 +68,44 @@ def test_what_is_like_a_refused_request_is_not_even_read() -> None:
         assert await send(world, unreadable(SIZE, TIMEOUT)) == [503]
         told = [(event.code, event.model, event.version, event.signature) for event in world.finished[-2:]]
         assert told == [("503", "m", 1, "serving_default")] * 2
+
+    run_in_fake_time(main())
+
+
+def test_while_requests_are_refused_unread_they_are_read_in_gusts() -> None:
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+    async def main() -> None:
+        world = await refusing()
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+        await send(world, V1)
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+        await asyncio.sleep(1)
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+    run_in_fake_time(main())
+
+
+def test_a_refused_connection_goes_on_and_one_that_wants_no_more_is_closed() -> None:
+    async def main() -> None:
+        world = await refusing()
+        connection, transport = world.connect()
+        for _ in range(3):
+            connection.data_received(V1)
+        assert [status for status, _, _ in world.replies(transport)] == [503] * 3
+        first, *_ = world.replies(world.transport)
+        assert world.replies(transport)[0] == first  # to the byte what the one that was read was told
+        assert not transport.closed
+        await asyncio.sleep(world.connection.timeout_keep_alive + 1)
+        assert transport.closed
+
+        last = request(body=ROWS, headers={**TIMEOUT, "Connection": "close"})
+        world = await refusing(last)
+        connection, transport = world.connect()
+        connection.data_received(last)
+        await asyncio.sleep(0)
+        assert [status for status, _, _ in world.replies(transport)] == [503]
+        assert transport.closed
 
     run_in_fake_time(main())
 
