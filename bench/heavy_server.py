@@ -64,10 +64,7 @@ class HeavyRequests:
 def read_metrics(port: int) -> Mapping[tuple[str, str], float]:
     """What the server counted for the model, by the sample's name and, of a histogram's buckets, its bound."""
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as reply:
-        return metrics_of(reply.read().decode())
-
-
-def metrics_of(page: str) -> Mapping[tuple[str, str], float]:
+        page = reply.read().decode()
     found = defaultdict[tuple[str, str], float](float)
     for family in text_string_to_metric_families(page):
         for sample in family.samples:

@@ -1,10 +1,13 @@
 """Does the simulator tell the truth? A real server beside it: same arrivals, deadline and policy, and measured costs.
 
 Behind `python -m bench.simulate --real`. What the simulator does not know is everything but the model's calls: HTTP,
-JSON, the event loop, a core that is lent to somebody else. Some of that happens between calls, and there the simulator
-is too optimistic; the rest happens beside calls and makes them longer. So what calls cost is measured in the same run:
-each batch size alone, in this process on the server's cores, gives the curve's form; the seconds that the server
-itself counted in calls under this very load give its level.
+JSON, the event loop, a core that is lent to somebody else. Some of that happens beside calls and makes them longer,
+each by another share; the rest happens between calls. So costs are measured:
+
+- each batch size alone, in this process on the server's cores, gives the curve's form;
+- how many times as long each call took under this very load, as the replies tell, gives its level and how calls vary;
+- what the server did between calls, for each row, is taken from another run: the flood before each round, in which it
+  never rests.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ import numpy as np
 from app.batching.padding import BatchSizes
 from app.batching.policy import SelfTuning
 from app.bench.open_loop import OpenLoop, Target, arrivals, open_loop, run_precisely
+from bench.called import Call, Called
 from bench.cores import for_server_and_load, on_cores
-from bench.heavy_server import INPUT, MODEL, VARIANTS, HeavyRequests, heavy_server, read_metrics
+from bench.heavy_server import INPUT, MODEL, VARIANTS, HeavyRequests, heavy_server
 from bench.models import read_samples, saved_model
-from bench.simulation import Arrival, MeasuredCosts, Outcome, simulate
+from bench.simulation import Arrival, CallCosts, MeasuredCosts, Outcome, simulate
 
 #: Of what the server answers where it is asked for much more.
 LOADS = (0.7, 1.5)
@@ -38,21 +42,34 @@ _DEADLINE_S = 0.4
 #: A server that answers less than this share of what it is asked for does all it can.
 _FLOOD_S, _SATURATED = 2.0, 0.8
 
-#: Each size is called for so long at the most, but three times.
-_MEASURING_S = 0.4
+#: How often all sizes are called in turn (the first time is not counted), and how often the smallest each time.
+_PASSES, _MOST_CALLS = 8, 8
 
-Metrics = Mapping[tuple[str, str], float]
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a server did with a load, and for how long in all."""
+
+    load: OpenLoop
+    calls: Sequence[Call]
+    seconds: float
+
+    @property
+    def around_row_s(self) -> float:
+        """Of a server that had always something to do: what it did between calls, for each row."""
+        between_s = self.seconds - sum(call.seconds for call in self.calls)
+        return max(0.0, between_s) / sum(call.rows for call in self.calls)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One load, real and simulated. `level`: how many times as long as alone calls took."""
+    """One load, real and simulated, and the costs of the latter."""
 
     load: float
-    level: float
     real: OpenLoop
     real_batch: float
     simulated: Outcome
+    costs: MeasuredCosts
 
     @property
     def answered(self) -> tuple[float, float]:
@@ -71,38 +88,48 @@ def compare(rounds: int, seconds: float) -> list[Pair]:
     with heavy_server() as (port, _):
         with on_cores(server_cores):
             alone = curve_alone(call_in_process())
-        capacity = most_answered(port, _SIZES.largest / alone[_SIZES.largest])
-        pairs = []
+        pairs, rate = [], _SIZES.largest / alone[_SIZES.largest]
         for number in range(rounds):
+            flood = flooded(port, rate)
+            rate = flood.load.answered_rate
             for load in LOADS:
-                before = read_metrics(port)
-                real = play(port, load * capacity, seconds, seed=number)
-                calls, call_s = calls_between(before, read_metrics(port))
-                level = call_s / sum(count * alone[size] for size, count in calls.items())
-                simulated = simulated_like(real, {size: level * took_s for size, took_s in alone.items()}, seed=number)
-                pairs.append(Pair(load, level, real, len(real.latencies_s) / sum(calls.values()), simulated))
+                real = play(port, load * rate, seconds, seed=number)
+                costs = costs_of(real.calls, alone, flood.around_row_s, seed=number)
+                simulated = simulated_like(real.load, costs, seed=number)
+                mean_rows = sum(call.rows for call in real.calls) / len(real.calls)
+                pairs.append(Pair(load, real.load, mean_rows, simulated, costs))
         return pairs
 
 
-def most_answered(port: int, rate: float) -> float:
-    """Answers per second where more is asked for, beginning with twice the rate; the server learns what calls cost."""
+def flooded(port: int, rate: float) -> Played:
+    """The first run in which more is asked for than is answered, beginning with twice the rate; the server learns
+    what calls cost."""
     while True:
         rate *= 2
         flood = play(port, rate, _FLOOD_S, seed=0)
-        if flood.answered_rate < _SATURATED * rate:
-            return flood.answered_rate
+        if flood.load.answered_rate < _SATURATED * rate:
+            return flood
 
 
-def play(port: int, rate: float, seconds: float, seed: int) -> OpenLoop:
-    requests = HeavyRequests(_DEADLINE_S)
+def play(port: int, rate: float, seconds: float, seed: int) -> Played:
+    requests, called, begin_s = HeavyRequests(_DEADLINE_S), Called(), time.perf_counter()
     target = Target("127.0.0.1", port)
-    return run_precisely(open_loop(target, requests.bytes, rate, seconds, seed=seed, check=requests.check))
+    load = run_precisely(
+        open_loop(target, requests.bytes, rate, seconds, seed=seed, check=requests.check, heard=called.hear)
+    )
+    return Played(load, called.calls(), time.perf_counter() - begin_s)
 
 
-def simulated_like(real: OpenLoop, call_s: Mapping[int, float], seed: int) -> Outcome:
-    """The same arrivals; calls take `call_s` by size."""
+def costs_of(calls: Sequence[Call], alone: Mapping[int, float], around_row_s: float, seed: int) -> MeasuredCosts:
+    """That calls take as much longer than alone as these did."""
+    alone_s = [alone[_SIZES.padded(call.rows)] for call in calls]
+    times = [call.seconds / each_s for call, each_s in zip(calls, alone_s, strict=True)]
+    return MeasuredCosts(alone, times, alone_s, around_row_s, np.random.default_rng(seed))
+
+
+def simulated_like(real: OpenLoop, costs: CallCosts, seed: int) -> Outcome:
+    """The same arrivals."""
     at_s = [Arrival(time_s) for time_s in arrivals(real.rate, real.seconds, seed)]
-    costs = MeasuredCosts(call_s)
     return simulate(at_s, SelfTuning(), costs=costs, deadline_s=_DEADLINE_S, admission=True, sizes=_SIZES)
 
 
@@ -120,33 +147,22 @@ def call_in_process() -> Callable[[int], object]:
     return lambda size: model.run(_SIGNATURE, {INPUT: batches[size]}, ())
 
 
-def curve_alone(call: Callable[[int], object], at_most_s: float = _MEASURING_S) -> dict[int, float]:
-    """Median seconds of a call at each size."""
-    return {size: median(_timed(call, size, at_most_s)) for size in _SIZES.allowed}
+def curve_alone(call: Callable[[int], object], passes: int = _PASSES) -> dict[int, float]:
+    """Seconds of a call at each size. The machine's speed drifts, so the form is the median of the passes' forms."""
+    seconds = np.array([[_timed(call, size) for size in _SIZES.allowed] for _ in range(passes + 1)][1:])
+    of_pass = seconds.sum(axis=1, keepdims=True)
+    form = np.median(seconds / of_pass, axis=0)
+    return dict(zip(_SIZES.allowed, (form * np.median(of_pass)).tolist(), strict=True))
 
 
-def _timed(call: Callable[[int], object], size: int, at_most_s: float) -> list[float]:
-    call(size)
-    taken: list[float] = []
-    while len(taken) < 3 or sum(taken) < at_most_s:
+def _timed(call: Callable[[int], object], size: int) -> float:
+    """The median of a few, more of the short ones."""
+    taken = []
+    for _ in range(max(1, _MOST_CALLS // size)):
         begin_s = time.perf_counter()
         call(size)
         taken.append(time.perf_counter() - begin_s)
-    return taken
-
-
-def calls_between(before: Metrics, after: Metrics) -> tuple[dict[int, float], float]:
-    """How many calls of each padded size there were, and what they took in all, seconds."""
-    bounds = sorted((float(bound), bound) for name, bound in after if name == "ferry_batch_rows_bucket")
-    calls, below = {}, 0.0
-    for value, bound in bounds:
-        key = "ferry_batch_rows_bucket", bound
-        up_to = after[key] - before.get(key, 0.0)
-        if up_to > below:
-            calls[_SIZES.padded(min(int(value), _SIZES.largest))] = up_to - below
-        below = up_to
-    total = "ferry_compute_seconds_sum", ""
-    return calls, after[total] - before.get(total, 0.0)
+    return median(taken)
 
 
 def differences(pairs: Sequence[Pair]) -> list[float]:
@@ -160,18 +176,27 @@ def report(pairs: Sequence[Pair]) -> Iterator[str]:
         "Both had the same arrivals and policy, and calls cost what they did in that run."
     )
     yield ""
-    yield "| load | per s | answers/s: real | simulated | ratio | rows a call | p99 ms | a call took, times alone |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield (
+        "| load | per s | answers/s: real | simulated | ratio | rows a call | p99 ms |"
+        " a call took, times alone (varies by) | around a row, ms |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|"
     for each in pairs:
         real, simulated = each.answered
         yield (
             f"| {each.load:g} | {each.real.rate:.0f} | {real:.0f} | {simulated:.0f} | {each.ratio:.3f} |"
             f" {each.real_batch:.1f}, {each.simulated.mean_batch:.1f} |"
-            f" {1e3 * percentile_of_answers(each.real):.0f}, {1e3 * each.simulated.p99_s:.0f} | {each.level:.2f} |"
+            f" {1e3 * percentile_of_answers(each.real):.0f}, {1e3 * each.simulated.p99_s:.0f} |"
+            f" {each.costs.level:.2f} ({100 * spread(each.costs):.0f} %) | {1e3 * each.costs.around_row_s:.2f} |"
         )
     yield ""
     for load, percent in zip(LOADS, differences(pairs), strict=True):
         yield f"load {load:g}: differs by {percent:.1f} % (bound {MOST_PERCENT:g} %)"
+
+
+def spread(costs: MeasuredCosts) -> float:
+    """The mean deviation of calls, as a share."""
+    return float(np.average(np.abs(np.array(costs.times) / costs.level - 1), weights=costs.weights))
 
 
 def percentile_of_answers(load: OpenLoop) -> float:

@@ -25,9 +25,16 @@ T = TypeVar("T")
 
 
 class CallCosts(Protocol):
-    """Seconds of a call with `rows` rows, padding counted, of inputs of some length."""
+    """What calls with `rows` rows, padding counted, of inputs of some length cost, in seconds."""
 
-    def call_s(self, rows: int, length: float = 1.0) -> float: ...
+    def call_s(self, rows: int, length: float = 1.0) -> float:
+        """On average."""
+
+    def took_s(self, rows: int, length: float = 1.0) -> float:
+        """One of them."""
+
+    def around_s(self, rows: int) -> float:
+        """How long the device waits for the server after a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +47,43 @@ class Costs:
     def call_s(self, rows: int, length: float = 1.0) -> float:
         return self.fixed_s + self.row_s * length * rows
 
+    def took_s(self, rows: int, length: float = 1.0) -> float:
+        return self.call_s(rows, length)
+
+    def around_s(self, rows: int) -> float:  # noqa: ARG002 - whose costs these are serves in no time
+        return 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCosts:
-    """What calls of each size took, of inputs that are all alike."""
+    """Of calls whose inputs are all alike.
 
-    seconds: Mapping[int, float]
+    alone: seconds by rows where nothing else ran.
+    times, weights: how many times as long calls of a server took, and how likely each is: by the seconds of its call
+    alone, since short calls vary more than long ones.
+    around_row_s: what the server did for each row while its device waited.
+    """
+
+    alone: Mapping[int, float]
+    times: Sequence[float]
+    weights: Sequence[float]
+    around_row_s: float
+    random: np.random.Generator
+
+    @property
+    def level(self) -> float:
+        """How many times as long calls took, all together."""
+        return float(np.average(self.times, weights=self.weights))
 
     def call_s(self, rows: int, length: float = 1.0) -> float:
-        return self.seconds[rows] * length
+        return self.level * self.alone[rows] * length
+
+    def took_s(self, rows: int, length: float = 1.0) -> float:
+        likely = np.array(self.weights) / sum(self.weights)
+        return float(self.random.choice(self.times, p=likely)) * self.alone[rows] * length
+
+    def around_s(self, rows: int) -> float:
+        return self.around_row_s * rows
 
 
 class Arrival(NamedTuple):
@@ -77,19 +112,19 @@ class Outcome:
 
 
 class SimulatedDevice:
-    """Computes at once, and says so when the call would have ended."""
+    """Computes at once, and says so when the call and what stands around it would have ended."""
 
     name = "simulated"
     replica = hardware = 0
 
     def __init__(self) -> None:
-        self.call_s = 0.0
+        self.call_s = self.around_s = 0.0
 
     def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         result: Any = work()
         assert isinstance(result, Execution)
         result = result._replace(ended_s=result.started_s + self.call_s)
-        asyncio.get_running_loop().call_later(self.call_s, done, result)
+        asyncio.get_running_loop().call_later(self.call_s + self.around_s, done, result)
 
     def failure(self, now: float) -> str:  # noqa: ARG002 - the seam's signature
         return ""
@@ -153,7 +188,8 @@ async def _play(  # noqa: PLR0917 - `simulate` names them
 
     def function(length: float) -> BatchFunction:
         def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
-            device.call_s = costs.call_s(len(inputs["x"]), length)
+            rows = len(inputs["x"])
+            device.call_s, device.around_s = costs.took_s(rows, length), costs.around_s(rows)
             return {"y": inputs["x"]}
 
         seeds = {rows: costs.call_s(rows, length) for rows in allowed.allowed}  # as warm-up measures them
