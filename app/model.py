@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from app.batching.batch import Answer
 from app.batching.batcher import Batcher
-from app.batching.costs import CostCurve, Costs
+from app.batching.cost_curve import CostCurve
+from app.batching.costs import Costs
 from app.batching.function import BatchFunction, Run
 from app.batching.lane import LaneKey
 from app.batching.padding import BatchSizes

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.costs import CostCurve
+from app.batching.cost_curve import CostCurve
 from app.batching.options import BatchingOptions
 from app.batching.policy import HEADROOM, SelfTuning, WorkConserving, create_policy, policy_names
 

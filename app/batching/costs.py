@@ -1,13 +1,12 @@
-"""What a call of a model costs by its rows, as measured, and what follows from it. Pure."""
+"""What calls of a model were measured to cost, how they vary, and how fast their rows come. Pure."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
+from bisect import bisect_right
+from collections.abc import Collection, Mapping
 from math import inf
 
+from app.batching.cost_curve import CostCurve
 from app.batching.padding import BatchSizes
 
 #: How far back the average of a size reaches, in calls.
@@ -31,86 +30,8 @@ _DEVIATIONS = 4.0
 #: Of each call, before it is known how they vary.
 _FIRST_DEVIATION = 0.025
 
-#: Smaller batches must save this share of the time: each call has costs around it that are not measured here.
-_LEAST_GAIN = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class CostCurve:
-    """Seconds of a call at each row count that the model is called with; more rows never cost less."""
-
-    sizes: tuple[int, ...]
-    seconds: tuple[float, ...]
-    efficient_rows: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        """The largest size at which a row costs at most a little more than it need."""
-        a_row = [seconds / size for size, seconds in zip(self.sizes, self.seconds, strict=True)]
-        most_s = min(a_row) / (1 - _LEAST_GAIN)
-        efficient = max(size for size, seconds in zip(self.sizes, a_row, strict=True) if seconds <= most_s)
-        object.__setattr__(self, "efficient_rows", efficient)
-
-    @classmethod
-    def through(cls, sizes: Sequence[int], measured: Mapping[int, float]) -> CostCurve:
-        """Of a size that was measured what was measured, of others a + b * rows, fitted and between their neighbours'.
-
-        `measured` holds seconds by size, at least one.
-        """
-        known = sorted(measured)
-        least = list(accumulate([measured[size] for size in reversed(known)], min))[::-1]  # a dear small call is noise
-        if known == list(sizes):
-            return cls(tuple(sizes), tuple(least))
-        fixed, slope = _fit(known, least)
-        seconds = []
-        for size in sizes:
-            after = bisect_left(known, size)
-            if after < len(known) and known[after] == size:
-                seconds.append(least[after])
-                continue
-            guess = max(fixed + slope * size, least[after - 1] if after else 0.0)
-            seconds.append(min(guess, least[after]) if after < len(known) else guess)
-        return cls(tuple(sizes), tuple(seconds))
-
-    def call_s(self, rows: int) -> float:
-        """A call with so many rows, padded; of more than the largest size the largest."""
-        return self.seconds[min(bisect_left(self.sizes, rows), len(self.sizes) - 1)]
-
-    def work_s(self, rows: float, most_rows: int) -> float:
-        """All calls for so many rows, `most_rows` in each."""
-        full, rest = divmod(rows, most_rows)
-        return full * self.call_s(most_rows) + (self.call_s(int(rest) or 1) if rest else 0.0)
-
-    def rows_within(self, seconds: float) -> int:
-        """The largest size whose call takes no longer, or hardly longer than the smallest where none is so quick."""
-        return self.sizes[bisect_right(self.seconds, max(seconds, self.seconds[0] / (1 - _LEAST_GAIN))) - 1]
-
-    def first_rows(self, rows: int) -> int:
-        """How many of so many rows to take at once: all, or the next smaller size where that is clearly cheaper.
-
-        Either a row costs less in it than in the padded call (what is left shares the next one with those who come
-        meanwhile), or all are done sooner: 5 may be quicker as 4 and 1 than as 8.
-        """
-        place = bisect_left(self.sizes, rows)
-        if place == len(self.sizes):
-            return self.sizes[-1]
-        if not place or self.sizes[place] == rows:
-            return rows
-        below, below_s, most_s = self.sizes[place - 1], self.seconds[place - 1], (1 - _LEAST_GAIN) * self.seconds[place]
-        cheaper = below_s / below < most_s / rows or below_s + self._least_s(rows - below) < most_s
-        return below if cheaper else rows
-
-    def _least_s(self, rows: int) -> float:
-        whole_s, first = self.call_s(rows), self.first_rows(rows)
-        return whole_s if first == rows else self.call_s(first) + self._least_s(rows - first)
-
-
-def _fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
-    """The least squares' a and b of a + b * size, neither below 0; of a single point its seconds and 0."""
-    mean_size, mean_s = sum(sizes) / len(sizes), sum(seconds) / len(seconds)
-    spread = sum((size - mean_size) ** 2 for size in sizes)
-    together = sum((size - mean_size) * (each - mean_s) for size, each in zip(sizes, seconds, strict=True))
-    slope = min(together / spread, mean_s / mean_size) if spread else 0.0
-    return mean_s - slope * mean_size, slope
+#: By which share a size is hoped to have become cheaper after so many calls of smaller ones.
+_HOPE, _HOPE_CALLS = 0.02, 64
 
 
 class Costs:
@@ -120,11 +41,12 @@ class Costs:
         seeds: seconds by size that were measured before the first call.
     """
 
-    __slots__ = ("_averages", "_deviation", "_drawn", "_interval_s", "_rows", "_sizes", "_taken_s", "curve")
+    __slots__ = ("_ages", "_averages", "_deviation", "_drawn", "_interval_s", "_rows", "_sizes", "_taken_s", "curve")
 
     def __init__(self, sizes: BatchSizes, seeds: Mapping[int, float] | None = None) -> None:
         self._sizes = sizes.allowed
         self._averages = {size: (seconds, 1) for size, seconds in (seeds or {}).items()}
+        self._ages = dict.fromkeys(self._sizes, 0)  # in calls of smaller sizes
         self._drawn: dict[int, float] = {}
         self._rows = self._interval_s = 0.0
         self._taken_s = -inf
@@ -163,12 +85,23 @@ class Costs:
         if expected_s:
             self._deviation += (min(abs(seconds / expected_s - 1), 1.0) - self._deviation) / _CALLS
         average, calls = self._averages.get(rows, (seconds, 0))
-        calls = min(calls + 1, _CALLS)
+        calls = min(calls + 1, _CALLS if self._ages.get(rows, 0) < _HOPE_CALLS else 2)
         average += (min(seconds, _OUTLIER * average) - average) / calls
         self._averages[rows] = average, calls
-        if abs(average - self._drawn.get(rows, 0.0)) > _DRIFT * average:
+        hopeful = self._grow_older(rows)
+        if hopeful or abs(average - self._drawn.get(rows, 0.0)) > _DRIFT * average:
             self._draw()
+
+    def _grow_older(self, called: int) -> bool:
+        """Is there reason for new hope?"""
+        tried_again = self._ages.get(called, 0) >= _HOPE_CALLS
+        self._ages[called] = 0
+        older = self._sizes[bisect_right(self._sizes, called) :]
+        for size in older:
+            self._ages[size] += 1
+        return tried_again or any(not self._ages[size] % _HOPE_CALLS for size in older)
 
     def _draw(self) -> None:
         self._drawn = {size: average for size, (average, _) in self._averages.items()}
-        self.curve = CostCurve.through(self._sizes, self._drawn)
+        hopes: dict[int, float] = {size: (1 - _HOPE) ** (age // _HOPE_CALLS) for size, age in self._ages.items()}
+        self.curve = CostCurve.through(self._sizes, self._drawn, hopes)

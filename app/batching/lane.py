@@ -6,7 +6,7 @@ from collections import OrderedDict
 from itertools import islice, takewhile
 from typing import NamedTuple
 
-from app.batching.costs import CostCurve
+from app.batching.cost_curve import CostCurve
 from app.batching.function import BatchFunction
 from app.batching.pending import PendingRequest
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from app.batching.costs import CostCurve
+from app.batching.cost_curve import CostCurve
 from app.batching.options import DEFAULTS, BatchingOptions
 from app.errors import InvalidRequest
 
@@ -128,7 +128,7 @@ class SelfTuning(WorkConserving):
         if curve is None or most_rows == 1:
             return most_rows
         call_s = HEADROOM / 2 * min(self._target_s, lane.timeout_s) / (1 + lane.margin)
-        return min(most_rows, curve.efficient_rows, curve.rows_within(call_s))
+        return curve.efficient_within(call_s, most_rows)
 
     def _rows(self, lane: LaneView, most_rows: int) -> int:
         first = lane.curve.first_rows(lane.rows) if lane.curve is not None else lane.rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from app.batching.costs import CostCurve
+from app.batching.cost_curve import CostCurve
 
 #: Handing a batch over has costs of its own, so several must be done in clearly less time than one.
 _WORTH = 0.8

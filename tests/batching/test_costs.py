@@ -1,79 +1,13 @@
-from collections.abc import Mapping
+from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.batching.costs import CostCurve, Costs
+from app.batching.costs import Costs
 from app.batching.padding import BatchSizes
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-measured = st.dictionaries(st.sampled_from(SIZES), st.floats(1e-5, 10), min_size=1)
-
-
-@given(measured)
-def test_more_rows_never_cost_less_and_no_guess_contradicts_a_measurement(measured: Mapping[int, float]) -> None:
-    curve = CostCurve.through(SIZES, measured)
-    assert list(curve.seconds) == sorted(curve.seconds)
-    assert all(seconds > 0 for seconds in curve.seconds)
-    assert all(curve.call_s(size) <= seconds for size, seconds in measured.items())
-    assert curve.efficient_rows in SIZES
-
-
-@given(st.sets(st.sampled_from(SIZES), min_size=2), st.floats(1e-4, 1), st.floats(0, 1))
-def test_sizes_not_seen_lie_on_the_line_through_those_that_were(seen: set[int], fixed: float, slope: float) -> None:
-    curve = CostCurve.through(SIZES, {size: fixed + slope * size for size in seen})
-    assert curve.seconds == pytest.approx([fixed + slope * size for size in SIZES])
-
-
-def test_a_single_measurement_says_nothing_of_other_sizes() -> None:
-    assert CostCurve.through(SIZES, {8: 0.5}).seconds == (0.5,) * 7
-
-
-def test_a_small_call_that_was_held_up_is_noise() -> None:
-    assert CostCurve.through((1, 2, 4), {1: 9.0, 2: 1.0, 4: 2.0}).seconds == (1.0, 1.0, 2.0)
-
-
-@given(measured, st.integers(1, 64))
-def test_what_is_taken_first_is_cheaper_by_the_row_or_all_are_done_sooner(
-    measured: Mapping[int, float], rows: int
-) -> None:
-    curve = CostCurve.through(SIZES, measured)
-    first, whole_s = curve.first_rows(rows), curve.call_s(rows)
-    assert 1 <= first <= rows
-    if first < rows and curve.call_s(first) / first >= whole_s / rows:
-        seconds, left = 0.0, rows
-        while left:
-            first = curve.first_rows(left)
-            seconds += curve.call_s(first)
-            left -= first
-        assert seconds <= whole_s
-
-
-@pytest.mark.parametrize(("rows", "first"), [(9, 8), (13, 13), (17, 16), (22, 16), (24, 24), (32, 32)])
-def test_rows_are_not_padded_where_the_next_smaller_call_is_clearly_cheaper_by_the_row(rows: int, first: int) -> None:
-    """What is left shares the next call with those who come meanwhile."""
-    assert CostCurve(SIZES, tuple(8 + 0.8 * size for size in SIZES)).first_rows(rows) == first
-
-
-@pytest.mark.parametrize(("seconds", "first"), [((1, 2, 4, 8), 4), ((5, 5, 6, 7), 5), ((1, 2, 4, 5.1), 5)])
-def test_five_rows_run_as_four_and_one_or_as_eight_whichever_is_clearly_sooner(
-    seconds: tuple[float, ...], first: int
-) -> None:
-    assert CostCurve((1, 2, 4, 8), seconds).first_rows(5) == first
-
-
-def test_the_rows_that_fit_a_time() -> None:
-    curve = CostCurve((1, 2, 4), (1.0, 1.5, 3.0))
-    assert [curve.rows_within(seconds) for seconds in (0.1, 1.0, 1.6, 3.0, 9.0)] == [1, 1, 2, 4, 4]
-    assert CostCurve((1, 2, 4), (1.0, 1.1, 3.0)).rows_within(0.1) == 2
-
-
-def test_the_work_of_many_rows() -> None:
-    curve = CostCurve((1, 2, 4), (1.0, 1.5, 3.0))
-    assert curve.work_s(9, 4) == 3 + 3 + 1
-    assert curve.work_s(8, 4) == 6
-    assert curve.work_s(0, 4) == 0
 
 
 def test_costs_follow_what_calls_take() -> None:
@@ -126,3 +60,56 @@ def test_what_was_measured_is_told_from_what_was_fitted() -> None:
     assert set(costs.measured) == {1}
     costs.note(8, 0.2)
     assert set(costs.measured) == {1, 8}
+
+
+# --- hope ---
+
+TRUE_S = {size: 0.01 + 0.001 * size for size in SIZES}
+LARGEST = SIZES[-1]
+
+
+def work(costs: Costs, calls: int, true_s: dict[int, float] = TRUE_S) -> list[int]:
+    """So many calls of the size that is thought best; much waits all the time."""
+    called = []
+    for _ in range(calls):
+        assert costs.curve is not None
+        size = costs.curve.efficient_within(inf, LARGEST)
+        costs.note(size, true_s[size])
+        called.append(size)
+    return called
+
+
+@settings(max_examples=15)
+@given(st.fixed_dictionaries({size: st.floats(0.5, 2) for size in SIZES}))
+def test_whatever_the_first_measurements_say_the_best_size_is_found(wrong: dict[int, float]) -> None:
+    """Each may be wrong by a factor of two."""
+    costs = Costs(BatchSizes(SIZES), {size: wrong[size] * seconds for size, seconds in TRUE_S.items()})
+    work(costs, 10_000)
+    (size,) = set(work(costs, 50))
+    assert TRUE_S[size] / size <= TRUE_S[LARGEST] / LARGEST / 0.9
+
+
+def test_a_size_that_was_slow_once_is_tried_again_and_nothing_is_foretold_by_hope() -> None:
+    costs = Costs(BatchSizes(SIZES), {**TRUE_S, LARGEST: 3 * TRUE_S[LARGEST]})
+    curve = costs.curve
+    assert curve is not None
+    assert curve.efficient_within(inf, LARGEST) == 32
+    called = work(costs, 10_000)
+    first = called.index(LARGEST)
+    assert called[:first] == [32] * first
+    assert curve.call_s(LARGEST) == 3 * TRUE_S[LARGEST]
+    assert costs.curve is not None
+    assert costs.curve.call_s(LARGEST) == pytest.approx(TRUE_S[LARGEST], rel=0.1)
+    assert costs.curve.efficient_rows == LARGEST
+
+
+@pytest.mark.parametrize("times", [1.5, 3.0])
+def test_a_size_that_is_dear_is_seldom_tried(times: float) -> None:
+    true_s = {**TRUE_S, LARGEST: times * TRUE_S[LARGEST]}
+    called = work(Costs(BatchSizes(SIZES), true_s), 10_000, true_s)
+    assert 0 < called.count(LARGEST) < 50
+    assert set(called) == {32, LARGEST}
+
+
+def test_smaller_sizes_are_not_tried_for_nothing() -> None:
+    assert set(work(Costs(BatchSizes(SIZES), TRUE_S), 10_000)) == {LARGEST}

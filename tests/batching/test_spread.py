@@ -1,6 +1,6 @@
 import pytest
 
-from app.batching.costs import CostCurve
+from app.batching.cost_curve import CostCurve
 from app.batching.spread import rows_for_each
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
