@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from app.batching.batcher import Batcher
 from app.batching.options import BatchingOptions
@@ -24,6 +23,7 @@ from app.events import Event, Listener, ModelPlaced, ShapesProbed, VariantsChose
 from app.masks import with_declared_masks
 from app.memory import spare_from_collection
 from app.model import Model
+from app.named_inputs import of_model, warn_of_unknown
 from app.padding_probe import PaddingOptions, ProbedPadding, probe_padding
 from app.protocols.batching_parameters import FILE_NAME as PARAMETERS_FILE
 from app.protocols.batching_parameters import read_batching_parameters
@@ -39,8 +39,6 @@ from app.warm_up import measure_calls, tune, warm_up
 logger = logging.getLogger(__name__)
 
 _UNLOAD_TIMEOUT_S = 5.0
-
-_Value = TypeVar("_Value")
 
 
 class Engine:
@@ -166,7 +164,9 @@ class Engine:
         if settings.per_model_batching and settings.batching and (path / PARAMETERS_FILE).exists():
             sizes = read_batching_parameters(path / PARAMETERS_FILE).sizes(sizes)
         loaded = self._runtime.load(path)
-        signatures = with_declared_masks(loaded.signatures, _of_model(settings.mask_inputs, name))
+        for setting in ("pad_values", "mask_inputs"):
+            warn_of_unknown(setting, getattr(settings, setting), name, loaded.signatures)
+        signatures = with_declared_masks(loaded.signatures, of_model(settings.mask_inputs, name))
         paddings: dict[str, ProbedPadding] = {}
         costs: dict[str, dict[int, float]] = {}
         if settings.warm_up:
@@ -271,13 +271,7 @@ def _device_threads(runtime: Runtime, stuck_after_s: float) -> list[DeviceThread
 
 def _padding_options(settings: Settings, model: str) -> PaddingOptions:
     buckets = ShapeBuckets.of(settings.shape_buckets)
-    return PaddingOptions(settings.pad_shapes, buckets, _of_model(settings.pad_values, model))
-
-
-def _of_model(values: Mapping[str, _Value], model: str) -> dict[str, _Value]:
-    """What a setting says of inputs, by name: 'model/input' is for that model alone, and goes before 'input'."""
-    own = {name.removeprefix(f"{model}/"): value for name, value in values.items() if name.startswith(f"{model}/")}
-    return {**values, **own}
+    return PaddingOptions(settings.pad_shapes, buckets, of_model(settings.pad_values, model))
 
 
 def _batching_options(settings: Settings, model: str = "") -> BatchingOptions:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
+#: Why requests run alone though the signature's shapes would let them share calls.
+ROWS_LOST = "each request runs alone: in a batch the outputs did not have a row for each row of the inputs"
+
 
 class _Document(BaseModel):
     """Times are in milliseconds, shares from 0 to 1."""

@@ -144,6 +144,11 @@ class Model:
         padding = self._paddings.get(signature)
         return padding is not None and padding.trusted
 
+    def follows_rows(self, signature: str) -> bool:
+        """Have the outputs had a row for each row of the inputs so far? Requests run one by one where they have not."""
+        unpadded = [each for key, each in self._functions.items() if key[0] == signature and each.padding is None]
+        return all(each.batchable for each in unpadded)
+
     def learnt_costs(self) -> Iterator[LearntCosts]:
         """Of each signature that was called, or timed at warm-up."""
         called = set()

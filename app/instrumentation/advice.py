@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from math import ceil
 
-from app.explanation import CostCurve, Durations, Options, SignatureExplanation
+from app.explanation import ROWS_LOST, CostCurve, Durations, Options, SignatureExplanation
 
 #: Fewer calls say little.
 _LEAST_CALLS = 20
@@ -62,7 +62,9 @@ def _company(
     signature: SignatureExplanation, options: Options, sizes: Sequence[int], wait: Durations, compute: Durations
 ) -> Iterator[str]:
     """Why requests run alone, where they do."""
-    if not signature.batched:
+    if signature.shapes.explanation == ROWS_LOST:
+        yield f"{ROWS_LOST}. Export the model so that no output mixes rows."
+    elif not signature.batched:
         yield (
             "each request runs alone, as its inputs and outputs do not all have a free first dimension: export them "
             "with the shape [None, ...] to share calls."

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from app.batching.options import BatchingOptions
 from app.events import ModelStateChanged, Subscriptions
 from app.explanation import (
+    ROWS_LOST,
     BatchingExplanation,
     BatchSize,
     CallCost,
@@ -113,7 +114,7 @@ class Explanations:
         curves = [_curve(each) for each in learnt[:_MOST_CURVES]]
         return SignatureExplanation(
             signature=signature.name,
-            batched=signature.batchable,
+            batched=signature.batchable and model.follows_rows(signature.name),
             calls=calls,
             requests=counts.queue_s.count,
             rows=rows,
@@ -137,8 +138,9 @@ class Explanations:
         return [Variant(**each) for each in found.get(signature, [])]
 
     def _shapes_of(self, model: Model, signature: ModelSignature) -> Shapes:
-        if not signature.batchable or model.sizes.largest == 1:
-            return Shapes(free=False, shared=False, explanation="each request runs alone")
+        if not signature.batchable or model.sizes.largest == 1 or not model.follows_rows(signature.name):
+            lost = signature.batchable and model.sizes.largest > 1
+            return Shapes(free=False, shared=False, explanation=ROWS_LOST if lost else "each request runs alone")
         if signature.ragged:
             return Shapes(free=True, shared=True, explanation="ragged: rows of any length share calls without padding")
         if all(spec.shape is not None and None not in spec.shape[1:] for spec in signature.inputs.values()):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.explanation import (
+    ROWS_LOST,
     BatchSize,
     CallCost,
     CostCurve,
@@ -22,6 +23,7 @@ SIZES = (1, 2, 4, 8)
 SAME = Shapes(free=False, shared=False, explanation="all requests have the same inner shapes")
 MIXED = Shapes(free=True, shared=True, explanation="padded: x[?,d1]")
 APART = Shapes(free=True, shared=False, explanation="padding changes the model's answers")
+LOST = Shapes(free=False, shared=False, explanation=ROWS_LOST)
 NO_PADDING = Padding(rows=0, row_share=0.0, compute_share=0.0)
 
 
@@ -102,6 +104,7 @@ def test_few_calls_say_little(calls: int) -> None:
     ("found", "given", "sizes", "sentence"),
     [
         (alone(batched=False), {}, SIZES, "each request runs alone, as its inputs and outputs do not all have a free"),
+        (alone(batched=False, shapes=LOST), {}, SIZES, f"{ROWS_LOST}. Export the model so that no output mixes rows."),
         (alone(), {}, (1,), "each request runs alone, as batches have one row at most: set batching on"),
         (alone(), {"policy": "one_by_one"}, SIZES, "each request runs alone, as the policy is one_by_one"),
         (

@@ -22,7 +22,7 @@ from app.events import (
     VariantsChosen,
     tell_all,
 )
-from app.explanation import BatchingExplanation, SignatureExplanation
+from app.explanation import ROWS_LOST, BatchingExplanation, SignatureExplanation
 from app.inference import InferenceRequest, ModelSignature, TensorSpec
 from app.instrumentation.counts import Counts
 from app.instrumentation.explanations import Explanations
@@ -157,6 +157,19 @@ def test_what_shares_no_calls_is_said() -> None:
         }  # fmt: skip
         world.model.sizes = BatchSizes((1,))
         assert world.signature("o").shapes.explanation == "each request runs alone"
+
+    play(scenario)
+
+
+def test_who_turns_out_to_mix_rows_is_said_to_run_alone() -> None:
+    async def scenario(world: World) -> None:
+        mixed = {"y": np.zeros((1, 2), np.float32)}
+        world.loaded.run = lambda *_: mixed
+        await world.infer(1)
+        assert world.signature().batched
+        await world.infer(1, 1, 1)
+        found = world.signature()
+        assert (found.batched, found.shapes.explanation) == (False, ROWS_LOST)
 
     play(scenario)
 
