@@ -18,8 +18,8 @@ NO_HOPES: Mapping[int, float] = MappingProxyType({})
 class CostCurve:
     """Seconds of a call at each row count that the model is called with; more rows never cost less.
 
-    hoped: what calls may cost by now. Batches are formed by these, so that a size which once was slow is tried again;
-    what is foreseen follows from `seconds`.
+    hoped: what calls may cost by now, no more than `seconds`. Batches get larger by these, so that a size which once
+    was slow is tried again; what is foreseen follows from `seconds`.
     """
 
     sizes: tuple[int, ...]
@@ -31,8 +31,8 @@ class CostCurve:
     def __post_init__(self) -> None:
         """`efficient_rows` is the largest size at which a row costs at most a little more than it need."""
         object.__setattr__(self, "hoped", self.hoped or self.seconds)
-        object.__setattr__(self, "efficient_rows", _efficient_rows(self.sizes, self.seconds)[-1])
-        object.__setattr__(self, "_efficient", _efficient_rows(self.sizes, self.hoped))
+        object.__setattr__(self, "efficient_rows", _efficient_rows(self.sizes, self.seconds, self.seconds)[-1])
+        object.__setattr__(self, "_efficient", _efficient_rows(self.sizes, self.seconds, self.hoped))
 
     @classmethod
     def through(
@@ -76,22 +76,21 @@ class CostCurve:
             return self.sizes[-1]
         if not place or self.sizes[place] == rows:
             return rows
-        below, below_s, most_s = self.sizes[place - 1], self.hoped[place - 1], (1 - _LEAST_GAIN) * self.hoped[place]
+        below, below_s, most_s = self.sizes[place - 1], self.seconds[place - 1], (1 - _LEAST_GAIN) * self.hoped[place]
         cheaper = below_s / below < most_s / rows or below_s + self._least_s(rows - below) < most_s
         return below if cheaper else rows
 
     def _least_s(self, rows: int) -> float:
-        first = self.first_rows(rows)
-        hoped_s = self.hoped[bisect_left(self.sizes, first)]
-        return hoped_s if first == rows else hoped_s + self._least_s(rows - first)
+        whole_s, first = self.call_s(rows), self.first_rows(rows)
+        return whole_s if first == rows else self.call_s(first) + self._least_s(rows - first)
 
 
-def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[int, ...]:
-    """For each size: of those up to it, the largest at which a row costs at most a little more than it need."""
-    a_row = [each / size for size, each in zip(sizes, seconds, strict=True)]
-    least = accumulate(a_row, min)
+def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float], hoped: Sequence[float]) -> tuple[int, ...]:
+    """For each size: of those up to it, the largest at which a row may cost at most a little more than it need."""
+    least = accumulate([each / size for size, each in zip(sizes, seconds, strict=True)], min)
+    may_cost = [each / size for size, each in zip(sizes, hoped, strict=True)]
     return tuple(
-        next(sizes[place] for place in range(last, -1, -1) if a_row[place] <= least_s / (1 - _LEAST_GAIN))
+        next(sizes[place] for place in range(last, -1, -1) if may_cost[place] <= least_s / (1 - _LEAST_GAIN))
         for last, least_s in enumerate(least)
     )
 

@@ -30,7 +30,7 @@ _DEVIATIONS = 4.0
 #: Of each call, before it is known how they vary.
 _FIRST_DEVIATION = 0.025
 
-#: By which share a size is hoped to have become cheaper after so many calls of smaller ones.
+#: By which share a size is hoped to have become cheaper where so many calls in a row were smaller.
 _HOPE, _HOPE_CALLS = 0.02, 64
 
 
@@ -41,12 +41,25 @@ class Costs:
         seeds: seconds by size that were measured before the first call.
     """
 
-    __slots__ = ("_ages", "_averages", "_deviation", "_drawn", "_interval_s", "_rows", "_sizes", "_taken_s", "curve")
+    __slots__ = (
+        "_averages",
+        "_calls",
+        "_deviation",
+        "_drawn",
+        "_hopes",
+        "_interval_s",
+        "_largest",
+        "_rows",
+        "_sizes",
+        "_taken_s",
+        "curve",
+    )
 
     def __init__(self, sizes: BatchSizes, seeds: Mapping[int, float] | None = None) -> None:
         self._sizes = sizes.allowed
         self._averages = {size: (seconds, 1) for size, seconds in (seeds or {}).items()}
-        self._ages = dict.fromkeys(self._sizes, 0)  # in calls of smaller sizes
+        self._hopes: dict[int, float] = {}
+        self._largest = self._calls = 0  # since hope was given last
         self._drawn: dict[int, float] = {}
         self._rows = self._interval_s = 0.0
         self._taken_s = -inf
@@ -85,23 +98,25 @@ class Costs:
         if expected_s:
             self._deviation += (min(abs(seconds / expected_s - 1), 1.0) - self._deviation) / _CALLS
         average, calls = self._averages.get(rows, (seconds, 0))
-        calls = min(calls + 1, _CALLS if self._ages.get(rows, 0) < _HOPE_CALLS else 2)
+        tried_again = self._hopes.pop(rows, None) is not None
+        calls = min(calls + 1, 2 if tried_again else _CALLS)
         average += (min(seconds, _OUTLIER * average) - average) / calls
         self._averages[rows] = average, calls
-        hopeful = self._grow_older(rows)
-        if hopeful or abs(average - self._drawn.get(rows, 0.0)) > _DRIFT * average:
+        if self._give_hope(rows) or tried_again or abs(average - self._drawn.get(rows, 0.0)) > _DRIFT * average:
             self._draw()
 
-    def _grow_older(self, called: int) -> bool:
-        """Is there reason for new hope?"""
-        tried_again = self._ages.get(called, 0) >= _HOPE_CALLS
-        self._ages[called] = 0
-        older = self._sizes[bisect_right(self._sizes, called) :]
-        for size in older:
-            self._ages[size] += 1
-        return tried_again or any(not self._ages[size] % _HOPE_CALLS for size in older)
+    def _give_hope(self, called: int) -> bool:
+        """To sizes that are larger than any that was called of late; true where there are some."""
+        self._largest = max(self._largest, called)
+        self._calls += 1
+        if self._calls < _HOPE_CALLS:
+            return False
+        larger = self._sizes[bisect_right(self._sizes, self._largest) :]
+        for size in larger:
+            self._hopes[size] = (1 - _HOPE) * self._hopes.get(size, 1.0)
+        self._largest = self._calls = 0
+        return bool(larger)
 
     def _draw(self) -> None:
         self._drawn = {size: average for size, (average, _) in self._averages.items()}
-        hopes: dict[int, float] = {size: (1 - _HOPE) ** (age // _HOPE_CALLS) for size, age in self._ages.items()}
-        self.curve = CostCurve.through(self._sizes, self._drawn, hopes)
+        self.curve = CostCurve.through(self._sizes, self._drawn, self._hopes)

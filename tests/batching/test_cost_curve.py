@@ -90,3 +90,10 @@ def test_what_is_hoped_forms_batches_and_foretells_nothing() -> None:
     assert curve.efficient_within(5.0, 4) == 2
     assert curve.first_rows(3) == 3
     assert CostCurve.through((1, 2, 4), {1: 1.0, 2: 2.0, 4: 8.0}).first_rows(3) == 2
+
+
+def test_hope_makes_no_batch_smaller() -> None:
+    """Many waiting rows are not taken two by two to see what that costs."""
+    curve = CostCurve.through((1, 2, 4), {1: 4.0, 2: 5.0, 4: 6.0}, {1: 0.01, 2: 0.01})
+    assert curve.efficient_within(9.0, 4) == 4
+    assert curve.first_rows(3) == 3
