@@ -7,13 +7,18 @@ head says how urgent they are and whom they ask.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from app.errors import WouldBeLate
+from app.inference import DEFAULT_SIGNATURE
 from app.protocols.http import Reply, error_reply
 
 #: No verdict is good for longer, though a retry may be advised later: calls can turn out quicker than was expected.
 _LONGEST_S = 0.02
+
+_SIGNATURE = b"signature_name"
+_USUAL = re.compile(rb'"%b"\s*:\s*"%b"' % (_SIGNATURE, DEFAULT_SIGNATURE.encode()))
 
 
 class Refusal(NamedTuple):
@@ -43,5 +48,10 @@ class Refusal(NamedTuple):
 
 
 def _says_more(body: bytes) -> bool:
-    """Does it perhaps say how urgent it is, as Open Inference's can, or whom it asks, in whichever form?"""
-    return b'"priority"' in body or b'"timeout"' in body or b"signature_name" in body
+    """Does it perhaps say how urgent it is, as Open Inference's can, or whom else it asks, in whichever form?"""
+    return b'"priority"' in body or b'"timeout"' in body or (_SIGNATURE in body and not _names_the_usual_one(body))
+
+
+def _names_the_usual_one(body: bytes) -> bool:
+    """As TensorFlow Serving's clients do. Where the words are data, nothing names one, and the usual one is meant."""
+    return body.count(_SIGNATURE) == 1 and _USUAL.search(body) is not None

@@ -177,6 +177,21 @@ def test_who_names_another_signature_is_read_and_stands_for_nobody() -> None:
     run_in_fake_time(main())
 
 
+def test_who_names_the_usual_signature_is_refused_unread_as_those_who_name_none() -> None:
+    async def main() -> None:
+        world = await refusing()
+        for named in (b'{"signature_name": "serving_default", ', b'{"signature_name":\n"serving_default", '):
+            assert await send(world, request(body=named.ljust(SIZE), headers=TIMEOUT)) == [503]
+        for other in (
+            b'{"signature_name": "serving_default", "signature_name": "pair", ',
+            b'{"signature_name": "serving_default_2", ',
+            b'{"x": "\\"signature_name\\": \\"serving_default\\""',
+        ):
+            assert await send(world, request(body=other.ljust(SIZE), headers=TIMEOUT)) == [400]
+
+    run_in_fake_time(main())
+
+
 def test_a_full_queue_is_no_reason_to_refuse_the_next_unread() -> None:
     async def main() -> None:
         world = World(True, admission=True)
