@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from app.protocols.direct_exchange import DirectExchange
 from app.protocols.http import CLOSE, Sendable, is_large
 from app.protocols.inference_paths import Found, InferencePaths, KnownHead
+from app.protocols.refusals import Refusal
 from app.protocols.server_timing import SERVER_TIMING
 
 #: Requests with one of these are for ASGI.
@@ -60,7 +61,7 @@ class HttpConnection(HttpToolsProtocol):
             if self.timeout_keep_alive_task is not None:
                 self._unset_keepalive_if_required()
             body = data[end:]
-            if not self._refused_likewise(known, body):
+            if known.head.refusal is None or not self._refused_likewise(known, known.head.refusal, body):
                 self._idle_since_s = inf
                 self._paths.turn.add(self._start(known), body)
             return
@@ -68,13 +69,10 @@ class HttpConnection(HttpToolsProtocol):
         if self._between and self._parsed is not None and self._parsed.length == len(data) - end:
             self._paths.keep(data[:end], self._parsed)
 
-    def _refused_likewise(self, known: KnownHead, body: bytes) -> bool:
+    def _refused_likewise(self, known: KnownHead, refusal: Refusal, body: bytes) -> bool:
         """Refuses it unread, and makes no exchange of it, where the refusal of one before it holds for it."""
-        refusal = known.head.refusal
-        if refusal is None or not known.keep_alive:
-            return False
         now = self._paths.clock()
-        if not refusal.holds(body, now):
+        if not (known.keep_alive and refusal.holds(body, now)):
             return False
         status, common = _STATUS[refusal.reply.status], self._paths.common_lines(self.server_state.default_headers)
         self._paths.outbox.write(self.transport, [b"".join((status, common, refusal.rest))], close=False)
