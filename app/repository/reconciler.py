@@ -40,7 +40,7 @@ class Reconciler:
         self._mirrored = mirrored
         self._one_load = asyncio.Lock()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
-        self._unloading: set[asyncio.Task[None]] = set()
+        self._unloading: dict[asyncio.Task[None], str] = {}
         self._stopping = False
 
     async def reconcile(self, name: str, layout: Layout) -> None:
@@ -66,6 +66,13 @@ class Reconciler:
         if wanted and wanted <= available:
             for version in available - wanted:
                 self._unload(servables[version])
+
+    async def unloaded(self, name: str) -> bool:
+        """Waits for the versions of a model that are being unloaded; False: there were none."""
+        unloading = [task for task, model in self._unloading.items() if model == name]
+        if unloading:
+            await asyncio.wait(unloading)
+        return bool(unloading)
 
     def stop(self) -> None:
         """No load begins from now on."""
@@ -95,8 +102,8 @@ class Reconciler:
     def _unload(self, servable: Servable) -> None:
         """In a task of its own: slow answers of an old version must not hold up the watch."""
         task = asyncio.create_task(servable.unload(self._mirrored))
-        self._unloading.add(task)
-        task.add_done_callback(self._unloading.discard)
+        self._unloading[task] = servable.name
+        task.add_done_callback(self._unloading.pop)
 
 
 def _wanted(policy: VersionPolicy, servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> set[int]:

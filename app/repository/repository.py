@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -129,10 +129,10 @@ class ModelRepository:
             self._source = source
             self._withdrawn.clear()
             await self._round()
-        await self.mirrored()
-        for config in configs:
-            if config.name not in old:
-                self._check_available(config.name)
+        new = [config.name for config in configs if config.name not in old]
+        await self._finish_loads(new)
+        for name in new:
+            self._check_available(name)
 
     @uninterrupted
     async def load(self, name: str) -> None:
@@ -147,7 +147,7 @@ class ModelRepository:
             for servable in self.catalog.models.get(name, {}).values():
                 servable.failed_on = None
             await self._round()
-        await self.mirrored()
+        await self._finish_loads([name])
         self._check_available(name)
 
     @uninterrupted
@@ -207,6 +207,16 @@ class ModelRepository:
         check_platforms(self._layout.configs, source.configs)
         layout = await asyncio.to_thread(source.scan)
         check_labels(self._layout.configs, layout, self.catalog, self._labels_anywhere)
+
+    async def _finish_loads(self, names: Iterable[str]) -> None:
+        """Returns when whoever mirrors the catalog has the models that can be served.
+
+        The round before passed over versions whose earlier life had not ended: each is waited for and looked at again.
+        """
+        for name in names:
+            while not self.catalog.available(name) and await self._reconciler.unloaded(name):
+                await self.poll_once()
+        await self.mirrored()
 
     def _check_available(self, name: str) -> None:
         if self.catalog.available(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import threading
 from collections.abc import Callable
@@ -25,8 +26,12 @@ class FakeModel:
     path: Path
     closed: int = 0
     fail_to_close: bool = False
+    #: What it accepted is answered when this is set.
+    answered: asyncio.Event | None = None
 
     async def close(self) -> None:
+        if self.answered is not None:
+            await self.answered.wait()
         self.closed += 1
         if self.fail_to_close:
             raise RuntimeError("stuck")

@@ -311,6 +311,51 @@ def test_an_unloaded_model_stays_out_of_service_until_it_is_loaded(tmp_path: Pat
     assert play(tmp_path, steps).calls == [("a", 1), ("b", 1), ("a", 1)]
 
 
+def test_loading_waits_for_the_end_of_the_model_s_earlier_life(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+    configs = [model(tmp_path)]
+
+    async def taken_out_and_put_back(
+        models: ModelRepository, out: Callable[[], Awaitable[None]], back: Callable[[], Awaitable[None]]
+    ) -> None:
+        old: Any = models.resolve("m")
+        old.answered = asyncio.Event()
+        await out()
+        returning = asyncio.ensure_future(back())
+        for _ in range(5):
+            await models.poll_once()
+        early = returning.done()
+        assert served(models, "m") == set()
+        old.answered.set()
+        await returning
+        assert not early
+        assert served(models, "m") == {1}
+        assert models.resolve("m") is not old
+
+    async def steps(models: ModelRepository) -> None:
+        await taken_out_and_put_back(models, lambda: models.unload("m"), lambda: models.load("m"))
+        await taken_out_and_put_back(models, lambda: models.reload([]), lambda: models.reload(configs))
+
+    play(configs, steps)
+
+
+def test_a_model_that_is_unloaded_for_good_is_not_waited_for_twice(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        old: Any = models.resolve("m")
+        old.answered = asyncio.Event()
+        await models.unload("m")
+        loading = asyncio.ensure_future(models.load("m"))
+        await models.poll_once()
+        remove(tmp_path, "m", 1)
+        old.answered.set()
+        with pytest.raises(ModelNotFound, match="no complete version folder"):
+            await loading
+
+    play([model(tmp_path)], steps)
+
+
 def test_loading_tries_a_failed_model_again_and_says_why_it_fails(tmp_path: Path) -> None:
     add(tmp_path, "bad", 1, BROKEN)
 
