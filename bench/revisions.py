@@ -1,10 +1,11 @@
 """Is this tree as fast as another revision? The closed loops of the benchmark, on both in turn.
 
-    python -m bench.revisions REVISION [--workloads mlp,digits,...] [--rounds 5] [--seconds 2] [--json FILE]
+    python -m bench.revisions REVISION [--workloads mlp,digits,...] [--pairs 3] [--rounds 5] [--seconds 2] [--json FILE]
 
 Both servers run with defaults, on the same packages, and are up at the same time; within a round each is loaded once,
 for whom it is first alternates. Each searches its execution variants before it is measured, so a chosen variant is
-part of the comparison. Exits with 1 where a median is below 0.97.
+part of the comparison. What a server once chose or where its memory came to lie lasts as long as it runs, and is
+chance: so servers are started anew for each pair, with some rounds for each. Exits with 1 where a median is below 0.97.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("revision", help="as git knows it")
     parser.add_argument("--workloads", default=",".join(WORKLOADS), help="some of them, by name")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=3, help="how often both servers are started")
+    parser.add_argument("--rounds", type=int, default=5, help="of each pair")
     parser.add_argument("--seconds", type=float, default=2.0, help="at least, of each run")
     parser.add_argument("--json", type=Path, help="file for the ratios by round")
     options = parser.parse_args()
@@ -44,11 +46,14 @@ def main() -> None:
     ensure_models()
     ratios = {}
     with other_tree(options.revision) as other:
-        print(f"Requests/s of this tree / of {options.revision}: median (least-most) of {options.rounds} rounds")
+        print(f"Requests/s of this tree / of {options.revision}: median (least-most), then of each pair")
         for name in options.workloads.split(","):
-            ratios[name] = compare(WORKLOADS[name], other, options.rounds, options.seconds)
+            workload = WORKLOADS[name]
+            pairs = [compare(workload, other, options.rounds, options.seconds) for _ in range(options.pairs)]
+            ratios[name] = [each for pair in pairs for each in pair]
             spread = Spread.of(ratios[name])
-            print(f"  {name:18} {spread.median:.2f} ({spread.least:.2f}-{spread.most:.2f})", flush=True)
+            of_pairs = " ".join(f"{Spread.of(pair).median:.2f}" for pair in pairs)
+            print(f"  {name:18} {spread.median:.2f} ({spread.least:.2f}-{spread.most:.2f})  {of_pairs}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(ratios))
     sys.exit(slower(ratios))
@@ -72,7 +77,7 @@ def other_tree(revision: str) -> Iterator[Path]:
 
 
 def compare(workload: Workload, other: Path, rounds: int, seconds: float) -> list[float]:
-    """By round, requests/s of this tree as a multiple of the other's."""
+    """By round, requests/s of this tree as a multiple of the other's; of one pair of servers."""
     form, path = _WAYS[workload.wire]
     bodies = [FORMS[form].write(workload.input, row) for row, _ in read_samples(workload.model)]
     ratios = []
