@@ -339,7 +339,7 @@ def test_loading_waits_for_the_end_of_the_model_s_earlier_life(tmp_path: Path) -
     play(configs, steps)
 
 
-def test_a_model_that_is_unloaded_for_good_is_not_waited_for_twice(tmp_path: Path) -> None:
+def test_loading_tells_that_the_files_went_away_while_it_waited(tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
 
     async def steps(models: ModelRepository) -> None:
