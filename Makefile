@@ -32,7 +32,7 @@ lint: $(DEV)  ## Style, types, and who may import whom
 # Many short runs: hypothesis remembers what it tried, and memory grows with it.
 schedules: $(DEV)  ## The laws of batching over 10^5 random schedules, half an hour on 2 cores
 	seq 20 | xargs -P 2 -I SEED $(BIN)/pytest -q -p no:cacheprovider --hypothesis-profile=schedules \
-	  --hypothesis-seed=SEED tests/test_laws_of_batching.py::test_laws
+	  --hypothesis-seed=SEED tests/laws/test_batching.py::test_laws
 
 clients: .venv-clients/.clients-installed  ## Make .venv-clients: the clients that tests/official_clients try
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from app.http_app import create_app
+from app.config.sources import load_settings
 from app.instrumentation.logs import configure
-from app.server import Server
-from app.settings_sources import load_settings
+from app.server.http_app import create_app
+from app.server.server import Server
 
 settings = load_settings({}, None)
 configure(settings.log_level)

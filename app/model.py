@@ -7,23 +7,27 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from app.batching.batch import Answer
 from app.batching.batcher import Batcher
-from app.batching.cost_curve import CostCurve
-from app.batching.costs import Costs
+from app.batching.cost_model import CostCurve, Costs
 from app.batching.function import BatchFunction, Run
-from app.batching.lane import LaneKey
-from app.batching.padding import BatchSizes
-from app.batching.pending import Reply
 from app.batching.priority import head_start_s
-from app.batching.ragged import RaggedRows
-from app.batching.shape_padding import ShapePadding, Shapes
-from app.batching.submission import DONE, Done, Submission
-from app.errors import ModelNotReady, ServingError
-from app.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
-from app.masks import with_masks
+from app.batching.request import LaneKey, Submission
+from app.batching.shapes.padding import ShapePadding, Shapes
+from app.batching.shapes.ragged import RaggedRows
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import ModelNotReady, ServingError
+from app.core.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
+from app.core.masks import with_masks
+from app.core.reply import DONE, Answer, Done, Reply
+from app.core.validation import (
+    check_inputs,
+    check_names_and_dtypes,
+    check_outputs,
+    count_rows,
+    find_signature,
+    shapes_fit,
+)
 from app.runtime import LoadedModel, replicas_of
-from app.validation import check_inputs, check_names_and_dtypes, check_outputs, count_rows, find_signature, shapes_fit
 
 #: Subsets of outputs are the callers' choice; this many are remembered.
 _MAX_FUNCTIONS = 256
@@ -101,7 +105,7 @@ class Model:
         Raises:
             InvalidRequest, SignatureNotFound: it does not fit the signature.
             ModelNotReady: this version is being unloaded.
-            Overloaded, ShuttingDown, DeadlineExceeded: refused at the door, see errors.py.
+            Overloaded, ShuttingDown, DeadlineExceeded: refused at the door, see core/errors.py.
         """
         key, function, rows = self._place(request)
         start_s = head_start_s(request.priority) if request.priority else 0.0

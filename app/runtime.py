@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from app.inference import Array, ModelSignature
+from app.core.inference import Array, ModelSignature
 
 #: Called before each call of a model with its number, the calls there will be, and what is run.
 ProgressReport = Callable[[int, int, str], None]
@@ -140,7 +140,7 @@ class Runtime(Protocol):
         """
 
 
-_REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow_runtime:TensorFlowRuntime"}
+_REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.runtime:TensorFlowRuntime"}
 
 
 def runtime_names() -> Sequence[str]:

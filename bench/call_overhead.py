@@ -18,18 +18,18 @@ import numpy as np
 
 from app.batching.batch import timed_execution
 from app.batching.function import BatchFunction
-from app.batching.padding import BatchSizes
-from app.batching.pending import PendingRequest
-from app.events import BatchExecuted, RequestFinished, tell_all
-from app.examples import random_inputs
+from app.batching.request import PendingRequest
+from app.core.batch_sizes import BatchSizes
+from app.core.events import BatchExecuted, RequestFinished, tell_all
+from app.core.examples import random_inputs
 from app.instrumentation import logs
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
+from app.instrumentation.model_facts import ExecutionVariants
 from app.instrumentation.statistics import Statistics
-from app.instrumentation.variants import ExecutionVariants
 from app.runtime import VariantOptions
-from app.runtimes.direct_execution import direct
-from app.runtimes.saved_model import SavedModel
+from app.runtimes.tensorflow.execution.direct_execution import direct
+from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from bench.models import ensure_models, saved_model
 
 SIZES = (1, 8, 64)

@@ -26,9 +26,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from app.protocols.messages import message_class
-from app.protocols.tensor_protos import decode_tensor, encode_tensor
-from app.protocols.tensorflow_grpc_predict import serialize_reply
+from app.codecs.protobuf.messages import message_class
+from app.codecs.protobuf.tensors import decode_tensor, encode_tensor
+from app.protocols.tensorflow_serving.grpc_predict import serialize_reply
 
 METHOD = "/tensorflow.serving.PredictionService/Predict"
 Request = message_class("tensorflow.serving.PredictRequest")
@@ -76,8 +76,8 @@ def ferry(started: Any, models: Path, delay_ms: float) -> None:
     """Ferry as `ferry serve` runs it, but for HTTP."""
     import uvloop  # noqa: PLC0415 - as above
 
-    from app.server import Server  # noqa: PLC0415 - TensorFlow, in this process only
-    from app.settings import Settings  # noqa: PLC0415 - as above
+    from app.config.settings import Settings  # noqa: PLC0415 - as above
+    from app.server.server import Server  # noqa: PLC0415 - TensorFlow, in this process only
 
     async def main() -> None:
         server = Server(Settings(host="127.0.0.1", grpc_port=0, models=models, max_batch_delay_ms=delay_ms))
@@ -220,7 +220,7 @@ def make_model(path: Path) -> None:
 
 
 def _make_model(path: Path) -> None:
-    from tests.savedmodels import make_half_plus_two  # noqa: PLC0415 - TensorFlow, in this process only
+    from tests.support.savedmodels import make_half_plus_two  # noqa: PLC0415 - TensorFlow, in this process only
 
     make_half_plus_two(path)
 

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import orjson
 
-from app.inference import ModelSignature, TensorSpec
-from app.memory import keep_freed_memory
-from app.protocols import body_json
-from app.protocols.json_arrays import dumps
-from app.protocols.open_inference_json import decode_data, encode_data, named_objects, parse
-from app.protocols.tensorflow_predict import encode_predict
+from app.codecs.json import body as body_json
+from app.codecs.json.predict_documents import encode_predict
+from app.codecs.json.writing import dumps
+from app.core.inference import ModelSignature, TensorSpec
+from app.protocols.open_inference.json_documents import decode_data, encode_data, named_objects, parse
+from app.server.memory import keep_freed_memory
 from bench.machine import machine_line
 
 Array = np.ndarray[Any, Any]

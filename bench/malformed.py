@@ -26,7 +26,7 @@ from tests.every_protocol.attack import Attack, Tally
 from tests.every_protocol.from_openapi import openapi_requests
 from tests.every_protocol.hostile import HostileRequests
 from tests.every_protocol.served import answers, resident_mib, served_inputs
-from tests.processes import ROOT, ServerProcess, free_port, serving
+from tests.support.processes import ROOT, ServerProcess, free_port, serving
 
 #: The resident memory may grow by so much in the second half of the run.
 MOST_GROWTH = 0.05

@@ -99,7 +99,7 @@ class Loop:
         return len(answered) / taken
 
     async def _caller(self, end: float, answered: list[tuple[int, Any]]) -> None:
-        from app.inference import InferenceRequest  # noqa: PLC0415 - see main
+        from app.core.inference import InferenceRequest  # noqa: PLC0415 - see main
 
         while time.perf_counter() < end:
             number = next(self._turns) % len(self._rows)
@@ -112,9 +112,9 @@ class Loop:
 
 
 async def measure(options: argparse.Namespace) -> tuple[dict[str, list[float]], dict[str, Loop]]:
-    from app.engine import Engine  # noqa: PLC0415 - see main
-    from app.events import ignore  # noqa: PLC0415 - as above
-    from app.settings import Settings  # noqa: PLC0415 - as above
+    from app.config.settings import Settings  # noqa: PLC0415 - as above
+    from app.core.events import ignore  # noqa: PLC0415 - as above
+    from app.server.engine import Engine  # noqa: PLC0415 - see main
 
     folder, rows = model_folder(options.width, options.layers), texts()
     engines = {

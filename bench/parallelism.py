@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from app.loading.warm_up import tune
 from app.runtime import RuntimeOptions, VariantOptions, create_runtime
-from app.runtimes.parallelism import share_cores, usable_cores
-from app.warm_up import tune
+from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
 from bench.cache import ROOT
 from bench.machine import machine_line
 from bench.models import ensure_models, read_samples, saved_model

@@ -20,9 +20,9 @@ from statistics import median
 
 import numpy as np
 
-from app.batching.padding import BatchSizes
 from app.batching.policy import SelfTuning
 from app.bench.open_loop import OpenLoop, Target, arrivals, open_loop, run_precisely
+from app.core.batch_sizes import BatchSizes
 from bench.called import Call, Called
 from bench.cores import for_server_and_load, on_cores
 from bench.heavy_server import INPUT, MODEL, VARIANTS, HeavyRequests, heavy_server
@@ -136,8 +136,8 @@ def simulated_like(real: OpenLoop, costs: CallCosts, seed: int) -> Outcome:
 def call_in_process() -> Callable[[int], object]:
     """A call with so many rows by Ferry's runtime, with the execution variants that the server chose."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from app.loading.warm_up import tune  # noqa: PLC0415 - as above
     from app.runtime import RuntimeOptions, VariantOptions, create_runtime  # noqa: PLC0415 - after the setting above
-    from app.warm_up import tune  # noqa: PLC0415 - as above
 
     runtime = create_runtime("tensorflow", RuntimeOptions(variants=VariantOptions("auto", cache=VARIANTS)))
     model = runtime.load(saved_model(MODEL))

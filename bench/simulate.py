@@ -22,8 +22,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from app.batching.padding import BatchSizes
 from app.batching.policy import SelfTuning
+from app.core.batch_sizes import BatchSizes
 from bench import real_run
 from bench.arrivals import PATTERNS
 from bench.bound import most_in_time

@@ -12,12 +12,12 @@ import numpy as np
 from app.batching.batch import Execution
 from app.batching.batcher import Batcher
 from app.batching.function import BatchFunction
-from app.batching.lane import LaneKey
-from app.batching.padding import BatchSizes
 from app.batching.policy import BatchingPolicy
-from app.errors import ServingError
-from app.events import BatchExecuted, Event
-from app.inference import Array
+from app.batching.request import LaneKey
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import ServingError
+from app.core.events import BatchExecuted, Event
+from app.core.inference import Array
 from bench.peer_policies import AdditiveIncrease
 from bench.simulated_time import run_in_fake_time
 

@@ -18,10 +18,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from app.runtimes.saved_model import SavedModel
-from app.runtimes.signature_function import SignatureFunction
-from app.runtimes.trial import Trial
-from app.runtimes.variants import ALTERNATIVES, NotApplicable, VariantMaker
+from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
+from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+from app.runtimes.tensorflow.variants.trial import Trial
+from app.runtimes.tensorflow.variants.variants import ALTERNATIVES, NotApplicable, VariantMaker
 
 SIZES = (1, 8, 32)
 TOKENS, WIDTH, HEADS, LAYERS, WORDS = 64, 128, 4, 4, 1000

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-
-from app.client import AsyncClient, Client, ServingError
+from ferry_client import AsyncClient, Client, ServingError
 
 URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8501"
 SAMPLES = json.loads((Path(__file__).parent.parent / "models/digits/samples.json").read_text())["samples"]

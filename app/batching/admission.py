@@ -1,4 +1,6 @@
-"""How long would it take until a request that came now is answered? Pure.
+"""Who is refused before anything is done for them. Pure.
+
+How long would it take until a request that came now is answered? Pure.
 
 The rows that wait are counted by lane, never one by one; of a lane whose front alone is more urgent the share that goes
 first is estimated. What was not measured yet counts as nothing, so that nobody is refused by guess. Calls that vary are
@@ -10,26 +12,74 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 
-from app.batching.lane import Lane
-from app.batching.pending import PendingRequest
+from app.batching.devices import Slots
+from app.batching.policy import HEADROOM
+from app.batching.queue import Lane, RequestQueue
+from app.batching.request import PendingRequest
+from app.batching.scheduler import Schedule
+from app.core.errors import DeadlineExceeded, RequestTooLarge, ShuttingDown, WouldBeLate
+
+
+def check_open(rows: int, max_rows: int, deadline_s: float, now: float, *, draining: bool) -> None:
+    """Raises ShuttingDown, RequestTooLarge or DeadlineExceeded."""
+    if draining:
+        raise ShuttingDown("The server is shutting down")
+    if rows > max_rows:
+        raise RequestTooLarge(f"The request has {rows} rows; the queue holds at most {max_rows}")
+    if deadline_s <= now:
+        raise DeadlineExceeded("The request's time was over when it arrived")
+
+
+def check_in_time(request: PendingRequest, queue: RequestQueue, slots: Slots, schedule: Schedule, now: float) -> None:
+    """Of a request that is queued already. An idle device takes all, or it would never learn that it became faster.
+
+    Raises WouldBeLate, and takes it out of the queue, where it would foreseeably be late.
+    """
+    busy_s = slots.busy_s(now)
+    if not busy_s and queue.rows == request.weight:
+        return
+    time_s = request.deadline_s - now
+    most_s = HEADROOM * time_s
+    assert request.lane is not None  # noqa: S101 - it waits
+    lane = queue.lane(request.lane)
+    needed_s = seconds_to_answer(request, lane, queue.lanes, busy_s, slots.count, schedule.most_rows)
+    if needed_s > most_s and schedule.shares:
+        needed_s = min(needed_s, _seconds_by_share(request, lane, queue, slots, schedule, busy_s))
+    if needed_s > most_s:
+        queue.remove(request)
+        error = WouldBeLate(
+            f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
+        )
+        error.retry_after_s = needed_s - most_s
+        raise error
+
+
+def _seconds_by_share(
+    request: PendingRequest, lane: Lane, queue: RequestQueue, slots: Slots, schedule: Schedule, busy_s: Sequence[float]
+) -> float:
+    """How long it takes by its model's share alone, whatever others are more urgent."""
+    model = lane.key.model
+    own_lanes = [lane for lane in queue.lanes if lane.key.model == model]
+    alone_s = seconds_to_answer(request, lane, own_lanes, busy_s, slots.count, schedule.most_rows)
+    return alone_s / schedule.shares.share(model, {lane.key.model for lane in queue.lanes})
 
 
 def seconds_to_answer(
     request: PendingRequest,
+    lane: Lane,
     lanes: Iterable[Lane],
     busy_s: Sequence[float],
     devices: int,
     most_rows: Callable[[Lane], int],
 ) -> float:
-    """For a request that waits in one of the `lanes` already.
+    """For a request that waits in `lane` already, one of the `lanes`.
 
     Args:
         busy_s: how long each call under way will still take.
         devices: how many calls can be under way at the same time.
         most_rows: the rows of a full batch of a lane.
     """
-    lane = request.lane
-    if lane is None or lane.curve is None:
+    if lane.curve is None:
         return 0.0
     urgency_s = request.urgency_s
     rows = _rows_before(lane, request) + request.weight + lane.unfilled(request.weight)

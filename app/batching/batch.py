@@ -1,4 +1,6 @@
-"""Rows of many requests into one call of a model, and back. Pure; runs on a device thread.
+"""What the batcher was given, and what a device works on.
+
+Rows of many requests into one call of a model, and back. Pure; runs on a device thread.
 
 One bad request fails alone: a batch refused for its input's sake is halved until the
 guilty one stands alone; so is one that the device had no memory for. Any other failure
@@ -16,23 +18,75 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching.function import BatchFunction, Run
-from app.batching.pending import PendingRequest
-from app.batching.ragged import RaggedRows
-from app.batching.shape_padding import ShapePadding, Shapes
-from app.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
-from app.inference import STRING, Array, BatchTiming
+from app.batching.queue import Lane
+from app.batching.request import PendingRequest
+from app.batching.shapes.padding import ShapePadding, Shapes
+from app.batching.shapes.ragged import RaggedRows
+from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
+from app.core.inference import STRING, Array
+from app.core.reply import Outcome, Outputs
+
+
+class StartedBatch:
+    """Requests of one lane that are executed together, with guests of others, and why their batch was closed."""
+
+    __slots__ = ("_guests", "costs", "function", "key", "lanes", "reason", "requests", "rows")
+
+    def __init__(self, lane: Lane, requests: list[PendingRequest], reason: str) -> None:
+        self.key = lane.key
+        self.lanes = [lane.key]
+        self.function = lane.function
+        self.costs = lane.costs
+        self.requests = requests
+        self.reason = reason
+        self.rows = sum([request.rows for request in requests])
+        self._guests: tuple[tuple[BatchFunction, int, int], ...] = ()
+
+    def add(self, lane: Lane, guests: Sequence[PendingRequest]) -> None:
+        """Requests of another lane, whose function counts them."""
+        rows = sum([request.rows for request in guests])
+        self._guests += ((lane.function, len(guests), rows),)
+        self.lanes.append(lane.key)
+        self.requests += guests
+        self.rows += rows
+
+    @property
+    def expected_s(self) -> float:
+        """How long its call will take, as far as known."""
+        curve = self.costs.curve
+        return curve.call_s(self.rows) if curve is not None else 0.0
+
+    @property
+    def answered(self) -> bool:
+        """Does nobody in it wait for an answer any more?"""
+        return all(request.reply.done() for request in self.requests)
+
+    def took(self, seconds: float) -> None:
+        """All its requests succeeded, in that time. With guests, which may be longer, that says little of its lane."""
+        if self._guests:
+            return
+        if self.function.batchable:
+            self.costs.note(self.function.sizes.padded(self.rows), seconds)
+        else:
+            self.costs.note(1, seconds / len(self.requests))
+
+    def fail(self, text: str) -> None:
+        """It was not executed."""
+        for request in self.requests:
+            request.fail(InferenceFailed(text))
+        self.left()
+
+    def left(self) -> None:
+        """Its requests are answered."""
+        requests, rows = len(self.requests), self.rows
+        for function, guests, guest_rows in self._guests:
+            function.leave(guests, guest_rows)
+            requests -= guests
+            rows -= guest_rows
+        self.function.leave(requests, rows)
+
 
 logger = logging.getLogger(__name__)
-
-Outputs = dict[str, Array]
-Outcome = Outputs | ServingError
-
-
-class Answer(NamedTuple):
-    """A request's own rows, and where its time went."""
-
-    outputs: Outputs
-    timing: BatchTiming
 
 
 class Execution(NamedTuple):

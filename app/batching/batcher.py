@@ -24,25 +24,22 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
 
-from app.batching import at_once
-from app.batching.batch import Answer, Execution, timed_execution
-from app.batching.company import company
-from app.batching.deadlines import Deadlines
-from app.batching.device import Device
-from app.batching.door import check_in_time, check_open
-from app.batching.expiry import Expiry
+from app.batching import inline as at_once
+from app.batching.admission import check_in_time, check_open
+from app.batching.batch import Execution, StartedBatch, timed_execution
+from app.batching.call_statistics import Pace
+from app.batching.completion import Replies
+from app.batching.deadlines import Deadlines, Expiry
+from app.batching.devices import Device, Slots
 from app.batching.function import BatchFunction
-from app.batching.lane import Lane, LaneKey
-from app.batching.pace import Pace
-from app.batching.pending import PendingRequest, Reply
 from app.batching.policy import BatchingPolicy, BatchPlan
-from app.batching.queue import RequestQueue
-from app.batching.replies import Replies
-from app.batching.schedule import Schedule
-from app.batching.slots import Slots
-from app.batching.submission import StartedBatch, Submission
-from app.events import Listener, ignore
-from app.inference import Array
+from app.batching.queue import Lane, RequestQueue
+from app.batching.request import LaneKey, PendingRequest, Submission
+from app.batching.scheduler import Schedule
+from app.batching.shapes.merging import company
+from app.core.events import Listener, ignore
+from app.core.inference import Array
+from app.core.reply import Answer, Reply
 
 logger = logging.getLogger(__name__)
 

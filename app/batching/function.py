@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from app.batching.costs import Costs
-from app.batching.padding import BatchSizes
-from app.batching.ragged import RaggedRows
-from app.batching.shape_padding import ShapePadding
-from app.inference import Array
+from app.batching.cost_model import Costs
+from app.batching.shapes.padding import ShapePadding
+from app.batching.shapes.ragged import RaggedRows
+from app.core.batch_sizes import BatchSizes
+from app.core.inference import Array
 
 #: The inner shape of each input.
 Shape = tuple[tuple[int, ...], ...]

@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 if TYPE_CHECKING:
-    from app.client.codec import Codec
-    from app.client.exchange import Request
-    from app.client.models import ModelSpec, TensorMetadata
+    from ferry_client.codec import Codec
+    from ferry_client.exchange import Request
+    from ferry_client.models import ModelSpec, TensorMetadata
 
 #: What stands for a free size that is not the batch: short, for nobody knows what the model bears.
 _FREE_SIZE = 8
@@ -54,10 +54,10 @@ class Endpoint:
 
     def __init__(self, path: str) -> None:
         try:
-            from app.client.exchange import Response  # noqa: PLC0415 - an extra
-            from app.client.models import ModelSpec  # noqa: PLC0415
-            from app.client.open_inference import OpenInference  # noqa: PLC0415
-            from app.client.tensorflow_json import TensorFlowJson  # noqa: PLC0415
+            from ferry_client.exchange import Response  # noqa: PLC0415 - an extra
+            from ferry_client.models import ModelSpec  # noqa: PLC0415
+            from ferry_client.open_inference import OpenInference  # noqa: PLC0415
+            from ferry_client.tensorflow_json import TensorFlowJson  # noqa: PLC0415
         except ImportError:
             raise NoBody("Making a request needs the client (pip install 'ferry[client]'); or give --body") from None
         self._response = Response
@@ -76,8 +76,8 @@ class Endpoint:
 
     def request(self, metadata: bytes, rows: int, seed: int = 0) -> Request:
         """Raises NoBody where the description makes no sense or has an input that numbers cannot fill."""
-        from app.client.codec import PredictCall  # noqa: PLC0415
-        from app.client.errors import ServingError  # noqa: PLC0415
+        from ferry_client.codec import PredictCall  # noqa: PLC0415
+        from ferry_client.errors import ServingError  # noqa: PLC0415
 
         random = np.random.default_rng(seed)
         try:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import InvalidRequest
-from app.inference import STRING, Array, ModelSignature, TensorSpec, dtype_name
+from app.core.errors import InvalidRequest
+from app.core.inference import STRING, Array, ModelSignature, TensorSpec, dtype_name
 
 _NPY, _NPZ = b"\x93NUMPY", b"PK\x03\x04"
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import typer
 
-from app.errors import ServingError
-from app.settings_sources import SettingsError
+from app.config.sources import SettingsError
+from app.core.errors import ServingError
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from app.cli.models import ModelArgument, ModelsOption, loaded_model
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from app.inference import ModelSignature
+    from app.core.inference import ModelSignature
 
 _COLUMNS = ("signature", "method", "", "name", "dtype", "shape", "batchable")
 _WIDTH_IN_A_PIPE = 200
@@ -44,7 +44,7 @@ def _table(signatures: list[ModelSignature]) -> Table:
 
 
 def _rows(signature: ModelSignature) -> Iterator[tuple[str, ...]]:
-    from app.inference import dtype_name, format_shape  # noqa: PLC0415 - numpy
+    from app.core.inference import dtype_name, format_shape  # noqa: PLC0415 - numpy
 
     titles = (signature.name, signature.method_name)
     batchable = "yes" if signature.batchable else "no"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.errors import ModelNotFound
+from app.config.sources import load_settings
+from app.core.errors import ModelNotFound
 from app.repository.layout import missing_part, scan_model
-from app.settings_sources import load_settings
 
 if TYPE_CHECKING:
     from app.runtime import LoadedModel

@@ -11,10 +11,10 @@ import typer
 
 from app.cli.failures import one_line_failures
 from app.cli.models import ModelArgument, ModelsOption, loaded_model
-from app.errors import SignatureNotFound
+from app.core.errors import SignatureNotFound
 
 if TYPE_CHECKING:
-    from app.inference import ModelSignature
+    from app.core.inference import ModelSignature
     from app.runtime import LoadedModel
 
 
@@ -42,9 +42,9 @@ def predict(
 
 def _answer(loaded: LoadedModel, body: bytes, name: str) -> bytes:
     from app.cli import arrays  # noqa: PLC0415 - numpy
-    from app.protocols.json_text import parse  # noqa: PLC0415 - orjson
-    from app.protocols.tensorflow_predict import decode_predict, encode_predict, signature_name  # noqa: PLC0415 - numpy
-    from app.validation import check_inputs  # noqa: PLC0415 - numpy
+    from app.codecs.json.predict_documents import decode_predict, encode_predict, signature_name  # noqa: PLC0415 - numpy
+    from app.codecs.json.text import parse  # noqa: PLC0415 - orjson
+    from app.core.validation import check_inputs  # noqa: PLC0415 - numpy
 
     if arrays.are_in(body):
         signature = _find(loaded.signatures, name or "serving_default")

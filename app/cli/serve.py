@@ -1,4 +1,4 @@
-"""`ferry serve`: every setting is a flag, made from its one definition in settings.py."""
+"""`ferry serve`: every setting is a flag, made from its one definition in config/settings.py."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 from pydantic.fields import FieldInfo
 
 from app.cli.failures import one_line_failures
-from app.settings import Settings
-from app.settings_sources import flag, load_settings, variable
+from app.config.settings import Settings
+from app.config.sources import flag, load_settings, variable
 
 
 def serve(**flags: Any) -> None:
@@ -31,7 +31,7 @@ def _run(settings: Settings) -> int:
         from app.frontends.supervisor import supervise  # noqa: PLC0415 - as below
 
         return supervise(settings)
-    from app.serve import serve as run  # noqa: PLC0415 - this import takes long, `--help` needs none of it
+    from app.server.single_process import serve as run  # noqa: PLC0415 - this import takes long, `--help` needs none of it
 
     return run(settings)
 

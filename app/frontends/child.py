@@ -9,7 +9,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from app.frontends.parent import COULD_NOT_START, Arguments
+from app.frontends.process_arguments import COULD_NOT_START, Arguments
 
 logger = logging.getLogger(__name__)
 

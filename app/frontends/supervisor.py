@@ -17,16 +17,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from app.config.settings import Settings
 from app.frontends.child import Child
-from app.frontends.parent import Arguments
 from app.frontends.ports import bound
+from app.frontends.process_arguments import Arguments
 from app.instrumentation.logs import configure
-from app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-ENGINE = "app.frontends.engine_process"
-FRONTEND = "app.frontends.frontend_process"
+ENGINE = "app.frontends.engine.process"
+FRONTEND = "app.frontends.frontend.process"
 
 #: What a drain takes beyond its timeout, before processes that are left are killed.
 _END_WITHIN_S = 20.0

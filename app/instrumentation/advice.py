@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from math import ceil
 
-from app.explanation import ROWS_LOST, CostCurve, Durations, Options, SignatureExplanation
+from app.core.explanation import ROWS_LOST, CostCurve, Durations, Options, SignatureExplanation
 
 #: Fewer calls say little.
 _LEAST_CALLS = 20

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from app.events import BatchExecuted, RequestFinished, Subscriptions
+from app.core.events import BatchExecuted, RequestFinished, Subscriptions
 from app.instrumentation.histogram import Histogram
 
 #: Ferry's buckets of times.

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from app.batching.options import BatchingOptions
-from app.events import ModelStateChanged, Subscriptions
-from app.explanation import (
+from app.batching.policy import BatchingOptions
+from app.core.events import ModelStateChanged, Subscriptions
+from app.core.explanation import (
     ROWS_LOST,
     BatchingExplanation,
     BatchSize,
@@ -23,12 +23,11 @@ from app.explanation import (
     Variant,
     VersionExplanation,
 )
-from app.inference import ModelSignature
+from app.core.inference import ModelSignature
 from app.instrumentation.advice import advise
 from app.instrumentation.counts import BatchCounts, Counts
 from app.instrumentation.histogram import Histogram
-from app.instrumentation.shapes import MixedShapes
-from app.instrumentation.variants import ExecutionVariants
+from app.instrumentation.model_facts import ExecutionVariants, MixedShapes
 from app.model import LearntCosts, Model
 
 #: Shapes are the callers' choice; so many of a signature are listed.

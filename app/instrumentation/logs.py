@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from app.events import ModelStateChanged, ShapesProbed, Subscriptions, VariantsChosen
+from app.core.events import ModelStateChanged, ShapesProbed, Subscriptions, VariantsChosen
 
 logger = logging.getLogger("ferry")
 

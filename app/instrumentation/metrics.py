@@ -10,9 +10,9 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from app.events import ModelPlaced, ModelStateChanged, Subscriptions, VariantsChosen
+from app.core.events import ModelPlaced, ModelStateChanged, Subscriptions, VariantsChosen
 from app.instrumentation.counts import SECONDS, BatchCounts, Counts
-from app.instrumentation.families import histogram_family, merged
+from app.instrumentation.histogram import histogram_family, merged
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.events import BatchExecuted, ModelStateChanged, Subscriptions
+from app.core.events import BatchExecuted, ModelStateChanged, Subscriptions
 from app.instrumentation.counts import Counts
 
 _SUCCESS = frozenset({"200", "OK"})

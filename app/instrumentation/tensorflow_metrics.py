@@ -14,8 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from app.instrumentation.counts import IN_A_SECOND, MICROSECONDS, Counts
-from app.instrumentation.families import Labels, histogram_family, merged
-from app.instrumentation.histogram import Histogram
+from app.instrumentation.histogram import Histogram, Labels, histogram_family, merged
 
 _PREFIX = ":tensorflow:serving:"
 _BATCHING = _PREFIX + "batching_session:"

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from app import __version__
-from app.errors import ServingError
+from app.core.errors import ServingError
 from app.model_server.flags import FLAGS, Flag, Value
 from app.model_server.parsing import UsageError, parse
 
@@ -55,12 +55,12 @@ def default_text(flag: Flag) -> str:
 
 
 def _serve(flags: Mapping[str, Value]) -> int:
+    from app.config.sources import SettingsError, load_settings, variable  # noqa: PLC0415 - as above
     from app.frontends.supervisor import supervise  # noqa: PLC0415 - as below
     from app.model_server.grpc_flags import grpc_options_of  # noqa: PLC0415 - takes long
     from app.model_server.options import DIFFERENCES, from_environment, models_of, settings_of  # noqa: PLC0415 - so
-    from app.serve import serve  # noqa: PLC0415 - as above
-    from app.server import grpc_options  # noqa: PLC0415 - as above
-    from app.settings_sources import SettingsError, load_settings, variable  # noqa: PLC0415 - as above
+    from app.server.server import grpc_options  # noqa: PLC0415 - as above
+    from app.server.single_process import serve  # noqa: PLC0415 - as above
 
     given = {**from_environment(os.environ), **flags}
     differences = {name: value for name, value in DIFFERENCES.items() if not os.environ.get(variable(name))}

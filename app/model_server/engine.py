@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from app.frontends import engine_process
-from app.frontends.parent import Arguments
+from app.frontends.engine import process as engine_process
+from app.frontends.process_arguments import Arguments
 from app.model_server.grpc_flags import grpc_options_of
 from app.model_server.options import models_of
-from app.server import grpc_options
+from app.server.server import grpc_options
 
 
 def main(text: str) -> int:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import grpc
 
-from app.errors import InvalidRequest
+from app.core.errors import InvalidRequest
 from app.model_server.flags import Value
 from app.model_server.text_files import read_tls
-from app.protocols.grpc_server import GrpcOptions
+from app.transports.grpc.server import GrpcOptions
 
 
 def grpc_options_of(given: Mapping[str, Value], options: GrpcOptions) -> GrpcOptions:

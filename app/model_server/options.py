@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.errors import InvalidRequest
+from app.config.batching_parameters import read_batching_parameters
+from app.config.settings import Settings
+from app.core.errors import InvalidRequest
 from app.model_server.flags import FLAGS, Value
 from app.model_server.text_files import metrics_path
-from app.protocols.batching_parameters import read_batching_parameters
-from app.protocols.model_server_config import read_model_configs
 from app.repository.list_watch import ListedModels
 from app.repository.model_config import ModelConfig
-from app.settings import Settings
+from app.repository.model_server_config import read_model_configs
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.errors import InvalidRequest
-from app.protocols.text_proto import parse_text
+from app.codecs.protobuf.text import parse_text
+from app.core.errors import InvalidRequest
 
 _METRICS_PATH = "/monitoring/prometheus/metrics"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from app.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from app.core.versions import VersionStatus
 from app.repository.servable import Servable
-from app.repository.versions import VersionStatus
 
 if TYPE_CHECKING:
     from app.model import Model

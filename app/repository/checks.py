@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from app.errors import InvalidRequest
+from app.core.errors import InvalidRequest
 from app.repository.catalog import Catalog
 from app.repository.layout import Layout
 from app.repository.model_config import TENSORFLOW, ModelConfig

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from app.errors import ServingError
+from app.core.errors import ServingError
 from app.repository.model_config import ModelConfig
 
 log = logging.getLogger(__name__)

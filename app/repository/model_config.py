@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.repository.policy import NEWEST, VersionPolicy
+from app.repository.version_policy import NEWEST, VersionPolicy
 
 #: TensorFlow Serving's name for SavedModels.
 TENSORFLOW = "tensorflow"

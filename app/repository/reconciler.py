@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.events import Listener
+from app.core.events import Listener
+from app.core.versions import VersionState
 from app.repository.catalog import Catalog
 from app.repository.layout import Layout, fingerprint
-from app.repository.policy import VersionPolicy
 from app.repository.servable import Servable
-from app.repository.versions import VersionState
+from app.repository.version_policy import VersionPolicy
 
 if TYPE_CHECKING:
     from app.model import Model

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.errors import ModelNotFound, ModelNotReady
-from app.events import Listener, ignore
+from app.core.errors import ModelNotFound, ModelNotReady
+from app.core.events import Listener, ignore
+from app.core.versions import VersionStatus
 from app.repository.catalog import Catalog
 from app.repository.checks import check_labels, check_list, check_platforms
 from app.repository.layout import Ignored, Layout
@@ -19,7 +20,6 @@ from app.repository.model_config import ModelConfig
 from app.repository.reconciler import LoadModel, Reconciler
 from app.repository.sources import ModelList, ModelSource
 from app.repository.uninterrupted import uninterrupted
-from app.repository.versions import VersionStatus
 
 if TYPE_CHECKING:
     from app.model import Model

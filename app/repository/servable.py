@@ -6,10 +6,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from app.errors import ServingError
-from app.events import Listener, ModelStateChanged
+from app.core.errors import ServingError
+from app.core.events import Listener, ModelStateChanged
+from app.core.versions import VersionState, VersionStatus
 from app.repository.layout import Fingerprint
-from app.repository.versions import VersionState, VersionStatus
 
 if TYPE_CHECKING:
     from app.model import Model

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from app.repository.layout import Layout, scan, subfolders
 from app.repository.model_config import ModelConfig
-from app.repository.policy import NEWEST, VersionPolicy
+from app.repository.version_policy import NEWEST, VersionPolicy
 
 
 class ModelSource(Protocol):

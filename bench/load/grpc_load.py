@@ -17,8 +17,8 @@ import grpc
 import numpy as np
 
 from app.bench.open_loop import percentile
-from app.protocols.messages import message_class
-from app.protocols.tensor_protos import encode_tensor
+from app.codecs.protobuf.messages import message_class
+from app.codecs.protobuf.tensors import encode_tensor
 
 METHODS = {
     "tensorflow": "/tensorflow.serving.PredictionService/Predict",

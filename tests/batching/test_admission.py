@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 
 from app.batching.admission import seconds_to_answer
 from app.batching.function import BatchFunction
-from app.batching.lane import Lane, LaneKey
-from app.batching.padding import BatchSizes
-from app.batching.pending import PendingRequest
-from app.batching.queue import RequestQueue
-from tests.fakes import FakeFunction, FakeReply
+from app.batching.queue import Lane, RequestQueue
+from app.batching.request import LaneKey, PendingRequest
+from app.core.batch_sizes import BatchSizes
+from tests.support.fakes import FakeFunction, FakeReply
 
 CALL_S = 1.0
 
@@ -47,7 +46,9 @@ class Scene:
         return request
 
     def seconds(self, request: PendingRequest, *busy_s: float, devices: int = 1) -> float:
-        return round(seconds_to_answer(request, self.queue.lanes, busy_s, devices, lambda lane: lane.max_rows), 6)
+        assert request.lane is not None
+        lane = self.queue.lane(request.lane)
+        return round(seconds_to_answer(request, lane, self.queue.lanes, busy_s, devices, lambda each: each.max_rows), 6)
 
 
 def test_an_idle_device_begins_at_once() -> None:

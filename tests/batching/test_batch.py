@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batch import UnevenOutputs, assemble, execute, padded_rows, split, timed_execution
-from app.batching.pending import PendingRequest
-from app.batching.shape_buckets import ShapeBuckets
-from app.batching.shape_padding import ShapePadding
-from app.errors import InferenceFailed, InvalidRequest, OutOfMemory
-from app.inference import Array
-from tests.fakes import FakeFunction, FakeReply, batch_function, pending, rows_of
+from app.batching.request import PendingRequest
+from app.batching.shapes.buckets import ShapeBuckets
+from app.batching.shapes.padding import ShapePadding
+from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
+from app.core.inference import Array
+from tests.support.fakes import FakeFunction, FakeReply, batch_function, pending, rows_of
 
 
 def outcomes(function: FakeFunction, *values: float, largest: int = 8) -> list[object]:

@@ -5,13 +5,11 @@ from math import inf
 
 import pytest
 
-from app.batching.batch import Answer
 from app.batching.batcher import Batcher
-from app.batching.device import Device
-from app.batching.lane import LaneKey
-from app.batching.options import BatchingOptions
-from app.batching.policy import BatchPlan, LaneView, SelfTuning
-from app.errors import (
+from app.batching.devices import Device
+from app.batching.policy import BatchingOptions, BatchPlan, LaneView, SelfTuning
+from app.batching.request import LaneKey
+from app.core.errors import (
     DeadlineExceeded,
     InferenceFailed,
     InvalidRequest,
@@ -20,8 +18,18 @@ from app.errors import (
     ServingError,
     ShuttingDown,
 )
-from app.events import BatchExecuted, Event
-from tests.fakes import KEY, FakeDevice, FakeFunction, FakeReply, LateDevice, batch_function, rows_of, run_in_fake_time
+from app.core.events import BatchExecuted, Event
+from app.core.reply import Answer
+from tests.support.fakes import (
+    KEY,
+    FakeDevice,
+    FakeFunction,
+    FakeReply,
+    LateDevice,
+    batch_function,
+    rows_of,
+    run_in_fake_time,
+)
 
 
 class Bench:

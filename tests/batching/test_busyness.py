@@ -1,4 +1,4 @@
-from app.batching.busyness import Busyness
+from app.batching.call_statistics import Busyness
 
 
 def test_busy_is_most_of_a_core_over_a_window() -> None:

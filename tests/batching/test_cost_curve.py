@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.cost_curve import CostCurve
+from app.batching.cost_model import CostCurve
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 measured = st.dictionaries(st.sampled_from(SIZES), st.floats(1e-5, 10), min_size=1)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.deadlines import Deadlines
-from tests.fakes import pending
+from tests.support.fakes import pending
 
 
 def test_earliest_first_and_only_what_has_come() -> None:

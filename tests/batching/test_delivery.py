@@ -1,12 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.batch import Execution
-from app.batching.delivery import DeliveryOrder
-from app.batching.lane import Lane, LaneKey
-from app.batching.pending import PendingRequest
-from app.batching.submission import StartedBatch
-from tests.fakes import FakeFunction, batch_function, pending
+from app.batching.batch import Execution, StartedBatch
+from app.batching.completion import DeliveryOrder
+from app.batching.queue import Lane
+from app.batching.request import LaneKey, PendingRequest
+from tests.support.fakes import FakeFunction, batch_function, pending
 
 EXECUTION = Execution([], 0.0, 1.0, 0, 0.0)
 

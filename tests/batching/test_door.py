@@ -1,14 +1,13 @@
 import pytest
 
-from app.batching.door import check_in_time, check_open
-from app.batching.lane import LaneKey
-from app.batching.pending import PendingRequest
+from app.batching.admission import check_in_time, check_open
+from app.batching.devices import Slots
 from app.batching.policy import WorkConserving
 from app.batching.queue import RequestQueue
-from app.batching.schedule import Schedule
-from app.batching.slots import Slots
-from app.errors import DeadlineExceeded, Overloaded, RequestTooLarge, ShuttingDown
-from tests.fakes import FakeDevice, FakeFunction, FakeReply, batch_function
+from app.batching.request import LaneKey, PendingRequest
+from app.batching.scheduler import Schedule
+from app.core.errors import DeadlineExceeded, Overloaded, RequestTooLarge, ShuttingDown
+from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function
 
 
 def test_the_door_is_open_for_what_fits_and_has_time() -> None:

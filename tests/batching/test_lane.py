@@ -3,10 +3,10 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.lane import Lane
-from app.batching.pending import PendingRequest
 from app.batching.priority import PATIENCE_S
-from tests.fakes import KEY, FakeFunction, FakeReply, batch_function
+from app.batching.queue import Lane
+from app.batching.request import PendingRequest
+from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function
 
 timeouts_s = st.sampled_from([inf, 30.0, 0.5, 0.1])
 head_starts_s = st.sampled_from([0.0, 0.0, 0.0, 0.4, -0.5])

@@ -1,7 +1,7 @@
 import pytest
 
-from app.batching.options import BatchingOptions
-from app.errors import InvalidRequest
+from app.batching.policy import BatchingOptions
+from app.core.errors import InvalidRequest
 
 
 def test_some_options_are_changed_and_the_others_stay() -> None:

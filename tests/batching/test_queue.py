@@ -2,12 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.lane import LaneKey
-from app.batching.pending import PendingRequest
 from app.batching.priority import BULK, head_start_s
 from app.batching.queue import RequestQueue
-from app.errors import Overloaded
-from tests.fakes import KEY, FakeFunction, batch_function, pending
+from app.batching.request import LaneKey, PendingRequest
+from app.core.errors import Overloaded
+from tests.support.fakes import KEY, FakeFunction, batch_function, pending
 
 OTHER = LaneKey("m", 1, "other")
 

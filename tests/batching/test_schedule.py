@@ -4,13 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.lane import Lane, LaneKey
-from app.batching.options import BatchingOptions
-from app.batching.pending import PendingRequest
-from app.batching.policy import BatchPlan, LaneView, SelfTuning
-from app.batching.queue import RequestQueue
-from app.batching.schedule import Schedule
-from tests.fakes import FakeFunction, FakeReply, batch_function
+from app.batching.policy import BatchingOptions, BatchPlan, LaneView, SelfTuning
+from app.batching.queue import Lane, RequestQueue
+from app.batching.request import LaneKey, PendingRequest
+from app.batching.scheduler import Schedule
+from tests.support.fakes import FakeFunction, FakeReply, batch_function
 
 NOW = 10.0
 ARRIVALS = st.lists(

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.lane import LaneKey
+from app.batching.batch import StartedBatch
 from app.batching.policy import WorkConserving
 from app.batching.queue import RequestQueue
-from app.batching.schedule import Schedule
-from app.batching.submission import StartedBatch
-from tests.fakes import FakeFunction, batch_function, pending
+from app.batching.request import LaneKey
+from app.batching.scheduler import Schedule
+from tests.support.fakes import FakeFunction, batch_function, pending
 
 Call = tuple[str, float]
 

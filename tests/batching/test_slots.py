@@ -3,11 +3,11 @@ from collections import Counter
 
 import pytest
 
-from app.batching.batch import Execution
-from app.batching.lane import Lane, LaneKey
-from app.batching.slots import Slots
-from app.batching.submission import StartedBatch
-from tests.fakes import FakeDevice, FakeFunction, batch_function, fake_time, pending, run_in_fake_time
+from app.batching.batch import Execution, StartedBatch
+from app.batching.devices import Slots
+from app.batching.queue import Lane
+from app.batching.request import LaneKey
+from tests.support.fakes import FakeDevice, FakeFunction, batch_function, fake_time, pending, run_in_fake_time
 
 
 class Scene:

@@ -1,7 +1,7 @@
 import pytest
 
-from app.batching.cost_curve import CostCurve
-from app.batching.spread import rows_for_each
+from app.batching.cost_model import CostCurve
+from app.batching.devices import rows_for_each
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 BY_ROW = CostCurve(SIZES, tuple(0.001 * size for size in SIZES))

@@ -93,6 +93,6 @@ def test_metadata_that_makes_no_sense_is_refused(metadata: bytes) -> None:
 
 
 def test_without_the_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "app.client.exchange", None)
+    monkeypatch.setitem(sys.modules, "ferry_client.exchange", None)
     with pytest.raises(NoBody, match="--body"):
         Endpoint("/v1/models/m:predict")

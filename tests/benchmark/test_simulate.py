@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.padding import BatchSizes
 from app.batching.policy import SelfTuning, WorkConserving
+from app.core.batch_sizes import BatchSizes
 from bench import simulate as script
 from bench.arrivals import LENGTHS, PATTERNS, SHARES
 from bench.bound import most_in_time

@@ -8,10 +8,9 @@ from typing import Any
 
 import httpx
 import numpy as np
-
-from app.client import AsyncClient, Client
-from app.client.arrays import STRING, Array
-from app.client.exchange import Exchange, Request, Response, Result
+from ferry_client import AsyncClient, Client
+from ferry_client.arrays import STRING, Array
+from ferry_client.exchange import Exchange, Request, Response, Result
 
 Answer = Callable[[httpx.Request], httpx.Response]
 

@@ -7,9 +7,9 @@ from math import prod
 import hypothesis.extra.numpy as hnp
 import ml_dtypes
 import numpy as np
+from ferry_client.arrays import Array
 from hypothesis import strategies as st
 
-from app.client.arrays import Array
 from tests.client.fakes import strings
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)

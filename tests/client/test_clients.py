@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import httpx
 import numpy as np
 import pytest
-
-from app.client import (
+from ferry_client import (
     AsyncClient,
     Client,
     ConnectionFailed,
@@ -29,6 +28,7 @@ from app.client import (
     ServingError,
     Unsupported,
 )
+
 from tests.client.fakes import Answer, FakeServer
 
 X = {"x": np.array([1, 2], np.int32)}
@@ -291,9 +291,7 @@ def test_connections_of_the_caller_stay_open() -> None:
 
 
 def test_importing_the_client_is_light() -> None:
-    heavy = (
-        "{'tensorflow', 'keras', 'fastapi', 'starlette', 'uvicorn', 'grpc', 'pydantic', 'app.server', 'app.protocols'}"
-    )
-    code = f"import sys, app.client; print(sorted({heavy} & set(sys.modules)))"
+    heavy = "{'tensorflow', 'keras', 'fastapi', 'starlette', 'uvicorn', 'grpc', 'pydantic', 'app.server.server', 'app.protocols'}"
+    code = f"import sys, ferry_client; print(sorted({heavy} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert shown.strip() == "[]"

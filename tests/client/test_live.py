@@ -13,13 +13,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from ferry_client import AsyncClient, Client, InvalidRequest, ModelNotFound, ModelStatus, RequestTooLarge
+from ferry_client.transport import ProtocolName
 
-from app.client import AsyncClient, Client, InvalidRequest, ModelNotFound, ModelStatus, RequestTooLarge
-from app.client.transport import ProtocolName
 from tests.client.fakes import assert_same, strings
-from tests.missing import skip_loudly
-from tests.processes import ROOT, ServerProcess, serving
-from tests.savedmodels import make_scalar, make_several_inputs, make_several_signatures
+from tests.support.missing import skip_loudly
+from tests.support.processes import ROOT, ServerProcess, serving
+from tests.support.savedmodels import make_scalar, make_several_inputs, make_several_signatures
 
 SAMPLES = json.loads((ROOT / "models/digits/samples.json").read_text())["samples"]
 IMAGES = np.array([sample["image"] for sample in SAMPLES], np.float32)

@@ -6,15 +6,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from ferry_client import InvalidRequest, InvalidResponse, ModelStatus, Unsupported
+from ferry_client.arrays import STRING, Array, Inputs
+from ferry_client.core import Core
+from ferry_client.exchange import Request, Response
+from ferry_client.models import ModelSpec
+from ferry_client.tensorflow_json import _DTYPES, TensorFlowJson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.client import InvalidRequest, InvalidResponse, ModelStatus, Unsupported
-from app.client.arrays import STRING, Array, Inputs
-from app.client.core import Core
-from app.client.exchange import Request, Response
-from app.client.models import ModelSpec
-from app.client.tensorflow_json import _DTYPES, TensorFlowJson
 from tests.client.fakes import assert_same, reply_of, run, strings
 from tests.client.tensors import TENSORS
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tests.missing import skip_loudly
+from tests.support.missing import skip_loudly
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "k8s" / "base"

@@ -9,7 +9,7 @@ from typing import Any
 
 import kubernetes_validate
 
-from app.settings import Settings
+from app.config.settings import Settings
 from tests.deploy.manifests import Manifest, containers, environment, of_kind, pod_specs, pod_templates
 
 KUBERNETES = "1.32"

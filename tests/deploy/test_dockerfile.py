@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 
-from app.settings import Settings
+from app.config.settings import Settings
 from tests.deploy.manifests import BASE, ROOT, pod_specs, read
 
 TEXT = (ROOT / "Dockerfile").read_text()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import Settings
+from app.config.settings import Settings
 from tests.deploy.manifests import BASE, GPU, MODELS_VOLUME, Manifest, containers, of_kind, pod_specs, read, render
 from tests.deploy.rules import RULES, Rule
 

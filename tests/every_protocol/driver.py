@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from app.inference import Array
+from app.core.inference import Array
 from tests.every_protocol.live import Live
 
 

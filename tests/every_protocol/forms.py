@@ -10,11 +10,11 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from app.inference import STRING, Array
-from app.protocols.messages import message_class
-from app.protocols.open_inference_binary import encode
-from app.protocols.open_inference_datatypes import described_datatype
-from app.protocols.tensor_protos import encode_tensor
+from app.codecs.protobuf.messages import message_class
+from app.codecs.protobuf.tensors import encode_tensor
+from app.core.inference import STRING, Array
+from app.protocols.open_inference.binary import encode
+from app.protocols.open_inference.tensors import described_datatype
 
 Headers = Mapping[str, str]
 Inputs = Mapping[str, Array]

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from app.inference import STRING
-from app.protocols.messages import message_class, service_descriptor
-from app.protocols.open_inference_binary import encode
+from app.codecs.protobuf.messages import message_class, service_descriptor
+from app.core.inference import STRING
+from app.protocols.open_inference.binary import encode
 from tests.every_protocol.forms import (
     HEADERS,
     PATHS,

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import httpx
 
-from app.inference import Array
+from app.core.inference import Array
 from tests.every_protocol.driver import Driver, Kind, Question, Refused
 
 HTTP_CODES: Mapping[Kind, int] = {

@@ -16,14 +16,14 @@ import httpx
 import numpy as np
 import uvicorn
 
-from app.frontends.door import Door
-from app.frontends.frontend import Frontend
-from app.http_app import HttpApp, HttpBackend, create_app
-from app.http_server import uvicorn_config
-from app.inference import InferenceRequest
+from app.config.settings import Settings
+from app.core.inference import InferenceRequest
+from app.frontends.engine.listener import Door
+from app.frontends.frontend.server import Frontend
 from app.model import Model
-from app.server import Server
-from app.settings import Settings
+from app.server.http_app import HttpApp, HttpBackend, create_app
+from app.server.http_server import uvicorn_config
+from app.server.server import Server
 from tests.every_protocol.models import ContractModel
 
 #: Registered in app.runtime by whoever makes a Live.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.errors import InferenceFailed, InvalidRequest, OutOfMemory
-from app.inference import Array, ModelSignature, TensorSpec
-from tests.fakes import FakeRuntime
+from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
+from app.core.inference import Array, ModelSignature, TensorSpec
+from tests.support.fakes import FakeRuntime
 
 #: Rows of these values are answered in ways of their own.
 REFUSED, FAILED, NO_MEMORY, SECRET = 13.0, 66.0, 88.0, 99.0

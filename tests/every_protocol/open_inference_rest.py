@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import httpx
 import numpy as np
 
-from app.inference import Array
-from app.protocols.open_inference_datatypes import datatype_of
+from app.core.inference import Array
+from app.protocols.open_inference.tensors import datatype_of
 from tests.every_protocol.driver import Kind, Question
 from tests.every_protocol.http_driver import HttpDriver
 

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-from app.inference import STRING, Array
-from app.protocols.messages import enum_numbers, message_class
-from app.protocols.tensor_kinds import BY_NUMBER
+from app.codecs.protobuf.messages import enum_numbers, message_class
+from app.codecs.protobuf.tensors import BY_NUMBER
+from app.core.inference import STRING, Array
 from tests.every_protocol.forms import predict_message
 
 _ROWS = 2

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from app import runtime
-from app.inference import Array
+from app.core.inference import Array
 from tests.every_protocol import grpc_drivers, open_inference_rest, tensorflow_rest
 from tests.every_protocol.driver import Driver, Kind, Question, Refused, rows
 from tests.every_protocol.live import RUNTIME, Live, live
-from tests.processes import ARRANGEMENTS
+from tests.support.processes import ARRANGEMENTS
 
 Drive = type[Driver]
 Scenario = Callable[[Driver], Awaitable[None]]

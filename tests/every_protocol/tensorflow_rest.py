@@ -12,9 +12,9 @@ import msgpack
 import numpy as np
 from PIL import Image
 
-from app.inference import Array
-from app.protocols.messages import message_class
-from app.protocols.tensor_protos import decode_tensor, encode_tensor
+from app.codecs.protobuf.messages import message_class
+from app.codecs.protobuf.tensors import decode_tensor, encode_tensor
+from app.core.inference import Array
 from tests.every_protocol.driver import Kind, Question
 from tests.every_protocol.http_driver import HttpDriver
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from app.config.sources import load_settings
 from app.frontends.supervisor import supervise
-from app.settings_sources import load_settings
 
 if __name__ == "__main__":
     sys.exit(supervise(load_settings({}), "tests.frontends.light_engine"))

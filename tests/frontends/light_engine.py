@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from app import runtime
-from app.frontends.engine_process import main
-from app.frontends.parent import Arguments
+from app.frontends.engine.process import main
+from app.frontends.process_arguments import Arguments
 from tests.every_protocol.live import RUNTIME
 
 if __name__ == "__main__":

@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from app.batching.batch import Answer
-from app.batching.padding import BatchSizes
-from app.batching.pending import Reply
-from app.errors import InvalidRequest, ServingError
-from app.frontends.arena import ARENA_BYTES, ReadingArena, WritingArena, create_memory
-from app.frontends.engine_link import EngineLink
-from app.frontends.frontend_link import FrontendLink
-from app.frontends.remote_model import RemoteModel
-from app.frontends.snapshot import Snapshot
-from app.inference import STRING, Array, BatchTiming, InferenceRequest, ModelSignature, TensorSpec
-from app.validation import find_signature
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import InvalidRequest, ServingError
+from app.core.inference import STRING, Array, BatchTiming, InferenceRequest, ModelSignature, TensorSpec
+from app.core.reply import Answer, Reply
+from app.core.validation import find_signature
+from app.frontends.channel.arena import ARENA_BYTES, ReadingArena, WritingArena, create_memory
+from app.frontends.channel.snapshot import Snapshot
+from app.frontends.engine.frontend_connection import FrontendLink
+from app.frontends.frontend.engine_connection import EngineLink
+from app.frontends.frontend.remote_model import RemoteModel
 
 _ROWS = (None, None)
 SIGNATURES = {

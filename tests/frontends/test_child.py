@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from app.config.settings import Settings
 from app.frontends import child
 from app.frontends.child import Child, pause_s
-from app.frontends.parent import COULD_NOT_START, Arguments
-from app.settings import Settings
+from app.frontends.process_arguments import COULD_NOT_START, Arguments
 from tests.every_protocol.live import until
 
 

@@ -17,14 +17,15 @@ import httpx
 import pytest
 
 from app import runtime
-from app.frontends import engine_process, frontend_process
-from app.frontends.parent import COULD_NOT_START, Arguments
+from app.config.settings import Settings
+from app.frontends.engine import process as engine_process
+from app.frontends.frontend import process as frontend_process
 from app.frontends.ports import bound
+from app.frontends.process_arguments import COULD_NOT_START, Arguments
 from app.frontends.supervisor import supervise
-from app.settings import Settings
 from tests.every_protocol.live import RUNTIME, settings
 from tests.frontends.test_processes import ANSWER, BODY, PATH, models
-from tests.processes import free_port
+from tests.support.processes import free_port
 
 #: What os._exit was called with, instead of leaving.
 left_with: list[int] = []
@@ -34,8 +35,8 @@ left_with: list[int] = []
 def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[IO[bytes]]:
     """The end of standard input that a supervisor would hold."""
     monkeypatch.setitem(runtime._REGISTRY, *RUNTIME)
-    monkeypatch.setattr("app.http_server._LINGER_S", 0.0)
-    for each in ("app.http_server.os._exit", "app.frontends.engine_process.os._exit"):
+    monkeypatch.setattr("app.server.http_server._LINGER_S", 0.0)
+    for each in ("app.server.http_server.os._exit", "app.frontends.engine.process.os._exit"):
         monkeypatch.setattr(each, left_with.append)
     left_with.clear()
     root = logging.getLogger()

@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from app.frontends.supervisor import ENGINE, FRONTEND
-from tests.processes import ROOT, ServerProcess, serving
+from tests.support.processes import ROOT, ServerProcess, serving
 
 LIGHT = ("-m", "tests.frontends.light")
 ENGINES = {ENGINE, "tests.frontends.light_engine"}

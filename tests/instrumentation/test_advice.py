@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.explanation import (
+from app.core.explanation import (
     ROWS_LOST,
     BatchSize,
     CallCost,

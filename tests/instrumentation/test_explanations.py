@@ -10,26 +10,17 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.options import BatchingOptions
-from app.batching.padding import BatchSizes
-from app.batching.policy import SelfTuning
-from app.batching.shape_padding import ShapePadding
-from app.events import (
-    BatchExecuted,
-    ModelStateChanged,
-    RequestFinished,
-    ShapesProbed,
-    VariantsChosen,
-    tell_all,
-)
-from app.explanation import ROWS_LOST, BatchingExplanation, SignatureExplanation
-from app.inference import InferenceRequest, ModelSignature, TensorSpec
+from app.batching.policy import BatchingOptions, SelfTuning
+from app.batching.shapes.padding import ShapePadding
+from app.core.batch_sizes import BatchSizes
+from app.core.events import BatchExecuted, ModelStateChanged, RequestFinished, ShapesProbed, VariantsChosen, tell_all
+from app.core.explanation import ROWS_LOST, BatchingExplanation, SignatureExplanation
+from app.core.inference import InferenceRequest, ModelSignature, TensorSpec
 from app.instrumentation.counts import Counts
 from app.instrumentation.explanations import Explanations
-from app.instrumentation.shapes import MixedShapes
-from app.instrumentation.variants import ExecutionVariants
+from app.instrumentation.model_facts import ExecutionVariants, MixedShapes
 from app.model import Model
-from tests.fakes import FakeDevice, FakeLoadedModel, fake_time, rows_of, run_in_fake_time
+from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, rows_of, run_in_fake_time
 
 OPTIONS = BatchingOptions(target_p99_ms=5000)
 

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.events import ModelStateChanged, RequestFinished, tell_all
+from app.core.events import ModelStateChanged, RequestFinished, tell_all
 from app.instrumentation.logs import SUBSCRIPTIONS, configure
 
 

@@ -1,6 +1,6 @@
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.events import BatchExecuted, Event, ModelStateChanged, RequestFinished, tell_all
+from app.core.events import BatchExecuted, Event, ModelStateChanged, RequestFinished, tell_all
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
 

@@ -1,5 +1,5 @@
-from app.events import ModelPlaced, ModelStateChanged, tell_all
-from app.instrumentation.placement import Placement
+from app.core.events import ModelPlaced, ModelStateChanged, tell_all
+from app.instrumentation.model_facts import Placement
 
 
 def test_devices_are_shown_until_the_version_ends() -> None:

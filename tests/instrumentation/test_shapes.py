@@ -1,5 +1,5 @@
-from app.events import ModelStateChanged, ShapesProbed, tell_all
-from app.instrumentation.shapes import MixedShapes
+from app.core.events import ModelStateChanged, ShapesProbed, tell_all
+from app.instrumentation.model_facts import MixedShapes
 
 
 def test_what_was_found_is_shown_until_the_version_ends() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from app.events import BatchExecuted, ModelStateChanged, RequestFinished, tell_all
+from app.core.events import BatchExecuted, ModelStateChanged, RequestFinished, tell_all
 from app.instrumentation.counts import Counts
 from app.instrumentation.statistics import Statistics
 

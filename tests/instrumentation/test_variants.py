@@ -1,5 +1,5 @@
-from app.events import BatchExecuted, ModelStateChanged, VariantsChosen, tell_all
-from app.instrumentation.variants import ExecutionVariants
+from app.core.events import BatchExecuted, ModelStateChanged, VariantsChosen, tell_all
+from app.instrumentation.model_facts import ExecutionVariants
 
 
 def test_what_was_chosen_is_shown_until_the_version_ends() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from app import __version__
-from app.frontends.parent import Arguments
+from app.config.settings import Settings
+from app.frontends.process_arguments import Arguments
 from app.model_server import __main__, engine
 from app.model_server.cli import run
 from app.model_server.flags import FLAGS
-from app.protocols.grpc_server import GrpcOptions
 from app.repository.list_watch import ListedModels
 from app.repository.model_config import ModelConfig
-from app.settings import Settings
+from app.transports.grpc.server import GrpcOptions
 
 Served = list[tuple[Settings, ListedModels, GrpcOptions]]
 PATH = "/usr/bin/ferry-model-server"
@@ -35,7 +35,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
         starts.append((settings, models, grpc))
         return 5
 
-    monkeypatch.setattr("app.serve.serve", serve)
+    monkeypatch.setattr("app.server.single_process.serve", serve)
     return starts
 
 
@@ -80,7 +80,7 @@ def test_frontends_get_an_engine_that_knows_the_flags(monkeypatch: pytest.Monkey
 
 def test_an_engine_reads_the_flags_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
-    monkeypatch.setattr("app.frontends.engine_process.main", lambda *given: started.append(given) or 5)
+    monkeypatch.setattr("app.frontends.engine.process.main", lambda *given: started.append(given) or 5)
     flags = {"model_base_path": str(tmp_path), "model_name": "n", "grpc_channel_arguments": "a=3"}
     assert engine.main(Arguments(Settings(frontends=2), [3], flags=flags).dump()) == 5
     ((arguments, models, grpc),) = started

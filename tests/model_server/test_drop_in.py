@@ -14,10 +14,10 @@ from typing import Any
 import grpc
 import pytest
 
-from app.protocols.messages import message_class
-from tests.processes import ARRANGEMENTS, ROOT, ServerProcess, free_port
+from app.codecs.protobuf.messages import message_class
 from tests.repository.fakes import BROKEN, add
-from tests.savedmodels import make_half_plus_two, make_several_inputs
+from tests.support.processes import ARRANGEMENTS, ROOT, ServerProcess, free_port
+from tests.support.savedmodels import make_half_plus_two, make_several_inputs
 
 PROGRAM = [sys.executable, "-m", "app.model_server"]
 PATIENCE_S = 30.0

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import InvalidRequest
+from app.core.errors import InvalidRequest
 from app.model_server.grpc_flags import channel_arguments, grpc_options_of
-from app.protocols.grpc_server import GrpcOptions
+from app.transports.grpc.server import GrpcOptions
 
 OPTIONS = GrpcOptions("127.0.0.1", 7, 1000, "/socket")
 

@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from app.codecs.protobuf.messages import message_class
+from app.config.settings import Settings
+from app.config.sources import variable
 from app.instrumentation.counts import Counts
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.model_server.cli import default_text
 from app.model_server.flags import FLAGS
-from app.protocols.messages import message_class
-from app.settings import Settings
-from app.settings_sources import variable
 
 PAGE = (Path(__file__).parents[2] / "docs" / "migrate-from-tensorflow-serving.md").read_text()
 

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from app.errors import InvalidRequest
+from app.config.settings import Settings
+from app.core.errors import InvalidRequest
 from app.model_server.options import DIFFERENCES, from_environment, models_of, settings_of
 from app.repository.model_config import ModelConfig
-from app.settings import Settings
 
 MODELS = 'model_config_list { config { name: "m" base_path: "/models/m" } }'
 

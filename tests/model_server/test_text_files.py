@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import InvalidRequest
+from app.core.errors import InvalidRequest
 from app.model_server.text_files import Tls, metrics_path, read_tls
 
 KEY, CERTIFICATE = "-----BEGIN PRIVATE KEY-----\\nk", "-----BEGIN CERTIFICATE-----\\nc"

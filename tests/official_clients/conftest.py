@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests import savedmodels
 from tests.official_clients import savedmodels as more_savedmodels
 from tests.official_clients.environment import CLIENTS, Answers, ask, require
 from tests.official_clients.requests import COMPLEX, REQUESTS
-from tests.processes import ROOT, ServerProcess, free_port, serving
+from tests.support import savedmodels
+from tests.support.processes import ROOT, ServerProcess, free_port, serving
 
 MADE = {
     "classic": more_savedmodels.make_classic,

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.missing import skip_loudly
 from tests.official_clients.scripts.exchange import from_json, to_json
-from tests.processes import ROOT
+from tests.support.missing import skip_loudly
+from tests.support.processes import ROOT
 
 ENVIRONMENT = ROOT / ".venv-clients"
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -9,10 +9,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from app.inference import Array
+from app.core.inference import Array
 from tests.official_clients.savedmodels import V2_DTYPES
-from tests.processes import ROOT
-from tests.savedmodels import DTYPES
+from tests.support.processes import ROOT
+from tests.support.savedmodels import DTYPES
 
 FLOATS = ("half", "bfloat16", "float32", "float64")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tests.savedmodels import DTYPES
+from tests.support.savedmodels import DTYPES
 
 #: The Open Inference Protocol has no complex numbers.
 V2_DTYPES = tuple(name for name in DTYPES if not name.startswith("complex"))

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.official_clients.environment import CLIENTS, Answers, ask, require
-from tests.processes import free_port, serving
-from tests.savedmodels import make_half_plus_two
+from tests.support.processes import free_port, serving
+from tests.support.savedmodels import make_half_plus_two
 
 
 @pytest.fixture(scope="module")

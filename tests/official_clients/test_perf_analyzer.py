@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.missing import skip_loudly
 from tests.official_clients.conftest import Live
 from tests.official_clients.environment import ENVIRONMENT, require, run
+from tests.support.missing import skip_loudly
 
 PERF = ENVIRONMENT / "perf"
 ANALYZER = PERF / "bin/perf_analyzer"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.inference import Array
+from app.core.inference import Array
 from tests.official_clients.conftest import Live
 from tests.official_clients.requests import COMPLEX, REQUESTS, Request
 

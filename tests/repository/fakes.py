@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.errors import InferenceFailed
-from app.events import Event, ModelStateChanged
-from app.repository.policy import NEWEST, VersionPolicy
+from app.core.errors import InferenceFailed
+from app.core.events import Event, ModelStateChanged
 from app.repository.repository import ModelRepository
 from app.repository.sources import ModelsFolder
+from app.repository.version_policy import NEWEST, VersionPolicy
 
 BROKEN = b"broken"
 

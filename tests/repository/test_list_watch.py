@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import InvalidRequest
+from app.core.errors import InvalidRequest
 from app.repository.list_watch import ListedModels, follow
 from app.repository.model_config import ModelConfig
 

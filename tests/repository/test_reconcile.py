@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.errors import ServingError
+from app.core.errors import ServingError
 from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, repository
 
 NAMES = st.sampled_from(["a", "b"])

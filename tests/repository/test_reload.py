@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from app.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from app.core.versions import VersionState
 from app.repository.model_config import ModelConfig
-from app.repository.policy import NEWEST, Every, Specific, VersionPolicy
 from app.repository.repository import ModelRepository
 from app.repository.sources import ModelList
-from app.repository.versions import VersionState
+from app.repository.version_policy import NEWEST, Every, Specific, VersionPolicy
 from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, remove, repository
 
 Steps = Callable[[ModelRepository], Awaitable[None]]

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
+from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
 from app.repository.model_config import ModelConfig
-from app.repository.policy import Every, Latest, Specific
 from app.repository.repository import ModelRepository
 from app.repository.sources import ModelList
+from app.repository.version_policy import Every, Latest, Specific
 from tests.repository.fakes import BROKEN, FakeLoader, add
 
 NAMES = ("a", "b")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from app.core.versions import VersionState, VersionStatus
 from app.repository.layout import Layout
 from app.repository.repository import ModelRepository
 from app.repository.sources import ModelsFolder
-from app.repository.versions import VersionState, VersionStatus
 from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, Recorder, add, remove, repository
 
 

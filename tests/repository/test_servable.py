@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from app.core.versions import VersionState, VersionStatus
 from app.repository.repository import _nobody_mirrors
 from app.repository.servable import Servable
-from app.repository.versions import VersionState, VersionStatus
 from tests.repository.fakes import FakeModel, Recorder
 
 FILES = frozenset({("saved_model.pb", 1, 1)})

@@ -2,8 +2,8 @@ from pathlib import Path
 
 from app.repository.layout import Ignored, Layout
 from app.repository.model_config import ModelConfig
-from app.repository.policy import Every
 from app.repository.sources import ModelList, ModelsFolder
+from app.repository.version_policy import Every
 from tests.repository.fakes import add
 
 

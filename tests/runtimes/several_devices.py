@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.engine import Engine
-from app.errors import ServingError
-from app.inference import InferenceRequest, InferenceResponse
+from app.config.settings import Settings
+from app.core.errors import ServingError
+from app.core.inference import InferenceRequest, InferenceResponse
+from app.loading.warm_up import tune, warm_up
 from app.runtime import CompilableModel, LoadedModel, RuntimeOptions, ShapeTrial, VariantOptions, replicas_of
-from app.runtimes import direct_execution
-from app.runtimes.saved_model import SavedModel
-from app.runtimes.tensorflow_runtime import TensorFlowRuntime
-from app.server import Server
-from app.settings import Settings
-from app.warm_up import tune, warm_up
-from tests import savedmodels
+from app.runtimes.tensorflow.execution import direct_execution
+from app.runtimes.tensorflow.runtime import TensorFlowRuntime
+from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+from app.server.engine import Engine
+from app.server.server import Server
+from tests.support import savedmodels
 
 DEVICES = 3
 DEFAULT = "serving_default"

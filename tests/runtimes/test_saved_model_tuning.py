@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 from app.runtime import VariantChoice, VariantOptions
-from app.runtimes.saved_model import SavedModel
-from tests import savedmodels
+from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+from tests.support import savedmodels
 
 DEFAULT = "serving_default"
 
@@ -55,7 +55,7 @@ def test_auto_searches_remembers_and_recalls(tmp_path: Path, monkeypatch: pytest
     assert all(choice.speed_up >= 1 for choice in choices)
     assert any("trying frozen" in what for _, _, what in reports)
 
-    monkeypatch.setattr("app.runtimes.variant_search.VariantSearch.fastest", None)  # a search would fail
+    monkeypatch.setattr("app.runtimes.tensorflow.variants.search.VariantSearch.fastest", None)  # a search would fail
     again = SavedModel(tmp_path / "1", VariantOptions(**options))  # type: ignore[arg-type]
     assert again.tune((1, 4), lambda *_: None) == choices
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from app.batching.padding import BatchSizes
+from app.config.settings import Settings
+from app.core.batch_sizes import BatchSizes
+from app.loading.warm_up import tune
 from app.runtime import RuntimeOptions, VariantOptions, create_runtime
-from app.settings import Settings
-from app.warm_up import tune
 from bench.forms import Array
 from bench.peers.best_size import run_best_size
 from bench.peers.in_process import check, samples

@@ -1,0 +1,239 @@
+"""What a call costs by its rows, and which batches are worth forming then. Pure.
+
+What calls of a model were measured to cost, how they vary, and how fast their rows come. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import inf
+from types import MappingProxyType
+
+from app.core.batch_sizes import BatchSizes
+
+#: Smaller batches must save this share of the time: each call has costs around it that are not measured here.
+_LEAST_GAIN = 0.1
+
+NO_HOPES: Mapping[int, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """Seconds of a call at each row count that the model is called with; more rows never cost less.
+
+    hoped: what calls may cost by now, no more than `seconds`. Batches get larger by these, so that a size which once
+    was slow is tried again; what is foreseen follows from `seconds`.
+    """
+
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+    hoped: tuple[float, ...] = ()
+    efficient_rows: int = field(init=False)
+    _efficient: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """`efficient_rows` is the largest size at which a row costs at most a little more than it need."""
+        object.__setattr__(self, "hoped", self.hoped or self.seconds)
+        object.__setattr__(self, "efficient_rows", _efficient_rows(self.sizes, self.seconds, self.seconds)[-1])
+        object.__setattr__(self, "_efficient", _efficient_rows(self.sizes, self.seconds, self.hoped))
+
+    @classmethod
+    def through(
+        cls, sizes: Sequence[int], measured: Mapping[int, float], hopes: Mapping[int, float] = NO_HOPES
+    ) -> CostCurve:
+        """Of a size that was measured what was measured, of others a + b * rows, fitted and between their neighbours'.
+
+        `measured` holds seconds by size, at least one; `hopes` says which share of them some sizes may cost by now.
+        """
+        seconds = _seconds_through(sizes, measured)
+        hoped = [hopes.get(size, 1.0) * each for size, each in zip(sizes, seconds, strict=True)]
+        return cls(tuple(sizes), seconds, tuple(hoped))
+
+    def call_s(self, rows: int) -> float:
+        """A call with so many rows, padded; of more than the largest size the largest."""
+        return self.seconds[min(bisect_left(self.sizes, rows), len(self.sizes) - 1)]
+
+    def work_s(self, rows: float, most_rows: int) -> float:
+        """All calls for so many rows, `most_rows` in each."""
+        full, rest = divmod(rows, most_rows)
+        return full * self.call_s(most_rows) + (self.call_s(int(rest) or 1) if rest else 0.0)
+
+    def rows_within(self, seconds: float) -> int:
+        """The largest size whose call takes no longer, or hardly longer than the smallest where none is so quick."""
+        return self.sizes[bisect_right(self.seconds, max(seconds, self.seconds[0] / (1 - _LEAST_GAIN))) - 1]
+
+    def efficient_within(self, seconds: float, most_rows: int) -> int:
+        """Of the sizes for up to `most_rows` rows whose call takes no longer, the largest at which a row costs hardly
+        more than at any other of them; `most_rows` where that is less."""
+        place = bisect_left(self.sizes, min(most_rows, self.rows_within(seconds), self.sizes[-1]))
+        return min(most_rows, self._efficient[place])
+
+    def first_rows(self, rows: int) -> int:
+        """How many of so many rows to take at once: all, or the next smaller size where that is clearly cheaper.
+
+        Either a row costs less in it than in the padded call (what is left shares the next one with those who come
+        meanwhile), or all are done sooner: 5 may be quicker as 4 and 1 than as 8.
+        """
+        place = bisect_left(self.sizes, rows)
+        if place == len(self.sizes):
+            return self.sizes[-1]
+        if not place or self.sizes[place] == rows:
+            return rows
+        below, below_s, most_s = self.sizes[place - 1], self.seconds[place - 1], (1 - _LEAST_GAIN) * self.hoped[place]
+        cheaper = below_s / below < most_s / rows or below_s + self._least_s(rows - below) < most_s
+        return below if cheaper else rows
+
+    def _least_s(self, rows: int) -> float:
+        whole_s, first = self.call_s(rows), self.first_rows(rows)
+        return whole_s if first == rows else self.call_s(first) + self._least_s(rows - first)
+
+
+def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float], hoped: Sequence[float]) -> tuple[int, ...]:
+    """For each size: of those up to it, the largest at which a row may cost at most a little more than it need."""
+    least = accumulate([each / size for size, each in zip(sizes, seconds, strict=True)], min)
+    may_cost = [each / size for size, each in zip(sizes, hoped, strict=True)]
+    return tuple(
+        next(sizes[place] for place in range(last, -1, -1) if may_cost[place] <= least_s / (1 - _LEAST_GAIN))
+        for last, least_s in enumerate(least)
+    )
+
+
+def _seconds_through(sizes: Sequence[int], measured: Mapping[int, float]) -> tuple[float, ...]:
+    known = sorted(measured)
+    least = list(accumulate([measured[size] for size in reversed(known)], min))[::-1]  # a dear small call is noise
+    if known == list(sizes):
+        return tuple(least)
+    fixed, slope = _fit(known, least)
+    seconds = []
+    for size in sizes:
+        after = bisect_left(known, size)
+        if after < len(known) and known[after] == size:
+            seconds.append(least[after])
+            continue
+        guess = max(fixed + slope * size, least[after - 1] if after else 0.0)
+        seconds.append(min(guess, least[after]) if after < len(known) else guess)
+    return tuple(seconds)
+
+
+def _fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
+    """The least squares' a and b of a + b * size, neither below 0; of a single point its seconds and 0."""
+    mean_size, mean_s = sum(sizes) / len(sizes), sum(seconds) / len(seconds)
+    spread = sum((size - mean_size) ** 2 for size in sizes)
+    together = sum((size - mean_size) * (each - mean_s) for size, each in zip(sizes, seconds, strict=True))
+    slope = min(together / spread, mean_s / mean_size) if spread else 0.0
+    return mean_s - slope * mean_size, slope
+
+
+#: How far back the average of a size reaches, in calls.
+_CALLS = 16
+
+#: A longer pause between calls says nothing about how fast requests come when they do.
+_SILENCE_S = 0.25
+
+#: How far back the rate of rows reaches, in calls.
+_RATE_CALLS = 8
+
+#: A call is counted as at most so many times the average: one that was held up says little about the next.
+_OUTLIER = 4.0
+
+#: A change of an average by this share is worth a new curve.
+_DRIFT = 0.1
+
+#: How many mean deviations calls are planned to take longer: if they vary normally, 999 of 1000 take less.
+_DEVIATIONS = 4.0
+
+#: Of each call, before it is known how they vary.
+_FIRST_DEVIATION = 0.025
+
+#: By which share a size is hoped to have become cheaper where so many calls in a row were smaller.
+_HOPE, _HOPE_CALLS = 0.02, 64
+
+
+class Costs:
+    """Averages of the seconds that calls of each size took of late, and of the rows that are taken per second.
+
+    Args:
+        seeds: seconds by size that were measured before the first call.
+    """
+
+    __slots__ = (
+        "_averages",
+        "_calls",
+        "_deviation",
+        "_drawn",
+        "_hopes",
+        "_interval_s",
+        "_largest",
+        "_rows",
+        "_sizes",
+        "_taken_s",
+        "curve",
+    )
+
+    def __init__(self, sizes: BatchSizes, seeds: Mapping[int, float] | None = None) -> None:
+        self._sizes = sizes.allowed
+        self._averages = {size: (seconds, 1) for size, seconds in (seeds or {}).items()}
+        self._hopes: dict[int, float] = {}
+        self._largest = self._calls = 0  # since hope was given last
+        self._drawn: dict[int, float] = {}
+        self._rows = self._interval_s = 0.0
+        self._taken_s = -inf
+        self._deviation = _FIRST_DEVIATION
+        self.curve: CostCurve | None = None
+        if self._averages:
+            self._draw()
+
+    @property
+    def measured(self) -> Collection[int]:
+        """The sizes of which the curve tells what was measured, not what was fitted."""
+        return self._drawn.keys()
+
+    @property
+    def rows_per_s(self) -> float:
+        """Infinity before it is known."""
+        return self._rows / self._interval_s if self._interval_s else inf
+
+    @property
+    def margin(self) -> float:
+        """By which share calls may take longer than expected, seldom more. After the estimate of TCP's retransmission
+        timer (RFC 6298), which also waits for the mean and four mean deviations."""
+        return _DEVIATIONS * self._deviation
+
+    def taken(self, rows: int, now: float) -> None:
+        """A batch with `rows` rows begins."""
+        interval_s = now - self._taken_s
+        self._taken_s = now
+        if interval_s < _SILENCE_S:
+            self._rows += (rows - self._rows) / _RATE_CALLS
+            self._interval_s += (interval_s - self._interval_s) / _RATE_CALLS
+
+    def note(self, rows: int, seconds: float) -> None:
+        """A call with `rows` rows, padding counted, took so long."""
+        expected_s = self.curve.call_s(rows) if self.curve is not None else 0.0
+        if expected_s:
+            self._deviation += (min(abs(seconds / expected_s - 1), 1.0) - self._deviation) / _CALLS
+        average, calls = self._averages.get(rows, (seconds, 0))
+        tried_again = self._hopes.pop(rows, None) is not None
+        calls = min(calls + 1, 2 if tried_again else _CALLS)
+        average += (min(seconds, _OUTLIER * average) - average) / calls
+        self._averages[rows] = average, calls
+        if self._give_hope(rows) or tried_again or abs(average - self._drawn.get(rows, 0.0)) > _DRIFT * average:
+            self._draw()
+
+    def _give_hope(self, called: int) -> bool:
+        """To sizes that are larger than any that was called of late; true where there are some."""
+        self._largest = max(self._largest, called)
+        self._calls += 1
+        if self._calls < _HOPE_CALLS:
+            return False
+        larger = self._sizes[bisect_right(self._sizes, self._largest) :]
+        for size in larger:
+            self._hopes[size] = (1 - _HOPE) * self._hopes.get(size, 1.0)
+        self._largest = self._calls = 0
+        return bool(larger)
+
+    def _draw(self) -> None:
+        self._drawn = {size: average for size, (average, _) in self._averages.items()}
+        self.curve = CostCurve.through(self._sizes, self._drawn, self._hopes)

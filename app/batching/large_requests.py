@@ -1,0 +1,125 @@
+"""A request larger than a batch: computed in parts, answered as a whole. Pure.
+
+A part is cut off when a batch is formed, and fills it; what is left waits behind those that came meanwhile, so nobody
+waits for more than one part of it. The parts share one fate: as soon as the whole is answered (cancelled, expired, a
+part failed) each part counts as answered, so what is left of it is never computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.batching.request import PendingRequest
+from app.batching.shapes.ragged import RaggedRows
+from app.core.errors import InferenceFailed
+from app.core.inference import Array, BatchTiming
+from app.core.reply import Answer, Outputs
+
+
+class Parts:
+    """The parts of `whole` that were cut off, and their answers."""
+
+    def __init__(self, whole: PendingRequest, ragged: RaggedRows | None = None) -> None:
+        self.whole = whole
+        self._ragged = ragged
+        self._rows: list[int] = []
+        self._answers: dict[int, Answer] = {}
+
+    def add(self, rows: int) -> PartReply:
+        self._rows.append(rows)
+        return PartReply(self, len(self._rows) - 1)
+
+    def answer(self, part: int, answer: Answer) -> None:
+        """Answers the whole when this was what was missing."""
+        self._answers[part] = answer
+        if self.whole.rows or len(self._answers) < len(self._rows):
+            return
+        try:
+            answers = [self._answers[part] for part in range(len(self._rows))]
+            self.whole.reply.set_result(join(answers, self._rows, self._ragged))
+            self.whole.forget()
+        except InferenceFailed as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        self.whole.reply.set_exception(error)
+        self.whole.forget()
+
+
+class PartReply:
+    """Where the answer of one part goes: into the answer of the whole."""
+
+    __slots__ = ("_part", "_parts")
+
+    def __init__(self, parts: Parts, part: int) -> None:
+        self._parts = parts
+        self._part = part
+
+    def done(self) -> bool:
+        return self._parts.whole.reply.done()
+
+    def cancelled(self) -> bool:
+        return self._parts.whole.reply.cancelled()
+
+    def exception(self) -> BaseException | None:
+        return self._parts.whole.reply.exception() if self.done() else None
+
+    def set_result(self, answer: Answer, /) -> None:
+        self._parts.answer(self._part, answer)
+
+    def set_exception(self, exception: Exception, /) -> None:
+        self._parts.fail(exception)
+
+
+def cut(
+    request: PendingRequest, rows: int, ragged: RaggedRows | None = None, ragged_outputs: RaggedRows | None = None
+) -> PendingRequest:
+    """Takes the first `rows` rows off: a request of its own, which answers into this one."""
+    if request.parts is None:
+        request.parts = Parts(request, ragged_outputs)
+    inputs, request.inputs = (
+        {name: array[start:end] for name, array in request.inputs.items()}
+        if ragged is None
+        else ragged.part(request.inputs, start, end)
+        for start, end in ((0, rows), (rows, request.rows))
+    )
+    request.rows -= rows
+    reply = request.parts.add(rows)
+    return PendingRequest(inputs, rows, reply, request.arrival_s, request.deadline_s, request.head_start_s)
+
+
+def join(answers: Sequence[Answer], part_rows: Sequence[int], ragged: RaggedRows | None = None) -> Answer:
+    """The outputs of all rows; the longest wait, the sum of the computing, the largest batch.
+
+    Raises:
+        InferenceFailed: the outputs do not follow the rows, or differ in their inner shape.
+    """
+    parts = [answer.outputs for answer in answers]
+    lengths = {} if ragged is None else ragged.splits
+    own = {each for values, splits in lengths.items() for each in (values, *splits)}
+    outputs = {name: _join_rows(name, parts, part_rows) for name in parts[0] if name not in own}
+    if ragged is not None:
+        rows = sum(part_rows)
+        outputs |= ragged.join([{name: part[name] for name in part if name in own} for part in parts], rows, rows)
+    timings = [answer.timing for answer in answers]
+    return Answer(
+        outputs,
+        BatchTiming(
+            max(timing.queue_s for timing in timings),
+            sum(timing.compute_s for timing in timings),
+            max(timing.rows for timing in timings),
+        ),
+    )
+
+
+def _join_rows(name: str, parts: Sequence[Outputs], part_rows: Sequence[int]) -> Array:
+    arrays = [part[name] for part in parts]
+    shapes = {array.shape[1:] for array in arrays}
+    if len(shapes) > 1 or any(array.shape[:1] != (rows,) for array, rows in zip(arrays, part_rows, strict=True)):
+        raise InferenceFailed(
+            f"The request has more rows than a batch, and the parts of output {name!r} do not fit together: "
+            f"send at most {max(part_rows)} rows"
+        )
+    return np.concatenate(arrays)

@@ -1,0 +1,199 @@
+"""How requests of different shapes share a call: padded to the longest of the batch, and cut back. Pure.
+
+Rules
+- A request is padded no further than to another one in its batch, so never to a size that nobody sent: models have
+  limits (a table of positions) which no signature tells. Or to the top of its bucket, where the model was compiled for
+  it at warm-up: so it takes that.
+- The dimensions that are one size in each request (tokens and their mask) are so in the call as well.
+- An output is cut back where its dimension follows an input's. Which does was seen at warm-up (loading/padding_probe.py);
+  an output of another shape than that ends the sharing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from app.batching.shapes.buckets import ShapeBuckets
+from app.batching.shapes.size_rules import FollowedSize
+from app.core.inference import Array
+
+#: Inner dimensions (all but the first): a number where the size is fixed, a name where it is free. Dimensions of
+#: one name are of one size.
+NamedShape = tuple[int | str, ...]
+
+#: The same of an output, whose sizes may also follow an input's by a rule.
+OutputShape = tuple[int | str | FollowedSize, ...]
+
+#: The inner shape of each input.
+Shapes = tuple[tuple[int, ...], ...]
+
+
+#: Shapes are the callers' choice; the cells of this many are remembered.
+_MAX_SHAPES = 4096
+
+
+@dataclass(slots=True, eq=False)
+class ShapePadding:
+    """What is known of the shapes of one signature.
+
+    Attributes:
+        values: what an input is padded with.
+        call_cells: a call costs as much as so many cells, beside what its own cells cost; see `cells`.
+        compiled: rows and inner shapes of calls that are so much faster than others that shorter ones are padded to
+            them: their sizes are those of buckets.
+        trusted: False once an output had a shape that was not expected; nobody is padded from then on.
+    """
+
+    inputs: Mapping[str, NamedShape]
+    outputs: Mapping[str, OutputShape]
+    values: Mapping[str, Any]
+    buckets: ShapeBuckets = field(default_factory=ShapeBuckets)
+    call_cells: float = 0.0
+    trusted: bool = True
+    compiled: frozenset[tuple[int, Shapes]] = frozenset()
+    _cells: dict[Shapes, int] = field(default_factory=dict)
+
+    def bucket(self, inputs: Mapping[str, Array]) -> Shapes | None:
+        """The greatest inner shape of each input that may share a call with these; None for equal shapes only.
+
+        So it is where dimensions of one name differ: the model may refuse that, and padding would hide why; and where
+        a size is less than any that was tried for an output that follows it by a rule.
+        """
+        sizes = self._sizes(inputs)
+        if not self.trusted or any(
+            inputs[name].shape[1:] != _sized(shape, sizes) for name, shape in self.inputs.items()
+        ):
+            return None
+        if any(sizes[rule.dimension] < rule.least for rule in self.rules):
+            return None
+        return self.top(self.shape(inputs))
+
+    def cells(self, shape: Shapes) -> int:
+        """Elements of a row of this inner shape, over the inputs with a free dimension; at least 1."""
+        cells = self._cells.get(shape)
+        if cells is None:
+            named = zip(self.inputs.values(), shape, strict=True)
+            cells = sum(prod(sizes) for names, sizes in named if any(isinstance(name, str) for name in names))
+            if len(self._cells) >= _MAX_SHAPES:
+                self._cells.clear()
+            cells = self._cells[shape] = max(cells, 1)
+        return cells
+
+    def shape(self, inputs: Mapping[str, Array]) -> Shapes:
+        """The inner shape of each input."""
+        return tuple([inputs[name].shape[1:] for name in self.inputs])
+
+    def call_shape(self, requests: Sequence[Mapping[str, Array]], rows: int) -> Shapes:
+        """The inner shape of a call for these requests, of `rows` rows in all."""
+        shapes = [self.shape(inputs) for inputs in requests]
+        longest = (
+            tuple([tuple(map(max, *each)) for each in zip(*shapes, strict=True)]) if len(shapes) > 1 else shapes[0]
+        )
+        if self.compiled and self.trusted:
+            top = self.top(longest)
+            if (rows, top) in self.compiled:
+                return top
+        return longest
+
+    def top(self, shape: Shapes) -> Shapes:
+        """The greatest shape in the bucket of this one."""
+        top = self.buckets.top
+        return tuple(
+            [
+                tuple([top(size) if isinstance(each, str) else size for each, size in zip(named, sizes, strict=True)])
+                for named, sizes in zip(self.inputs.values(), shape, strict=True)
+            ]
+        )
+
+    def join(self, requests: Sequence[Mapping[str, Array]], rows: int, shape: Shapes) -> dict[str, Array]:
+        """The inputs of all requests, stacked and padded to this inner shape and `rows` rows."""
+        return {
+            name: _stack([inputs[name] for inputs in requests], (rows, *inner), self.values[name])
+            for name, inner in zip(self.inputs, shape, strict=True)
+        }
+
+    def misfit(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array]) -> str:
+        """What is wrong with the shapes of what a call with these inputs returned; empty where all is well."""
+        sizes = self._sizes(inputs)
+        for name, output in outputs.items():
+            expected = _sized(self.outputs[name], sizes)
+            if output.shape[1:] != expected:
+                return f"output {name!r} has shape {output.shape}, not {(len(output), *expected)}"
+        return ""
+
+    def cut(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The rows of the request that sent these inputs, cut back to its own sizes."""
+        sizes = self._sizes(inputs)
+        return {name: _cut(output, _sized(self.outputs[name], sizes)) for name, output in outputs.items()}
+
+    @property
+    def dimensions(self) -> set[str]:
+        """The names of the free dimensions of the inputs."""
+        return {each for shape in self.inputs.values() for each in shape if isinstance(each, str)}
+
+    @property
+    def rules(self) -> Iterator[FollowedSize]:
+        """By which outputs follow the inputs where they are not of their size."""
+        return (size for shape in self.outputs.values() for size in shape if isinstance(size, FollowedSize))
+
+    def _sizes(self, inputs: Mapping[str, Array]) -> dict[str, int]:
+        return {
+            dimension: size
+            for name, shape in self.inputs.items()
+            for dimension, size in zip(shape, inputs[name].shape[1:], strict=True)
+            if isinstance(dimension, str)
+        }
+
+    def __str__(self) -> str:
+        text = f"{_listed(self.inputs)} -> {_listed(self.outputs)}"
+        return f"{text}; compiled for {self._listed_compiled()}" if self.compiled else text
+
+    def _listed_compiled(self) -> str:
+        by_shape: dict[Shapes, list[int]] = {}
+        for rows, shape in sorted(self.compiled, key=lambda each: (self.cells(each[1]), each[0])):
+            by_shape.setdefault(shape, []).append(rows)
+        return ", ".join(f"{self._free(shape)} ({', '.join(map(str, rows))} rows)" for shape, rows in by_shape.items())
+
+    def _free(self, shape: Shapes) -> str:
+        sizes = {
+            name: size
+            for named, each in zip(self.inputs.values(), shape, strict=True)
+            for name, size in zip(named, each, strict=True)
+            if isinstance(name, str)
+        }
+        return "x".join(map(str, sizes.values()))
+
+
+def _sized(shape: OutputShape, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple([_size(dimension, sizes) for dimension in shape])
+
+
+def _size(dimension: int | str | FollowedSize, sizes: Mapping[str, int]) -> int:
+    if isinstance(dimension, str):
+        return sizes[dimension]
+    return dimension.of(sizes[dimension.dimension]) if isinstance(dimension, FollowedSize) else dimension
+
+
+def _stack(parts: Sequence[Array], shape: tuple[int, ...], value: Any) -> Array:
+    stacked = np.full(shape, value, parts[0].dtype)
+    end = 0
+    for part in parts:
+        start, end = end, end + len(part)
+        stacked[(slice(start, end), *map(slice, part.shape[1:]))] = part
+    stacked[end:] = stacked[:1]  # as in batch.py: a real row
+    return stacked
+
+
+def _cut(output: Array, inner: tuple[int, ...]) -> Array:
+    if output.shape[1:] == inner:
+        return output
+    return np.ascontiguousarray(output[(slice(None), *map(slice, inner))])
+
+
+def _listed(shapes: Mapping[str, OutputShape]) -> str:
+    return ", ".join(f"{name}[{','.join(map(str, ('?', *shape)))}]" for name, shape in shapes.items())

@@ -1,0 +1,151 @@
+"""Nested JSON lists to arrays. Pure.
+
+The lists are flattened level by level, by calls that loop in C; Python code runs over
+elements only to find the one that does not fit. Types and ranges: see json_scalars.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from app.codecs.json.long_arrays import Numbers
+from app.codecs.json.scalars import Misfit, from_numbers, vector
+from app.codecs.json.text import quote
+from app.core.errors import InvalidRequest
+from app.core.inference import Array
+
+#: Deeper lists than any tensor has, and no deeper than every numpy allows.
+MAX_RANK = 31
+
+_LIST = {list}
+
+
+def tensor(value: object, dtype: np.dtype[Any]) -> Array:
+    """The array of one JSON value: a scalar, or lists of lists of equal lengths.
+
+    Raises:
+        InvalidRequest: quoting an element that does not fit.
+        Unsupported: JSON has no form for this type.
+    """
+    if isinstance(value, Numbers):
+        array = from_numbers(value, dtype)
+        if array is not None:
+            return array
+        value = value.expanded()
+    shape, leaves = _flatten([value])
+    return vector(leaves, dtype).reshape(shape[1:])
+
+
+def rows(values: Sequence[object] | Numbers, dtype: np.dtype[Any], key: str = "") -> Array:
+    """The array whose rows are the `values`, all of one shape. `key` is the input's name where instances have names.
+
+    Raises as `tensor` does, and says which of the values is at fault.
+    """
+    if isinstance(values, Numbers):
+        array = from_numbers(values, dtype)
+        if array is not None:
+            return array
+        values = values.expanded()
+    shape = [len(values)]
+    try:
+        shape, leaves = _flatten(values)
+        return vector(leaves, dtype).reshape(shape)
+    except _Ragged as error:
+        raise _fault_of_row(values, error.row, dtype, key) from error
+    except Misfit as error:
+        raise _fault_of_row(values, error.index // prod(shape[1:]), dtype, key) from error
+
+
+def column(values: Sequence[object], dtype: np.dtype[Any], key: str) -> Array:
+    """As `rows`, of what instances have under the name `key`: any of that may be Numbers."""
+    if Numbers not in map(type, values):
+        return rows(values, dtype, key)
+    array = _stack(values, dtype)
+    if array is not None:
+        return array
+    return rows([value.expanded() if isinstance(value, Numbers) else value for value in values], dtype, key)
+
+
+def _stack(values: Sequence[object], dtype: np.dtype[Any]) -> Array | None:
+    """None where not all are Numbers of this type and one shape."""
+    arrays: list[Array] = []
+    for value in values:
+        array = from_numbers(value, dtype) if isinstance(value, Numbers) else None
+        if array is None or array.shape != (arrays or [array])[0].shape:
+            return None
+        arrays.append(array)
+    return np.stack(arrays)
+
+
+class _Ragged(InvalidRequest):
+    """The lists in and below value number `row` are not those of the first value."""
+
+    def __init__(self, row: int, text: str) -> None:
+        super().__init__(text)
+        self.row = row
+
+
+def _flatten(values: Sequence[Any]) -> tuple[list[int], Sequence[Any]]:
+    """The shape of the array with these rows, by its first elements, and all its elements in order.
+
+    Raises _Ragged unless all lists of a level have the same length. That nothing but lists
+    is among lists is checked here; that no list is among scalars, by `vector`.
+    """
+    shape = [len(values)]
+    while values and type(values[0]) is list:
+        size = len(values[0])
+        if len(shape) > MAX_RANK or (len(values) > 1 and not _all_lists_of(size, values)):
+            raise _ragged(shape, values)
+        shape.append(size)
+        values = values[0] if len(values) == 1 else list(chain.from_iterable(values))
+    return shape, values
+
+
+def _all_lists_of(size: int, values: Sequence[Any]) -> bool:
+    return set(map(type, values)) == _LIST and set(map(len, values)) == {size}
+
+
+def _ragged(shape: list[int], values: Sequence[Any]) -> _Ragged:
+    """The first of `values` that is not a list as long as the first one."""
+    level, size = len(shape) - 1, len(values[0])
+    if level >= MAX_RANK:
+        return _Ragged(0, f"Encountered list at unexpected level: {level} expected < {MAX_RANK}")
+    index = next(i for i, value in enumerate(values) if type(value) is not list or len(value) != size)
+    value = values[index]
+    row = index // prod(shape[1:])
+    if type(value) is list:
+        text = f"Encountered list at unexpected size: {len(value)} at level: {level} expected size: {size}"
+    else:
+        text = f"JSON Value: {quote(value)} found at incorrect level: {level} in the JSON DOM. Expected a list"
+    return _Ragged(row, text)
+
+
+def _fault_of_row(values: Sequence[Any], row: int, dtype: np.dtype[Any], key: str) -> InvalidRequest:
+    """Either one of the two values is no tensor by itself, or `row` has another shape than the first."""
+    arrays = []
+    for index in (0, row):
+        try:
+            arrays.append(tensor(values[index], dtype))
+        except InvalidRequest as error:
+            return _in_row(index, key, str(error))
+    return _in_row(row, key, _disagreement(*arrays))
+
+
+def _in_row(row: int, key: str, text: str) -> InvalidRequest:
+    place = f"{row} key: {key}" if key else str(row)
+    return InvalidRequest(f"Failed to process element: {place} of 'instances' list. Error: INVALID_ARGUMENT: {text}")
+
+
+def _disagreement(expected: Array, got: Array) -> str:
+    if expected.size != got.size:
+        return f"Expecting tensor size: {expected.size} but got: {got.size}"
+    return f"Expecting shape {_brackets(expected)} but got: {_brackets(got)}"
+
+
+def _brackets(array: Array) -> str:
+    return "[" + ",".join(map(str, array.shape)) + "]"

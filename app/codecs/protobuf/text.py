@@ -1,0 +1,18 @@
+"""Protocol buffers as people write them into files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import text_format
+
+from app.codecs.protobuf.messages import message_class
+from app.core.errors import InvalidRequest
+
+
+def parse_text(text: str, name: str) -> Any:
+    """The message with full name `name`. Raises InvalidRequest, with line and column, in TensorFlow Serving's words."""
+    try:
+        return text_format.Parse(text, message_class(name)())
+    except text_format.ParseError as error:
+        raise InvalidRequest(f"Error parsing text-format {name}: {' '.join(str(error).split())}") from None

@@ -1,0 +1,24 @@
+"""TensorFlow's own names of tensor types. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from app.core.inference import dtype_name
+
+#: Types whose TensorFlow name is not their numpy name in capitals.
+_RENAMED = {"float16": "HALF", "float32": "FLOAT", "float64": "DOUBLE"}
+
+
+def enum_name(dtype: np.dtype[Any]) -> str:
+    """The name in the DataType enum: 'DT_FLOAT', 'DT_STRING', ..."""
+    # numpy has no quantized types: TensorFlow makes them structures of one field, named for the type.
+    name = dtype.names[0] if dtype.names else dtype_name(dtype)
+    return "DT_" + _RENAMED.get(name, name.upper())
+
+
+def short_name(dtype: np.dtype[Any]) -> str:
+    """The name in TensorFlow's error texts: 'float', 'half', 'int32', ..."""
+    return enum_name(dtype).removeprefix("DT_").lower()

@@ -1,0 +1,75 @@
+"""How settings of several values are written in flags and in the environment: as one text each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Annotated, TypeVar
+
+from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic_settings import NoDecode
+
+from app.batching.policy import LEAST_WEIGHT, MOST_WEIGHT
+
+T = TypeVar("T")
+
+
+def _numbers(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(f"[{value.strip().removeprefix('[').removesuffix(']')}]")
+    except json.JSONDecodeError:
+        raise ValueError("whole numbers such as 1,2,4") from None
+
+
+def _names(value: object) -> object:
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def _number_or_text(text: str) -> int | float | str:
+    for read in (int, float):
+        with suppress(ValueError):
+            return read(text)
+    return text
+
+
+def _pairs(
+    value: object,
+    example: str = "values such as tokens=1,bert/mask=0",
+    read: Callable[[str], int | float | str] = _number_or_text,
+) -> object:
+    if not isinstance(value, str):
+        return value
+    with suppress(json.JSONDecodeError):
+        return json.loads(value)
+    pairs = [pair.split("=", 1) for pair in value.split(",") if pair.strip()]
+    if any(len(pair) < 2 or not pair[0].strip() for pair in pairs):
+        raise ValueError(f"names and {example}")
+    return {name.strip(): read(text) for name, text in pairs}
+
+
+def _weights(value: object) -> object:
+    return _pairs(value, "weights such as bert=3,resnet=1")
+
+
+def _links(value: object) -> object:
+    return _pairs(value, "values such as mask=tokens,bert/length=ids", str.strip)
+
+
+#: '1,2,4' or '[1,2,4]'.
+Sizes = Annotated[list[PositiveInt], NoDecode, BeforeValidator(_numbers)]
+
+#: 'frozen,xla'.
+Names = Annotated[list[T], NoDecode, BeforeValidator(_names)]
+
+#: 'tokens=1,words=?' or '{"tokens": 1}'.
+Values = Annotated[dict[str, int | float | str], NoDecode, BeforeValidator(_pairs)]
+
+#: 'mask=tokens,bert/length=ids' or '{"mask": "tokens"}'.
+Links = Annotated[dict[str, str], NoDecode, BeforeValidator(_links)]
+
+#: 'bert=3,resnet=1' or '{"bert": 3}'.
+Weight = Annotated[float, Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT, allow_inf_nan=False)]
+Weights = Annotated[dict[str, Weight], NoDecode, BeforeValidator(_weights)]

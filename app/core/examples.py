@@ -1,0 +1,57 @@
+"""Made-up inputs that fit a signature: what a model is run with before its first caller comes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.core.inference import STRING, Array, Dimension, ModelSignature, TensorSpec
+
+_SEED = 2166136261
+
+#: Above 0 and below this: a word of any vocabulary, a class of nearly any model.
+_INTEGERS_BELOW = 4
+
+
+def example_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
+    """Inputs that fit the signature: zeros, False and empty strings.
+
+    A free first dimension gets `rows`, every other free dimension 1; a tensor of
+    unknown rank is a list of `rows` values. A ragged row has one value.
+    """
+    inputs = {name: _zeros(spec, _shape(spec.shape, rows)) for name, spec in signature.inputs.items()}
+    return inputs | _row_splits(signature, rows)
+
+
+def random_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
+    """The same shapes with values that tell two computations apart, the same at each call.
+
+    Fractions of 1, whole numbers below 4, and strings that are such numbers.
+    """
+    random = np.random.default_rng(_SEED)
+    inputs = {name: _random(random, spec, _shape(spec.shape, rows)) for name, spec in signature.inputs.items()}
+    return inputs | _row_splits(signature, rows)
+
+
+def _row_splits(signature: ModelSignature, rows: int) -> dict[str, Array]:
+    names = [name for splits in signature.ragged.values() for name in splits]
+    return {name: np.arange(rows + 1, dtype=signature.inputs[name].dtype) for name in names}
+
+
+def _zeros(spec: TensorSpec, shape: tuple[int, ...]) -> Array:
+    return np.full(shape, b"", STRING) if spec.dtype == STRING else np.zeros(shape, spec.dtype)
+
+
+def _random(random: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
+    if spec.dtype == STRING:
+        digits = np.array([b"%d" % digit for digit in range(_INTEGERS_BELOW)], STRING)
+        return np.asarray(digits[random.integers(0, _INTEGERS_BELOW, shape)], STRING)
+    if spec.dtype == bool or np.issubdtype(spec.dtype, np.integer):
+        return np.asarray(random.integers(0, 2 if spec.dtype == bool else _INTEGERS_BELOW, shape), spec.dtype)
+    return np.asarray(random.random(shape), spec.dtype)
+
+
+def _shape(shape: tuple[Dimension, ...] | None, rows: int) -> tuple[int, ...]:
+    if shape is None:
+        return (rows,)
+    free_sizes = [rows, *(1 for _ in shape)]
+    return tuple(free if size is None else size for size, free in zip(shape, free_sizes, strict=False))

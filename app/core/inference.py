@@ -1,0 +1,142 @@
+"""The types that every part of Ferry speaks: tensors, signatures, requests, responses. numpy only.
+
+A tensor is a numpy array. Strings are arrays of dtype `object` that hold `bytes`.
+bfloat16 and the other types outside plain numpy are the `ml_dtypes` ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Buffer = bytes | memoryview
+
+
+Array = NDArray[Any]
+
+STRING = np.dtype(object)
+
+#: Which one is meant where none is named.
+DEFAULT_SIGNATURE = "serving_default"
+
+#: A dimension whose size is not fixed by the signature is None.
+Dimension = int | None
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """TensorFlow's name of a tensor type: 'float32', 'bfloat16', 'string', ..."""
+    return "string" if dtype == STRING else dtype.name
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One named input or output of a signature.
+
+    `shape` includes the batch dimension where there is one; None means unknown rank.
+    `tensor_name` is the graph tensor behind it ('serving_default_x:0'), for metadata only.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[Dimension, ...] | None
+    tensor_name: str = ""
+
+    def accepts_shape(self, shape: tuple[int, ...]) -> bool:
+        if self.shape is None:
+            return True
+        return len(shape) == len(self.shape) and all(
+            want is None or want == got for want, got in zip(self.shape, shape, strict=True)
+        )
+
+    def __str__(self) -> str:
+        return f"{dtype_name(self.dtype)}{format_shape(self.shape)}"
+
+
+def format_shape(shape: tuple[Dimension, ...] | None) -> str:
+    """'[?,8,8]' for (None, 8, 8); '<unknown rank>' for None."""
+    if shape is None:
+        return "<unknown rank>"
+    return "[" + ",".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSignature:
+    """One callable of a SavedModel.
+
+    `method_name` is the SignatureDef's ('tensorflow/serving/predict', '.../classify', '.../regress').
+    `batchable` says that rows of several requests may share a call: every input has a free
+    first dimension and so has every output (an output of unknown rank is given the
+    benefit of the doubt; its real first dimension is checked at run time).
+    `ragged` holds, by the name of a RaggedTensor's values, the names of its row splits, outermost first: inputs too.
+    `masks` holds, by the name of an input that callers may leave out, the input whose true lengths it tells (core/masks.py).
+    `ragged_outputs` is as `ragged`, of outputs.
+    """
+
+    name: str
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+    method_name: str = "tensorflow/serving/predict"
+    ragged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    masks: Mapping[str, str] = field(default_factory=dict)
+    ragged_outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def batchable(self) -> bool:
+        def free(spec: TensorSpec) -> bool:
+            return bool(spec.shape) and spec.shape is not None and spec.shape[0] is None
+
+        return (
+            bool(self.inputs)
+            and all(free(spec) for spec in self.inputs.values())
+            and all(spec.shape is None or free(spec) for spec in self.outputs.values())
+        )
+
+    def expected(self, sent: Container[str]) -> Mapping[str, TensorSpec]:
+        """The inputs that a request with the names `sent` must have: all but the masks that it leaves out."""
+        if not self.masks:
+            return self.inputs
+        return {name: spec for name, spec in self.inputs.items() if name in sent or name not in self.masks}
+
+
+@dataclass(slots=True)
+class InferenceRequest:
+    """One call as a protocol adapter understood it.
+
+    `inputs` are named arrays that already have the signature's dtypes.
+    `outputs` are the names wanted, empty for all.
+    `deadline_s` is absolute on the event loop's monotonic clock, in seconds.
+    `priority` is 1 for the highest, 0 for the default, -1 for work in bulk.
+    """
+
+    inputs: dict[str, Array]
+    signature: str = DEFAULT_SIGNATURE
+    outputs: tuple[str, ...] = ()
+    deadline_s: float = inf
+    priority: int = 0
+
+
+class BatchTiming(NamedTuple):
+    """Where a request's time went. Seconds; `rows` is the size of the batch it shared, padding excluded."""
+
+    queue_s: float = 0.0
+    compute_s: float = 0.0
+    rows: int = 0
+
+
+_NO_TIME = BatchTiming()
+
+
+@dataclass(slots=True)
+class InferenceResponse:
+    """The caller's own rows, by output name, and who computed them."""
+
+    outputs: dict[str, Array]
+    model: str
+    version: int
+    signature: str
+    timing: BatchTiming = _NO_TIME

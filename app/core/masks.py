@@ -1,0 +1,116 @@
+"""Masks and lengths: inputs that tell which part of another input is real, filled in where callers leave them out.
+
+That is done before requests are padded. So a mask is ones over what a caller sent, and padded with 0 beside it like one
+that the caller sent too; a length is the true one, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from app.core.errors import InvalidRequest
+from app.core.inference import STRING, Array, ModelSignature, TensorSpec
+from app.core.validation import check_names_and_dtypes
+
+log = logging.getLogger(__name__)
+
+#: What inputs of that kind are called.
+_USUAL_NAMES = re.compile("mask|length|seq_len", re.IGNORECASE)
+
+
+def with_declared_masks(
+    signatures: Mapping[str, ModelSignature], wanted: Mapping[str, str]
+) -> Mapping[str, ModelSignature]:
+    """The signatures with the masks that are theirs.
+
+    Args:
+        wanted: by the name of a mask or length, the input that it tells of. What does not fit must be sent as before.
+    """
+    return {name: _with_declared(signature, wanted) for name, signature in signatures.items()}
+
+
+def _with_declared(signature: ModelSignature, wanted: Mapping[str, str]) -> ModelSignature:
+    masks = {}
+    for name, spec in signature.inputs.items():
+        if name not in wanted:
+            _hint(signature, spec)
+        elif reason := _why_not(signature, spec, wanted):
+            log.warning("Input %r of signature %r must be sent: %s", name, signature.name, reason)
+        else:
+            masks[name] = wanted[name]
+    return replace(signature, masks=masks) if masks else signature
+
+
+def _why_not(signature: ModelSignature, spec: TensorSpec, wanted: Mapping[str, str]) -> str:
+    """Why the mask cannot be filled in; empty where it can."""
+    source = signature.inputs.get(wanted[spec.name])
+    if source is None:
+        return f"there is no input {wanted[spec.name]!r} for it to tell of"
+    if source.name in wanted:
+        return f"{source.name!r}, which it tells of, is one of mask_inputs itself"
+    if not signature.batchable or signature.ragged:
+        return "the signature cannot be batched, or is ragged"
+    if spec.dtype == STRING or spec.shape is None or source.shape is None:
+        return f"{spec} cannot tell of {source}"
+    least = 2 if is_length(spec) else len(spec.shape)
+    if len(source.shape) < least or not spec.accepts_shape((0, *_inner(spec, source.shape))):
+        return f"{spec} cannot tell of {source}"
+    return ""
+
+
+def _hint(signature: ModelSignature, spec: TensorSpec) -> None:
+    others = [name for name, other in signature.inputs.items() if other.shape and None in other.shape[1:]]
+    source = next((name for name in others if not _USUAL_NAMES.search(name)), None)
+    if source is not None and _USUAL_NAMES.search(spec.name) and source != spec.name:
+        log.info(
+            "Input %r of signature %r looks like a mask or a length: with mask_inputs %s=%s callers may leave it out",
+            spec.name, signature.name, spec.name, source,
+        )  # fmt: skip
+
+
+def with_masks(signature: ModelSignature, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """These inputs and the masks that they lack.
+
+    Raises:
+        InvalidRequest: another input is missing, of another dtype, or has too few dimensions for its mask.
+    """
+    check_names_and_dtypes(signature, inputs)
+    missing = {name: source for name, source in signature.masks.items() if name not in inputs}
+    return {**inputs, **{name: _mask(signature, name, inputs[source], source) for name, source in missing.items()}}
+
+
+def _mask(signature: ModelSignature, name: str, array: Array, source: str) -> Array:
+    spec = signature.inputs[name]
+    if array.ndim < max(2, len(spec.shape or ())):
+        raise InvalidRequest(f"Input {source!r} has {array.ndim} dimensions; expected {signature.inputs[source]}")
+    shape = (len(array), *_inner(spec, array.shape))
+    if not is_length(spec):
+        return np.ones(shape, spec.dtype)
+    if array.shape[1] > _most(spec.dtype):
+        raise InvalidRequest(
+            f"Input {source!r} is {array.shape[1]} long, more than its length {name!r} ({spec}) can tell"
+        )
+    return np.full(shape, array.shape[1], spec.dtype)
+
+
+def is_length(spec: TensorSpec) -> bool:
+    """Is it one number for each row?"""
+    return spec.shape is not None and set(spec.shape[1:]) <= {1}
+
+
+def _inner(spec: TensorSpec, source: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inner shape of a mask, or a length, of an input of shape `source`. A size of None is free."""
+    shape = spec.shape or ()
+    return shape[1:] if is_length(spec) else source[1 : len(shape)]
+
+
+def _most(dtype: np.dtype[Any]) -> float:
+    if dtype.kind == "b":
+        return 1
+    return int(np.iinfo(dtype).max) if np.issubdtype(dtype, np.integer) else np.inf

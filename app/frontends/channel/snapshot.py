@@ -1,0 +1,100 @@
+"""What is served, as a message: every version of every model, with the signatures of those that can be called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from app.core.batch_sizes import BatchSizes
+from app.core.events import ignore
+from app.core.inference import ModelSignature, TensorSpec, dtype_name
+from app.core.interfaces import ServedModel
+from app.core.versions import VersionState
+from app.frontends.channel.tensors import dtype_of
+from app.repository.catalog import Catalog
+from app.repository.servable import Servable
+
+if TYPE_CHECKING:
+    from app.model import Model
+
+
+class Snapshot(NamedTuple):
+    """`models`: by name, of each version its number, state, error, whether it failed, and its model's id or None.
+
+    `described`: by model id its batch sizes and signatures. `known`: see ModelRepository.known_names. `alone`: names of
+    models each of whose requests runs alone.
+    """
+
+    complete: bool
+    default_model: str
+    known: Sequence[str]
+    labels: Mapping[str, Mapping[str, int]]
+    models: Mapping[str, Sequence[tuple[int, str, str, bool, int | None]]]
+    described: Mapping[int, tuple[Any, ...]]
+    alone: Sequence[str]
+
+
+def take_snapshot(
+    catalog: Catalog, known: Sequence[str], id_of: Callable[[ServedModel], int], runs_alone: Callable[[str], bool]
+) -> Snapshot:
+    """`id_of` gives each model in memory a number of its own; `runs_alone` takes the name of one."""
+    callable_models = {id_of(each.model): each.model for each in catalog.servables() if each.model}
+    return Snapshot(
+        catalog.complete,
+        catalog.default_model,
+        known,
+        {name: dict(labels) for name, labels in catalog.labels.items()},
+        {name: [_version(each, id_of) for each in servables.values()] for name, servables in catalog.models.items()},
+        {number: _description(model) for number, model in callable_models.items()},
+        tuple(filter(runs_alone, sorted({model.name for model in callable_models.values()}))),
+    )
+
+
+def read_snapshot(snapshot: Snapshot, model_of: Callable[[int, str, int], ServedModel]) -> Catalog:
+    """A catalog that answers as the one that the snapshot was taken of.
+
+    `model_of` gives the model of an id, a name and a version.
+    """
+    catalog = Catalog(snapshot.default_model)
+    catalog.complete = snapshot.complete
+    catalog.labels = snapshot.labels
+    for name, versions in snapshot.models.items():
+        servables = catalog.models[name] = {}
+        for version, state, error, failed, number in versions:
+            servable = servables[version] = Servable(name, version, ignore)
+            servable.state, servable.error = VersionState(state), error
+            servable.failed_on = frozenset() if failed else None
+            if number is not None:
+                servable.model = cast("Model", model_of(number, name, version))  # it offers what protocols call
+    return catalog
+
+
+def _version(servable: Servable, id_of: Callable[[ServedModel], int]) -> tuple[int, str, str, bool, int | None]:
+    number = id_of(servable.model) if servable.model else None
+    return servable.version, str(servable.state), servable.error, servable.failed_on is not None, number
+
+
+def _description(model: ServedModel) -> tuple[Any, ...]:
+    return model.sizes.allowed, [
+        (each.name, each.method_name, _specs(each.inputs), _specs(each.outputs), dict(each.masks))
+        for each in model.signatures.values()
+    ]
+
+
+def _specs(specs: Mapping[str, TensorSpec]) -> list[tuple[Any, ...]]:
+    return [(name, each.name, dtype_name(each.dtype), each.shape, each.tensor_name) for name, each in specs.items()]
+
+
+def read_description(description: tuple[Any, ...]) -> tuple[BatchSizes, dict[str, ModelSignature]]:
+    sizes, signatures = description
+    return BatchSizes(tuple(sizes)), {
+        name: ModelSignature(name, _read_specs(inputs), _read_specs(outputs), method, masks=masks)
+        for name, method, inputs, outputs, masks in signatures
+    }
+
+
+def _read_specs(specs: Sequence[tuple[Any, ...]]) -> dict[str, TensorSpec]:
+    return {
+        name: TensorSpec(own_name, dtype_of(dtype), shape, tensor_name)
+        for name, own_name, dtype, shape, tensor_name in specs
+    }

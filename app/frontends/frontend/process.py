@@ -1,0 +1,49 @@
+"""A frontend: `python -m app.frontends.frontend.process ARGUMENTS`, started by the supervisor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from app.frontends.frontend.server import Frontend
+from app.frontends.ports import another
+from app.frontends.process_arguments import Arguments, when_parent_ends
+from app.instrumentation.logs import configure
+from app.server.http_server import serve_http
+from app.server.memory import keep_freed_memory, spare_from_collection
+
+
+class _Child(Frontend):
+    """Ends when the supervisor does."""
+
+    async def start(self) -> None:
+        when_parent_ends(self._parent_ended)
+        await super().start()
+
+    def _parent_ended(self) -> None:
+        if not self.engine.draining.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main(text: str) -> int:
+    """Serves until told to end; returns the exit code."""
+    arguments = Arguments.parse(text)
+    settings = arguments.settings
+    configure(settings.log_level)
+    keep_freed_memory()
+    frontend = _Child(settings, Path(arguments.engine))
+    spare_from_collection()
+    return serve_http(frontend, settings, [_own_socket(file) for file in arguments.sockets])
+
+
+def _own_socket(file: int) -> socket.socket:
+    """At the address of the one that the supervisor holds."""
+    with socket.socket(fileno=file) as held:
+        return another(held)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,90 @@
+"""Compiles models for the buckets that their requests are padded to, in the time that the search of variants leaves.
+
+Only where buckets are named (shape_buckets) and sizes of one free dimension: without, the shapes that may come are too
+many to compile, and none is compiled once a model is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from app.batching.shapes.padding import ShapePadding, Shapes
+from app.core.inference import Array, ModelSignature
+from app.loading.padding_probe import ProbedPadding
+from app.loading.probe_values import probe_values
+from app.runtime import CompilableModel, LoadedModel, ProgressReport, ShapeTrial
+
+_SEED = 2166136261
+
+
+def compile_buckets(
+    model: LoadedModel,
+    signatures: Mapping[str, ModelSignature],
+    paddings: Mapping[str, ProbedPadding],
+    sizes: Sequence[int],
+    report: ProgressReport,
+) -> None:
+    """Compiles each signature whose padding changes no answers, and lets its requests be padded to what was compiled.
+
+    Args:
+        sizes: the batch sizes that signatures are called with, ascending.
+    """
+    if not isinstance(model, CompilableModel):
+        return
+    for name, (padding, _, kind) in paddings.items():
+        if padding is not None and len(padding.dimensions) == 1:
+            calls = [(rows, top, before) for rows in _likely_first(sizes) for before, top in _ranges(padding)]
+            trials = _Trials(signatures[name], padding, kind)
+            made = (trials.make(*call) for call in _reported(calls, name, report))
+            speed_ups = model.compile_shapes(name, made)
+            used = [call for call, speed_up in zip(calls, speed_ups, strict=False) if speed_up]
+            padding.compiled = frozenset((rows, trials.shape(top)) for rows, top, _ in used)
+
+
+class _Trials:
+    def __init__(self, signature: ModelSignature, padding: ShapePadding, kind: str) -> None:
+        self._signature = signature
+        self._padding = padding
+        self._kind = kind
+        self._random = np.random.default_rng(_SEED)
+
+    def make(self, rows: int, top: int, before: int) -> ShapeTrial:
+        """The longest of `rows` requests is on average that much shorter than the bucket that they come from."""
+        longest = before + max(1, round((top - before) * rows / (rows + 1)))
+        return ShapeTrial(self._inputs(rows, top), self._inputs(rows, longest))
+
+    def shape(self, size: int) -> Shapes:
+        return tuple(
+            [
+                tuple([size if isinstance(each, str) else each for each in shape])
+                for shape in self._padding.inputs.values()
+            ]
+        )
+
+    def _inputs(self, rows: int, size: int) -> dict[str, Array]:
+        shapes = dict(zip(self._padding.inputs, self.shape(size), strict=True))
+        drawn = [probe_values(self._signature, shapes, self._kind, self._random) for _ in range(rows)]
+        return {name: np.concatenate([row[name] for row in drawn]) for name in shapes}
+
+
+def _ranges(padding: ShapePadding) -> Iterator[tuple[int, int]]:
+    """Of each bucket the largest size of the one before, and its own."""
+    return pairwise((0, *padding.buckets.sizes))
+
+
+def _likely_first(sizes: Sequence[int]) -> list[int]:
+    """One row, as most calls of an idle server have; then from the middle outwards."""
+    middle = (len(sizes) + 1) // 2
+    return [sizes[place] for place in sorted(range(len(sizes)), key=lambda place: (place > 0, abs(place - middle)))]
+
+
+def _reported(
+    calls: Sequence[tuple[int, int, int]], signature: str, report: ProgressReport
+) -> Iterator[tuple[int, int, int]]:
+    for done, call in enumerate(calls, start=1):
+        rows, top, _ = call
+        report(done, len(calls), f"trying xla for signature {signature!r} with {rows} rows of up to {top}")
+        yield call

@@ -1,0 +1,284 @@
+"""Finds out at warm-up for which signatures requests of different shapes may share a call, padded.
+
+Three questions are put to the model itself, since no signature answers them.
+1. Which free dimensions are always of one size, and which output's dimension follows which input's? A row of some
+   sizes and one of twice those tell; where an output's size is none of the inputs', a series of sizes tells the
+   rule (loading/output_shapes.py). What follows none is not understood, and not padded.
+2. Is padding neutral? Rows are run alone and padded beside each other; what is cut back must be the same.
+3. How much padding is a call worth? A call of few cells and one of many are timed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from app.batching.batch import run_together
+from app.batching.function import BatchFunction
+from app.batching.request import PendingRequest
+from app.batching.shapes.buckets import ShapeBuckets
+from app.batching.shapes.padding import NamedShape, ShapePadding
+from app.core.agreement import TOLERANCES, agree
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import ServingError
+from app.core.inference import STRING, Array, ModelSignature
+from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
+from app.loading.probe_values import KINDS, probe_values
+from app.runtime import LoadedModel
+
+#: Free dimensions are tried at about these sizes, in turn, until the model takes one: tables of positions end,
+#: and convolutions need something to slide over.
+_SCALES = (8, 2, 32, 128)
+
+#: How far an answer may lie from the one alone.
+_TOLERANCES = {**TOLERANCES, "float32": 1e-5, "complex64": 1e-5}
+
+_SEED = 2166136261
+
+_TIMED_CALLS = 5
+
+Clock = Callable[[], float]
+NamedShapes = Mapping[str, NamedShape]
+
+
+class PaddingOptions(NamedTuple):
+    """pad: 'auto' where padding is neutral, 'always' also where it changes answers, 'never'.
+
+    values: what inputs are padded with; others are with 0, '' or False.
+    """
+
+    pad: str = "auto"
+    buckets: ShapeBuckets = ShapeBuckets()
+    values: Mapping[str, Any] = {}
+
+
+class ProbedPadding(NamedTuple):
+    """The padding of one signature with free inner dimensions, or why there is none; the values that it takes."""
+
+    padding: ShapePadding | None
+    reason: str = ""
+    kind: str = KINDS[0]
+
+    def __str__(self) -> str:
+        return (
+            f"padded: {self.padding}" if self.padding is not None else f"only equal shapes share a batch: {self.reason}"
+        )
+
+
+def probe_padding(
+    model: LoadedModel,
+    sizes: BatchSizes,
+    options: PaddingOptions,
+    clock: Clock = time.perf_counter,
+    signatures: Mapping[str, ModelSignature] | None = None,
+) -> dict[str, ProbedPadding]:
+    """What was found, by signature; what is ragged, does not batch, or has no free inner dimension is left out.
+
+    Args:
+        signatures: where callers see others than the model's, since they may leave masks out.
+    """
+    if options.pad == "never" or sizes.largest < 2:
+        return {}
+    found = {}
+    for signature in (model.signatures if signatures is None else signatures).values():
+        if (
+            signature.batchable
+            and not (signature.ragged or signature.ragged_outputs)
+            and any(None in _inner(signature, each) for each in signature.inputs)
+        ):
+            found[signature.name] = _Probe(model, signature, sizes, options, clock).find()
+    return found
+
+
+class _Probe:
+    def __init__(
+        self, model: LoadedModel, signature: ModelSignature, sizes: BatchSizes, options: PaddingOptions, clock: Clock
+    ) -> None:
+        self._signature = signature
+        self._options = options
+        self._random = np.random.default_rng(_SEED)
+        self._function = BatchFunction(lambda inputs: model.run(signature.name, inputs, ()), sizes)
+        self._clock = clock
+        self._kind = KINDS[0]
+
+    def find(self) -> ProbedPadding:
+        try:
+            inputs, small, large = self._accepted()
+            outputs = followed_shapes(lambda sizes: self._shapes(inputs, sizes), small, large)
+            padding = ShapePadding(inputs, outputs, self._pad_values(), self._options.buckets)
+            if self._options.pad != "always":
+                self._check_neutral(padding, small, large)
+            padding.call_cells = self._call_cells(padding, small, large)
+        except NotUnderstood as reason:
+            return ProbedPadding(None, str(reason))
+        except ServingError as error:
+            return ProbedPadding(None, f"the model failed at a probe: {error}")
+        return ProbedPadding(padding, kind=self._kind)
+
+    # --- which dimension is which ---
+
+    def _accepted(self) -> tuple[NamedShapes, Sizes, Sizes]:
+        """Names of the free dimensions, as many as the model takes, and sizes at which it takes them."""
+        for scale in _SCALES:
+            for inputs in _namings(self._signature):
+                small = {name: scale + 1 + 3 * number for number, name in enumerate(_names(inputs))}
+                large = {name: 2 * size + 1 for name, size in small.items()}
+                if all(self._outputs(inputs, sizes) is not None for sizes in (small, large)):
+                    return inputs, small, large
+        raise NotUnderstood("the model refuses the values that it was tried with")
+
+    def _shapes(self, inputs: NamedShapes, sizes: Sizes) -> Mapping[str, tuple[int, ...]] | None:
+        outputs = self._outputs(inputs, sizes)
+        return None if outputs is None else {name: output.shape for name, output in outputs.items()}
+
+    def _outputs(self, inputs: NamedShapes, sizes: Sizes) -> Mapping[str, Array] | None:
+        """Of the first kind of values that the model takes; None where it takes none."""
+        for kind in KINDS:
+            try:
+                outputs = self._run(self._row(inputs, sizes, kind))[0]
+            except ServingError:
+                continue
+            self._kind = kind
+            return outputs
+        return None
+
+    # --- what padding does ---
+
+    def _check_neutral(self, padding: ShapePadding, small: Sizes, large: Sizes) -> None:
+        least = dict(sorted((rule.dimension, rule.least) for rule in padding.rules))
+        pairs = _pairs(small, large, least)
+        tried = {kind: [self._agrees(padding, first, second, kind) for first, second in pairs] for kind in KINDS}
+        found = {answer for answers in tried.values() for answer in answers}
+        if False in found:
+            raise NotUnderstood("padding changes the model's answers")
+        if True not in found:
+            raise NotUnderstood("the model refuses, or has no answer to, the values that it was tried with")
+        # Where all values are equal it is hard to see what is shifted: others are better, if the model takes them.
+        self._kind = next((kind for kind in (*KINDS[1:], KINDS[0]) if None not in tried[kind]), self._kind)
+        for first, second in _strides(padding, small, large):
+            if not self._agrees(padding, first, second, self._kind):
+                raise NotUnderstood("padding changes the model's answers at some sizes")
+
+    def _agrees(self, padding: ShapePadding, first: Sizes, second: Sizes, kind: str) -> bool | None:
+        """Are the answers to two rows that share a call those to each alone? None where there are none."""
+        rows = [self._row(padding.inputs, sizes, kind) for sizes in (first, second)]
+        try:
+            alone = [self._run(row)[0] for row in rows]
+        except ServingError:
+            return None
+        if not all(_is_telling(answer) for answer in alone):
+            return None
+        try:
+            together = self._run(*rows, padding=padding)
+        except ServingError:
+            return False
+        return all(agree(one, other, _TOLERANCES) for one, other in zip(alone, together, strict=True))
+
+    # --- what a call costs ---
+
+    def _call_cells(self, padding: ShapePadding, small: Sizes, large: Sizes) -> float:
+        """How many cells cost as much as a call does beside them: from a call of few and one of many.
+
+        What was measured says nothing of more cells than those.
+        """
+        few, few_s = self._timed(padding, small, 1)
+        many, many_s = self._timed(padding, large, self._function.sizes.largest)
+        cell_s = max(many_s - few_s, 0.0) / (many - few)
+        call_s = max(few_s - few * cell_s, 0.0)
+        return min(call_s / cell_s, many) if cell_s else many
+
+    def _timed(self, padding: ShapePadding, sizes: Sizes, rows: int) -> tuple[int, float]:
+        """The cells of a call and its seconds, the median of some."""
+        row = self._row(padding.inputs, sizes, self._kind)
+        seconds = []
+        for _ in range(_TIMED_CALLS):
+            start_s = self._clock()
+            self._run(*[row] * rows)
+            seconds.append(self._clock() - start_s)
+        shape = tuple([array.shape[1:] for array in row.values()])
+        return self._function.sizes.padded(rows) * padding.cells(shape), median(seconds)
+
+    def _run(self, *rows: Mapping[str, Array], padding: ShapePadding | None = None) -> Sequence[Mapping[str, Array]]:
+        self._function.padding = padding
+        return run_together(self._function, [PendingRequest(row, 1, Future(), 0.0) for row in rows])
+
+    def _row(self, inputs: NamedShapes, sizes: Sizes, kind: str) -> dict[str, Array]:
+        shapes = {
+            name: tuple(sizes[dimension] if isinstance(dimension, str) else dimension for dimension in shape)
+            for name, shape in inputs.items()
+        }
+        return probe_values(self._signature, shapes, kind, self._random)
+
+    def _pad_values(self) -> dict[str, Any]:
+        return {name: self._pad_value(name, spec.dtype) for name, spec in self._signature.inputs.items()}
+
+    def _pad_value(self, name: str, dtype: np.dtype[Any]) -> Any:
+        value = self._options.values.get(name, "" if dtype == STRING else 0)
+        if dtype == STRING:
+            return str(value).encode()
+        try:
+            return np.array(value, dtype)[()]
+        except (ValueError, TypeError, OverflowError):
+            raise NotUnderstood(f"input {name!r} cannot be padded with {value!r}") from None
+
+
+def _inner(signature: ModelSignature, name: str) -> tuple[int | None, ...]:
+    return (signature.inputs[name].shape or ())[1:]
+
+
+def _namings(signature: ModelSignature) -> Iterator[NamedShapes]:
+    """Names for the free dimensions: each its own, one for each place in the shape, one for all."""
+    seen = []
+    for form in ("{name}.{axis}", "d{axis}", "d"):
+        naming = {
+            name: tuple(
+                form.format(name=name, axis=axis) if size is None else size
+                for axis, size in enumerate(_inner(signature, name), 1)
+            )
+            for name in signature.inputs
+        }
+        count = len(_names(naming))
+        if count not in seen:
+            seen.append(count)
+            yield naming
+
+
+def _names(naming: NamedShapes) -> list[str]:
+    return sorted({dimension for shape in naming.values() for dimension in shape if isinstance(dimension, str)})
+
+
+def _pairs(small: Sizes, large: Sizes, least: Sizes) -> list[tuple[Sizes, Sizes]]:
+    """Sizes of two rows that share a call; with several names also such that each row is padded."""
+    between = {name: size + 1 for name, size in small.items()}
+    tiny = {name: least.get(name, 1) for name in small}
+    pairs: list[tuple[Sizes, Sizes]] = [(small, large), (between, large), (tiny, large)]
+    for number, name in enumerate(small):
+        if number:
+            pairs.append(({**small, name: large[name]}, {**large, name: small[name]}))
+    return pairs
+
+
+def _strides(padding: ShapePadding, small: Sizes, large: Sizes) -> Iterator[tuple[Sizes, Sizes]]:
+    """Sizes of two rows: each place that a size may have in a period, of the shorter row and of the longer one.
+
+    Where a stride begins may depend on it, as it does where TensorFlow pads a convolution on both sides.
+    """
+    for name, period in dict(sorted((rule.dimension, rule.period) for rule in padding.rules)).items():
+        short = max(small[name], period)
+        long = max(large[name], 3 * period)
+        for more in range(period) if period > 1 else ():
+            yield {**small, name: short + more}, {**large, name: long}
+            yield {**small, name: short}, {**large, name: long - more}
+
+
+def _is_telling(answer: Mapping[str, Array]) -> bool:
+    """Not where nothing is a number: that agrees with everything."""
+    return all(
+        not np.issubdtype(output.dtype, np.inexact) or not output.size or bool(np.isfinite(output).any())
+        for output in answer.values()
+    )

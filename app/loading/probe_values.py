@@ -1,0 +1,65 @@
+"""Values that show what a model makes of padding: several kinds, each as far as the model takes it.
+
+A sum or an average sees any value; a maximum sees padding with 0 only beside negative ones; a vocabulary ends
+somewhere, and what lies beyond may be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from app.core.inference import STRING, Array, ModelSignature, TensorSpec
+from app.core.masks import is_length, with_masks
+
+#: Inner shape of each input.
+Shapes = Mapping[str, tuple[int, ...]]
+
+#: Ones are taken where nothing else is.
+KINDS = ("ones", "small", "large", "negative")
+
+#: Whole numbers of a kind lie from the first to the second, both included.
+_WHOLE = {"ones": (1, 1), "small": (1, 3), "large": (1, 99), "negative": (-3, -1)}
+
+#: Fractions spread by 1 around this.
+_CENTRES = {"ones": 0.0, "small": 0.0, "large": 3.0, "negative": -3.0}
+
+
+def probe_values(signature: ModelSignature, shapes: Shapes, kind: str, random: np.random.Generator) -> dict[str, Array]:
+    """One row. A mask, which is what is named or declared one, keeps the first place and some others.
+
+    Lengths that callers may leave out are the true ones. Other inputs with no free dimension (a temperature, a length
+    that nobody declared) are 1, 2 or 3, or of that order.
+    """
+    masks = signature.masks.keys()
+    drawn = {
+        name: _values(spec, shapes[name], kind, random, is_mask=name in masks)
+        for name, spec in signature.inputs.items()
+        if not (name in masks and is_length(spec))
+    }
+    filled = with_masks(signature, drawn)
+    return {name: filled[name] for name in signature.inputs}
+
+
+def _values(
+    spec: TensorSpec, inner: tuple[int, ...], kind: str, random: np.random.Generator, *, is_mask: bool
+) -> Array:
+    shape = (1, *inner)
+    if spec.shape is None or None not in spec.shape[1:]:
+        kind = "ones" if kind == "ones" else "small"
+    if is_mask or spec.dtype == bool or "mask" in spec.name.lower():
+        keeps = random.random(shape) < (1.0 if kind == "ones" else 0.7)
+        keeps[(slice(None), *(slice(1) for _ in inner))] = True
+        return np.asarray(keeps, spec.dtype)
+    if np.issubdtype(spec.dtype, np.inexact):
+        return np.asarray(random.standard_normal(shape) + _CENTRES[kind], spec.dtype)
+    low, high = _WHOLE["large" if kind == "negative" and not _signed(spec) else kind]
+    numbers = random.integers(low, high, shape, endpoint=True)
+    if spec.dtype == STRING:
+        return np.asarray([b"%d" % number for number in numbers.flat], STRING).reshape(shape)
+    return np.asarray(numbers, spec.dtype)
+
+
+def _signed(spec: TensorSpec) -> bool:
+    return spec.dtype == STRING or np.issubdtype(spec.dtype, np.signedinteger)

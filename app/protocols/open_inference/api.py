@@ -1,0 +1,153 @@
+"""The Open Inference Protocol without a wire: what REST and gRPC both offer, as documents and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn, Protocol
+
+from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, Unsupported
+from app.core.inference import Buffer
+from app.core.interfaces import ServedModel, ServedRepository
+from app.core.versions import VersionStatus
+from app.protocols.open_inference.call import choose_signature
+from app.protocols.open_inference.metadata import available, index_documents, model_document, server_document
+from app.protocols.open_inference.model_config import config_document
+from app.protocols.open_inference.parameters import Parameters
+from app.protocols.open_inference.shared_memory import RegionSlice, SharedMemory
+
+_INT64_MAX = 2**63 - 1
+
+
+class Health(Protocol):
+    """What the server knows about its own state."""
+
+    def dead(self) -> list[str]:
+        """Reasons to restart the process; empty while it works."""
+
+    def unready(self) -> list[str]:
+        """Reasons to send no requests here now; empty when it may be asked."""
+
+
+class Statistics(Protocol):
+    """What was counted."""
+
+    def document(self, model: str, version: int) -> dict[str, Any]:
+        """One entry of `model_stats`."""
+
+
+class OpenInference:
+    """The protocol's operations. Model versions are strings here, as on both wires; '' is the newest.
+
+    Args:
+        regions: None where shared memory is switched off.
+    """
+
+    def __init__(
+        self,
+        repository: ServedRepository,
+        statistics: Statistics,
+        health: Health,
+        regions: SharedMemory | None = None,
+    ) -> None:
+        self._repository = repository
+        self._statistics = statistics
+        self._health = health
+        self._regions = regions
+
+    # --- the server ---
+
+    def live(self) -> bool:
+        return not self._health.dead()
+
+    def ready(self) -> bool:
+        return not self._health.dead() and not self._health.unready()
+
+    def server_metadata(self) -> dict[str, Any]:
+        return server_document(self._regions is not None)
+
+    # --- models ---
+
+    def resolve(self, name: str, version: str = "") -> ServedModel:
+        """Raises ModelNotFound, ModelNotReady, InvalidRequest."""
+        return self._repository.resolve(name, _number(version))
+
+    def model_ready(self, name: str, version: str = "") -> bool:
+        try:
+            self.resolve(name, version)
+        except (ModelNotFound, ModelNotReady):
+            return False
+        return True
+
+    def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
+        model = self.resolve(name, version)
+        versions = [model.version] if version else available(self._repository.statuses(name))
+        return model_document(name, versions, choose_signature(model.signatures))
+
+    def model_config(self, name: str, version: str = "") -> dict[str, Any]:
+        model = self.resolve(name, version)
+        return config_document(name, choose_signature(model.signatures), model.sizes)
+
+    async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
+        """Of the available versions of one model, or of all."""
+        if name:
+            self.resolve(name, version)
+        names = [name] if name else self._repository.names()
+        wanted = _number(version)
+        return {
+            "model_stats": [
+                self._statistics.document(each, number)
+                for each in names
+                for number in available(self._repository.statuses(each, wanted))
+            ]
+        }
+
+    # --- the repository ---
+
+    def repository_index(self, ready: bool = False) -> list[dict[str, str]]:
+        """A document for each version of each model; `ready` leaves out those that cannot be called."""
+        return index_documents({name: self._statuses(name) for name in self._repository.known_names()}, ready)
+
+    def _statuses(self, name: str) -> Sequence[VersionStatus]:
+        """Nothing, for a model that never had a version."""
+        try:
+            return self._repository.statuses(name)
+        except (ModelNotFound, ModelNotReady):
+            return []
+
+    async def load_model(self, name: str, parameters: Parameters) -> None:
+        for key in parameters:
+            raise InvalidRequest(
+                f"Parameter {key[:64]!r} is not supported: models are loaded as they lie in the models folder"
+            )
+        await self._repository.load(name)
+
+    async def unload_model(self, name: str) -> None:
+        await self._repository.unload(name)
+
+    # --- shared memory ---
+
+    @property
+    def regions(self) -> SharedMemory:
+        """Raises Unsupported where it is switched off."""
+        if self._regions is None:
+            raise Unsupported("System shared memory is switched off here (setting allow_shared_memory)")
+        return self._regions
+
+    def read(self, part: RegionSlice) -> bytes:
+        return self.regions.read(part)
+
+    def write(self, part: RegionSlice, content: Buffer) -> None:
+        self.regions.write(part, content)
+
+
+def refuse_cuda_memory(_: object) -> NoReturn:
+    """Raises Unsupported, whatever is asked."""
+    raise Unsupported("CUDA shared memory is not supported; use system shared memory")
+
+
+def _number(version: str) -> int | None:
+    if not version:
+        return None
+    if not (version.isascii() and version.isdigit()) or len(version) > 20 or int(version) > _INT64_MAX:
+        raise InvalidRequest(f"Model version {version[:64]!r} is no whole number")
+    return int(version)

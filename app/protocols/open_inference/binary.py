@@ -1,0 +1,77 @@
+"""Tensors as the bytes of the binary tensor data extension: little-endian, row-major. Pure.
+
+An element of BYTES is its length in four bytes, then its bytes; one of BOOL is a byte, 0 or 1.
+Numbers are neither copied on the way in nor on the way out: arrays and views share the memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from math import prod
+
+import numpy as np
+
+from app.core.errors import InvalidRequest
+from app.core.inference import STRING, Array, Buffer, TensorSpec
+from app.protocols.open_inference.tensors import datatype_of
+
+_LENGTH = struct.Struct("<I")
+
+
+def decode(raw: Buffer, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
+    """The tensor of a checked `shape` in all of `raw`. Raises InvalidRequest, naming the input."""
+    if spec.dtype == STRING:
+        return _decode_strings(raw, spec.name, shape)
+    expected = prod(shape) * spec.dtype.itemsize
+    if len(raw) != expected:
+        raise InvalidRequest(
+            f"Input {spec.name!r} has {len(raw)} bytes of data; "
+            f"{datatype_of(spec.dtype)} of shape {list(shape)} takes {expected}"
+        )
+    if spec.dtype.kind == "b":
+        _check_bools(raw, spec.name)
+    return np.frombuffer(raw, spec.dtype).reshape(shape)
+
+
+def encode(array: Array) -> Buffer:
+    """All of the tensor's bytes."""
+    if array.dtype == STRING:
+        pack = _LENGTH.pack
+        return b"".join([part for value in array.reshape(-1).tolist() for part in (pack(len(value)), value)])
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _check_bools(raw: Buffer, name: str) -> None:
+    octets = np.frombuffer(raw, np.uint8)
+    if octets.size and octets.max() > 1:
+        raise InvalidRequest(f"Input {name!r} is BOOL, but has a byte {octets.max()}; expected 0 or 1")
+
+
+def _decode_strings(raw: Buffer, name: str, shape: tuple[int, ...]) -> Array:
+    count = prod(shape)
+    # Checked before the loop too: a shape may promise more elements than there is memory.
+    values = _split(bytes(raw), name) if _LENGTH.size * count <= len(raw) else None
+    if values is None or len(values) != count:
+        found = "too few bytes for that" if values is None else f"{len(values)} elements"
+        raise InvalidRequest(f"Input {name!r} has shape {list(shape)}, {count} elements of BYTES, but {found}")
+    array = np.empty(count, STRING)
+    array[:] = values
+    return array.reshape(shape)
+
+
+def _split(raw: bytes, name: str) -> list[bytes]:
+    unpack, size, offset = _LENGTH.unpack_from, len(raw), 0
+    values: list[bytes] = []
+    try:
+        while offset < size:
+            start = offset + 4
+            offset = start + unpack(raw, offset)[0]
+            values.append(raw[start:offset])
+    except struct.error:
+        offset = -1
+    if offset != size:
+        raise InvalidRequest(
+            f"Input {name!r}: the data of BYTES ends inside element {max(0, len(values) - (offset > size))};"
+            " expected four bytes of length, then as many bytes, for each element"
+        )
+    return values

@@ -1,0 +1,148 @@
+"""The Open Inference Protocol v2 over gRPC, with Triton's extensions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import grpc
+from google.protobuf.json_format import ParseDict
+
+from app.codecs.protobuf.messages import message_class
+from app.core.events import Listener, RequestFinished
+from app.protocols.open_inference.api import OpenInference, refuse_cuda_memory
+from app.protocols.open_inference.grpc_messages import read_message, write_message
+from app.protocols.open_inference.ordered_stream import answer_in_order
+from app.transports.grpc.calls import Call, GrpcCalls, Stream, Unary
+from app.transports.grpc.codes import failure_of
+
+PROTOCOL = "open_inference_grpc"
+SERVICE = "inference.GRPCInferenceService"
+
+_StreamResponse = message_class("inference.ModelStreamInferResponse")
+
+
+class OpenInferenceGrpc:
+    """The service. In a stream each request counts, and is told to `listener`, for itself.
+
+    Args:
+        timeout_ms: the longest that an answer may take; a caller's deadline may be sooner.
+    """
+
+    def __init__(self, served: OpenInference, listener: Listener, timeout_ms: float) -> None:
+        self._served = served
+        self._listener = listener
+        self._timeout_s = timeout_ms / 1e3
+        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms)
+
+    def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
+        answers: dict[str, Unary | Stream] = {
+            **{name: _document_reply(f"inference.{name}Response", read) for name, read in self._documents().items()},
+            "ModelInfer": self._infer,
+            "ModelStreamInfer": self._infer_stream,
+            "ModelStatistics": self._statistics,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
+        }
+        return [self._calls.service(SERVICE, answers)]
+
+    def _documents(self) -> Mapping[str, Callable[[Any], Mapping[str, Any]]]:
+        """The calls that wait for nothing: from the request message to the reply's document."""
+        served = self._served
+        return {
+            "ServerLive": lambda _: {"live": served.live()},
+            "ServerReady": lambda _: {"ready": served.ready()},
+            "ServerMetadata": lambda _: served.server_metadata(),
+            "ModelReady": lambda message: {"ready": served.model_ready(message.name, message.version)},
+            "ModelMetadata": lambda message: served.model_metadata(message.name, message.version),
+            "ModelConfig": lambda message: {"config": served.model_config(message.name, message.version)},
+            "RepositoryIndex": lambda message: {"models": served.repository_index(message.ready)},
+            "SystemSharedMemoryStatus": lambda message: {
+                "regions": {region["name"]: region for region in served.regions.status(message.name)}
+            },
+            "SystemSharedMemoryRegister": self._register_memory,
+            "SystemSharedMemoryUnregister": self._unregister_memory,
+            "CudaSharedMemoryStatus": refuse_cuda_memory,
+            "CudaSharedMemoryRegister": refuse_cuda_memory,
+            "CudaSharedMemoryUnregister": refuse_cuda_memory,
+        }
+
+    # --- infer ---
+
+    async def _infer(self, message: Any, exchange: Call) -> Any:
+        """The ModelInferResponse. Raises ServingError."""
+        started_s, latest_s = exchange.started_s, exchange.deadline_s
+
+        def deadline(timeout_s: float) -> float:
+            return min(latest_s, started_s + timeout_s) if timeout_s else latest_s
+
+        # From here to the batcher nothing awaits, so no version can be swapped in between.
+        model = self._served.resolve(message.model_name, message.model_version)
+        exchange.model, exchange.version = model.name, model.version
+        call = read_message(message, model.signatures, self._served.read, deadline)
+        call.request.priority = call.request.priority or exchange.priority
+        exchange.signature = call.request.signature
+        response = await model.infer(call.request)
+        return write_message(call, response, self._served.write)
+
+    def _infer_stream(self, messages: AsyncIterator[Any], stream: Call) -> AsyncIterator[Any]:
+        return answer_in_order(messages, partial(self._answer_in_stream, stream.priority))
+
+    async def _answer_in_stream(self, priority: int, message: Any) -> Any:
+        """The ModelStreamInferResponse, errors included."""
+        started_s = time.monotonic()
+        exchange = Call(started_s, started_s + self._timeout_s)
+        exchange.priority = priority
+        code = "CANCELLED"
+        try:
+            reply = _StreamResponse(infer_response=await self._infer(message, exchange))
+            code = "OK"
+        except Exception as error:
+            failure = failure_of(error, "ModelStreamInfer")
+            code = failure.code.name
+            reply = _StreamResponse(error_message=failure.text or code)
+            reply.infer_response.id = message.id
+        finally:
+            seconds = time.monotonic() - started_s
+            self._listener(
+                RequestFinished(PROTOCOL, code, exchange.model, exchange.version, exchange.signature, seconds)
+            )
+        return reply
+
+    # --- models ---
+
+    async def _statistics(self, message: Any, _: Call) -> Any:
+        document = await self._served.model_statistics(message.name, message.version)
+        return ParseDict(document, message_class("inference.ModelStatisticsResponse")())
+
+    # --- the repository ---
+
+    async def _load(self, message: Any, _: Call) -> Any:
+        await self._served.load_model(message.model_name, dict(message.parameters))
+        return message_class("inference.RepositoryModelLoadResponse")()
+
+    async def _unload(self, message: Any, _: Call) -> Any:
+        await self._served.unload_model(message.model_name)
+        return message_class("inference.RepositoryModelUnloadResponse")()
+
+    # --- shared memory ---
+
+    def _register_memory(self, message: Any) -> Mapping[str, Any]:
+        self._served.regions.register(message.name, message.key, message.offset, message.byte_size)
+        return {}
+
+    def _unregister_memory(self, message: Any) -> Mapping[str, Any]:
+        self._served.regions.unregister(message.name)
+        return {}
+
+
+def _document_reply(reply: str, document: Callable[[Any], Mapping[str, Any]]) -> Unary:
+    """The reply message of that name from its document."""
+    make = message_class(reply)
+
+    async def answer(message: Any, _: Call) -> Any:
+        return ParseDict(dict(document(message)), make())
+
+    return answer

@@ -1,0 +1,128 @@
+"""JSON of the Open Inference Protocol: documents, their fields, and tensors' data. Pure."""
+
+from __future__ import annotations
+
+import json
+from math import isinf, prod
+from typing import Any
+
+import orjson
+
+from app.codecs.json.long_arrays import Numbers, cut
+from app.codecs.json.tensors import tensor
+from app.codecs.json.writing import jsonable
+from app.core.errors import InvalidRequest
+from app.core.inference import Array, Buffer, TensorSpec
+from app.protocols.open_inference.parameters import Parameters
+
+
+def parse(body: Buffer) -> dict[str, Any]:
+    """The JSON object that is all of `body`, with Numbers for long arrays where `cut` puts them.
+
+    NaN and Infinity are accepted too. Raises InvalidRequest.
+    """
+    document: object = cut(body) if isinstance(body, bytes) else None
+    if document is None:
+        try:
+            document = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            document = _parse_non_finite(body, error)
+    if type(document) is not dict:
+        raise InvalidRequest("The request must be a JSON object")
+    return document
+
+
+def parse_optional(body: bytes) -> dict[str, Any]:
+    """As `parse`; no body at all is an empty object."""
+    return parse(body) if body.strip() else {}
+
+
+def text_field(document: dict[str, Any], name: str, of: str = "The request") -> str:
+    """Empty where it is left out. Raises InvalidRequest."""
+    value = document.get(name, "")
+    if type(value) is not str:
+        raise InvalidRequest(f"{of}: {name!r} must be a string")
+    if not value.isascii():
+        _check_unicode(value, f"{of}: {name!r}")
+    return value
+
+
+def list_field(document: dict[str, Any], name: str, of: str = "The request") -> list[Any]:
+    """Empty where it is left out. Raises InvalidRequest."""
+    value = document.get(name, [])
+    if isinstance(value, Numbers):
+        return value.expanded()
+    if type(value) is not list:
+        raise InvalidRequest(f"{of}: {name!r} must be a list")
+    return value
+
+
+def parameters_field(document: dict[str, Any], of: str = "The request") -> Parameters:
+    """Empty where they are left out. Raises InvalidRequest."""
+    value = document.get("parameters", {})
+    if type(value) is not dict:
+        raise InvalidRequest(f"{of}: 'parameters' must be an object")
+    return value
+
+
+def named_objects(document: dict[str, Any], field: str) -> list[tuple[str, dict[str, Any]]]:
+    """The tensors listed under `inputs` or `outputs`, each with its name. Raises InvalidRequest."""
+    found = []
+    for index, each in enumerate(list_field(document, field)):
+        if type(each) is not dict or type(each.get("name")) is not str:
+            raise InvalidRequest(f"Element {index} of {field!r} must be an object with a string 'name'")
+        found.append((each["name"], each))
+    return found
+
+
+def decode_data(value: object, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
+    """`data` as the tensor of a checked `shape`: all elements in one list, or nested lists of that shape.
+
+    Raises InvalidRequest, naming the input.
+    """
+    try:
+        array = tensor(value, spec.dtype)
+    except InvalidRequest as error:
+        error.args = (f"Input {spec.name!r}: {error}",)
+        raise
+    if array.size != prod(shape):
+        raise InvalidRequest(
+            f"Input {spec.name!r} has {array.size} elements in 'data'; shape {list(shape)} takes {prod(shape)}"
+        )
+    if array.ndim > 1 and array.shape != shape:
+        raise InvalidRequest(f"Input {spec.name!r} has 'data' of shape {list(array.shape)}; 'shape' is {list(shape)}")
+    return array.reshape(shape)
+
+
+def encode_data(array: Array) -> Any:
+    """What `dumps` writes as a flat list. BYTES that are no text become `{"b64": ...}`."""
+    return jsonable("", array.reshape(-1))
+
+
+def _check_unicode(text: str, where: str) -> None:
+    """Half of a surrogate pair, which JSON can spell, could not be written back."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{where} is no valid Unicode") from error
+
+
+def _parse_non_finite(body: Buffer, first: orjson.JSONDecodeError) -> object:
+    """What orjson refused, if that was for NaN and infinities alone."""
+    try:
+        return _DECODER.decode(str(body, "utf-8"))
+    except json.JSONDecodeError:
+        raise InvalidRequest(f"JSON Parse error: {first.msg} at offset: {first.pos}") from first
+    except (RecursionError, ValueError) as error:
+        raise InvalidRequest(f"JSON Parse error: {str(error)[:256]}") from error
+
+
+def _finite(digits: str) -> float:
+    """Infinity is accepted where it is written, not where a number is too large to be one."""
+    value = float(digits)
+    if isinf(value):
+        raise ValueError(f"the number {digits[:32]} is too large")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite)

@@ -1,0 +1,81 @@
+"""Metadata of the server and of models, and the repository's index, as the protocol's JSON documents. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from app import __version__
+from app.core.inference import ModelSignature, TensorSpec
+from app.core.versions import VersionState, VersionStatus
+from app.protocols.open_inference.tensors import described_datatype
+
+PLATFORM = "tensorflow_savedmodel"
+
+#: Triton's extensions that work here.
+_EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "schedule_policy",
+    "statistics",
+)
+
+_STATES = {
+    VersionState.START: "LOADING",
+    VersionState.LOADING: "LOADING",
+    VersionState.AVAILABLE: "READY",
+    VersionState.UNLOADING: "UNLOADING",
+    VersionState.END: "UNAVAILABLE",
+}
+
+_NEVER_LOADED = {"name": "", "version": "", "state": "UNAVAILABLE", "reason": "no version of it is loaded"}
+
+
+def server_document(shared_memory: bool) -> dict[str, Any]:
+    extensions = [*_EXTENSIONS, *(["system_shared_memory"] if shared_memory else [])]
+    return {"name": "ferry", "version": __version__, "extensions": extensions}
+
+
+def model_document(name: str, versions: Iterable[int], signature: ModelSignature) -> dict[str, Any]:
+    return {
+        "name": name,
+        "versions": [str(version) for version in sorted(versions)],
+        "platform": PLATFORM,
+        "inputs": [_tensor(spec) for spec in signature.inputs.values()],
+        "outputs": [_tensor(spec) for spec in signature.outputs.values()],
+    }
+
+
+def index_documents(models: Mapping[str, Sequence[VersionStatus]], ready: bool) -> list[dict[str, str]]:
+    """A document for each version, or for a model without any; `ready` leaves out those that cannot be called."""
+    return [
+        document
+        for name, statuses in models.items()
+        for document in [_index_entry(name, status) for status in statuses] or [_NEVER_LOADED | {"name": name}]
+        if not ready or document["state"] == "READY"
+    ]
+
+
+def available(statuses: Sequence[VersionStatus]) -> list[int]:
+    return [status.version for status in statuses if status.state is VersionState.AVAILABLE]
+
+
+def wire_shape(spec: TensorSpec) -> list[int]:
+    """-1 where a size is free. The protocol has no word for an unknown rank: it shows as one free dimension."""
+    return [-1] if spec.shape is None else [-1 if size is None else size for size in spec.shape]
+
+
+def _index_entry(name: str, status: VersionStatus) -> dict[str, str]:
+    return {
+        "name": name,
+        "version": str(status.version),
+        "state": _STATES[status.state],
+        "reason": status.error_message or ("unloaded" if status.state is VersionState.END else ""),
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": described_datatype(spec.dtype), "shape": wire_shape(spec)}

@@ -1,0 +1,66 @@
+"""A model's configuration in the form of Triton's ModelConfig, which load generators and clients read. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.core.batch_sizes import BatchSizes
+from app.core.inference import STRING, ModelSignature, TensorSpec
+from app.protocols.open_inference.metadata import PLATFORM, wire_shape
+from app.protocols.open_inference.tensors import DATATYPES, described_datatype
+
+
+def config_document(name: str, signature: ModelSignature, sizes: BatchSizes) -> dict[str, Any]:
+    """As Triton's JSON: whole numbers are numbers, the batch dimension is not among `dims`."""
+    batched = signature.batchable
+    config = {
+        "name": name,
+        "platform": PLATFORM,
+        "backend": "tensorflow",
+        "version_policy": {"latest": {"num_versions": 1}},
+        "max_batch_size": sizes.largest if batched else 0,
+        "input": [_input(spec, batched) for spec in signature.inputs.values()],
+        "output": [_output(spec, batched) for spec in signature.outputs.values()],
+        "instance_group": [],
+        "default_model_filename": "saved_model.pb",
+        "parameters": {"signature_name": {"string_value": signature.name}},
+        "model_transaction_policy": {"decoupled": False},
+    }
+    if batched:
+        config["dynamic_batching"] = {
+            "preferred_batch_size": list(sizes.allowed),
+        }
+    return config
+
+
+def _input(spec: TensorSpec, batched: bool) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "data_type": _data_type(spec),
+        "format": "FORMAT_NONE",
+        "dims": _dims(spec, batched),
+        "is_shape_tensor": False,
+        "allow_ragged_batch": False,
+        "optional": False,
+    }
+
+
+def _output(spec: TensorSpec, batched: bool) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "data_type": _data_type(spec),
+        "dims": _dims(spec, batched),
+        "label_filename": "",
+        "is_shape_tensor": False,
+    }
+
+
+def _dims(spec: TensorSpec, batched: bool) -> list[int]:
+    return wire_shape(spec)[1:] if batched and spec.shape is not None else wire_shape(spec)
+
+
+def _data_type(spec: TensorSpec) -> str:
+    if spec.dtype == STRING:
+        return "TYPE_STRING"
+    name = described_datatype(spec.dtype)
+    return f"TYPE_{name}" if name in DATATYPES else "TYPE_INVALID"

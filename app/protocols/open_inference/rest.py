@@ -1,0 +1,179 @@
+"""The Open Inference Protocol v2 over REST, with Triton's extensions: everything under /v2.
+
+A plain ASGI application. Where Triton's clients can tell, it answers as Triton does; it does better
+where that cannot hurt them: FP16 and BF16 have a JSON form, health and readiness have a body, and a
+wrong method is told from a wrong path.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import ClassVar, NamedTuple
+
+from app.core.events import Listener
+from app.core.inference import InferenceResponse
+from app.protocols.open_inference.api import OpenInference, refuse_cuda_memory
+from app.protocols.open_inference.json_documents import parameters_field, parse_optional, text_field
+from app.protocols.open_inference.parameters import flag, number
+from app.protocols.open_inference.rest_reply import ContentReply, document_reply, infer_reply
+from app.protocols.open_inference.rest_request import read_request, split_body
+from app.protocols.open_inference.routes import Action, NoSuchRoute, Route, find_route
+from app.transports.http.compression import MIN_BYTES, choose_encoding
+from app.transports.http.exchange import AsgiExchange, Clock, Computation, Exchange, HttpProtocol, Written, priority_of
+from app.transports.http.head import RequestHead
+from app.transports.http.replies import HttpLimits, Reply, Sendable, error_body
+
+_Answer = Callable[[Route, AsgiExchange], Awaitable[ContentReply]]
+
+
+class OpenInferenceRest(HttpProtocol):
+    """The ASGI application."""
+
+    name: ClassVar[str] = "open_inference_rest"
+
+    def __init__(
+        self, served: OpenInference, listener: Listener, limits: HttpLimits, clock: Clock = time.monotonic
+    ) -> None:
+        super().__init__(listener, limits, clock)
+        self._served = served
+        self._answers: Mapping[Action, _Answer] = {
+            Action.SERVER: self._server,
+            Action.LIVE: self._live,
+            Action.READY: self._ready,
+            Action.METADATA: self._metadata,
+            Action.MODEL_READY: self._model_ready,
+            Action.CONFIG: self._config,
+            Action.STATISTICS: self._statistics,
+            Action.INDEX: self._index,
+            Action.LOAD: self._load,
+            Action.UNLOAD: self._unload,
+            Action.MEMORY_STATUS: self._memory_status,
+            Action.MEMORY_REGISTER: self._register_memory,
+            Action.MEMORY_UNREGISTER: self._unregister_memory,
+            Action.CUDA_MEMORY: self._cuda_memory,
+        }
+
+    async def answer(self, exchange: AsgiExchange) -> Sendable:
+        try:
+            route = find_route(exchange.head.method, exchange.head.path)
+        except NoSuchRoute as error:
+            if error.allowed is None:
+                return Reply(error_body(str(error)), 404)
+            return Reply(error_body(str(error)), 405, ((b"allow", error.allowed.encode()),))
+        if route.action is Action.INFER:
+            return await self.compute(exchange)
+        reply = await self._answers[route.action](route, exchange)
+        return await reply.compressed(choose_encoding(exchange.head.header(b"accept-encoding")))
+
+    def computes(self, method: str, path: str) -> bool:
+        try:
+            return find_route(method, path).action is Action.INFER
+        except NoSuchRoute:
+            return False
+
+    def begin(self, exchange: Exchange, body: bytes) -> Computation:
+        head = exchange.head
+        asked: _Asked = head.understood or _understand(head)
+        head.understood = asked
+        latest_s = self.deadline_s(exchange)
+
+        def deadline(timeout_s: float) -> float:
+            return min(latest_s, exchange.started_s + timeout_s) if timeout_s else latest_s
+
+        model = self._served.resolve(asked.route.name, asked.route.version)
+        exchange.concerns(model)
+        text, tail = split_body(body, asked.json_length, asked.kind)
+        call = read_request(text, tail, model.signatures, self._served.read, deadline)
+        call.request.priority = call.request.priority or asked.priority
+        exchange.concerns(model, call.request.signature)
+        encoding = asked.encoding
+
+        def reply(response: InferenceResponse) -> Sendable | Written:
+            content = infer_reply(call, response, self._served.write)
+            return content if encoding is None or content.size < MIN_BYTES else content.compressed(encoding)
+
+        return Computation(model, call.request, reply)
+
+    # --- the server ---
+
+    async def _server(self, _: Route, __: AsgiExchange) -> ContentReply:
+        return document_reply(self._served.server_metadata())
+
+    async def _live(self, _: Route, __: AsgiExchange) -> ContentReply:
+        live = self._served.live()
+        return document_reply({"live": live}, 200 if live else 503)
+
+    async def _ready(self, _: Route, __: AsgiExchange) -> ContentReply:
+        ready = self._served.ready()
+        return document_reply({"ready": ready}, 200 if ready else 503)
+
+    # --- models ---
+
+    async def _metadata(self, route: Route, _: AsgiExchange) -> ContentReply:
+        return document_reply(self._served.model_metadata(route.name, route.version))
+
+    async def _model_ready(self, route: Route, _: AsgiExchange) -> ContentReply:
+        model = self._served.resolve(route.name, route.version)
+        return document_reply({"name": model.name, "ready": True})
+
+    async def _config(self, route: Route, _: AsgiExchange) -> ContentReply:
+        return document_reply(self._served.model_config(route.name, route.version))
+
+    async def _statistics(self, route: Route, _: AsgiExchange) -> ContentReply:
+        return document_reply(await self._served.model_statistics(route.name, route.version))
+
+    # --- the repository ---
+
+    async def _index(self, _: Route, exchange: AsgiExchange) -> ContentReply:
+        return document_reply(self._served.repository_index(flag(parse_optional(await self.read(exchange)), "ready")))
+
+    async def _load(self, route: Route, exchange: AsgiExchange) -> ContentReply:
+        document = parse_optional(await self.read(exchange))
+        await self._served.load_model(route.name, parameters_field(document))
+        return document_reply({})
+
+    async def _unload(self, route: Route, exchange: AsgiExchange) -> ContentReply:
+        parse_optional(await self.read(exchange))
+        await self._served.unload_model(route.name)
+        return document_reply({})
+
+    # --- shared memory ---
+
+    async def _memory_status(self, route: Route, _: AsgiExchange) -> ContentReply:
+        return document_reply(self._served.regions.status(route.name))
+
+    async def _register_memory(self, route: Route, exchange: AsgiExchange) -> ContentReply:
+        regions = self._served.regions
+        document = parse_optional(await self.read(exchange))
+        key, offset = text_field(document, "key"), number(document, "offset")
+        regions.register(route.name, key, offset, number(document, "byte_size"))
+        return document_reply({})
+
+    async def _unregister_memory(self, route: Route, _: AsgiExchange) -> ContentReply:
+        self._served.regions.unregister(route.name)
+        return document_reply({})
+
+    async def _cuda_memory(self, route: Route, _: AsgiExchange) -> ContentReply:
+        refuse_cuda_memory(route)
+
+
+class _Asked(NamedTuple):
+    """What the head of a request for inference says."""
+
+    route: Route
+    json_length: bytes | None
+    kind: bytes | None
+    encoding: str | None
+    priority: int
+
+
+def _understand(head: RequestHead) -> _Asked:
+    """Raises InvalidRequest."""
+    return _Asked(
+        find_route(head.method, head.path),
+        head.header(b"inference-header-content-length"),
+        head.header(b"content-type"),
+        choose_encoding(head.header(b"accept-encoding")),
+        priority_of(head),
+    )

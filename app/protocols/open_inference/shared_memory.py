@@ -1,0 +1,147 @@
+"""System shared memory: regions that a client registers, to pass tensors through instead of bodies.
+
+Regions are read and written through their file, never mapped: a client that cuts its region short
+after registering it would end the process on the next touch of a mapped page. It also keeps what
+the model computes on apart from what the client may write meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.core.errors import InvalidRequest, Overloaded
+from app.core.inference import Buffer
+from app.protocols.open_inference.parameters import Parameters, number, text
+
+_FOLDER = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives
+_KEY = re.compile(r"/?([^/\x00]{1,255})")
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+#: Each region keeps a file open.
+_MAX_REGIONS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSlice:
+    """Where a tensor lies: bytes from the start of a region."""
+
+    region: str
+    byte_size: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    key: str
+    offset: int
+    byte_size: int
+    file: int
+
+
+def region_slice(parameters: Parameters) -> RegionSlice | None:
+    """What a tensor's parameters say of shared memory; None where they say nothing. Raises InvalidRequest."""
+    if not parameters or "shared_memory_region" not in parameters:
+        return None
+    if "shared_memory_byte_size" not in parameters:
+        raise InvalidRequest("Parameter 'shared_memory_byte_size' must be there with 'shared_memory_region'")
+    return RegionSlice(
+        text(parameters, "shared_memory_region"),
+        number(parameters, "shared_memory_byte_size"),
+        number(parameters, "shared_memory_offset"),
+    )
+
+
+class SharedMemory:
+    """The registered regions. Every fault is an InvalidRequest that names the region."""
+
+    def __init__(self, folder: Path = _FOLDER) -> None:
+        self._folder = folder
+        self._regions: dict[str, _Region] = {}
+
+    def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
+        """Takes `byte_size` bytes from `offset` of the shared memory object `key` under the name `name`."""
+        if not name or name in self._regions:
+            raise InvalidRequest(f"Shared memory region {name!r} is already registered or has no name")
+        if offset < 0 or byte_size <= 0:
+            raise InvalidRequest(f"Shared memory region {name!r} must have an offset from 0 and a byte_size above 0")
+        if len(self._regions) >= _MAX_REGIONS:
+            raise Overloaded(f"{_MAX_REGIONS} shared memory regions are registered; unregister one first")
+        file = self._open(name, key)
+        size = os.fstat(file).st_size
+        if offset + byte_size > size:
+            os.close(file)
+            raise InvalidRequest(
+                f"Shared memory region {name!r} would end at byte {offset + byte_size}; {key!r} has {size}"
+            )
+        self._regions[name] = _Region(key, offset, byte_size, file)
+
+    def unregister(self, name: str = "") -> None:
+        """All regions, where none is named. One that is not there is fine."""
+        for each in [name] if name else list(self._regions):
+            region = self._regions.pop(each, None)
+            if region:
+                os.close(region.file)
+
+    def status(self, name: str = "") -> list[dict[str, Any]]:
+        """The region named, or all."""
+        if name:
+            self._find(name)
+        return [
+            {"name": each, "key": region.key, "offset": region.offset, "byte_size": region.byte_size}
+            for each, region in self._regions.items()
+            if name in ("", each)
+        ]
+
+    def read(self, part: RegionSlice) -> bytes:
+        """A copy of these bytes."""
+        region = self._inside(part)
+        content = os.pread(region.file, part.byte_size, region.offset + part.offset)
+        if len(content) < part.byte_size:
+            raise InvalidRequest(f"Shared memory region {part.region!r} was cut short after it was registered")
+        return content
+
+    def write(self, part: RegionSlice, content: Buffer) -> None:
+        """From the start of the slice; what is left of it stays as it is."""
+        region = self._inside(part)
+        if len(content) > part.byte_size:
+            raise InvalidRequest(
+                f"An output of {len(content)} bytes does not fit the {part.byte_size} bytes given to it"
+                f" in shared memory region {part.region!r}"
+            )
+        if os.fstat(region.file).st_size < region.offset + part.offset + len(content):
+            raise InvalidRequest(f"Shared memory region {part.region!r} was cut short after it was registered")
+        os.pwrite(region.file, content, region.offset + part.offset)
+
+    def _inside(self, part: RegionSlice) -> _Region:
+        region = self._find(part.region)
+        if part.offset + part.byte_size > region.byte_size:
+            raise InvalidRequest(
+                f"Bytes {part.offset} to {part.offset + part.byte_size} are beyond shared memory region "
+                f"{part.region!r}, which has {region.byte_size}"
+            )
+        return region
+
+    def _find(self, name: str) -> _Region:
+        region = self._regions.get(name)
+        if region is None:
+            raise InvalidRequest(f"Unable to find system shared memory region: {name[:256]!r}")
+        return region
+
+    def _open(self, name: str, key: str) -> int:
+        found = _KEY.fullmatch(key)
+        if found is None or found[1] in (".", ".."):
+            raise InvalidRequest(f"Shared memory region {name!r}: key {key[:64]!r} names no shared memory object")
+        try:
+            file = os.open(self._folder / found[1], _FLAGS)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "no valid name"
+            raise InvalidRequest(f"Shared memory region {name!r}: cannot open {key[:64]!r}: {reason}") from None
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise InvalidRequest(f"Shared memory region {name!r}: {key[:64]!r} is no shared memory object")
+        return file

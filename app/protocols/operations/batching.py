@@ -1,0 +1,83 @@
+"""How the batches of a model are formed: explained, and changed while it serves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from app.batching.policy import DEFAULTS
+from app.core.errors import InvalidRequest
+from app.core.explanation import BatchingExplanation, Options
+from app.transports.http.replies import CLIENT_GONE, ClientGone, read_body
+
+#: These lie among TensorFlow Serving's, whose protocol would refuse them.
+BATCHING_PATH = re.compile(r"/v1/models/[^/:]+/batching")
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    404: {"description": "No such model"},
+    503: {"description": "The model is loading; see Retry-After"},
+    "default": {"description": "Any other error"},
+}
+
+_CHANGES = {
+    **{key: value for key, value in Options.model_json_schema().items() if key != "required"},
+    "title": "Changes",
+    "description": "The options to change; others stay.",
+}
+
+
+class Batching(Protocol):
+    """The batches of the models that are served."""
+
+    async def explain_batching(self, model: str) -> Mapping[str, Any]:
+        """A BatchingExplanation. Raises ModelNotFound, ModelNotReady."""
+
+    async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Changes options by name, from the next batch on; the Options then. Raises as above, and InvalidRequest."""
+
+
+def batching_routes(batching: Batching, max_body_bytes: int) -> APIRouter:
+    """GET and PATCH /v1/models/{model}/batching."""
+    router = APIRouter(prefix="/v1/models", tags=["batching"])
+
+    @router.get(
+        "/{model}/batching",
+        summary="How batches are formed, what they cost, and what would help",
+        response_model=BatchingExplanation,
+        responses=_ERRORS,
+    )
+    async def explain(model: str) -> JSONResponse:
+        return JSONResponse(await batching.explain_batching(model))
+
+    @router.patch(
+        "/{model}/batching",
+        summary="Change how batches are formed, from the next one on",
+        response_model=Options,
+        responses={**_ERRORS, 400: {"description": "An option is unknown, or its value is wrong"}},
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _CHANGES}}}},
+    )
+    async def change(model: str, request: Request) -> Response:
+        try:
+            body = await read_body(request.scope["headers"], request.receive, max_body_bytes)
+        except ClientGone:
+            return Response(status_code=int(CLIENT_GONE))
+        return JSONResponse(await batching.tune_batching(model, read_changes(body)))
+
+    return router
+
+
+def read_changes(body: bytes) -> dict[str, Any]:
+    """Options by name. Raises InvalidRequest where one is unknown or its value is none whatever the others are."""
+    try:
+        changes = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"The body is no JSON: {error}") from None
+    if not isinstance(changes, dict) or not changes:
+        raise InvalidRequest(f"The body should be an object of batching options: {', '.join(DEFAULTS.as_dict())}")
+    DEFAULTS.changed(changes)
+    return changes

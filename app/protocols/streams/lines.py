@@ -1,0 +1,83 @@
+"""Bytes to numbered lines, in blocks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from app.codecs.errors import BodyTooLarge
+
+
+class Block(NamedTuple):
+    """Lines that follow one another, none of them blank. `first` is the number of the first of them, from 1."""
+
+    first: int
+    lines: Sequence[bytes]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(map(len, self.lines))
+
+    def halves(self) -> tuple[Block, Block]:
+        half = len(self.lines) // 2
+        return Block(self.first, self.lines[:half]), Block(self.first + half, self.lines[half:])
+
+
+class LineCutter:
+    """Cuts a body into lines as it comes. Blank lines count, but are in no block.
+
+    Args:
+        max_lines: most lines of a block.
+        max_line_bytes: a longer line is refused as soon as so much of it is there.
+    """
+
+    def __init__(self, max_lines: int, max_line_bytes: int) -> None:
+        self._max_lines = max_lines
+        self._max_line_bytes = max_line_bytes
+        self._begun = bytearray()  # of the line whose end has not come
+        self._number = 0  # of the last line that has ended
+
+    def feed(self, data: bytes) -> Iterator[Block]:
+        """The lines that end in the next bytes, without waiting for more.
+
+        Raises BodyTooLarge, after all lines before the one that is too long.
+        """
+        *ended, rest = data.split(b"\n")
+        if ended:
+            ended[0] = self._end() + ended[0]
+        yield from self._blocks(ended)
+        self._begun += rest
+        if len(self._begun) > self._max_line_bytes:
+            raise self._too_long(self._number + 1)
+
+    def finish(self) -> Iterator[Block]:
+        """The last line, if the body does not end with the end of one."""
+        return self._blocks([self._end()])
+
+    def _end(self) -> bytes:
+        line = bytes(self._begun)
+        self._begun.clear()
+        return line
+
+    def _blocks(self, lines: Iterable[bytes]) -> Iterator[Block]:
+        block: list[bytes] = []
+        for line in lines:
+            blank, too_long = not line or line.isspace(), len(line) > self._max_line_bytes
+            if block and (blank or too_long or len(block) == self._max_lines):
+                yield self._block(block)
+                block = []
+            self._number += 1
+            if too_long:
+                raise self._too_long(self._number)
+            if not blank:
+                block.append(line)
+        if block:
+            yield self._block(block)
+
+    def _block(self, lines: list[bytes]) -> Block:
+        """Of the last lines that have ended."""
+        return Block(self._number - len(lines) + 1, lines)
+
+    def _too_long(self, number: int) -> BodyTooLarge:
+        return BodyTooLarge(f"Line {number} is longer than max_body_bytes, {self._max_line_bytes} bytes")

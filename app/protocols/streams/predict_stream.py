@@ -1,0 +1,200 @@
+"""POST ...:predictStream: an instance a line in, a prediction a line out, in the same order, while both last.
+
+    receive -> inflate -> lines -> blocks -> window -> BlockPredictor -> in order -> send
+
+Back-pressure runs against the arrows: who does not read replies makes `send` wait, so nothing leaves the window; a full
+window stops the reading, so the server holds a bounded part of a stream however long that is. Only messages of the body
+are received a little ahead of that: nothing else would tell that the client has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from app.codecs.body_format import PredictBody
+from app.codecs.body_formats import JSON
+from app.codecs.errors import UnsupportedMediaType
+from app.codecs.json.predict_documents import check_outputs_writable
+from app.codecs.media_types import media_type
+from app.core.errors import ServingError, ShuttingDown
+from app.core.inference import DEFAULT_SIGNATURE, Array, ModelSignature
+from app.core.interfaces import ServedModel
+from app.protocols.streams.blocks import BlockPredictor
+from app.protocols.streams.lines import Block, LineCutter
+from app.protocols.streams.window import Window
+from app.protocols.tensorflow_serving.predict_query import apply_query
+from app.transports.http.asgi import Message, Receive, Send
+from app.transports.http.compression import Inflater
+from app.transports.http.exchange import AsgiExchange, Clock, Streamed
+from app.transports.http.head import RequestHead
+from app.transports.http.replies import ClientGone, error_body
+
+MEDIA_TYPE = "application/x-ndjson"
+
+#: What else lines of JSON are called, and what clients send that do not say.
+_ALSO_READ = ("application/ndjson", "application/jsonl", "application/json-lines", *JSON.media_types, *JSON.also_read)
+
+#: So many of the largest batches are on their way at most: one is computed, one waits, one is read, one is sent.
+_WINDOW_BATCHES = 4
+
+#: So many messages of a body wait for room; one more may be in hand on either side of them.
+_MESSAGES_AHEAD = 1
+
+
+class PredictStreams:
+    """What all streams share.
+
+    Args:
+        max_bytes: the most that a line may have, and all that are on their way together.
+        draining: set when nothing new is taken any more.
+    """
+
+    def __init__(self, max_bytes: int, draining: asyncio.Event, clock: Clock = time.monotonic) -> None:
+        self._max_bytes = max_bytes
+        self._draining = draining
+        self._clock = clock
+
+    def begin(self, exchange: AsgiExchange, resolve: Callable[[], ServedModel], timeout_s: float) -> PredictStream:
+        """Raises ServingError where it is clear before the first line that none can be answered.
+
+        Args:
+            timeout_s: what each line has, from when it is taken in.
+        """
+        head = exchange.head
+        _check_media_type(head)
+        inflater = Inflater((head.header(b"content-encoding") or b"").decode("latin-1"))
+        asked = _asked(head)
+        if self._draining.is_set():
+            raise _shutting_down()
+        model = resolve()
+        exchange.concerns(model)
+        signature = model.signature(asked.signature_name or DEFAULT_SIGNATURE)
+        exchange.concerns(model, signature.name)
+        specs = signature.outputs
+        check_outputs_writable({name: specs[name] for name in asked.wanted(signature) or specs})
+        largest = model.sizes.largest
+        return PredictStream(
+            exchange.receive,
+            inflater,
+            LineCutter(largest, self._max_bytes),
+            Window(_WINDOW_BATCHES * largest, self._max_bytes),
+            BlockPredictor(resolve, asked, timeout_s, self._clock),
+            draining=self._draining,
+        )
+
+
+class PredictStream(Streamed):
+    """One stream, from its first line to the last reply."""
+
+    def __init__(
+        self,
+        receive: Receive,
+        inflater: Inflater,
+        cutter: LineCutter,
+        window: Window,
+        predictor: BlockPredictor,
+        *,
+        draining: asyncio.Event,
+    ) -> None:
+        self._receive = receive
+        self._inflater = inflater
+        self._cutter = cutter
+        self._window = window
+        self._predictor = predictor
+        self._draining = draining
+        self._received: asyncio.Queue[Message] = asyncio.Queue(_MESSAGES_AHEAD)
+        #: In the order of the lines. What ends the stream comes last: an error that its client is told, or None.
+        self._taken_in: asyncio.Queue[tuple[Block, asyncio.Task[bytes]] | ServingError | None] = asyncio.Queue()
+
+    async def stream(self, send: Send) -> None:
+        """Raises ClientGone, and what waits is withdrawn."""
+        gone = False
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                listening = tasks.create_task(self._listen())
+                reading = tasks.create_task(self._read(tasks))
+                ending = tasks.create_task(self._end_at_drain(reading))
+                await asyncio.sleep(0)  # the first `receive` says 100 Continue to who waits for it: before the reply
+                headers = [(b"content-type", MEDIA_TYPE.encode())]
+                await send({"type": "http.response.start", "status": self.status, "headers": headers})
+                await self._write(send)
+                for each in (listening, reading, ending):
+                    each.cancel()
+        except* ClientGone:
+            gone = True
+        if gone:
+            raise ClientGone
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _listen(self) -> None:
+        """Receives until the client goes. Raises ClientGone."""
+        while (message := await self._receive())["type"] != "http.disconnect":
+            await self._received.put(message)
+        raise ClientGone
+
+    async def _read(self, tasks: asyncio.TaskGroup) -> None:
+        """The whole body. What comes behind a line that ends the stream is thrown away."""
+        end: ServingError | None = None
+        try:
+            await self._read_lines(tasks)
+        except ServingError as error:
+            end = error
+        self._taken_in.put_nowait(end)
+        while True:
+            await self._received.get()
+
+    async def _read_lines(self, tasks: asyncio.TaskGroup) -> None:
+        """Raises InvalidRequest where a line is too long or the body cannot be inflated."""
+        more = True
+        while more:
+            message = await self._received.get()
+            for piece in self._inflater.pieces(message.get("body", b"")):
+                for block in self._cutter.feed(piece):
+                    await self._take_in(block, tasks)
+                await asyncio.sleep(0)  # a small body may grow to very many pieces, and others want their turn
+            more = message.get("more_body", False)
+        self._inflater.finish()
+        for block in self._cutter.finish():
+            await self._take_in(block, tasks)
+
+    async def _take_in(self, block: Block, tasks: asyncio.TaskGroup) -> None:
+        await self._window.enter(block)
+        self._taken_in.put_nowait((block, tasks.create_task(self._predictor.answer(block))))
+
+    async def _end_at_drain(self, reading: asyncio.Task[None]) -> None:
+        """What was taken in is answered, and nothing more is."""
+        await self._draining.wait()
+        reading.cancel()
+        self._taken_in.put_nowait(_shutting_down())
+
+    async def _write(self, send: Send) -> None:
+        while isinstance(taken := await self._taken_in.get(), tuple):
+            block, answer = taken
+            await send({"type": "http.response.body", "body": await answer, "more_body": True})
+            self._window.leave(block)
+        if taken is not None:
+            await send({"type": "http.response.body", "body": error_body(str(taken)) + b"\n", "more_body": True})
+
+
+def _asked(head: RequestHead) -> PredictBody:
+    """What the query says. Raises InvalidRequest."""
+    asked = PredictBody(_no_inputs)
+    apply_query(head.query, asked)
+    return asked
+
+
+def _no_inputs(_: ModelSignature) -> dict[str, Array]:
+    raise NotImplementedError("The lines have them")
+
+
+def _check_media_type(head: RequestHead) -> None:
+    """No type at all means lines of JSON. Raises UnsupportedMediaType."""
+    kind = media_type(head.header(b"content-type") or b"")
+    if kind and kind != MEDIA_TYPE and kind not in _ALSO_READ:
+        raise UnsupportedMediaType(f"Content-Type {kind[:256]!r} is not read here; send {MEDIA_TYPE}")
+
+
+def _shutting_down() -> ShuttingDown:
+    return ShuttingDown("The server is shutting down")

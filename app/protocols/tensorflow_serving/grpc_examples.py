@@ -1,0 +1,160 @@
+"""Classify, Regress and MultiInference in TensorFlow Serving's gRPC: tf.Examples in, results out.
+
+What decides is the names of a signature's inputs and outputs, not its method name: TensorFlow 2
+exports signatures of the classic form under predict's method name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from app.codecs.protobuf.messages import message_class
+from app.core.errors import InvalidRequest, Unsupported
+from app.core.inference import STRING, Array, InferenceRequest, ModelSignature
+from app.core.interfaces import ServedModel, ServedRepository
+from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, find_signature, resolve, version_choice
+from app.transports.grpc.calls import Call
+
+_INPUT = "inputs"
+_CLASSES, _SCORES = "classes", "scores"
+_REGRESSION = "outputs"
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What to do with examples: the outputs that it may use, and how they fill its result message."""
+
+    verb: str
+    outputs: tuple[str, ...]
+    fill: Callable[[Any, Mapping[str, Array], int], None]
+
+
+class Examples:
+    """Answers ClassificationRequest, RegressionRequest and MultiInferenceRequest."""
+
+    def __init__(self, repository: ServedRepository) -> None:
+        self._repository = repository
+
+    async def classify(self, request: Any, call: Call) -> Any:
+        reply = message_class("tensorflow.serving.ClassificationResponse")()
+        await self._one(request, call, _CLASSIFY, reply)
+        return reply
+
+    async def regress(self, request: Any, call: Call) -> Any:
+        reply = message_class("tensorflow.serving.RegressionResponse")()
+        await self._one(request, call, _REGRESS, reply)
+        return reply
+
+    async def multi_inference(self, request: Any, call: Call) -> Any:
+        """Every task on the same examples, by the same version of the model."""
+        if not request.tasks:
+            raise InvalidRequest("MultiInferenceRequest has no tasks")
+        first = request.tasks[0].model_spec
+        if any(_model_of(task.model_spec) != _model_of(first) for task in request.tasks):
+            raise InvalidRequest("All tasks of a MultiInferenceRequest must be for the same model and version")
+        model = resolve(self._repository, first, call)
+        reply = message_class("tensorflow.serving.MultiInferenceResponse")()
+        examples = _examples(request.input)
+        results = [(task, reply.results.add()) for task in request.tasks]
+        await asyncio.gather(*[_infer_task(model, task, examples, call, result) for task, result in results])
+        return reply
+
+    async def _one(self, request: Any, call: Call, task: _Task, reply: Any) -> None:
+        model = resolve(self._repository, request.model_spec, call)
+        signature = find_signature(model, request.model_spec, call)
+        examples = _examples(request.input)
+        outputs = await _infer(model, signature, task, examples, call)
+        task.fill(reply.result, outputs, len(examples))
+        fill_spec(reply.model_spec, model.name, model.version, signature.name)
+
+
+async def _infer_task(model: ServedModel, request: Any, examples: Array, call: Call, result: Any) -> None:
+    signature = find_signature(model, request.model_spec, call)
+    if request.method_name not in _TASKS:
+        raise Unsupported(f"Unsupported signature method_name: {request.method_name!r}; have {', '.join(_TASKS)}")
+    task, field = _TASKS[request.method_name]
+    outputs = await _infer(model, signature, task, examples, call)
+    task.fill(getattr(result, field), outputs, len(examples))
+    fill_spec(result.model_spec, model.name, model.version, signature.name)
+
+
+async def _infer(
+    model: ServedModel, signature: ModelSignature, task: _Task, examples: Array, call: Call
+) -> Mapping[str, Array]:
+    if signature.inputs.keys() != {_INPUT} or signature.inputs[_INPUT].dtype != STRING:
+        raise _unfit(signature, task.verb, f"the one input {_INPUT!r} of type string", signature.inputs)
+    wanted = tuple(name for name in task.outputs if name in signature.outputs)
+    if not wanted:
+        raise _unfit(signature, task.verb, f"output {' or '.join(map(repr, task.outputs))}", signature.outputs)
+    request = InferenceRequest({_INPUT: examples}, signature.name, wanted, call.deadline_s, call.priority)
+    response = await model.infer(request)
+    return response.outputs
+
+
+def _examples(source: Any) -> Array:
+    """One serialized tf.Example a row; the context's features count where an example lacks them."""
+    kind = source.WhichOneof("kind")
+    if kind is None:
+        raise InvalidRequest("Input is empty.")
+    examples = getattr(source, kind).examples
+    if not examples:
+        raise InvalidRequest("Input is empty.")
+    # Messages that are written one after the other merge when read, and the later one wins.
+    context = source.example_list_with_context.context.SerializeToString() if kind.endswith("context") else b""
+    array = np.empty(len(examples), STRING)
+    for index, example in enumerate(examples):
+        array[index] = context + example.SerializeToString()
+    return array
+
+
+def _fill_classes(result: Any, outputs: Mapping[str, Array], count: int) -> None:
+    """A label and a score a class; what the signature lacks is '' or 0. Raises InvalidRequest."""
+    for name, array in outputs.items():
+        if array.ndim != 2 or len(array) != count:
+            raise _inconsistent(name, array, f"[{count},?]")
+    shape = next(iter(outputs.values())).shape
+    labels = outputs.get(_CLASSES, np.full(shape, b"", STRING))
+    scores = outputs.get(_SCORES, np.zeros(shape, np.float32))
+    if labels.shape != scores.shape or labels.dtype != STRING or scores.dtype == STRING:
+        raise InvalidRequest(f"Outputs {_CLASSES!r}, strings, and {_SCORES!r}, numbers, must have one column a class")
+    for row_labels, row_scores in zip(labels.tolist(), scores.astype(np.float32).tolist(), strict=True):
+        classes = result.classifications.add().classes
+        for label, score in zip(row_labels, row_scores, strict=True):
+            classes.add(label=label.decode(errors="replace"), score=score)
+
+
+def _fill_regressions(result: Any, outputs: Mapping[str, Array], count: int) -> None:
+    array = outputs[_REGRESSION]
+    if array.shape not in ((count,), (count, 1)) or array.dtype == STRING:
+        raise _inconsistent(_REGRESSION, array, f"[{count}] or [{count},1] numbers")
+    for value in array.reshape(count).astype(np.float32).tolist():
+        result.regressions.add(value=value)
+
+
+_CLASSIFY = _Task("classify", (_CLASSES, _SCORES), _fill_classes)
+_REGRESS = _Task("regress", (_REGRESSION,), _fill_regressions)
+
+#: By SignatureDef's method name: the task, and the field of InferenceResult that takes its result.
+_TASKS = {
+    "tensorflow/serving/classify": (_CLASSIFY, "classification_result"),
+    "tensorflow/serving/regress": (_REGRESS, "regression_result"),
+}
+
+
+def _model_of(spec: Any) -> tuple[Any, ...]:
+    return (spec.name, *version_choice(spec))
+
+
+def _unfit(signature: ModelSignature, verb: str, expected: str, found: Mapping[str, object]) -> InvalidRequest:
+    names = ", ".join(f"{name!r} {spec}" for name, spec in sorted(found.items())) or "none"
+    return InvalidRequest(f"Signature {signature.name!r} cannot {verb}: expecting {expected}, but it has {names}")
+
+
+def _inconsistent(name: str, array: Array, expected: str) -> InvalidRequest:
+    shape = ",".join(map(str, array.shape))
+    return InvalidRequest(f"Output {name!r} has shape [{shape}]; expecting {expected}")

@@ -1,0 +1,48 @@
+"""ModelSpec: which model, version and signature a call is for, and which ones answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.core.errors import InvalidRequest, SignatureNotFound
+from app.core.inference import DEFAULT_SIGNATURE, ModelSignature
+from app.core.interfaces import ServedModel, ServedRepository
+from app.transports.grpc.calls import Call
+
+
+def resolve(repository: ServedRepository, spec: Any, call: Call) -> ServedModel:
+    """The model to call. Raises InvalidRequest, ModelNotFound, ModelNotReady."""
+    if not spec.name:
+        raise InvalidRequest("ModelSpec has no name specified.")
+    version, label = version_choice(spec)
+    model = repository.resolve(spec.name, version, label)
+    call.model, call.version = model.name, model.version
+    return model
+
+
+def version_choice(spec: Any) -> tuple[int | None, str | None]:
+    """The version and the label asked for; at most one of them."""
+    match spec.WhichOneof("version_choice"):
+        case "version":
+            return spec.version.value, None
+        case "version_label":
+            return None, spec.version_label
+        case _:
+            return None, None
+
+
+def find_signature(model: ServedModel, spec: Any, call: Call) -> ModelSignature:
+    """The signature asked for; an empty name means the default one. Raises SignatureNotFound."""
+    name = spec.signature_name or DEFAULT_SIGNATURE
+    signature = model.signatures.get(name)
+    if signature is None:
+        raise SignatureNotFound(f'Serving signature key "{name}" not found.')
+    call.signature = name
+    return signature
+
+
+def fill_spec(spec: Any, name: str, version: int, signature: str = "") -> None:
+    """Tells in a reply who answered."""
+    spec.name = name
+    spec.version.value = version
+    spec.signature_name = signature

@@ -1,0 +1,58 @@
+"""Status and metadata in TensorFlow Serving's JSON: its protocol buffers, as their JSON mapping writes them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.codecs.tensorflow_types import enum_name
+from app.core.inference import ModelSignature, TensorSpec
+from app.core.versions import VersionStatus
+
+
+def status_document(statuses: Sequence[VersionStatus]) -> dict[str, Any]:
+    return {"model_version_status": [_version_status(status) for status in statuses]}
+
+
+def models_document(models: Mapping[str, Sequence[VersionStatus]]) -> dict[str, Any]:
+    """Ours: TensorFlow Serving has no list of models."""
+    return {"models": [{"name": name, **status_document(statuses)} for name, statuses in models.items()]}
+
+
+def metadata_document(name: str, version: int, signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
+    signature_def = {key: _signature(signature) for key, signature in signatures.items()}
+    return {
+        "model_spec": {"name": name, "signature_name": "", "version": str(version)},
+        "metadata": {"signature_def": {"signature_def": signature_def}},
+    }
+
+
+def _version_status(status: VersionStatus) -> dict[str, Any]:
+    return {
+        "version": str(status.version),
+        "state": status.state.value,
+        "status": {
+            "error_code": "UNKNOWN" if status.error_message else "OK",
+            "error_message": status.error_message,
+        },
+    }
+
+
+def _signature(signature: ModelSignature) -> dict[str, Any]:
+    return {
+        "inputs": {name: _tensor(spec) for name, spec in signature.inputs.items()},
+        "outputs": {name: _tensor(spec) for name, spec in signature.outputs.items()},
+        "method_name": signature.method_name,
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    sizes = spec.shape or ()
+    return {
+        "dtype": enum_name(spec.dtype),
+        "tensor_shape": {
+            "dim": [{"size": str(-1 if size is None else size), "name": ""} for size in sizes],
+            "unknown_rank": spec.shape is None,
+        },
+        "name": spec.tensor_name,
+    }

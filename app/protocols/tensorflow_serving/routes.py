@@ -1,0 +1,88 @@
+"""Which URL asks for what, in TensorFlow Serving's REST API. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
+from urllib.parse import unquote
+
+from app.core.errors import InvalidRequest
+
+_NAME = r"/v1/models/(?P<model>[^/:]+)"
+_VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
+_CALL = re.compile(rf"{_NAME}{_VERSION}:(?P<action>classify|regress|predict|predictStream)", re.IGNORECASE)
+_READ = re.compile(rf"{_NAME}{_VERSION}(?P<metadata>/metadata)?", re.IGNORECASE)
+_LIST = re.compile(r"/v1/models", re.IGNORECASE)
+
+_INT64_MAX = 2**63 - 1
+
+
+class Action(Enum):
+    """What a request asks for."""
+
+    PREDICT = auto()
+    PREDICTSTREAM = auto()
+    CLASSIFY = auto()
+    REGRESS = auto()
+    STATUS = auto()
+    METADATA = auto()
+    LIST = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`model` None means the default model. At most one of version and label is given."""
+
+    action: Action
+    model: str | None = None
+    version: int | None = None
+    label: str | None = None
+
+
+@lru_cache(maxsize=1024)
+def find_route(method: str, path: str) -> Route:
+    """`path` is as sent, still percent-encoded and without the query.
+
+    Raises InvalidRequest for everything that is no request of this API, wrong methods included.
+    """
+    route = None
+    if method == "POST":
+        route = _find_call(path)
+    elif method == "GET":
+        route = _find_read(path)
+    if route is None:
+        raise InvalidRequest(f"Malformed request: {method} {path[:256]}")
+    return route
+
+
+def _find_call(path: str) -> Route | None:
+    if path == "/predict":
+        return Route(Action.PREDICT)
+    found = _CALL.fullmatch(path)
+    return found and _route(Action[found["action"].upper()], found)
+
+
+def _find_read(path: str) -> Route | None:
+    if _LIST.fullmatch(path):
+        return Route(Action.LIST)
+    found = _READ.fullmatch(path)
+    return found and _route(Action.METADATA if found["metadata"] else Action.STATUS, found)
+
+
+def _route(action: Action, found: re.Match[str]) -> Route:
+    version, label = found["version"], found["label"]
+    return Route(
+        action,
+        unquote(found["model"]),
+        None if version is None else _number(version),
+        None if label is None else unquote(label),
+    )
+
+
+def _number(version: str) -> int:
+    digits = version.lstrip("0") or "0"
+    if len(digits) > 19 or int(digits) > _INT64_MAX:
+        raise InvalidRequest(f"Failed to convert version: {version[:256]} to numeric.")
+    return int(digits)

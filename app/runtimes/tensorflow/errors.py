@@ -1,0 +1,56 @@
+"""TensorFlow's exceptions in Ferry's terms: whose fault, and one readable line of why."""
+
+from __future__ import annotations
+
+import re
+
+import tensorflow as tf
+
+from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
+
+MAX_CHARACTERS = 300
+
+_INPUTS_FAULT = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, ValueError, TypeError)
+_NO_MEMORY = (tf.errors.ResourceExhaustedError, MemoryError)
+
+# GPU libraries report a full device as an internal error.
+_NO_MEMORY_TEXT = re.compile(r"out of memory|OUT_OF_MEMORY|Dst tensor is not initialized", re.IGNORECASE)
+
+# A table or variable that was never filled is the model's fault, whatever the request.
+_MODELS_STATE_TEXT = re.compile(r"initiali[sz]ed|could not find", re.IGNORECASE)
+
+# Lines that say where in TensorFlow or in the author's source something happened, not what.
+_NOISE = re.compile(
+    r"""\s*( $ | Graph\ execution\ error | Detected\ at\ node | Node:\  | <stack\ traces | File\ "
+          | \d+\ root\ error | \[\[ )""",
+    re.VERBOSE,
+)
+_QUOTED_SOURCE = re.compile(r"^ {4}")
+_NODE_PREFIX = re.compile(r"^(\(\d+\)\s*[A-Z_]+:\s*)|\{\{\w+ [^}]*\}\}\s*")
+_NODE_TAIL = re.compile(r"\s*(\[\[.*|\[Op:.*)$")
+_FOLDERS = re.compile(r"(?<![\w.\])}])/(?:[^\s/:'\"]+/)+")
+
+
+def translate(error: Exception) -> ServingError:
+    """The ServingError that a failed call of a model means to its caller."""
+    text = first_meaningful_line(error)
+    if isinstance(error, _NO_MEMORY) or (
+        isinstance(error, tf.errors.InternalError) and _NO_MEMORY_TEXT.search(str(error))
+    ):
+        return OutOfMemory(text)
+    if isinstance(error, _INPUTS_FAULT):
+        return InvalidRequest(text)
+    if isinstance(error, tf.errors.FailedPreconditionError) and not _MODELS_STATE_TEXT.search(str(error)):
+        return InvalidRequest(text)
+    return InferenceFailed(text)
+
+
+def first_meaningful_line(error: Exception) -> str:
+    """What went wrong, without stack, node names and folders; at most MAX_CHARACTERS."""
+    for line in str(error).splitlines():
+        if _NOISE.match(line) or _QUOTED_SOURCE.match(line):
+            continue
+        text = _FOLDERS.sub("", _NODE_TAIL.sub("", _NODE_PREFIX.sub("", line.strip()))).strip()
+        if text:
+            return text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
+    return type(error).__name__

@@ -1,0 +1,54 @@
+"""A call with all that can be known before its values come: how to execute, the shapes, the outputs wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from app.core.inference import Array, ModelSignature
+from app.runtimes.tensorflow.execution.direct_execution import Execute
+from app.runtimes.tensorflow.execution.staging import Staging
+
+#: Larger inputs get new memory for each call: next to copying them that costs little, and keeping it much.
+_KEPT_BYTES = 1 << 16
+
+
+class PreparedCall:
+    """From arrays of `shapes` to the outputs wanted, both by name. May be called from any thread.
+
+    Args:
+        execute: from the tensors of the inputs in the order of `shapes` to those of the results.
+        places: of each output wanted among the results.
+        reuse: may input tensors be filled again once the call they were for is over?
+    """
+
+    def __init__(
+        self,
+        signature: ModelSignature,
+        execute: Execute,
+        shapes: Mapping[str, tuple[int, ...]],
+        places: Mapping[str, int],
+        *,
+        reuse: bool,
+    ) -> None:
+        self._execute = execute
+        self._inputs = [(name, signature.inputs[name].dtype, shape) for name, shape in shapes.items()]
+        self._outputs = [(name, place, signature.outputs[name].dtype) for name, place in places.items()]
+        size = sum(prod(shape) * dtype.itemsize for _, dtype, shape in self._inputs)
+        self._reuse = reuse and size <= _KEPT_BYTES
+        self._free: list[Staging] = []
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            staging = self._free.pop()
+        except IndexError:
+            staging = Staging(self._inputs)
+        results = self._execute(staging.fill(inputs))
+        # numpy() copies. A view would be quicker, but it may be of memory that is not the caller's: an input
+        # of this call or, in a TensorFlow 1 model, a variable.
+        answer = {name: np.asarray(results[place].numpy(), dtype) for name, place, dtype in self._outputs}
+        if self._reuse:
+            self._free.append(staging)
+        return answer

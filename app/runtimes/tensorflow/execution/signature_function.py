@@ -1,0 +1,147 @@
+"""One signature as a function from arrays to arrays that computes only the outputs wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
+from typing import Any
+
+import tensorflow as tf
+
+from app.core.inference import Array, ModelSignature
+from app.runtimes.tensorflow.execution.direct_execution import Execute, execution, public
+from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
+from app.runtimes.tensorflow.execution.staging import Shapes
+from app.runtimes.tensorflow.variants.graph_inlining import trace
+from app.runtimes.tensorflow.variants.operations import operations_with_state
+from app.runtimes.tensorflow.variants.variants import Variant
+
+#: Sets of outputs that get a graph of their own, per signature. Each costs a trace and memory.
+MAX_GRAPHS = 16
+
+#: Shapes and the outputs wanted are the callers' choice; calls for this many of them are kept prepared.
+MAX_CALLS = 256
+
+_Tensors = dict[str, Any]
+
+
+class SignatureFunction:
+    """Calls a loaded signature; may be called from any thread. Arrays in and out are by name.
+
+    Each set of outputs is computed by a graph cut down to it: what only other outputs
+    need does not run, except for what the model itself ordered to run always (the assertions
+    and assignments inside a tf.function). Beyond MAX_GRAPHS different sets, all outputs
+    are computed and the rest is thrown away.
+
+    The graph of all outputs may be replaced by variants, each for a number of rows or for exact shapes. What to run
+    is decided once for each set of outputs and shapes of inputs.
+
+    Args:
+        device: where it executes, such as '/device:GPU:1'; None is where TensorFlow would.
+
+    Attributes:
+        state: the types of operations in it that may change what a call returns, this one's or another's.
+    """
+
+    def __init__(self, signature: ModelSignature, function: Callable[..., _Tensors], device: str | None = None) -> None:
+        self.signature = signature
+        self._function = _dense(function, signature.ragged_outputs) if signature.ragged_outputs else function
+        self._device = device
+        self._inputs = tuple(sorted(signature.inputs))
+        self._all = frozenset(signature.outputs)
+        self._graphs = {self._all: self._trace(self._all)}
+        self._tracing = Lock()
+        self._variants: Mapping[int, Variant] = {}
+        self._compiled: Mapping[Shapes, Variant] = {}
+        self._calls: dict[tuple[tuple[str, ...], Shapes], PreparedCall] = {}
+        self.state = operations_with_state(self.plain.graph.as_graph_def())
+        # A GPU may still read an input when the outputs that do not need it are there.
+        self._new_inputs = bool(self.state or tf.config.list_logical_devices("GPU"))
+
+    @property
+    def plain(self) -> Any:
+        """The signature as it is, for all outputs: a concrete function."""
+        return self._graphs[self._all]
+
+    def use(self, variants: Mapping[int, Variant]) -> None:
+        """From now on calls with these numbers of rows (1 where the signature is not batchable) run these variants."""
+        self._variants = variants
+        self._calls = {}
+
+    def use_compiled(self, variants: Iterable[Variant]) -> None:
+        """From now on calls with just the shapes of these variants run them."""
+        self._compiled = {variant.shapes: variant for variant in variants if variant.shapes is not None}
+        self._calls = {}
+
+    def __call__(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        shapes = tuple([inputs[name].shape for name in self._inputs])
+        call = self._calls.get((outputs, shapes)) or self._choose(inputs, outputs, shapes)
+        return call(inputs)
+
+    def prepare(self, graph: Any, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> PreparedCall:
+        """How to call a concrete function of at least `outputs`, or all where that is empty, with inputs of
+        these shapes."""
+        execute = execution(graph, self._inputs, self._device)
+        return self._prepared(execute, sorted(graph.structured_outputs), inputs, outputs)
+
+    def _prepared(
+        self, execute: Execute, results: list[str], inputs: Mapping[str, Array], outputs: tuple[str, ...]
+    ) -> PreparedCall:
+        signature = self.signature
+        places = {name: results.index(name) for name in outputs or signature.outputs}
+        shapes = {name: inputs[name].shape for name in self._inputs}
+        return PreparedCall(signature, execute, shapes, places, reuse=not self._new_inputs)
+
+    def _choose(self, inputs: Mapping[str, Array], outputs: tuple[str, ...], shapes: Shapes) -> PreparedCall:
+        if not all(spec.accepts_shape(inputs[name].shape) for name, spec in self.signature.inputs.items()):
+            # The loaded function lets the graph say whether it can; ours are traced for the declared shapes.
+            as_loaded = public(lambda tensors: self._function(**tensors), self._inputs, self._device)
+            return self._prepared(as_loaded, sorted(self.signature.outputs), inputs, outputs)
+        wanted = frozenset(outputs) or self._all
+        graph = self._variant(shapes) if wanted == self._all else None
+        call = self.prepare(graph or self._graph(wanted), inputs, outputs)
+        if len(self._calls) >= MAX_CALLS:
+            self._calls.clear()
+        self._calls[outputs, shapes] = call
+        return call
+
+    def _variant(self, shapes: Shapes) -> Any:
+        variant = self._compiled.get(shapes) or self._variants.get(self._rows(shapes))
+        return variant.graph if variant and variant.takes(shapes) else None
+
+    def _rows(self, shapes: Shapes) -> int:
+        if not self.signature.batchable:
+            return 1
+        outermost = [splits[0] for splits in self.signature.ragged.values()]
+        return shapes[self._inputs.index(outermost[0])][0] - 1 if outermost else shapes[0][0]
+
+    def _graph(self, wanted: frozenset[str]) -> Any:
+        with self._tracing:
+            if wanted not in self._graphs and len(self._graphs) < MAX_GRAPHS:
+                self._graphs[wanted] = self._trace(wanted)
+            return self._graphs.get(wanted) or self._graphs[self._all]
+
+    def _trace(self, wanted: frozenset[str]) -> Any:
+        """A graph from all inputs to the outputs wanted."""
+        function = self._function
+
+        def wanted_outputs(tensors: _Tensors) -> _Tensors:
+            # TensorFlow inlines the signature here and prunes what no returned tensor needs.
+            results = function(**tensors)
+            return {name: results[name] for name in wanted}
+
+        shapes = {name: spec.shape for name, spec in self.signature.inputs.items()}
+        return trace(wanted_outputs, shapes, self.signature)
+
+
+def _dense(function: Callable[..., _Tensors], ragged: Mapping[str, tuple[str, ...]]) -> Callable[..., _Tensors]:
+    """The function with the values and row splits of each RaggedTensor as results of their own."""
+
+    def dense(**tensors: Any) -> _Tensors:
+        results = function(**tensors)
+        for name, splits in ragged.items():
+            result = results[name]
+            results |= {name: result.flat_values, **dict(zip(splits, result.nested_row_splits, strict=True))}
+        return results
+
+    return dense

@@ -1,0 +1,117 @@
+"""TensorFlow as a runtime: its threads, its devices, its models."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from app.core.errors import InferenceFailed, InvalidRequest
+from app.runtime import LoadedModel, RuntimeOptions
+from app.runtimes.tensorflow.errors import first_meaningful_line
+from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
+from app.runtimes.tensorflow.saved_model.replicas import Replicas
+from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+
+log = logging.getLogger(__name__)
+
+
+class TensorFlowRuntime:
+    """Executes SavedModels on as many GPUs as replicas are wanted, a replica on each; on the CPU where there is no GPU.
+
+    Each operation goes where TensorFlow has a kernel for it: strings and tables stay on the CPU.
+    TensorFlow has one configuration per process, fixed by its first operation.
+
+    Raises:
+        RuntimeError: TensorFlow already runs in this process with other numbers of threads.
+        InvalidRequest: there are fewer devices than replicas.
+    """
+
+    def __init__(self, options: RuntimeOptions) -> None:
+        threading = tf.config.threading
+        _set_threads("intra_op_threads", options.intra_op_threads, threading.set_intra_op_parallelism_threads)
+        _set_threads("inter_op_threads", options.inter_op_threads, threading.set_inter_op_parallelism_threads)
+        gpus = tf.config.list_physical_devices("GPU")
+        self._batches_in_flight, self._parallel = options.batches_in_flight or 1, False
+        if not gpus:
+            self._share_cores(options)
+        for gpu in gpus:
+            # Without growth TensorFlow takes all memory of every GPU at once, its neighbours' share included.
+            tf.config.experimental.set_memory_growth(gpu, True)
+        self._devices = _choose("GPU" if gpus else "CPU", options.replicas)
+        if len(gpus) > len(self._devices):
+            log.warning("%d of %d GPUs are used; replicas 0 uses all", len(self._devices), len(gpus))
+        self._kind = _kind(gpus)
+        self._variants = options.variants
+
+    @property
+    def devices(self) -> Sequence[str]:
+        return self._devices
+
+    @property
+    def batches_in_flight(self) -> int:
+        return self._batches_in_flight
+
+    @property
+    def parallel(self) -> bool:
+        return self._parallel
+
+    def load(self, path: Path) -> LoadedModel:
+        try:
+            return self._load(path)
+        except Exception as error:
+            name = "/".join(path.parts[-2:])
+            raise InferenceFailed(f"{name} cannot be loaded: {first_meaningful_line(error)}") from error
+
+    def _share_cores(self, options: RuntimeOptions) -> None:
+        self._batches_in_flight, threads = share_cores(
+            usable_cores(), options.batches_in_flight, options.intra_op_threads
+        )
+        self._parallel = self._batches_in_flight > 1
+        if not options.intra_op_threads:
+            with suppress(RuntimeError):  # TensorFlow already runs in this process, with whatever threads it has
+                tf.config.threading.set_intra_op_parallelism_threads(threads)
+
+    def _load(self, path: Path) -> LoadedModel:
+        if len(self._devices) == 1:
+            return SavedModel(path, self._variants, self._kind)
+        places = [f"/device:{device}" for device in self._devices]
+        first = SavedModel(path, self._variants, self._kind, places[0])
+        if reason := first.only_once():
+            log.warning("%s has one replica, on %s: %s", "/".join(path.parts[-2:]), self._devices[0], reason)
+            return first
+        return Replicas([first, *[SavedModel(path, self._variants, self._kind, place) for place in places[1:]]])
+
+
+def _choose(kind: str, replicas: int) -> tuple[str, ...]:
+    """So many devices of this kind, the first ones; all GPUs, or the first CPU, for 0."""
+    if replicas == 1:
+        return (f"{kind}:0",)
+    found = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices(kind)]
+    if replicas > len(found):
+        devices = f"{len(found)} {kind}{'s' if len(found) > 1 else ''}"
+        raise InvalidRequest(f"replicas is {replicas}, but should be at most {len(found)}: TensorFlow sees {devices}")
+    return tuple(found[:replicas] if replicas else found if kind == "GPU" else found[:1])
+
+
+def _kind(gpus: Sequence[Any]) -> str:
+    """What executes, as far as it decides which form of a model is the fastest."""
+    if not gpus:
+        return platform.processor() or "CPU"
+    return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
+
+
+def _set_threads(setting: str, threads: int, set_threads: Callable[[int], None]) -> None:
+    if threads == 0:
+        return
+    try:
+        set_threads(threads)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"{setting} {threads} comes too late: TensorFlow already runs with another number"
+        ) from error

@@ -1,0 +1,176 @@
+"""A SavedModel in memory."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import platform
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from app.core.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
+from app.core.inference import Array, ModelSignature
+from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
+from app.runtimes.tensorflow.errors import translate
+from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
+from app.runtimes.tensorflow.saved_model.signature_defs import TAGS, read_signatures
+from app.runtimes.tensorflow.variants.cache import fingerprint, recall, remember
+from app.runtimes.tensorflow.variants.operations import devices_named, is_shared
+from app.runtimes.tensorflow.variants.search import VariantSearch
+from app.runtimes.tensorflow.variants.shape_search import ShapeSearch
+from app.runtimes.tensorflow.variants.variants import PLAIN, XLA, VariantMaker
+
+log = logging.getLogger(__name__)
+
+
+class SavedModel:
+    """The TunableModel of folder `path`: variables and tables in memory, one function per signature.
+
+    Args:
+        kind: what it executes on, in the words of TensorFlow's device details.
+        device: where its variables lie and its calls run, such as '/device:GPU:1'; None is where TensorFlow would.
+
+    Raises:
+        Exception: whatever TensorFlow has to say of a folder that it cannot load.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        options: VariantOptions = VariantOptions(),  # noqa: B008 - it is frozen
+        kind: str = "CPU",
+        device: str | None = None,
+    ) -> None:
+        self._path = path
+        self._name = "/".join(path.parts[-2:])
+        self._options = options
+        self._kind = kind
+        self._search_end_s = 0.0
+        definitions = read_signatures(path)
+        # The functions borrow their variables and tables from the loaded object: it must live as long.
+        with tf.device(device):
+            self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS))
+        functions = self._loaded.signatures
+        self._signatures = {name: definitions[name] for name in definitions if name in functions}
+        self._functions = {
+            name: SignatureFunction(signature, functions[name], device) for name, signature in self._signatures.items()
+        }
+
+    @property
+    def signatures(self) -> Mapping[str, ModelSignature]:
+        return self._signatures
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        function = self._functions.get(signature)
+        if function is None:
+            raise self._without(signature)
+        _check_names(function.signature, inputs, outputs)
+        try:
+            return function(inputs, outputs)
+        except Exception as error:
+            raise translate(error) from error
+
+    def tune(self, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
+        options = self._options
+        self._search_end_s = time.perf_counter() + options.search_s
+        search = VariantSearch(self._functions, sizes, options, report)
+        if options.wanted == PLAIN or self._keeps_state():
+            return search.adopt({})
+        if options.wanted != "auto":
+            return search.adopt(dict.fromkeys(search.places(), (options.wanted, 1.0)))
+        try:
+            return self._fastest(search, sizes)
+        finally:
+            gc.collect()  # what was not chosen goes at once: constants are large
+
+    def adopt(self, choices: Sequence[VariantChoice], sizes: Sequence[int], report: ProgressReport) -> None:
+        """Uses what was chosen for another replica, where it is possible here too."""
+        wanted = {(choice.signature, choice.batch_size): (choice.variant, choice.speed_up) for choice in choices}
+        VariantSearch(self._functions, sizes, self._options, report).adopt(wanted)
+        gc.collect()
+
+    def only_once(self) -> str:
+        """Why there cannot be several replicas of it; empty where there can."""
+        state = sorted({each for function in self._functions.values() for each in function.state if is_shared(each)})
+        if state:
+            return f"it keeps state: {', '.join(state)}"
+        graphs = [function.plain.graph.as_graph_def() for function in self._functions.values()]
+        devices = sorted({device for graph in graphs for device in devices_named(graph)})
+        return f"its graph names devices: {', '.join(devices)}" if devices else ""
+
+    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
+        options, function = self._options, self._functions[signature]
+        if options.wanted not in {"auto", XLA} or XLA in options.forbidden or self._keeps_state():
+            return ()
+        if options.wanted == XLA:
+            return self._unmeasured(function).use_fastest(trials)
+        maker = VariantMaker(function.signature, function.plain, options.frozen_limit_mb)
+        search = ShapeSearch(function, maker, self._search_end_s, time.perf_counter, first_s=options.search_s / 2)
+        return search.use_fastest(trials)
+
+    def adopt_shapes(self, signature: str, trials: Sequence[ShapeTrial]) -> bool:
+        """Compiles what gained on another replica; False where that is not possible here."""
+        gains = self._unmeasured(self._functions[signature]).use_fastest(trials)
+        return len(gains) == len(trials) and all(gains)
+
+    def _unmeasured(self, function: SignatureFunction) -> ShapeSearch:
+        maker = VariantMaker(function.signature, function.plain, self._options.frozen_limit_mb)
+        return ShapeSearch(function, maker, inf, time.perf_counter, measured=False)
+
+    def _fastest(self, search: VariantSearch, sizes: Sequence[int]) -> Sequence[VariantChoice]:
+        folder = self._options.cache
+        if folder is None:
+            return search.fastest()
+        key = self._fingerprint(sizes)
+        known = recall(folder, key)
+        if known is not None and known.keys() == set(search.places()):
+            return search.adopt(known)
+        choices = search.fastest()
+        remember(folder, key, choices)
+        return choices
+
+    def _keeps_state(self) -> bool:
+        """May a call of one signature change what another call, perhaps of another signature, returns?"""
+        names = {name for function in self._functions.values() for name in function.state}
+        if names:
+            log.info("%s runs as it is, because it keeps state: %s", self._name, ", ".join(sorted(names)))
+        return bool(names)
+
+    def _fingerprint(self, sizes: Sequence[int]) -> str:
+        options = self._options
+        return fingerprint(
+            self._path,
+            tensorflow=tf.__version__,
+            device=self._kind,
+            machine=[platform.machine(), os.cpu_count(), tf.config.threading.get_intra_op_parallelism_threads()],
+            sizes=list(sizes),
+            options=[sorted(options.forbidden), options.search_s, options.frozen_limit_mb],
+        )
+
+    def close(self) -> None:
+        self._functions = {}
+        self._loaded = None
+        # Graphs and functions refer to each other; until they are collected the device keeps their memory.
+        gc.collect()
+
+    def _without(self, signature: str) -> ServingError:
+        if self._loaded is None:
+            return InferenceFailed("the model is closed")
+        return SignatureNotFound(f"signature {signature!r} not found; there are {_listed(self._signatures)}")
+
+
+def _check_names(signature: ModelSignature, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> None:
+    if inputs.keys() != signature.inputs.keys():
+        raise InvalidRequest(f"inputs must be {_listed(signature.inputs)}, not {_listed(inputs)}")
+    if outputs and (unknown := set(outputs) - signature.outputs.keys()):
+        raise InvalidRequest(f"outputs must be among {_listed(signature.outputs)}, not {_listed(unknown)}")
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(repr, sorted(names))) or "none"

@@ -1,0 +1,105 @@
+"""What a SavedModel says of itself: its SignatureDefs as ModelSignatures.
+
+Read from saved_model.pb, because the loaded functions no longer know the tensor and method names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as SavedModelProto
+
+from app.core.inference import Dimension, ModelSignature, TensorSpec
+from app.runtimes.tensorflow.saved_model.ragged_signatures import is_ragged, ragged_inputs, ragged_outputs
+
+log = logging.getLogger(__name__)
+
+TAGS = frozenset({"serve"})
+
+# Entries that run at load time or while training, not on a caller's behalf.
+_NOT_FOR_CALLERS = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
+
+# Neither has a numpy form: a handle into the process, or numbers with a scale of their own.
+_NOT_ARRAYS = frozenset({tf.resource, tf.variant, tf.qint8, tf.quint8, tf.qint16, tf.quint16, tf.qint32})
+
+
+def read_signatures(path: Path) -> dict[str, ModelSignature]:
+    """The signatures of the 'serve' graph in folder `path`; those that arrays cannot feed are left out.
+
+    Raises:
+        OSError, ValueError: there is no such file or no such graph; the text says which.
+        google.protobuf.message.DecodeError: the file is no SavedModel.
+    """
+    graph = _serving_graph(path)
+    definitions = graph.signature_def
+    signatures = {}
+    for name in sorted(set(definitions) - _NOT_FOR_CALLERS):
+        definition = definitions[name]
+        if reason := _not_servable(definition):
+            log.warning("signature %r of %s is not served: %s", name, "/".join(path.parts[-2:]), reason)
+        else:
+            signatures[name] = ModelSignature(
+                name,
+                _specs(definition.inputs),
+                _specs(definition.outputs),
+                definition.method_name,
+                ragged_inputs(graph, definition),
+                ragged_outputs=ragged_outputs(definition),
+            )
+    return signatures
+
+
+def _serving_graph(path: Path) -> Any:
+    file = path / "saved_model.pb"
+    if not file.is_file():
+        raise FileNotFoundError("there is no saved_model.pb")
+    graphs = SavedModelProto.FromString(file.read_bytes()).meta_graphs
+    for graph in graphs:
+        if frozenset(graph.meta_info_def.tags) == TAGS:
+            return graph
+    found = ", ".join(str(sorted(graph.meta_info_def.tags)) for graph in graphs) or "none"
+    raise ValueError(f"saved_model.pb has no graph tagged 'serve'; its graphs are tagged: {found}")
+
+
+def _not_servable(definition: Any) -> str:
+    """Why no caller can use this signature; empty where one can."""
+    for kind, tensors in (("input", definition.inputs), ("output", definition.outputs)):
+        for name, tensor in _parts(tensors).items():
+            if tensor.WhichOneof("encoding") != "name":
+                return f"{kind} {name!r} is not a dense tensor"
+            if tf.as_dtype(tensor.dtype) in _NOT_ARRAYS:
+                return f"{kind} {name!r} of type {tf.as_dtype(tensor.dtype).name} has no form as an array"
+    if taken := definition.outputs.keys() & {name for names in ragged_outputs(definition).values() for name in names}:
+        return f"output {min(taken)!r} has the name of another one's row splits"
+    return ""
+
+
+def _parts(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Each tensor; of a RaggedTensor the values under its name, and the row splits under those that inputs have."""
+    parts: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if is_ragged(tensor):
+            values, *splits = tensor.composite_tensor.components
+            parts |= {name: values, **{f"{name}_{number}": each for number, each in enumerate(splits, 1)}}
+        else:
+            parts[name] = tensor
+    return parts
+
+
+def _specs(tensors: Any) -> dict[str, TensorSpec]:
+    return {
+        name: TensorSpec(name, np.dtype(tf.as_dtype(tensor.dtype).as_numpy_dtype), _shape(tensor), tensor.name)
+        for name, tensor in sorted(_parts(tensors).items())
+    }
+
+
+def _shape(tensor: Any) -> tuple[Dimension, ...] | None:
+    shape = tensor.tensor_shape
+    if shape.unknown_rank:
+        return None
+    return tuple(None if dimension.size < 0 else dimension.size for dimension in shape.dim)

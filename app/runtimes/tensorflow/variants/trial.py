@@ -1,0 +1,99 @@
+"""One signature at one batch size: what plain answers to examples, and how a variant compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any
+
+from app.core.agreement import agree
+from app.core.errors import InvalidRequest
+from app.core.examples import example_inputs, random_inputs
+from app.core.inference import Array
+from app.runtimes.tensorflow.errors import translate
+from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
+from app.runtimes.tensorflow.variants.variants import NotApplicable, Variant
+
+Call = Callable[[Mapping[str, Array]], dict[str, Array]]
+
+LEAST_ROUNDS = 3
+_MOST_ROUNDS = 25
+_ROUNDS_S = 0.05
+
+#: A variant that takes this many times as long, or as short, needs no second look where that takes longer than all
+#: rounds should: it might take minutes. A short call may be slow by chance.
+_FAR = 2.0
+
+
+class Trial:
+    """Runs plain twice, for its answer and its time.
+
+    Args:
+        clock: seconds that only grow.
+
+    Raises:
+        NotApplicable: plain refuses every example, or answers equal calls differently.
+        ServingError: plain failed.
+    """
+
+    def __init__(self, function: SignatureFunction, rows: int, clock: Callable[[], float]) -> None:
+        self._function = function
+        self._clock = clock
+        self.inputs, self._plain, self._expected = self._accepted(rows)
+        again, self.plain_s = self._timed(self._plain)
+        if not agree(self._expected, again):
+            raise NotApplicable("its answers to equal calls differ")
+
+    def agrees(self, variant: Variant) -> bool:
+        """Does the variant answer as plain does? Its first call, which may compile it."""
+        return agree(self._expected, self._function.prepare(variant.graph, self.inputs)(self.inputs))
+
+    def speed_up(self, variant: Variant) -> float:
+        """How many times as fast as plain the variant is."""
+        call = self._function.prepare(variant.graph, self.inputs)
+        return speed_up(lambda: self._plain(self.inputs), lambda: call(self.inputs), self._clock, self.plain_s)
+
+    def _accepted(self, rows: int) -> tuple[dict[str, Array], Call, dict[str, Array]]:
+        """Inputs that plain takes (values that differ where it takes those, else zeros), how to call it, its answer."""
+        for examples in (random_inputs, example_inputs):
+            inputs = examples(self._function.signature, rows)
+            call = self._function.prepare(self._function.plain, inputs)
+            try:
+                return inputs, call, call(inputs)
+            except Exception as error:
+                if not isinstance(failure := translate(error), InvalidRequest):
+                    raise failure from error
+        raise NotApplicable("it refuses the example values")
+
+    def _timed(self, call: Call) -> tuple[dict[str, Array], float]:
+        start_s = self._clock()
+        answer = call(self.inputs)
+        return answer, self._clock() - start_s
+
+
+def speed_up(
+    plain: Callable[[], Any], variant: Callable[[], Any], clock: Callable[[], float], plain_s: float | None = None
+) -> float:
+    """How many times as fast the variant is: medians of calls in turn.
+
+    Args:
+        plain_s: how long plain takes, where that is known already.
+    """
+
+    def timed(call: Callable[[], Any]) -> float:
+        start_s = clock()
+        call()
+        return clock() - start_s
+
+    known_s = timed(plain) if plain_s is None else plain_s
+    once_s = timed(variant)
+    slower_s, faster_s = max(known_s, once_s), min(known_s, once_s)
+    if slower_s > max(_FAR * faster_s, _ROUNDS_S):
+        return known_s / once_s
+    plain_all_s: list[float] = []
+    variant_all_s: list[float] = []
+    end_s = clock() + _ROUNDS_S
+    while len(plain_all_s) < LEAST_ROUNDS or (len(plain_all_s) < _MOST_ROUNDS and clock() < end_s):
+        plain_all_s.append(timed(plain))
+        variant_all_s.append(timed(variant))
+    return median(plain_all_s) / median(variant_all_s)

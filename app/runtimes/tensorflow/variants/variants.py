@@ -1,0 +1,138 @@
+"""The forms in which one signature can be executed, and what each asks of the signature.
+
+plain   as the SavedModel has it.
+frozen  variables are constants, so Grappler folds, fuses and lays out what depends on them.
+xla     compiled by XLA, for one shape of each input. Small variables are constants there, too: handing
+        them over takes longer than a small model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from app.core.inference import STRING, Array, ModelSignature
+from app.runtimes.tensorflow.execution.staging import Shapes
+from app.runtimes.tensorflow.variants.graph_inlining import Graph, InlinedGraph, Tensors, trace
+from app.runtimes.tensorflow.variants.operations import refusing_nodes, rounds_to_integers
+
+PLAIN, FROZEN, XLA = "plain", "frozen", "xla"
+
+#: Quickest to try first.
+ALTERNATIVES = (FROZEN, XLA)
+
+_MIB = 2**20
+
+#: XLA folds constants while it compiles, which takes long for large ones.
+_XLA_CONSTANTS_MB = 1
+
+
+class NotApplicable(Exception):
+    """A signature cannot have this variant; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A graph for all outputs of a signature, and the shapes of inputs that it is made for; None means any."""
+
+    name: str
+    graph: Graph
+    shapes: Shapes | None = None
+
+    def takes(self, shapes: Shapes) -> bool:
+        return self.shapes is None or self.shapes == shapes
+
+
+class VariantMaker:
+    """Makes the variants of one signature.
+
+    Args:
+        traced: the plain variant, a concrete function of all outputs.
+        frozen_limit_mb: variables larger than this are not frozen, as their constants take several times as much.
+    """
+
+    def __init__(self, signature: ModelSignature, traced: Any, frozen_limit_mb: int) -> None:
+        self._signature = signature
+        self._traced = traced
+        self._frozen_limit_mb = frozen_limit_mb
+        self._frozen: Variant | None = None
+        self._inlined: InlinedGraph | None = None
+
+    def make(self, name: str, inputs: Mapping[str, Array]) -> Variant:
+        """The variant for inputs of these shapes. Compiling happens at its first call.
+
+        Raises NotApplicable, or whatever TensorFlow says of a graph that it cannot rewrite.
+        """
+        if name == FROZEN:
+            return self._freeze()
+        signature = self._signature
+        if not all(_is_fixed(spec.shape, signature.batchable) for spec in signature.inputs.values()):
+            raise NotApplicable("XLA compiles each shape of its inputs: only those that shape_buckets name")
+        return self.compile(inputs)
+
+    def _freeze(self) -> Variant:
+        if self._frozen is None:
+            if self._variables_mb > self._frozen_limit_mb:
+                raise NotApplicable(
+                    f"its variables, {self._variables_mb:.0f} MB, are more than {self._frozen_limit_mb} MB"
+                )
+            self._frozen = Variant(FROZEN, InlinedGraph(self._signature, self._traced, with_constants=True).function())
+        return self._frozen
+
+    @property
+    def _variables_mb(self) -> float:
+        variables = self._traced.graph.variables
+        size: int = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
+        return size / _MIB
+
+    def _to_compile(self) -> Any:
+        if self._variables_mb > _XLA_CONSTANTS_MB:
+            return self._traced
+        try:
+            return self._freeze().graph
+        except Exception:  # whatever TensorFlow says of a graph that it cannot rewrite: it may compile it all the same
+            return self._traced
+
+    def compile(self, inputs: Mapping[str, Array]) -> Variant:
+        """XLA's variant for inputs of exactly these shapes. Raises as `make`."""
+        signature = self._signature
+        specs = (*signature.inputs.values(), *signature.outputs.values())
+        if any(spec.dtype == STRING for spec in specs):
+            raise NotApplicable("XLA knows no strings")
+        if self._inlined is None:
+            self._inlined = InlinedGraph(signature, self._traced)
+        if rounds_to_integers(self._inlined.graph):
+            raise NotApplicable("XLA rounds some fractions to other whole numbers")
+        shapes = {name: inputs[name].shape for name in sorted(signature.inputs)}
+        return Variant(XLA, _compiled(signature, self._to_compile(), self._inlined, shapes), tuple(shapes.values()))
+
+
+def _is_fixed(shape: tuple[int | None, ...] | None, batchable: bool) -> bool:
+    return shape is not None and None not in (shape[1:] if batchable else shape)
+
+
+def _compiled(
+    signature: ModelSignature, traced: Any, inlined: InlinedGraph, shapes: Mapping[str, tuple[int, ...]]
+) -> Graph:
+    compiled: Graph = trace(traced.__call__, shapes, signature, jit_compile=True)
+    refusing = refusing_nodes(inlined.graph, inlined.inputs)
+    if not refusing:
+        return compiled
+    # XLA's code refuses nothing: an index beyond the end reads what lies at the end, an assertion is left
+    # out. So what may refuse a value runs a second time, as it is, and fails the call as it always did.
+    check = inlined.importer(refusing)
+
+    def checked(tensors: Tensors) -> Tensors:
+        # One element of each result must be an output, or TensorFlow would find that nobody needs it.
+        proofs = {
+            f"\0{number}": tf.reshape(result, [-1])[:1]
+            for number, result in enumerate(check(tensors))
+            if result is not None and result.dtype not in {tf.resource, tf.variant}
+        }
+        return compiled(tensors) | proofs
+
+    graph: Graph = trace(checked, shapes, signature)
+    return graph

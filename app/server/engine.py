@@ -1,0 +1,288 @@
+"""What executes: the runtime, its devices, the batcher, and the models in memory.
+
+Protocols see of it the repository and, behind that, `Model.infer`; so this is also the half
+that could live in a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from app.batching.batcher import Batcher
+from app.batching.policy import BatchingOptions, create_policy
+from app.batching.shapes.buckets import ShapeBuckets
+from app.config.batching_parameters import FILE_NAME as PARAMETERS_FILE
+from app.config.batching_parameters import read_batching_parameters
+from app.config.named_inputs import of_model, warn_of_unknown
+from app.config.settings import Settings
+from app.core.batch_sizes import BatchSizes
+from app.core.events import Event, Listener, ModelPlaced, ShapesProbed, VariantsChosen
+from app.core.masks import with_declared_masks
+from app.loading.bucket_compilation import compile_buckets
+from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
+from app.loading.warm_up import measure_calls, tune, warm_up
+from app.model import Model
+from app.repository.list_watch import ListedModels, follow
+from app.repository.repository import ModelRepository
+from app.repository.sources import ModelList, ModelsFolder
+from app.runtime import Runtime, RuntimeOptions, VariantChoice, VariantOptions, create_runtime, replicas_of
+from app.runtimes.device_thread import DeviceThread
+from app.runtimes.tensorflow.variants.cache import default_folder
+from app.server.memory import spare_from_collection
+
+logger = logging.getLogger(__name__)
+
+_UNLOAD_TIMEOUT_S = 5.0
+
+
+class Engine:
+    """Made anywhere, started on the event loop.
+
+    Args:
+        models: the models to serve, which callers may change; None takes those of the folder that the settings name.
+    """
+
+    def __init__(self, settings: Settings, models: ListedModels | None, listener: Listener) -> None:
+        self.settings = settings
+        self.sizes = (
+            BatchSizes.of(settings.max_batch_size, settings.batch_sizes) if settings.batching else BatchSizes((1,))
+        )
+        self.draining = asyncio.Event()
+        self._models = models
+        self._listener = listener
+        self._runtime: Runtime | None = None
+        self._batcher: Batcher | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._batching_options: dict[str, BatchingOptions] = {}
+        self._warming: dict[tuple[str, int], str] = {}
+        self.repository = ModelRepository(
+            ModelList(models.configs) if models else ModelsFolder(settings.models),
+            self._load,
+            listener,
+            settings.poll_interval_s,
+            settings.default_model,
+            labels_anywhere=bool(models and models.labels_anywhere),
+        )
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Returns when every model was loaded or failed to.
+
+        Raises whatever keeps it from starting; ServingError where the models are at fault.
+        """
+        settings = self.settings
+        self._loop = asyncio.get_running_loop()
+        options = _runtime_options(settings)
+        runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
+        spare_from_collection()
+        devices = _device_threads(runtime, settings.stuck_after_s)
+        self._batcher = Batcher(
+            devices,
+            create_policy(settings.batching_policy, _batching_options(settings)),
+            settings.max_queue_size,
+            self._listener,
+            max_inline_s=settings.max_inline_ms / 1000,
+            admission=settings.admission,
+            weights=settings.model_weights,
+            preserve_order=settings.preserve_order,
+        )
+        self._runtime = runtime
+        await self.repository.start()
+        if settings.wait_for_models:
+            await self.repository.wait_until_available()
+        if self._models is not None:
+            self._following = asyncio.create_task(follow(self._models, self.repository.reload), name="follow list")
+
+    def begin_drain(self) -> None:
+        """Not ready, nothing new accepted, everything that waits is due."""
+        self.draining.set()
+        if self._batcher is not None:
+            self._batcher.begin_drain()
+
+    async def drain(self) -> bool:
+        """Waits until everything accepted is answered; False where the time for that ran out."""
+        self.begin_drain()
+        if self._batcher is None:
+            return True
+        try:
+            async with asyncio.timeout(self.settings.drain_timeout_s):
+                await self._batcher.drain()
+        except TimeoutError:
+            logger.error("Not drained after %g s: %r", self.settings.drain_timeout_s, self._batcher)
+            return False
+        return True
+
+    async def close(self, drained: bool) -> bool:
+        """Unloads what is drained and ends the threads; False where a load under way is left to itself."""
+        unloaded = False
+        if self._following is not None:
+            self._following.cancel()
+        if drained:
+            with suppress(TimeoutError):  # a load under way may take long, and nobody waits for it any more
+                async with asyncio.timeout(_UNLOAD_TIMEOUT_S):
+                    await self.repository.close()
+                    unloaded = True
+        if self._batcher is not None:
+            self._batcher.close()
+        return unloaded
+
+    # --- batching ---
+
+    def batching_options(self, model: str) -> BatchingOptions:
+        """How the batches of a model are formed now. Raises ModelNotFound, ModelNotReady."""
+        self.repository.resolve(model)
+        return self._batching_options.get(model, _batching_options(self.settings, model))
+
+    def tune(self, model: str, options: BatchingOptions) -> None:
+        """Forms the batches of a model so from the next one on, in all its versions, until the server ends.
+
+        Raises:
+            ModelNotFound, ModelNotReady: there is no such model.
+            InvalidRequest: a value does not fit the model; nothing was changed.
+        """
+        options.check_largest(self.repository.resolve(model).sizes.largest)
+        policy = create_policy(options.policy, options)
+        assert self._batcher is not None  # noqa: S101 - a model is loaded, so the batcher is there
+        self._batching_options[model] = options
+        self._batcher.tune(model, policy, options.weight)
+
+    # --- models ---
+
+    def _load(self, name: str, version: int, path: Path) -> Model:
+        """Reads and warms up a model, blocking: called on the repository's loader thread."""
+        assert self._runtime is not None  # noqa: S101 - the repository starts after the runtime
+        assert self._batcher is not None  # noqa: S101 - as above
+        settings = self.settings
+        sizes = self.sizes
+        if settings.per_model_batching and settings.batching and (path / PARAMETERS_FILE).exists():
+            sizes = read_batching_parameters(path / PARAMETERS_FILE).sizes(sizes)
+        loaded = self._runtime.load(path)
+        for setting in ("pad_values", "mask_inputs"):
+            warn_of_unknown(setting, getattr(settings, setting), name, loaded.signatures)
+        signatures = with_declared_masks(loaded.signatures, of_model(settings.mask_inputs, name))
+        paddings: dict[str, ProbedPadding] = {}
+        costs: dict[str, dict[int, float]] = {}
+        if settings.warm_up:
+            report = partial(self._report_warm_up, name, version)
+            try:
+                warm_up(loaded, sizes.allowed, report, signatures)
+                choices = tune(loaded, sizes.allowed, report)
+                costs = measure_calls(loaded, sizes.allowed)
+                paddings = probe_padding(loaded, sizes, _padding_options(settings, name), signatures=signatures)
+                if settings.pad_shapes == "auto":
+                    compile_buckets(loaded, signatures, paddings, sizes.allowed, report)
+            finally:
+                self._warming.pop((name, version), None)
+            self._tell_variants(name, version, choices)
+            self._tell_shapes(name, version, paddings)
+        self._tell(ModelPlaced(name, version, self._runtime.devices[: len(replicas_of(loaded))]))
+        return Model(
+            name,
+            version,
+            loaded,
+            self._batcher,
+            sizes,
+            batching=settings.batching,
+            strict_shapes=settings.strict_shapes,
+            paddings={signature: probed.padding for signature, probed in paddings.items() if probed.padding},
+            costs=costs,
+            signatures=signatures,
+        )
+
+    def _tell_variants(self, name: str, version: int, choices: Sequence[VariantChoice]) -> None:
+        for signature in sorted({choice.signature for choice in choices}):
+            variants = {
+                each.batch_size: (each.variant, each.speed_up) for each in choices if each.signature == signature
+            }
+            self._tell(VariantsChosen(name, version, signature, variants))
+
+    def _tell_shapes(self, name: str, version: int, paddings: Mapping[str, ProbedPadding]) -> None:
+        for signature, probed in paddings.items():
+            self._tell(ShapesProbed(name, version, signature, probed.padding is not None, str(probed)))
+
+    def _tell(self, event: Event) -> None:
+        """From the loader thread."""
+        with suppress(RuntimeError):  # the loop is closed: the server did not wait for this load
+            self._loop.call_soon_threadsafe(self._listener, event)
+
+    def _report_warm_up(self, name: str, version: int, done: int, total: int, what: str) -> None:
+        progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
+        logger.log(logging.INFO if done in {1, total} or done % 10 == 0 else logging.DEBUG, "%s", progress)
+        self._warming[name, version] = progress
+
+    # --- health ---
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """The devices that models run on; empty before the runtime is there."""
+        return self._runtime.devices if self._runtime is not None else ()
+
+    def queue_rows(self) -> int:
+        """Rows that wait for a device."""
+        return self._batcher.queue.rows if self._batcher is not None else 0
+
+    def dead(self) -> list[str]:
+        """Reasons to restart the process."""
+        reasons = [] if self.repository.alive() else ["The models folder is no longer watched"]
+        if self._batcher is not None:
+            reasons += self._batcher.failures(self.settings.stuck_after_s)
+        return reasons
+
+    def unready(self) -> list[str]:
+        """Reasons to send no requests here now."""
+        reasons = ["The server is draining"] if self.draining.is_set() else []
+        if self._batcher is None:
+            reasons.append("The runtime is starting")
+        elif loading := self.repository.unready_reasons():
+            reasons += [*loading, *list(self._warming.values())]
+        return reasons
+
+
+def _runtime_options(settings: Settings) -> RuntimeOptions:
+    variants = VariantOptions(
+        settings.execution_variant,
+        tuple(settings.forbidden_variants),
+        settings.variant_search_s,
+        Path(settings.variant_cache) if settings.variant_cache else default_folder(),
+        settings.frozen_limit_mb,
+    )
+    return RuntimeOptions(
+        settings.intra_op_threads, settings.inter_op_threads, settings.batches_in_flight, settings.replicas, variants
+    )
+
+
+def _device_threads(runtime: Runtime, stuck_after_s: float) -> list[DeviceThread]:
+    lanes = runtime.batches_in_flight
+    return [
+        DeviceThread(
+            name, stuck_after_s, replica=replica, hardware=replica * lanes + lane if runtime.parallel else replica
+        )
+        for replica, name in enumerate(runtime.devices)
+        for lane in range(lanes)
+    ]
+
+
+def _padding_options(settings: Settings, model: str) -> PaddingOptions:
+    buckets = ShapeBuckets.of(settings.shape_buckets)
+    return PaddingOptions(settings.pad_shapes, buckets, of_model(settings.pad_values, model))
+
+
+def _batching_options(settings: Settings, model: str = "") -> BatchingOptions:
+    return BatchingOptions(
+        max_batch_delay_ms=settings.max_batch_delay_ms,
+        max_pause_ms=settings.max_pause_ms,
+        target_p99_ms=settings.target_p99_ms,
+        weight=settings.model_weights.get(model, 0.0),
+        policy=settings.batching_policy,
+    )
+
+
+#: Objects made and not yet freed from which on the youngest are looked through. Requests under way are a few thousand
+#: and free themselves; at Python's 700 they were looked through again and again.
+_YOUNG_OBJECTS = 20_000

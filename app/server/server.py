@@ -1,0 +1,189 @@
+"""The composition root: the one file that knows everyone. Start, drain, stop, and what is to be told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from app import __version__
+from app.config.settings import Settings
+from app.core.errors import ServingError
+from app.core.events import tell_all
+from app.instrumentation import logs, metrics
+from app.instrumentation.counts import Counts
+from app.instrumentation.explanations import Explanations
+from app.instrumentation.model_facts import ExecutionVariants, MixedShapes, Placement
+from app.instrumentation.statistics import Statistics
+from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
+from app.protocols.open_inference.api import OpenInference
+from app.protocols.open_inference.grpc import OpenInferenceGrpc
+from app.protocols.open_inference.rest import OpenInferenceRest
+from app.protocols.open_inference.shared_memory import SharedMemory
+from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
+from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.repository.list_watch import ListedModels
+from app.server.engine import Engine
+from app.transports.grpc.server import GrpcOptions, GrpcServer
+from app.transports.http.replies import HttpLimits
+
+logger = logging.getLogger(__name__)
+
+#: After the drain only answers that are being written are left; they get this long.
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class Server:
+    """Everything that one process serves with. Made anywhere, started on the event loop.
+
+    Args:
+        models: the models to serve, which callers may change; None takes those of the folder that the settings name.
+        grpc: where and how gRPC is served; None takes what the settings say.
+    """
+
+    def __init__(self, settings: Settings, models: ListedModels | None = None, grpc: GrpcOptions | None = None) -> None:
+        self.settings = settings
+        self.failure = ""
+        self.stopped = False
+        self._starting: asyncio.Task[None] | None = None
+        self._started_s = time.monotonic()
+        counts = Counts()
+        self._metrics = metrics.Metrics(counts, lambda: self.engine.queue_rows())  # noqa: PLW0108 - no engine yet
+        self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
+        statistics = Statistics(counts)
+        self._variants = ExecutionVariants()
+        self._shapes = MixedShapes()
+        self._explanations = Explanations(counts, self._variants, self._shapes)
+        self._placement = Placement()
+        self.listener = listener = tell_all(
+            counts.subscriptions,
+            statistics.subscriptions,
+            self._metrics.subscriptions,
+            self._variants.subscriptions,
+            self._shapes.subscriptions,
+            self._explanations.subscriptions,
+            self._placement.subscriptions,
+            logs.SUBSCRIPTIONS,
+        )
+        self.engine = Engine(settings, models, listener)
+        self.repository = self.engine.repository
+        regions = SharedMemory() if settings.allow_shared_memory else None
+        self.open_inference = open_inference = OpenInference(self.repository, statistics, self, regions)
+        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
+        self.tensorflow_rest = TensorFlowRest(self.repository, listener, limits, draining=self.engine.draining)
+        self.open_inference_rest = OpenInferenceRest(open_inference, listener, limits)
+        tensorflow_grpc = TensorFlowGrpc(
+            self.repository,
+            listener,
+            max_message_bytes=settings.grpc_max_message_bytes,
+            timeout_ms=settings.request_timeout_ms,
+            tensor_content=settings.tensor_content,
+            reload=self.repository.reload if models else None,
+        )
+        open_inference_grpc = OpenInferenceGrpc(open_inference, listener, settings.request_timeout_ms)
+        services = [*tensorflow_grpc.handlers(), *open_inference_grpc.handlers()]
+        self.grpc = GrpcServer(grpc or grpc_options(settings), services, lambda: not (self.dead() or self.unready()))
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Returns at once, unless it is to wait for the models. Until they are loaded /readyz says what is missing."""
+        self._starting = asyncio.create_task(self._start_engine(), name="start")
+        if self.settings.wait_for_models:
+            drain = asyncio.create_task(self.engine.draining.wait())
+            await asyncio.wait({self._starting, drain}, return_when=asyncio.FIRST_COMPLETED)
+            drain.cancel()
+            if self.failure:
+                return
+        try:
+            await self.grpc.start()
+        except OSError as error:
+            self.failure = self.failure or f"Ferry could not start: {error}"
+            logger.error("%s", self.failure)
+
+    async def _start_engine(self) -> None:
+        try:
+            await self.engine.start()
+        except ServingError as error:
+            self.failure = f"Failed to start server. Error: {error}"
+            logger.error("%s", self.failure)
+        except Exception as error:
+            logger.exception("Ferry could not start")
+            self.failure = f"Ferry could not start: {error}"
+
+    async def drain(self) -> bool:
+        """Waits until everything accepted is answered; False where the time for that ran out."""
+        return await self.engine.drain()
+
+    async def stop(self) -> None:
+        """Drains, unloads and ends the threads; `stopped` says whether nothing is left that still works."""
+        drained = await self.drain()
+        await self.grpc.stop(_CLOSE_TIMEOUT_S if drained else 0)
+        started = self._starting is None or self._starting.done()
+        if self._starting is not None:
+            self._starting.cancel()
+        self.stopped = await self.engine.close(drained and started)
+
+    # --- health ---
+
+    def dead(self) -> list[str]:
+        """Reasons to restart the process."""
+        return [*filter(None, [self.failure]), *self.engine.dead()]
+
+    def unready(self) -> list[str]:
+        """Reasons to send no requests here now."""
+        return self.engine.unready()
+
+    async def summary(self) -> dict[str, Any]:
+        """What /health shows."""
+        unready = [*self.dead(), *self.unready()]
+        return {
+            "status": "ready" if not unready else "not ready",
+            "reasons": unready,
+            "ferry": __version__,
+            "uptime_s": round(time.monotonic() - self._started_s, 1),
+            "runtime": self.settings.runtime,
+            "devices": list(self.engine.devices),
+            "queue": {"rows": self.engine.queue_rows(), "max_rows": self.settings.max_queue_size},
+            "batch_sizes": list(self.engine.sizes.allowed),
+            "models": {
+                name: [
+                    {"version": status.version, "state": status.state, "error": status.error_message}
+                    for status in self.repository.statuses(name)
+                ]
+                for name in self.repository.names()
+            },
+            "replicas": self._placement.document(),
+            "variants": self._variants.document(),
+            "mixed_shapes": self._shapes.document(),
+        }
+
+    # --- batching ---
+
+    async def explain_batching(self, model: str) -> Mapping[str, Any]:
+        """How its batches are formed, what they cost and what would help. Raises ModelNotFound, ModelNotReady."""
+        options = self.engine.batching_options(model)
+        versions = sorted(self.repository.catalog.available(model), reverse=True)
+        models = [self.repository.resolve(model, version) for version in versions]
+        return self._explanations.explain(model, options, models).model_dump(mode="json")
+
+    async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Changes options from the next batch on; those in force then. Raises as above, and InvalidRequest."""
+        self.engine.tune(model, self.engine.batching_options(model).changed(changes))
+        self._explanations.begin_anew(model)
+        return self.engine.batching_options(model).as_dict()
+
+    # --- metrics ---
+
+    async def metrics(self) -> tuple[bytes, str]:
+        """The Prometheus page and its content type."""
+        page = self._metrics.render()
+        if self._tensorflow_metrics is not None:
+            page += self._tensorflow_metrics.render()
+        return page, metrics.CONTENT_TYPE
+
+
+def grpc_options(settings: Settings) -> GrpcOptions:
+    return GrpcOptions(settings.host, settings.grpc_port, settings.grpc_max_message_bytes, settings.grpc_unix_socket)

@@ -1,0 +1,168 @@
+"""What every gRPC protocol of Ferry shares: bytes to messages and back, deadlines, errors, and who hears of a call.
+
+gRPC gets and gives bytes here, so that a message that does not parse is the caller's fault and not a server error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+
+from app.codecs.protobuf.messages import message_class, service_descriptor
+from app.core.events import Listener, RequestFinished
+from app.transports.grpc.codes import Failure, failure_of
+from app.transports.request_priority import PRIORITY_HEADER, read_priority
+
+_PRIORITY = PRIORITY_HEADER.decode()
+
+
+class Call:
+    """One call on its way, and what became known of it for those who listen.
+
+    `deadline_s` is absolute on the monotonic clock: the caller's, or the server's where that is sooner.
+    `priority` is what the metadata say, 0 where they say nothing.
+    """
+
+    __slots__ = ("code", "deadline_s", "model", "priority", "signature", "started_s", "version")
+
+    def __init__(self, started_s: float, deadline_s: float) -> None:
+        self.started_s = started_s
+        self.deadline_s = deadline_s
+        self.priority = 0
+        self.code = ""
+        self.model = ""
+        self.version = 0
+        self.signature = ""
+
+
+#: A request message to the reply message, or to its bytes; raises ServingError.
+Unary = Callable[[Any, Call], Awaitable[Any]]
+
+#: The same for a stream of requests, which tells of each for itself. One that does not parse ends the stream.
+Stream = Callable[[AsyncIterator[Any], Call], AsyncIterator[Any]]
+
+#: Makes gRPC's handler of a method, for calls whose metadata name this priority (None for none).
+_MakeHandler = Callable[[str | None], grpc.RpcMethodHandler]
+
+
+class _Method(NamedTuple):
+    usual: grpc.RpcMethodHandler
+    with_priority: _MakeHandler
+
+
+class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no types
+    """The methods of a service, by path.
+
+    gRPC has read a call's metadata when it looks for the method; to ask the call for them would cost as much again.
+    """
+
+    def __init__(self, name: str, methods: Mapping[str, _Method]) -> None:
+        self.methods = {f"/{name}/{method}": handlers for method, handlers in methods.items()}
+        self._name = name
+
+    def service_name(self) -> str:
+        return self._name
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        method = self.methods.get(handler_call_details.method)
+        if method is None:
+            return None
+        for key, value in handler_call_details.invocation_metadata:
+            if key == _PRIORITY:
+                return method.with_priority(value)
+        return method.usual
+
+
+class GrpcCalls:
+    """Makes gRPC's handlers of plain functions. Tells `listener` of every unary call once, whatever became of it.
+
+    Args:
+        protocol: its name in events.
+        timeout_ms: the longest that a call may take; a caller's deadline may be sooner.
+    """
+
+    def __init__(self, protocol: str, listener: Listener, timeout_ms: float) -> None:
+        self._protocol = protocol
+        self._listener = listener
+        self._timeout_s = timeout_ms / 1000
+
+    def service(self, name: str, answers: Mapping[str, Unary | Stream]) -> Service:
+        """The service of that full name, each of its methods answered as `answers` has it; others are UNIMPLEMENTED."""
+        methods = service_descriptor(name).methods_by_name
+        return Service(name, {method: self._method(methods[method], answer) for method, answer in answers.items()})
+
+    def _method(self, method: MethodDescriptor, answer: Any) -> _Method:
+        make = partial(self._handler, method, answer)
+        return _Method(make(None), make)
+
+    def _handler(self, method: MethodDescriptor, answer: Any, priority: str | None) -> grpc.RpcMethodHandler:
+        parse = message_class(method.input_type.full_name).FromString
+        if method.client_streaming:
+            return grpc.stream_stream_rpc_method_handler(self._stream(method.name, parse, answer, priority))
+        return grpc.unary_unary_rpc_method_handler(self._unary(method.name, parse, answer, priority))
+
+    def _unary(self, method: str, parse: Callable[[bytes], Any], answer: Unary, priority: str | None) -> Any:
+        async def handle(content: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            call = self._begin(context)
+            try:
+                if priority is not None:
+                    call.priority = read_priority(priority)
+                reply = await answer(parse(content), call)
+                content = reply if isinstance(reply, bytes) else reply.SerializeToString()
+                call.code = "OK"
+                return content
+            except Exception as error:
+                failure = failure_of(error, method)
+                call.code = failure.code.name
+            finally:
+                self._finish(call)
+            return await _abort(context, failure)
+
+        return handle
+
+    def _stream(self, method: str, parse: Callable[[bytes], Any], answer: Stream, priority: str | None) -> Any:
+        async def handle(
+            contents: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
+        ) -> AsyncIterator[bytes]:
+            call = self._begin(context)
+            try:
+                if priority is not None:
+                    call.priority = read_priority(priority)
+                async for reply in answer(_parsed(contents, parse), call):
+                    yield reply.SerializeToString()
+                return
+            except Exception as error:
+                failure = failure_of(error, method)
+            await _abort(context, failure)
+
+        return handle
+
+    def _begin(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> Call:
+        started_s = time.monotonic()
+        remaining_s = context.time_remaining()
+        timeout_s = self._timeout_s if remaining_s is None else min(remaining_s, self._timeout_s)
+        return Call(started_s, started_s + timeout_s)
+
+    def _finish(self, call: Call) -> None:
+        """A call without a code was cancelled: gRPC does so when the caller hangs up or its deadline passes."""
+        now = time.monotonic()
+        code = call.code or ("DEADLINE_EXCEEDED" if now >= call.deadline_s else "CANCELLED")
+        self._listener(
+            RequestFinished(self._protocol, code, call.model, call.version, call.signature, now - call.started_s)
+        )
+
+
+async def _parsed(contents: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -> AsyncIterator[Any]:
+    async for content in contents:
+        yield parse(content)
+
+
+async def _abort(context: grpc.aio.ServicerContext[bytes, bytes], failure: Failure) -> NoReturn:
+    """Ends the call by raising gRPC's own exception."""
+    await context.abort(failure.code, failure.text, failure.metadata)
+    raise AssertionError("abort raises")

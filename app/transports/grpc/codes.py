@@ -1,0 +1,83 @@
+"""Errors as gRPC's status codes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+from grpc import StatusCode
+
+from app.core.errors import (
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidRequest,
+    ModelNotFound,
+    ModelNotReady,
+    OutOfMemory,
+    Overloaded,
+    RequestTooLarge,
+    ServingError,
+    ShuttingDown,
+    SignatureNotFound,
+    Unsupported,
+    WouldBeLate,
+)
+
+log = logging.getLogger(__name__)
+
+
+#: Errors by the most special class that is listed.
+#: OutOfMemory is TensorFlow's own code for it; too many rows can never be taken, so waiting would not help.
+GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
+    InvalidRequest: StatusCode.INVALID_ARGUMENT,
+    SignatureNotFound: StatusCode.FAILED_PRECONDITION,
+    RequestTooLarge: StatusCode.INVALID_ARGUMENT,
+    Unsupported: StatusCode.UNIMPLEMENTED,
+    ModelNotFound: StatusCode.NOT_FOUND,
+    ModelNotReady: StatusCode.UNAVAILABLE,
+    Overloaded: StatusCode.UNAVAILABLE,
+    WouldBeLate: StatusCode.UNAVAILABLE,
+    DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
+    InferenceFailed: StatusCode.INTERNAL,
+    OutOfMemory: StatusCode.RESOURCE_EXHAUSTED,
+    ShuttingDown: StatusCode.UNAVAILABLE,
+}
+
+#: What a gRPC client's own retry policy heeds: milliseconds to wait before the next try.
+_RETRY_AFTER = "grpc-retry-pushback-ms"
+
+#: The text travels in a header, which clients limit to 8 KiB; percent-encoding may triple it.
+_MAX_TEXT_BYTES = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a call that failed ends: its status code, the text for the caller, and further trailing metadata."""
+
+    code: StatusCode
+    text: str
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+def code_of(kind: type[ServingError]) -> StatusCode:
+    """The status code of an error class or of its nearest listed base."""
+    return next((GRPC_CODES[base] for base in kind.__mro__ if base in GRPC_CODES), StatusCode.INTERNAL)
+
+
+def failure_of(error: Exception, method: str) -> Failure:
+    """What the caller of `method` gets to know of `error`: nothing of a bug of ours, which is logged."""
+    if isinstance(error, ServingError):
+        retry = error.retry_after_s
+        metadata = () if retry is None else ((_RETRY_AFTER, str(round(retry * 1000))),)
+        return Failure(code_of(type(error)), _short(str(error)), metadata)
+    if isinstance(error, DecodeError):
+        return Failure(StatusCode.INVALID_ARGUMENT, f"The request is not a message that {method} takes")
+    log.error("A bug answered %s", method, exc_info=error)
+    return Failure(StatusCode.INTERNAL, "Internal error")
+
+
+def _short(text: str) -> str:
+    content = text.encode(errors="backslashreplace")
+    return content.decode() if len(content) <= _MAX_TEXT_BYTES else content[:_MAX_TEXT_BYTES].decode(errors="ignore")

@@ -1,0 +1,100 @@
+"""The gRPC port: whatever services it is given, with health and reflection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from app.codecs.protobuf.messages import new_pool
+from app.transports.grpc.health import Health
+
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcOptions:
+    """Where and how to listen.
+
+    `port` 0 takes a free one. `max_message_bytes` limits requests; replies are as large as the model makes them.
+    `unix_socket` is a path that serves the same services. `arguments` are gRPC's own channel arguments, by name.
+    `credentials` turn TLS on, for the socket too.
+    """
+
+    host: str = "0.0.0.0"  # noqa: S104 - a container serves its network
+    port: int = 8500
+    max_message_bytes: int = 64 * 1024**2
+    unix_socket: str = ""
+    arguments: Sequence[tuple[str, int | str]] = ()
+    credentials: grpc.ServerCredentials | None = None
+
+
+class GrpcServer:
+    """Serves `services` from `start` to `stop`.
+
+    Who drains in between only has to turn `ready` false and to refuse what comes: this server says
+    NOT_SERVING and goes on answering.
+    """
+
+    def __init__(
+        self, options: GrpcOptions, services: Sequence[grpc.GenericRpcHandler], ready: Callable[[], bool]
+    ) -> None:
+        self._options = options
+        self._services = services
+        self._names = [name for service in services if (name := service.service_name())]
+        self._health = Health(self._names, ready)
+        self._server: grpc.aio.Server | None = None
+        self._following: asyncio.Task[None] | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Raises OSError where it cannot listen; the text is one line that says where."""
+        server = grpc.aio.server(options=_arguments(self._options))
+        server.add_generic_rpc_handlers(tuple(self._services))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        pool = new_pool(health_pb2.DESCRIPTOR.serialized_pb, reflection_pb2.DESCRIPTOR.serialized_pb)
+        names = [*self._names, HEALTH, reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, server, pool)
+        self.port = self._listen(server, _address(self._options))
+        if self._options.unix_socket:
+            self._listen(server, f"unix:{self._options.unix_socket}")
+        await server.start()
+        self._server = server
+        self._following = asyncio.create_task(self._health.follow(), name="grpc health")
+
+    async def stop(self, grace_s: float) -> None:
+        """Takes no new call; those under way get `grace_s` seconds. Does nothing where it was not started."""
+        if self._following is not None:
+            self._following.cancel()
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    def _listen(self, server: grpc.aio.Server, address: str) -> int:
+        credentials = self._options.credentials
+        try:
+            if credentials is None:
+                port: int = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
+        except RuntimeError:
+            raise OSError(f"gRPC cannot listen on {address}: it is in use, or may not be used") from None
+        return port
+
+
+def _arguments(options: GrpcOptions) -> list[tuple[str, int | str]]:
+    """gRPC takes the first of two values of a name, so the user's go into ours."""
+    arguments: dict[str, int | str] = {
+        "grpc.max_receive_message_length": options.max_message_bytes,
+        "grpc.max_send_message_length": -1,
+        "grpc.so_reuseport": 0,  # a port that is in use is an error, not a share of its connections
+    }
+    return list({**arguments, **dict(options.arguments)}.items())
+
+
+def _address(options: GrpcOptions) -> str:
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    return f"{host}:{options.port}"

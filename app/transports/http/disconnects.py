@@ -1,0 +1,80 @@
+"""Notices that the client of a waiting request has gone.
+
+uvicorn does not cancel a request when its client hangs up: only `receive()` tells, by
+yielding `http.disconnect`. Waiting on it costs a task, and nearly every request is answered
+before that would pay. So requests under way are only written down, and one timer for all of
+them, running only while there are any, starts a `receive()` for those that are old enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from app.transports.http.asgi import Receive
+from app.transports.http.replies import ClientGone
+
+
+class _Waiting:
+    """A request that waits for its answer, from `with` to its end."""
+
+    __slots__ = ("gone", "listening", "receive", "since", "task", "waiting")
+
+    def __init__(self, waiting: set[_Waiting], task: asyncio.Task[Any], receive: Receive, since: float) -> None:
+        self.waiting = waiting
+        self.task = task
+        self.receive = receive
+        self.since = since
+        self.listening: asyncio.Task[None] | None = None
+        self.gone = False
+
+    def __enter__(self) -> None:
+        self.waiting.add(self)
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self.waiting.discard(self)
+        if self.listening is not None:
+            self.listening.cancel()
+        # Only our own cancellation becomes ClientGone; where somebody else cancelled too, theirs goes on.
+        if self.gone and not self.task.uncancel() and kind is asyncio.CancelledError:
+            raise ClientGone
+
+    async def listen(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        self.task.cancel()
+
+
+class Disconnects:
+    """Cancels requests whose client hung up, `patience_s` seconds after they began to wait at the earliest."""
+
+    def __init__(self, patience_s: float = 0.1) -> None:
+        self._patience_s = patience_s
+        self._waiting: set[_Waiting] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, receive: Receive) -> _Waiting:
+        """A `with` whose body is cancelled when the client goes; it then raises ClientGone.
+
+        For use inside a task, after the whole body was read.
+        """
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        if task is None:
+            raise RuntimeError("only a task can be cancelled")
+        if self._timer is None:
+            self._timer = loop.call_later(self._patience_s, self.tick)
+        return _Waiting(self._waiting, task, receive, loop.time())
+
+    def tick(self) -> None:
+        """Starts to listen to the clients of requests that have waited long enough."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for waiting in self._waiting:
+            if waiting.listening is None and now - waiting.since >= self._patience_s:
+                waiting.listening = loop.create_task(waiting.listen(), name="wait for disconnect")
+        self._timer = loop.call_later(self._patience_s, self.tick) if self._waiting else None
+
+    def __repr__(self) -> str:
+        return f"<Disconnects, {len(self._waiting)} waiting>"

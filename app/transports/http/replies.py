@@ -1,0 +1,205 @@
+"""What every HTTP protocol of Ferry shares: reading a body within limits, sending a reply, errors as replies.
+
+Plain ASGI: no framework stands between the socket and the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+
+from app.codecs.errors import BodyTooLarge, NotAcceptable, UnsupportedMediaType
+from app.core.errors import (
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidRequest,
+    ModelNotFound,
+    ModelNotReady,
+    OutOfMemory,
+    Overloaded,
+    RequestTooLarge,
+    ServingError,
+    ShuttingDown,
+    SignatureNotFound,
+    Unsupported,
+    WouldBeLate,
+)
+from app.core.inference import Buffer
+from app.transports.http.asgi import Header, Receive, Send
+from app.transports.http.compression import Inflater, UnsupportedEncoding
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """`max_body_bytes` counts the inflated body; `request_timeout_ms` runs from arrival to answer."""
+
+    max_body_bytes: int
+    request_timeout_ms: float
+
+
+class ClientGone(Exception):
+    """The client hung up; there is nobody to answer."""
+
+
+#: Errors by the most special class that is listed.
+#: OutOfMemory is 503, not 500: the device's memory is short now, and the same request may succeed later or elsewhere.
+CODES: Mapping[type[ServingError], int] = {
+    InvalidRequest: 400,
+    SignatureNotFound: 400,
+    RequestTooLarge: 413,
+    UnsupportedEncoding: 415,
+    UnsupportedMediaType: 415,
+    NotAcceptable: 406,
+    Unsupported: 501,
+    ModelNotFound: 404,
+    ModelNotReady: 503,
+    Overloaded: 503,
+    WouldBeLate: 503,
+    DeadlineExceeded: 504,
+    InferenceFailed: 500,
+    OutOfMemory: 503,
+    ShuttingDown: 503,
+}
+
+#: nginx's code for a request whose client went away, and TensorFlow Serving's for a cancelled one.
+CLIENT_GONE = "499"
+
+CLOSE: Header = (b"connection", b"close")
+
+_JOINED_BYTES = 64 * 1024
+
+
+class Sendable(Protocol):
+    """A whole reply, for whatever carries it: ASGI (`send_reply`) or a connection of ours (http_connection.py)."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def pieces(self) -> Sequence[Buffer]:
+        """The body, at least one piece."""
+
+    def head(self) -> Sequence[Header]:
+        """All headers, names in lower case; Content-Length is among them."""
+
+    def head_lines(self) -> bytes:
+        """The same as HTTP/1.1 has them."""
+
+
+@dataclass(slots=True)  # freezing would cost each request as much as reading its headers
+class Reply:
+    """An answer, of JSON where nothing else is said. `headers` come on top of its type and length."""
+
+    body: bytes
+    status: int = 200
+    headers: tuple[Header, ...] = ()
+    content_type: bytes = b"application/json"
+
+    @property
+    def pieces(self) -> Sequence[Buffer]:
+        return (self.body,)
+
+    def head(self) -> Sequence[Header]:
+        return (b"content-type", self.content_type), (b"content-length", b"%d" % len(self.body)), *self.headers
+
+    def head_lines(self) -> bytes:
+        lines = b"content-type: %b\r\ncontent-length: %d\r\n" % (self.content_type, len(self.body))
+        return lines + header_lines(self.headers) if self.headers else lines
+
+
+def header_lines(headers: Iterable[Header]) -> bytes:
+    """As HTTP/1.1 has them, each with its end."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def is_large(pieces: Sequence[Buffer]) -> bool:
+    """Should they go out as they lie in memory? Of smaller ones a copy costs less than a packet."""
+    return sum(map(len, pieces)) > _JOINED_BYTES
+
+
+async def send_reply(reply: Sendable, send: Send, more: Sequence[Header] = ()) -> None:
+    """`more` are headers beside the reply's own."""
+    await send({"type": "http.response.start", "status": reply.status, "headers": [*reply.head(), *more]})
+    *pieces, last = reply.pieces if is_large(reply.pieces) else [b"".join(reply.pieces)]
+    for piece in pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": last})
+
+
+def code_of(kind: type[ServingError]) -> int:
+    """The HTTP status of an error class or of its nearest listed base."""
+    return next((CODES[base] for base in kind.__mro__ if base in CODES), 500)
+
+
+def error_reply(error: ServingError) -> Reply:
+    """`{"error": text}`; 503 says when to come back, and a connection that is of no more use is closed."""
+    status = code_of(type(error))
+    headers: list[Header] = []
+    if status == 503:
+        headers.append((b"retry-after", str(math.ceil(error.retry_after_s or 1)).encode()))
+    if isinstance(error, ShuttingDown | BodyTooLarge):
+        headers.append(CLOSE)
+    return Reply(error_body(str(error)), status, tuple(headers))
+
+
+def error_body(text: str) -> bytes:
+    return orjson.dumps({"error": text.encode(errors="backslashreplace").decode()})
+
+
+def internal_error() -> Reply:
+    """What a client sees of a bug of ours: nothing."""
+    return Reply(error_body("Internal error"), 500)
+
+
+async def read_body(headers: Sequence[Header], receive: Receive, limit: int) -> bytes:
+    """The whole body, inflated.
+
+    Raises:
+        BodyTooLarge: more than `limit` bytes announced, received or inflated.
+        InvalidRequest, UnsupportedEncoding: it cannot be inflated.
+        ClientGone: the client hung up before the end.
+    """
+    named = dict(headers)
+    announced = named.get(b"content-length", b"")
+    if announced.isdigit() and int(announced) > limit:
+        raise _too_large(limit)
+    body = await _receive_all(receive, limit)
+    encoding = named.get(b"content-encoding")
+    return body if encoding is None else _inflate(body, encoding.decode("latin-1"), limit)
+
+
+async def _receive_all(receive: Receive, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _inflate(body: bytes, encoding: str, limit: int) -> bytes:
+    """Stops at the limit, however much a small body would grow to."""
+    inflater = Inflater(encoding)
+    pieces: list[bytes] = []
+    size = 0
+    for piece in inflater.pieces(body):
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        pieces.append(piece)
+    inflater.finish()
+    return b"".join(pieces)
+
+
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The request body is larger than max_body_bytes, {limit} bytes")

@@ -1,0 +1,189 @@
+"""A request on the short cut: to the batcher and back without ASGI, a task or a future."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, cast
+
+from app.core.errors import WouldBeLate
+from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest
+from app.core.interfaces import Withdrawable
+from app.core.reply import Answer
+from app.transports.http.exchange import (
+    Computation,
+    Exchange,
+    HttpProtocol,
+    Together,
+    Written,
+    failure_reply,
+    is_still_written,
+    priority_of,
+)
+from app.transports.http.head import RequestHead
+from app.transports.http.rejections import Refusal
+from app.transports.http.replies import CLIENT_GONE, Sendable
+from app.transports.http.server_timing import server_timing
+
+
+class Connection(Protocol):
+    """Where the reply goes."""
+
+    tasks: set[asyncio.Task[None]]
+
+    def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
+        """Writes the reply; the connection is free for the next request."""
+
+
+class _NobodyWaits:
+    """uvicorn sets an event when the client goes; here nobody waits for it."""
+
+    def set(self) -> None:
+        pass
+
+
+class DirectExchange(Exchange):
+    """One that its connection carries: what uvicorn knows as a cycle and the batcher as a reply."""
+
+    __slots__ = (
+        "_computation",
+        "_connection",
+        "_size",
+        "_submission",
+        "answered",
+        "begun",
+        "chunks",
+        "disconnected",
+        "keep_alive",
+        "protocol",
+        "response_complete",
+    )
+
+    message_event = _NobodyWaits()
+
+    def __init__(self, connection: Connection, protocol: HttpProtocol, head: RequestHead, *, keep_alive: bool) -> None:
+        super().__init__(head, protocol.clock())
+        self._connection = connection
+        self.protocol = protocol
+        self._computation: Computation | None = None
+        self._size = 0
+        self._submission: Withdrawable | None = None
+        self.answered = False
+        self.begun = False
+        self.chunks: list[bytes] = []
+        self.disconnected = False
+        self.keep_alive = keep_alive
+        self.response_complete = False
+
+    def body(self) -> bytes:
+        """All of it, which the exchange need not keep any longer."""
+        chunks, self.chunks = self.chunks, []
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def late(self, now: float) -> bool:
+        """Is the time over that a request has where nothing else is said?"""
+        return now - self.started_s >= self.protocol.limits.request_timeout_ms / 1e3
+
+    def begin(self, body: bytes) -> None:
+        """The request is here as a whole."""
+        self.begun = True
+        self._size = len(body)
+        try:
+            self._computation = computation = self.protocol.begin(self, body)
+            self._submission = computation.model.submit(computation.request, self)
+        except Exception as error:
+            self.set_exception(error)
+
+    def refused_likewise(self, body: bytes) -> bool:
+        """Refuses it unread where the refusal of another one holds for it."""
+        refusal = self.head.refusal
+        if refusal is None or not refusal.holds(body, self.protocol.clock()):
+            return False
+        self.answered = True
+        self.model, self.version, self.signature = refusal.asked
+        self._send(refusal.reply)
+        return True
+
+    def joined(self, company: Withdrawable) -> None:
+        """It was submitted along with others, and will be answered with them."""
+        self.begun = True
+        self._submission = company
+
+    def abandon(self) -> None:
+        """The client has gone."""
+        if not self.response_complete:
+            self.answered = self.response_complete = True
+            self._finish(CLIENT_GONE, self.protocol.clock())
+
+    def answer(self, together: Together, outputs: dict[str, Array], timing: bytes) -> None:
+        """Replies with these rows, which were computed together with others."""
+        self.answered = True
+        self.timing = timing
+        self._submission = None  # nothing is left of it to withdraw
+        try:
+            reply = together.reply(outputs)
+        except Exception as error:
+            reply = failure_reply(error, self)
+        self._send(reply)
+
+    # --- the batcher's Reply ---
+
+    def done(self) -> bool:
+        return self.answered
+
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> BaseException | None:
+        return None
+
+    def set_result(self, answer: Answer, /) -> None:
+        computation = self._computation
+        assert computation is not None  # noqa: S101 - answers come after `begin`
+        self.answered = True
+        self.timing = server_timing(answer.timing)
+        self._submission = None  # nothing is left of it to withdraw
+        try:
+            reply = computation.reply(computation.model.response(computation.request, answer))
+        except Exception as error:
+            reply = failure_reply(error, self)
+        if is_still_written(reply):
+            task = asyncio.ensure_future(self._send_later(reply))
+            self._connection.tasks.add(task)
+            task.add_done_callback(self._connection.tasks.discard)
+        else:
+            self._send(cast(Sendable, reply))
+
+    def set_exception(self, exception: Exception, /) -> None:
+        self.answered = True
+        if isinstance(exception, WouldBeLate) and self._computation is not None:  # it began alone
+            self._stand_for_others(exception, self._computation.request)
+        self._send(failure_reply(exception, self))
+
+    def _stand_for_others(self, refused: WouldBeLate, request: InferenceRequest) -> None:
+        """Unless its body, not its head, said how urgent it was, or asked another signature than others do."""
+        urgency = request.deadline_s, request.priority
+        usual = request.signature == DEFAULT_SIGNATURE
+        if usual and urgency == (self.protocol.deadline_s(self), priority_of(self.head)):
+            asked = self.model, self.version, self.signature
+            self.head.refusal = Refusal.of(refused, self._size, self.protocol.clock(), asked)
+
+    # --- the end ---
+
+    async def _send_later(self, writing: Written) -> None:
+        try:
+            reply = await writing
+        except Exception as error:
+            reply = failure_reply(error, self)
+        self._send(reply)
+
+    def _send(self, reply: Sendable) -> None:
+        if not self.response_complete:
+            now = self.protocol.clock()
+            self._connection.reply(self, reply, now)
+            self._finish(str(reply.status), now)
+
+    def _finish(self, code: str, now: float) -> None:
+        if self._submission is not None:
+            self._submission.withdraw()
+        self._computation = self._submission = None
+        self.protocol.finished(self, code, now)

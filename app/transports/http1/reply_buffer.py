@@ -1,0 +1,49 @@
+"""Replies that are ready at the same time go out one right after another.
+
+A client that gets them apart falls asleep in between, and waking it costs more than the reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from app.core.inference import Buffer
+
+_Written = tuple[asyncio.Transport, Sequence[Buffer], bool]
+
+
+class Outbox:
+    """Writes at once, unless it is held."""
+
+    def __init__(self) -> None:
+        self._held: list[_Written] | None = None
+
+    def write(self, transport: asyncio.Transport, pieces: Sequence[Buffer], close: bool) -> None:
+        """`close` ends the connection behind the pieces."""
+        if self._held is None:
+            _write(transport, pieces, close)
+        else:
+            self._held.append((transport, pieces, close))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What is written within goes out at its end."""
+        held: list[_Written] = []
+        self._held = held
+        try:
+            yield
+        finally:
+            self._held = None
+            for transport, pieces, close in held:
+                _write(transport, pieces, close)
+
+
+def _write(transport: asyncio.Transport, pieces: Sequence[Buffer], close: bool) -> None:
+    if len(pieces) == 1:
+        transport.write(pieces[0])
+    else:
+        transport.writelines(pieces)
+    if close:
+        transport.close()

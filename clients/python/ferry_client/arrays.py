@@ -1,0 +1,76 @@
+"""What callers pass as tensors, as arrays that the wire knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ferry_client.errors import InvalidRequest
+from ferry_client.models import ModelMetadata
+
+Array = npt.NDArray[Any]
+
+#: One tensor for a model with one input, or tensors by the input's name.
+Inputs = Mapping[str, npt.ArrayLike] | npt.ArrayLike
+
+#: Strings are arrays of bytes objects.
+STRING: np.dtype[Any] = np.dtype(object)
+
+_PLAIN = (list, tuple, str, bytes, bool, int, float)
+
+
+def is_complete(inputs: Inputs) -> bool:
+    """Whether names and types are all there. Plain Python values have no type of their own."""
+    return isinstance(inputs, Mapping) and not any(isinstance(value, _PLAIN) for value in inputs.values())
+
+
+def name_arrays(inputs: Inputs, metadata: ModelMetadata | None) -> dict[str, Array]:
+    """Arrays keep their type; plain Python values take the model's.
+
+    Args:
+        metadata: may be None where the inputs are complete.
+
+    Raises:
+        InvalidRequest: a value is no tensor, or nothing says which input it is for.
+    """
+    if not isinstance(inputs, Mapping):
+        inputs = {_only_input(metadata): inputs}
+    known = metadata.inputs if metadata else {}
+    return {
+        name: _to_array(name, value, known[name].dtype if name in known else None) for name, value in inputs.items()
+    }
+
+
+def _only_input(metadata: ModelMetadata | None) -> str:
+    names = list(metadata.inputs) if metadata else []
+    if len(names) != 1:
+        known = ", ".join(map(repr, names)) or "none"
+        raise InvalidRequest(f"One tensor without a name is for a model with one input; this one has: {known}")
+    return names[0]
+
+
+def _to_array(name: str, value: npt.ArrayLike, dtype: np.dtype[Any] | None) -> Array:
+    try:
+        array = np.asarray(value, dtype if isinstance(value, _PLAIN) else None)
+        if array.dtype.kind in "iub" and not np.array_equal(array, np.asarray(value)):
+            raise ValueError(f"{array.dtype} cannot hold it exactly")
+        if array.dtype.kind in "SU" and isinstance(value, _PLAIN):
+            # numpy's own strings would lose zero bytes at their ends.
+            array = np.array(value, STRING)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidRequest(f"Input {name!r} is no tensor: {error}") from error
+    if array.dtype.kind in "OSUT":
+        return _to_bytes(name, array)
+    return array.astype(array.dtype.newbyteorder("<")) if array.dtype.byteorder == ">" else array
+
+
+def _to_bytes(name: str, array: Array) -> Array:
+    result = np.empty(array.size, STRING)
+    for index, element in enumerate(array.reshape(-1).tolist()):
+        if not isinstance(element, str | bytes):
+            raise InvalidRequest(f"Input {name!r} has a {type(element).__name__} among strings; expected bytes or str")
+        result[index] = element.encode() if isinstance(element, str) else element
+    return result.reshape(array.shape)

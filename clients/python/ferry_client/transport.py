@@ -1,0 +1,75 @@
+"""Between exchanges and httpx: what both clients do before a request is sent and after its reply came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import Literal
+
+import httpx
+
+from ferry_client.codec import Codec
+from ferry_client.core import Core
+from ferry_client.errors import ConnectionFailed, InvalidResponse, ServingError, error_of
+from ferry_client.exchange import Request, Response
+from ferry_client.open_inference import OpenInference
+from ferry_client.retries import Deadline
+from ferry_client.tensorflow_json import TensorFlowJson
+
+#: "v2" is the Open Inference Protocol in binary, "v1-json" TensorFlow Serving's REST API.
+ProtocolName = Literal["v2", "v1-json"]
+
+_CODECS: dict[str, Callable[[], Codec]] = {"v2": OpenInference, "v1-json": TensorFlowJson}
+
+#: Waiting for a free connection would cost more than another connection does.
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+
+
+class Target:
+    """The server that a client calls, and how.
+
+    Args:
+        url: where the server is, such as `http://host:8501`; a path in it precedes every path.
+        timeout_s: the time of a call that does not say, retries included.
+        attempts: how often a request is sent at most.
+        clock: seconds; another one for tests.
+    """
+
+    def __init__(
+        self, url: str, protocol: ProtocolName, timeout_s: float, attempts: int, clock: Callable[[], float]
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"url must start with http:// or https://, not {url!r}")
+        if protocol not in _CODECS:
+            raise ValueError(f"protocol must be one of {', '.join(_CODECS)}, not {protocol!r}")
+        self.core = Core(_CODECS[protocol]())
+        self.timeout_s = timeout_s
+        self.attempts = attempts
+        self._url = url.rstrip("/")
+        self._clock = clock
+
+    def deadline(self, timeout_s: float | None) -> Deadline:
+        return Deadline(self.timeout_s if timeout_s is None else timeout_s, self._clock)
+
+    def outgoing(self, http: httpx.Client | httpx.AsyncClient, request: Request, deadline: Deadline) -> httpx.Request:
+        """Tells the server the time that is left now. Compressed tensors would cost more than they save."""
+        left_s = deadline.left_s()
+        headers = {**request.headers, "x-request-timeout-ms": str(ceil(left_s * 1e3)), "accept-encoding": "identity"}
+        return http.build_request(
+            request.method, self._url + request.path, content=request.body, headers=headers, timeout=left_s
+        )
+
+
+def received(reply: httpx.Response, body: bytes) -> Response:
+    """Raises the ServingError that the reply stands for."""
+    if not reply.is_success:
+        raise error_of(reply.status_code, reply.headers, body)
+    return Response(reply.headers, body)
+
+
+def failure(error: httpx.RequestError, deadline: Deadline) -> ServingError:
+    """What became of a request that got no reply."""
+    if isinstance(error, httpx.TimeoutException):
+        return deadline.exceeded()
+    kind = ConnectionFailed if isinstance(error, httpx.TransportError) else InvalidResponse
+    return kind(f"{error.request.method} {error.request.url} failed: {str(error) or type(error).__name__}")

@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.shapes.buckets import ShapeBuckets
+from app.batching.shapes.padding import ShapePadding
+
+TOKENS = ShapePadding(
+    {"tokens": ("a",), "mask": ("a",), "image": ("b", "c", 3), "k": ()},
+    {"each": ("a", 2), "all": (4,)},
+    {"tokens": 9, "mask": 0, "image": 0.5, "k": 0},
+)
+
+
+def inputs(length: int, high: int = 1, wide: int = 1, rows: int = 1) -> dict[str, np.ndarray]:
+    return {
+        "tokens": np.full((rows, length), length, np.int32),
+        "mask": np.ones((rows, length), bool),
+        "image": np.full((rows, high, wide, 3), high, np.float32),
+        "k": np.zeros(rows, np.int64),
+    }
+
+
+def joined(padding: ShapePadding, requests: list[dict[str, np.ndarray]], rows: int) -> dict[str, np.ndarray]:
+    return padding.join(requests, rows, padding.call_shape(requests, rows))
+
+
+def test_dimensions_of_one_name_that_differ_are_not_padded() -> None:
+    uneven = inputs(5) | {"mask": np.ones((1, 4), bool)}
+    assert TOKENS.bucket(uneven) is None
+
+
+def test_a_bucket_is_the_shape_of_its_largest() -> None:
+    assert TOKENS.bucket(inputs(9, 30, 41)) == ((10,), (10,), (32, 48, 3), ())
+    assert TOKENS.bucket(inputs(9, 29, 41)) == TOKENS.bucket(inputs(10, 32, 48))
+
+
+def test_cells_are_the_elements_of_a_row_whose_number_is_free() -> None:
+    assert TOKENS.cells(((10,), (10,), (4, 5, 3), ())) == 80
+    assert ShapePadding({"x": ("a",), "k": (7,)}, {}, {}).cells(((0,), (7,))) == 1
+
+
+def test_what_is_not_trusted_any_more_pads_nothing() -> None:
+    padding = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0}, trusted=False)
+    assert padding.bucket({"x": np.zeros((1, 3))}) is None
+
+
+def test_requests_are_padded_to_the_longest_with_the_value_of_the_input() -> None:
+    found = joined(TOKENS, [inputs(1, 2, 1), inputs(3, 1, 2, rows=2)], 4)
+    assert found["tokens"].tolist() == [[1, 9, 9], [3, 3, 3], [3, 3, 3], [1, 9, 9]]  # the last row is nobody's
+    assert found["mask"].tolist() == [[True, False, False], [True] * 3, [True] * 3, [True, False, False]]
+    assert found["image"][0, ..., 0].tolist() == [[2, 0.5], [2, 0.5]]
+    assert found["image"].shape == (4, 2, 2, 3)
+    assert found["k"].shape == (4,)
+    assert {name: array.dtype for name, array in found.items()} == {
+        name: array.dtype for name, array in inputs(1).items()
+    }
+
+
+def test_strings_are_padded() -> None:
+    padding = ShapePadding({"words": ("a",)}, {}, {"words": b""})
+    words = [{"words": np.array([[b"a"]], object)}, {"words": np.array([[b"b", b"cd"]], object)}]
+    assert joined(padding, words, 2)["words"].tolist() == [[b"a", b""], [b"b", b"cd"]]
+
+
+def test_outputs_are_cut_where_they_follow_and_lie_in_one_piece() -> None:
+    outputs = {"each": np.arange(12).reshape(1, 6, 2), "all": np.arange(4).reshape(1, 4)}
+    cut = TOKENS.cut(outputs, inputs(2))
+    assert cut["each"].tolist() == [[[0, 1], [2, 3]]]
+    assert cut["each"].flags.c_contiguous
+    assert cut["all"] is outputs["all"]
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 2), (1, 6), (1, 6, 2, 1)])
+def test_an_output_of_another_shape_than_expected_is_noticed(shape: tuple[int, ...]) -> None:
+    assert TOKENS.misfit({"each": np.zeros((1, 6, 2)), "all": np.zeros((1, 4))}, inputs(6)) == ""
+    assert TOKENS.misfit({"each": np.zeros(shape)}, inputs(6)) == f"output 'each' has shape {shape}, not (1, 6, 2)"
+
+
+def test_it_can_be_read() -> None:
+    assert str(TOKENS) == "tokens[?,a], mask[?,a], image[?,b,c,3], k[?] -> each[?,a,2], all[?,4]"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=6),
+    st.integers(0, 4),
+)
+def test_what_is_joined_and_cut_is_what_each_sent(requests: list[tuple[int, int, int]], more: int) -> None:
+    padding = ShapePadding({"x": ("a", "b")}, {"x": ("a", "b")}, {"x": -1}, ShapeBuckets.of([8]))
+    sent = [{"x": np.full((rows, a, b), number)} for number, (rows, a, b) in enumerate(requests)]
+    rows = sum(rows for rows, _, _ in requests)
+    together = joined(padding, sent, rows + (more if rows else 0))
+    start = 0
+    for each in sent:
+        end = start + len(each["x"])
+        np.testing.assert_array_equal(padding.cut({"x": together["x"][start:end]}, each)["x"], each["x"])
+        start = end
+    assert {np.shape(together["x"])[1:]} == {(max(a for _, a, _ in requests), max(b for _, _, b in requests))}
+
+
+def test_shapes_are_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.batching.shapes.padding._MAX_SHAPES", 2)
+    padding = ShapePadding({"x": ("n",)}, {"y": ("n",)}, {"x": 0})
+    assert [padding.cells(((size,),)) for size in (1, 2, 3, 1)] == [1, 2, 3, 1]
+    assert len(padding._cells) <= 2

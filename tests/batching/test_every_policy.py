@@ -1,0 +1,150 @@
+"""The contract of a batching policy, over all that are registered."""
+
+from dataclasses import dataclass
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.cost_model import CostCurve
+from app.batching.policy import HEADROOM, BatchingOptions, SelfTuning, WorkConserving, create_policy, policy_names
+
+
+@dataclass
+class View:
+    rows: int
+    max_rows: int
+    oldest_arrival_s: float
+    call_s: float = 0.0
+    peak_rows: float = 0.0
+    timeout_s: float = inf
+    curve: CostCurve | None = None
+    margin: float = 0.0
+
+
+curves = st.one_of(
+    st.none(),
+    st.builds(
+        lambda fixed, slope: CostCurve((1, 2, 4, 8, 128), tuple(fixed + slope * size for size in (1, 2, 4, 8, 128))),
+        st.floats(1e-6, 1),
+        st.floats(0, 1),
+    ),
+)
+views = st.builds(
+    View,
+    rows=st.integers(1, 1000),
+    max_rows=st.integers(1, 128),
+    oldest_arrival_s=st.floats(0, 1e6),
+    call_s=st.floats(0, 1),
+    peak_rows=st.floats(0, 2000),
+    timeout_s=st.one_of(st.just(inf), st.floats(1e-3, 60)),
+    curve=curves,
+    margin=st.floats(0, 3),
+)
+options = st.builds(
+    BatchingOptions,
+    max_batch_size=st.integers(0, 128),
+    max_batch_delay_ms=st.floats(0, 1000),
+    max_pause_ms=st.floats(0, 10),
+    target_p99_ms=st.floats(0, 1000),
+)
+
+
+@pytest.mark.parametrize("name", policy_names())
+@given(view=views, options=options, idle_for_s=st.floats(0, 10))
+def test_contract(name: str, view: View, options: BatchingOptions, idle_for_s: float) -> None:
+    policy = create_policy(name, options)
+    idle_since_s = view.oldest_arrival_s - idle_for_s
+    plan = policy.plan(view, idle_since_s)
+    assert plan == policy.plan(view, idle_since_s)  # stateless
+    assert 1 <= plan.rows <= plan.most_rows <= view.max_rows
+    assert plan.most_rows == policy.most_rows(view)
+    # Timers start at the oldest request, and at the end of the last call where there was one just now.
+    delay_s, pause_s = options.max_batch_delay_ms / 1000, options.max_pause_ms / 1000
+    assert view.oldest_arrival_s <= plan.due_s <= max(view.oldest_arrival_s + delay_s, idle_since_s + pause_s)
+    assert plan.reason in {"full", "idle", "pause", "delay"}
+    if view.rows >= plan.most_rows:
+        assert plan.due_s == view.oldest_arrival_s  # nobody waits for company that has no seat
+    if options.max_batch_size and name != "one_by_one":
+        assert plan.most_rows <= options.max_batch_size  # what is fixed by hand stays so
+
+
+def test_work_conserving_reasons() -> None:
+    delayed = BatchingOptions(max_batch_delay_ms=500)
+    assert WorkConserving().plan(View(3, 4, 7.0), -inf) == (7.0, 4, "idle", 4)
+    assert WorkConserving(delayed).plan(View(3, 4, 7.0), -inf) == (7.5, 4, "delay", 4)
+    assert WorkConserving(delayed).plan(View(4, 4, 7.0), -inf) == (7.0, 4, "full", 4)
+    assert WorkConserving(BatchingOptions(max_batch_size=3)).plan(View(3, 4, 7.0), -inf) == (7.0, 3, "full", 3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "peak_rows", "call_s", "pause_s"),
+    [
+        (2, 16, 1 / 64, 8 / 64),  # eight calls long
+        (2, 16, 3 / 16, 1 / 16),  # the longest pause counts from the start of the call
+        (2, 16, 1 / 4, 0.0),  # no short call
+        (2, 16, 0.0, 0.0),  # nothing measured yet
+        (16, 16, 1 / 64, 0.0),  # everyone is here
+        (1, 1, 1 / 64, 0.0),  # a lone client
+    ],
+)
+def test_a_device_pauses_after_a_short_call_until_everyone_is_there(
+    rows: int, peak_rows: float, call_s: float, pause_s: float
+) -> None:
+    policy = WorkConserving(BatchingOptions(max_pause_ms=250))
+    plan = policy.plan(View(rows, 64, 7.0, call_s, peak_rows), idle_since_s=7.0)
+    assert plan == (7.0 + pause_s, 64, "pause" if pause_s else "idle", 64)
+
+
+def test_a_pause_is_over_when_the_device_has_been_idle_for_long() -> None:
+    view = View(2, 64, 7.0, call_s=1 / 64, peak_rows=16)
+    assert WorkConserving(BatchingOptions(max_pause_ms=250)).plan(view, idle_since_s=6.0) == (7.0, 64, "idle", 64)
+
+
+# --- self-tuning ---
+
+_AFFINE = CostCurve((1, 2, 4, 8, 16, 32), (0.011, 0.012, 0.014, 0.018, 0.026, 0.042))
+_BY_THE_ROW = CostCurve((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.08))
+
+
+@pytest.mark.parametrize(
+    ("target_p99_ms", "timeout_s", "most_rows"),
+    [
+        (0, inf, 32),
+        (100, inf, 32),  # 2 * 42 ms and some headroom
+        (80, inf, 16),
+        (0, 0.08, 16),  # a deadline does the same
+        (0, 30.0, 32),
+        (80, 0.028, 2),  # the less of both
+        (1, inf, 2),  # no call is so quick, but two rows take hardly longer than one
+    ],
+)
+def test_a_call_and_the_one_before_fit_the_target_and_the_time_that_requests_have(
+    target_p99_ms: float, timeout_s: float, most_rows: int
+) -> None:
+    policy = SelfTuning(BatchingOptions(target_p99_ms=target_p99_ms))
+    view = View(40, 32, 7.0, timeout_s=timeout_s, curve=_AFFINE)
+    assert policy.plan(view, -inf) == (7.0, most_rows, "full", most_rows)
+    if most_rows > 2:
+        assert 2 * _AFFINE.call_s(most_rows) <= HEADROOM * min(timeout_s, target_p99_ms / 1000 or inf)
+
+
+def test_calls_that_vary_are_planned_to_take_longer() -> None:
+    view = View(40, 32, 7.0, timeout_s=0.1, curve=_AFFINE)
+    assert SelfTuning().most_rows(view) == 32
+    view.margin = 0.5
+    assert SelfTuning().most_rows(view) == 16
+
+
+def test_what_waits_is_split_where_padding_would_cost_more() -> None:
+    assert SelfTuning().plan(View(5, 8, 7.0, curve=CostCurve((1, 8), (0.01, 0.02))), -inf).rows == 8
+    assert SelfTuning().plan(View(5, 8, 7.0, curve=_BY_THE_ROW), -inf).rows == 4
+    assert SelfTuning().plan(View(5, 32, 7.0, curve=_AFFINE), -inf).rows == 32  # all of them
+
+
+def test_rows_that_company_makes_no_cheaper_are_not_kept_together() -> None:
+    assert SelfTuning().plan(View(8, 8, 7.0, curve=_BY_THE_ROW), -inf).most_rows == 8  # but no call more than need be
+    dear = CostCurve((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.2))
+    assert SelfTuning().plan(View(8, 8, 7.0, curve=dear), -inf) == (7.0, 4, "full", 4)
+    assert SelfTuning().plan(View(3, 8, 7.0, curve=_BY_THE_ROW), -inf).rows == 2  # 2 and 1, not 4

@@ -1,0 +1,72 @@
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.large_requests import cut, join
+from app.batching.request import PendingRequest
+from app.core.errors import InferenceFailed
+from app.core.inference import BatchTiming
+from app.core.reply import Answer
+from tests.support.fakes import FakeReply, pending
+
+
+def answer(values: list[list[float]], queue_s: float = 0.0) -> Answer:
+    return Answer({"y": np.array(values, np.float32)}, BatchTiming(queue_s, 1.0, len(values)))
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.randoms())
+def test_cut_and_answered_in_any_order_is_the_whole(sizes: list[int], random: np.random.Generator) -> None:
+    x = np.arange(2 * sum(sizes), dtype=np.float32).reshape(-1, 2)
+    whole = PendingRequest({"x": x}, len(x), reply := FakeReply(), arrival_s=1.0, deadline_s=9.0, head_start_s=0.1)
+    parts = [cut(whole, rows) for rows in sizes]
+    assert [part.rows for part in parts] == sizes
+    assert {(part.arrival_s, part.deadline_s, part.head_start_s) for part in parts} == {(1.0, 9.0, 0.1)}
+    random.shuffle(parts)  # type: ignore[arg-type]
+    for part in parts:
+        assert not part.reply.done()
+        part.reply.set_result(answer(part.inputs["x"].tolist()))
+    (found,) = reply.answers
+    assert isinstance(found, Answer)
+    np.testing.assert_array_equal(found.outputs["y"], x)
+    assert whole.reply.done()
+    assert whole.inputs == {}
+
+
+def test_what_is_not_cut_off_yet_is_waited_for() -> None:
+    whole = pending(rows=3)
+    part = cut(whole, 2)
+    part.reply.set_result(answer([[1.0], [1.0]]))
+    assert not whole.reply.done()
+    assert whole.rows == 1
+    cut(whole, 1).reply.set_result(answer([[1.0]]))
+    assert whole.reply.done()
+
+
+def test_one_part_that_fails_answers_for_all() -> None:
+    whole = PendingRequest({}, 2, reply := FakeReply(), 0.0, inf)
+    first, second = cut(whole, 1), cut(whole, 1)
+    error = InferenceFailed("no")
+    first.reply.set_exception(error)
+    assert reply.answers == [error]
+    assert second.reply.done()
+    assert not second.reply.cancelled()
+    assert second.reply.exception() is None  # forgotten
+
+
+def test_the_timing_of_the_whole() -> None:
+    joined = join([answer([[1.0]], 0.5), answer([[2.0], [3.0]], 2.0)], [1, 2])
+    assert joined.timing == BatchTiming(2.0, 2.0, 2)
+
+
+@pytest.mark.parametrize("second", [[[1.0, 2.0]], [[1.0], [2.0]], []])
+def test_parts_that_do_not_fit_together_are_refused(second: list[list[float]]) -> None:
+    whole = PendingRequest({}, 2, reply := FakeReply(), 0.0)
+    parts = [cut(whole, 1), cut(whole, 1)]
+    parts[0].reply.set_result(answer([[1.0]]))
+    parts[1].reply.set_result(answer(second))
+    (error,) = reply.answers
+    assert isinstance(error, InferenceFailed)
+    assert str(error).endswith("send at most 1 rows")

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from app.codecs.npy import read_npy, write_npy
+from app.core.errors import InvalidRequest
+from tests.support.bodies import npy
+
+SCALARS = st.one_of(
+    npst.boolean_dtypes(),
+    npst.integer_dtypes(endianness="?"),
+    npst.floating_dtypes(endianness="?"),
+    npst.complex_number_dtypes(endianness="?"),
+    npst.byte_string_dtypes(max_len=5),
+    npst.unicode_string_dtypes(max_len=5),
+)
+
+
+def with_header(header: str, content: bytes = b"", version: int = 1) -> bytes:
+    length = struct.pack("<H" if version == 1 else "<I", len(header))
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode("latin-1") + content
+
+
+def plain(dtype: str = "<f4", shape: str = "(2,)", columns: str = "False") -> str:
+    return f"{{'descr': '{dtype}', 'fortran_order': {columns}, 'shape': {shape}, }}\n"
+
+
+@given(npst.arrays(SCALARS, npst.array_shapes(min_dims=0, min_side=0, max_side=4)), st.booleans())
+def test_what_numpy_saves_is_read(array: Any, columns: bool) -> None:
+    array = np.asfortranarray(array) if columns and array.ndim else array
+    back = read_npy(npy(array), "x")
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    assert back.tobytes() == array.tobytes()
+    assert back.flags.c_contiguous
+
+
+@given(npst.arrays(npst.scalar_dtypes().filter(lambda d: d.kind not in "mM"), npst.array_shapes(min_dims=0)))
+def test_numpy_reads_what_is_written(array: Any) -> None:
+    back = np.load(io.BytesIO(write_npy(array)), allow_pickle=False)
+    assert (back.dtype, back.shape, back.tobytes()) == (array.dtype, array.shape, array.tobytes())
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.int4])
+def test_types_outside_numpy_are_bytes(dtype: Any) -> None:
+    array = np.array([1, 2], dtype)
+    back = read_npy(write_npy(array), "x")
+    assert back.dtype == np.dtype(f"V{array.itemsize}")
+    assert back.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_every_version(version: int) -> None:
+    content = with_header(plain(), np.ones(2, np.float32).tobytes(), version)
+    assert read_npy(content, "x").tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr':'<f4','fortran_order':False,'shape':(2,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': ( 2, ) , }      \n",
+        "{'descr': '<f4', 'fortran_order': True, 'shape': (1,2)}",
+    ],
+)
+def test_headers_of_other_writers(header: str) -> None:
+    assert read_npy(with_header(header, np.ones(2, np.float32).tobytes()), "x").size == 2
+
+
+def test_a_scalar() -> None:
+    assert read_npy(npy(np.float64(0.5)), "x").tolist() == 0.5
+
+
+TWO = bytes(8)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "x is no .npy file"),
+        (b"\x93NUMPY", "x is no .npy file"),
+        (b"\x93NUMPY\x01\x00", "x is no .npy file"),
+        (b"\x93NUMPY\x04\x00\x00\x00", "x is no .npy file"),
+        (b"\x93NUMPX\x01\x00\x00\x00", "x is no .npy file"),
+        (b"\x93NUMPY\x01\x00\xff", "no .npy header"),
+        (b"\x93NUMPY\x01\x00\xff\xff", "no .npy header"),
+        (with_header("__import__('os')"), "no .npy header"),
+        (with_header("{" * 9000), "no .npy header"),
+        (with_header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}", TWO), "structures are not"),
+        (with_header(plain("|O"), TWO), "x has dtype '|O'; expected a number type"),
+        (npy(np.array([{}])), "x has dtype '|O'"),
+        (npy(np.zeros(2, "M8[s]")), "x has dtype '<M8[s]'"),
+        (with_header(plain("<f3"), TWO), "x has dtype '<f3'"),
+        (with_header(plain("<U999999999"), TWO), "x has dtype '<U999999999'"),
+        (with_header(plain("f4"), TWO), "x has dtype 'f4'"),
+        (with_header(plain("|S0"), b""), "x has 0 bytes of data"),
+        (with_header(plain("|S0", "(999999999,)"), b""), "x has 0 bytes of data"),
+        (with_header(plain(), TWO[:7]), r"x has 7 bytes of data; float32 of shape [2] takes 8"),
+        (with_header(plain(), TWO + b"x"), r"x has 9 bytes of data; float32 of shape [2] takes 8"),
+        (with_header(plain(shape="(999999999999,)"), TWO), "takes 3999999999996"),
+        (with_header(plain(shape="(0, 999999999999,)")), "takes 0"),
+        (with_header(plain(shape="(0, 99999999999999999999,)")), "expected whole numbers"),
+        (with_header(plain(shape="(1 2)"), TWO), "expected whole numbers"),
+        (with_header(plain(shape="(" + "1," * 40 + ")"), TWO[:4]), "x has 40 dimensions; expected 31 at most"),
+        (with_header(plain(shape="(-2,)"), TWO), "no .npy header"),
+        (with_header(plain("|b1"), b"\x00\x02"), "x is of type bool but has a byte that is neither 0 nor 1"),
+    ],
+)
+def test_refused(content: bytes, text: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_npy(content, "x")
+    assert text in str(caught.value)
+
+
+@given(st.binary(max_size=40), st.sampled_from([1, 2, 3]))
+def test_any_bytes_are_an_array_or_refused(content: bytes, version: int) -> None:
+    for body in (content, b"\x93NUMPY" + bytes([version, 0]) + content, with_header(plain(), content, version)):
+        try:
+            read_npy(body, "x")
+        except InvalidRequest:
+            continue

@@ -1,0 +1,58 @@
+import ml_dtypes
+import numpy as np
+import pytest
+
+from app.core.agreement import TOLERANCES, agree
+from app.core.inference import Array
+
+
+def test_equal_outputs_agree_whatever_their_types() -> None:
+    for values in (np.array([b"a"], object), np.array([True]), np.array([2**62]), np.array(7.0), np.zeros([0, 3])):
+        assert agree({"y": values}, {"y": values.copy()})
+
+
+@pytest.mark.parametrize("dtype", sorted(TOLERANCES))
+def test_numbers_may_differ_by_the_tolerance_of_their_type_and_no_more(dtype: str) -> None:
+    kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    expected = np.array([1.0, 100.0], kind)
+    assert agree({"y": expected}, {"y": np.asarray(expected * (1 + TOLERANCES[dtype] / 2), kind)})
+    assert not agree({"y": expected}, {"y": np.asarray(expected * (1 + TOLERANCES[dtype] * 4), kind)})
+
+
+def test_a_small_value_beside_a_great_one_may_differ_as_the_great_one() -> None:
+    expected = np.array([1e-6, 1.0], np.float32)
+    assert agree({"y": expected}, {"y": np.array([2e-6, 1.0], np.float32)})
+    assert not agree({"y": expected[:1]}, {"y": np.array([2e-6], np.float32)})
+
+
+def test_nan_and_infinity_agree_with_themselves_only() -> None:
+    expected = np.array([np.nan, np.inf, 1], np.float32)
+    assert agree({"y": expected}, {"y": expected.copy()})
+    for wrong in ([0, np.inf, 1], [np.nan, -np.inf, 1], [np.nan, 1e30, 1], [np.nan, np.inf, np.nan]):
+        assert not agree({"y": expected}, {"y": np.array(wrong, np.float32)})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"y": np.array([1, 2], np.int64)},
+        {"y": np.array([[1, 2]], np.int32)},
+        {"y": np.array([1, 3], np.int32)},
+        {"y": np.array([1], np.int32)},
+        {"z": np.array([1, 2], np.int32)},
+        {},
+    ],
+    ids=str,
+)
+def test_another_name_type_shape_or_whole_number_disagrees(wrong: dict[str, Array]) -> None:
+    assert not agree({"y": np.array([1, 2], np.int32)}, wrong)
+
+
+def test_strings_agree_byte_by_byte() -> None:
+    assert not agree({"y": np.array([b"a"], object)}, {"y": np.array([b"b"], object)})
+
+
+def test_one_may_ask_for_more() -> None:
+    expected, actual = {"y": np.float32([1.0, 2.0])}, {"y": np.float32([1.0, 2.0001])}
+    assert agree(expected, actual)
+    assert not agree(expected, actual, {"float32": 1e-5})

@@ -1,0 +1,36 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.batch_sizes import BatchSizes
+
+
+def test_powers_of_two_end_with_the_largest() -> None:
+    assert BatchSizes.powers_of_two(8).allowed == (1, 2, 4, 8)
+    assert BatchSizes.powers_of_two(6).allowed == (1, 2, 4, 6)
+    assert BatchSizes.powers_of_two(1).allowed == (1,)
+
+
+def test_sizes_may_be_given() -> None:
+    assert BatchSizes.of(10, [5, 10]).allowed == (5, 10)
+    assert BatchSizes.of(4).allowed == (1, 2, 4)
+
+
+def test_no_rows_need_no_padding() -> None:
+    assert BatchSizes.powers_of_two(8).padded(0) == 0
+
+
+@pytest.mark.parametrize("allowed", [(), (0, 1), (2, 1), (1, 1)])
+def test_sizes_must_ascend(allowed: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="ascending"):
+        BatchSizes(allowed)
+
+
+@given(st.integers(1, 300), st.data())
+def test_padding_is_least_and_less_than_half(largest: int, data: st.DataObject) -> None:
+    sizes = BatchSizes.powers_of_two(largest)
+    rows = data.draw(st.integers(1, largest))
+    padded = sizes.padded(rows)
+    assert padded in sizes.allowed
+    assert rows <= padded < 2 * rows
+    assert not any(rows <= size < padded for size in sizes.allowed)

@@ -1,0 +1,145 @@
+"""Masks and lengths that callers leave out, from the declaration to every protocol's door."""
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.codecs.json.predict_documents import decode_predict
+from app.core.errors import InvalidRequest
+from app.core.inference import Array, ModelSignature, TensorSpec
+from app.core.masks import with_declared_masks, with_masks
+from app.core.validation import check_inputs
+from app.protocols.operations.openapi import predict_body
+
+
+def signature(**inputs: tuple[Any, tuple[int | None, ...] | None]) -> ModelSignature:
+    specs = {name: TensorSpec(name, np.dtype(dtype), shape) for name, (dtype, shape) in inputs.items()}
+    return ModelSignature("f", specs, {"y": TensorSpec("y", np.dtype(np.float32), (None,))})
+
+
+TEXT = signature(
+    tokens=(np.int32, (None, None)),
+    mask=(np.float32, (None, None)),
+    length=(np.int8, (None,)),
+    column=("i8", (None, 1)),
+)
+WANTED = {"mask": "tokens", "length": "tokens", "column": "tokens"}
+
+
+def declared(one: ModelSignature, wanted: Mapping[str, str]) -> ModelSignature:
+    return with_declared_masks({"f": one}, wanted)["f"]
+
+
+def filled(one: ModelSignature, wanted: Mapping[str, str], **inputs: Array) -> dict[str, Array]:
+    return with_masks(declared(one, wanted), inputs)
+
+
+def test_a_mask_is_ones_and_a_length_the_true_one() -> None:
+    tokens = np.zeros((2, 3), np.int32)
+    found = filled(TEXT, WANTED, tokens=tokens)
+    assert found["tokens"] is tokens
+    assert found["mask"].tolist() == [[1, 1, 1]] * 2
+    assert found["length"].tolist() == [3, 3]
+    assert found["column"].tolist() == [[3], [3]]
+    check_inputs(declared(TEXT, WANTED), found)
+
+
+def test_what_a_caller_sends_stays() -> None:
+    mask = np.array([[1, 0]], np.float32)
+    assert filled(TEXT, WANTED, tokens=np.zeros((1, 2), np.int32), mask=mask)["mask"] is mask
+
+
+def test_a_mask_of_an_image_has_no_colours() -> None:
+    image = signature(image=(np.float32, (None, None, None, 3)), seen=(bool, (None, None, None)))
+    found = filled(image, {"seen": "image"}, image=np.zeros((1, 2, 4, 3), np.float32))
+    assert found["seen"].dtype == bool
+    assert found["seen"].shape == (1, 2, 4)
+    assert found["seen"].all()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "text"),
+    [
+        ({"mask": np.zeros((1, 2), np.float32)}, "missing 'tokens'; expected"),
+        ({"tokens": np.zeros((1, 2), np.int64)}, "Input 'tokens' has dtype int64; expected int32"),
+        ({"tokens": np.zeros(2, np.int32)}, "Input 'tokens' has 1 dimensions; expected int32"),
+        ({"tokens": np.zeros((1, 300), np.int32)}, "'tokens' is 300 long, more than its length 'length' .* can tell"),
+        ({"tokens": np.zeros((1, 2), np.int32), "other": np.zeros(1)}, "unknown 'other'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(inputs: dict[str, Array], text: str) -> None:
+    with pytest.raises(InvalidRequest, match=text):
+        filled(TEXT, WANTED, **inputs)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        ({"mask": "words"}, "there is no input 'words'"),
+        ({"mask": "tokens", "length": "mask"}, "'mask', which it tells of, is one of mask_inputs itself"),
+        ({"mask": "length"}, r"float32\[\?,\?\] cannot tell of int8\[\?\]"),
+        ({"mask": "mask"}, "is one of mask_inputs itself"),
+    ],
+)
+def test_a_declaration_that_fits_nothing_is_told(
+    wanted: dict[str, str], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = declared(TEXT, wanted)
+    assert found.masks == {name: source for name, source in wanted.items() if source == "tokens"}
+    assert len(caplog.messages) == 1
+    assert re.search(reason, caplog.text)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        signature(x=(np.float32, (2, None)), mask=(np.float32, (2, None))),
+        signature(x=(np.float32, (None, 4)), mask=(np.float32, (None, 5))),
+        signature(x=(np.float32, None), mask=(np.float32, (None, None))),
+        signature(x=(np.float32, (None, None)), mask=(object, (None, None))),
+    ],
+)
+def test_so_is_one_that_a_signature_has_no_place_for(one: ModelSignature, caplog: pytest.LogCaptureFixture) -> None:
+    assert declared(one, {"mask": "x"}) is one
+    assert "must be sent" in caplog.text
+
+
+def test_what_looks_like_a_mask_is_told_how_to_become_one(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert declared(TEXT, {"length": "tokens", "column": "tokens"}).masks.keys() == {"length", "column"}
+    assert caplog.messages == [
+        "Input 'mask' of signature 'f' looks like a mask or a length: with mask_inputs mask=tokens "
+        "callers may leave it out"
+    ]
+
+
+def test_rows_and_columns_of_json_may_lack_masks() -> None:
+    one = declared(TEXT, WANTED)
+    for document in (
+        {"instances": [[1, 2], [3, 4]]},
+        {"instances": [{"tokens": [1, 2]}, {"tokens": [3, 4]}]},
+        {"inputs": [[1, 2], [3, 4]]},
+        {"inputs": {"tokens": [[1, 2], [3, 4]]}},
+    ):
+        found, _ = decode_predict(document, one)
+        assert {name: array.tolist() for name, array in found.items()} == {"tokens": [[1, 2], [3, 4]]}
+    found, _ = decode_predict({"instances": [{"tokens": [1], "mask": [0.0]}]}, one)
+    assert found.keys() == {"tokens", "mask"}
+    for wrong in (
+        {"instances": [{"tokens": [1], "mask": [0.0]}, {"tokens": [1]}]},
+        {"instances": [{"mask": [0.0]}]},
+        {"inputs": {"mask": [[0.0]]}},
+    ):
+        with pytest.raises(InvalidRequest, match="tokens"):
+            decode_predict(wrong, one)
+
+
+def test_the_interface_description_does_not_require_them() -> None:
+    (schema,) = predict_body({"f": declared(TEXT, WANTED)})["schema"]["anyOf"]
+    assert schema["properties"]["inputs"]["required"] == ["tokens"]
+    assert schema["properties"]["inputs"]["properties"].keys() == TEXT.inputs.keys()

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from app.frontends.channel.messages import Kind, Outbox, new_unpacker
+
+
+class Pipe(asyncio.WriteTransport):
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def read(data: bytes) -> list[tuple[object, ...]]:
+    unpacker = new_unpacker()
+    unpacker.feed(data)
+    return list(unpacker)
+
+
+def test_messages_of_one_turn_are_one_write() -> None:
+    async def main() -> list[bytes]:
+        pipe = Pipe()
+        outbox = Outbox(pipe, lambda: None)
+        outbox.put(Kind.CANCEL, 1)
+        outbox.put(Kind.CANCEL, 2)
+        await asyncio.sleep(0)
+        outbox.put(Kind.SEEN)
+        await asyncio.sleep(0)
+        return pipe.writes
+
+    first, second = asyncio.run(main())
+    assert read(first) == [(Kind.CANCEL, 1), (Kind.CANCEL, 2)]
+    assert read(second) == [(Kind.SEEN,)]
+
+
+def test_what_cannot_be_told_costs_no_other_message() -> None:
+    async def main() -> list[bytes]:
+        pipe = Pipe()
+        outbox = Outbox(pipe, lambda: None)
+        outbox.put(Kind.CANCEL, 1)
+        with pytest.raises(TypeError):
+            outbox.put(Kind.CANCEL, object())
+        outbox.put(Kind.CANCEL, 2)
+        await asyncio.sleep(0)
+        return pipe.writes
+
+    (written,) = asyncio.run(main())
+    assert read(written) == [(Kind.CANCEL, 1), (Kind.CANCEL, 2)]

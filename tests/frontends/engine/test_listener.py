@@ -1,0 +1,241 @@
+"""Two frontends before a real server, all in one process: what they see of its models, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app import runtime
+from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
+from app.core.inference import BatchTiming, InferenceRequest
+from app.core.reply import Answer
+from app.frontends.engine import listener as door_module
+from app.frontends.engine.listener import Door
+from app.frontends.frontend.server import Frontend
+from app.repository.list_watch import ListedModels
+from app.repository.model_config import ModelConfig
+from app.repository.version_policy import NEWEST
+from app.server.server import Server
+from tests.every_protocol.driver import rows
+from tests.every_protocol.live import RUNTIME, frontends_of, settings, until
+from tests.repository.fakes import add
+
+Scenario = Callable[[Server, Sequence[Frontend]], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def _runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(runtime._REGISTRY, *RUNTIME)
+
+
+def play(folder: Path, scenario: Scenario, models: ListedModels | None = None, **more: Any) -> None:
+    async def main() -> None:
+        server = Server(settings(folder, frontends=2, **more), models)
+        await server.start()
+        assert server._starting is not None
+        await server._starting
+        async with asyncio.timeout(30), frontends_of(server) as frontends:
+            await scenario(server, frontends)
+        await server.stop()
+
+    asyncio.run(main())
+
+
+async def ask(frontend: Frontend, value: float, name: str = "m", version: int | None = None) -> float:
+    """What the model gives for the value: its double."""
+    model = frontend.repository.resolve(name, version)
+    response = await model.infer(InferenceRequest({"features": rows(value)}))
+    return float(response.outputs["doubled"][0, 0])
+
+
+def test_frontends_see_what_the_server_sees(tmp_path: Path) -> None:
+    async def scenario(server: Server, frontends: Sequence[Frontend]) -> None:
+        ours = server.repository
+        for frontend in frontends:
+            theirs = frontend.repository
+            assert (theirs.names(), theirs.known_names(), theirs.default_name()) == (
+                ours.names(), ours.known_names(), ours.default_name(),
+            )  # fmt: skip
+            assert [theirs.statuses(name) for name in theirs.names()] == [ours.statuses(name) for name in ours.names()]
+            assert theirs.resolve("m").signatures == ours.resolve("m").signatures
+            assert theirs.resolve("m").sizes == ours.resolve("m").sizes
+            assert (theirs.resolve("m").name, theirs.resolve("m").version) == ("m", 1)
+            for name, error in {"broken": ModelNotReady, "nope": ModelNotFound}.items():
+                with pytest.raises(error) as here:
+                    theirs.resolve(name)
+                with pytest.raises(error) as there:
+                    ours.resolve(name)
+                assert str(here.value) == str(there.value)
+            assert await ask(frontend, 3.0) == 6.0
+
+    play(tmp_path, scenario)
+
+
+def test_a_model_that_is_unloaded_is_so_for_all_when_that_is_said(tmp_path: Path) -> None:
+    async def scenario(_: Server, frontends: Sequence[Frontend]) -> None:
+        first, second = (frontend.repository for frontend in frontends)
+        before = second.resolve("m")
+        await first.unload("m")
+        for repository in (first, second):
+            with pytest.raises(ModelNotFound):
+                repository.resolve("m")
+        with pytest.raises(ModelNotReady):
+            await before.infer(InferenceRequest({"features": rows(1.0)}))
+        await second.load("m")
+        assert first.resolve("m") is not before
+        assert [await ask(frontend, 4.0) for frontend in frontends] == [8.0, 8.0]
+        with pytest.raises(ModelNotFound, match="nope"):
+            await first.load("nope")
+
+    play(tmp_path, scenario)
+
+
+def test_what_a_frontend_had_resolved_is_answered_by_the_version_that_leaves(tmp_path: Path) -> None:
+    async def scenario(server: Server, frontends: Sequence[Frontend]) -> None:
+        old = frontends[0].repository.resolve("m")
+        add(tmp_path, "m", 2)
+        await server.repository.poll_once()
+        await until(lambda: server.repository.statuses("m", 1)[0].state == "UNLOADING")
+        assert frontends[0].repository.resolve("m") is old, "it has not seen the new version yet"
+        response = await old.infer(InferenceRequest({"features": rows(3.0)}))
+        assert (response.version, response.outputs["doubled"].tolist()) == (1, [[6.0, 6.0]])
+        await until(lambda: server.repository.statuses("m", 1)[0].state == "END")
+        assert [frontend.repository.resolve("m").version for frontend in frontends] == [2, 2]
+        assert [await ask(frontend, 4.0) for frontend in frontends] == [8.0, 8.0]
+
+    play(tmp_path, scenario)
+
+
+def test_where_each_request_runs_alone_none_travel_together(tmp_path: Path) -> None:
+    async def scenario(_: Server, frontends: Sequence[Frontend]) -> None:
+        models = [frontend.repository.resolve("m") for frontend in frontends]
+
+        def join() -> list[bool]:
+            for model in models:  # quick, as it may be not while others keep this machine busy
+                model.response(InferenceRequest({}), Answer({}, BatchTiming(0.0, 1e-5, 1)))
+            return [model.joins("serving_default") for model in models]
+
+        assert join() == [True, True]
+        await frontends[0].tune_batching("m", {"policy": "one_by_one"})
+        assert join() == [False, False]
+        await frontends[1].tune_batching("m", {"policy": "self_tuning"})
+        assert join() == [True, True]
+
+    play(tmp_path, scenario)
+
+
+def test_a_model_that_stays_is_the_same_object(tmp_path: Path) -> None:
+    async def scenario(server: Server, frontends: Sequence[Frontend]) -> None:
+        stays = frontends[1].repository.resolve("m")
+        add(tmp_path, "other", 1)
+        await server.repository.load("other")
+        assert await ask(frontends[1], 2.0, "other") == 4.0
+        assert frontends[1].repository.resolve("m") is stays
+
+    play(tmp_path, scenario)
+
+
+def test_labels_are_seen(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+    config = ModelConfig("m", tmp_path / "m", NEWEST, {"stable": 1})
+
+    async def scenario(server: Server, frontends: Sequence[Frontend]) -> None:
+        assert frontends[0].repository.resolve("m", label="stable").version == 1
+        await server.repository.reload([ModelConfig("m", tmp_path / "m", NEWEST, {"canary": 1})])
+        assert frontends[1].repository.resolve("m", label="canary").version == 1
+        with pytest.raises(InvalidRequest, match="stable"):
+            frontends[1].repository.resolve("m", label="stable")
+
+    play(tmp_path, scenario, ListedModels([config]))
+
+
+def test_requests_of_all_frontends_share_batches_and_leave_the_queue_with_their_frontend(tmp_path: Path) -> None:
+    async def scenario(server: Server, frontends: Sequence[Frontend]) -> None:
+        model: Any = server.repository.resolve("m")
+        loaded = model._loaded
+        loaded.hold()
+        first = asyncio.ensure_future(ask(frontends[0], 1.0))
+        assert await asyncio.to_thread(loaded.waits.wait, 30)
+        waiting = [asyncio.ensure_future(ask(frontends[n % 2], 2.0 + n)) for n in range(6)]
+        await until(lambda: server.engine.queue_rows() == 6)
+        frontends[1].engine._link._transport.abort()  # type: ignore[union-attr]
+        await until(lambda: server.engine.queue_rows() == 3)
+        loaded.release()
+        assert await first == 2.0
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        assert answers[::2] == [4.0, 8.0, 12.0]
+        assert [type(answer) for answer in answers[1::2]] == [ModelNotReady] * 3
+        assert loaded.calls == [[1.0], [2.0, 4.0, 6.0, 2.0]], "one batch, and a row of padding"
+        await until(lambda: frontends[1].engine.is_there)
+        assert await ask(frontends[1], 9.0) == 18.0
+
+    play(tmp_path, scenario)
+
+
+def test_large_tensors_come_and_go_by_shared_memory(tmp_path: Path) -> None:
+    async def scenario(_: Server, frontends: Sequence[Frontend]) -> None:
+        features = np.arange(2 * 20_000, dtype=np.float32).reshape(-1, 2) + 100
+        model = frontends[0].repository.resolve("m")
+        for _ in range(3):
+            response = await model.infer(InferenceRequest({"features": features}))
+            np.testing.assert_array_equal(response.outputs["doubled"], features * 2)
+
+    play(tmp_path, scenario, max_queue_size=20_000)
+
+
+def test_health_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(server: Server, frontends: Sequence[Frontend]) -> None:
+        assert frontends[0].dead() == []
+        assert frontends[0].unready() == ["Model broken version 1 failed to load: broken/1 holds no graph"]
+        assert (await frontends[0].summary())["models"]["m"][0]["state"] == "AVAILABLE"
+        monkeypatch.setattr(server, "failure", "it is broken")
+        await until(lambda: frontends[0].dead() == frontends[1].dead() == ["it is broken"])
+        server.engine.begin_drain()
+        await until(lambda: frontends[0].unready()[0] == "The server is draining")
+
+    play(tmp_path, scenario)
+
+
+def test_a_frontend_that_takes_nothing_in_does_not_hold_up_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "_SEEN_WITHIN_S", 0.05)
+
+    async def scenario(_: Server, frontends: Sequence[Frontend]) -> None:
+        frontends[0].engine._link._transport.pause_reading()  # type: ignore[union-attr]
+        await frontends[1].repository.unload("m")
+        frontends[0].engine._link._transport.resume_reading()  # type: ignore[union-attr]
+
+    play(tmp_path, scenario)
+
+
+def test_whoever_does_not_introduce_itself_is_not_let_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        server = Server(settings(tmp_path))
+        door = Door(server)
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{folder}/engine")
+            listener.listen()
+            door.open(listener)
+            for greeting in (b"", b"?"):
+                with socket.socket(socket.AF_UNIX) as stranger:
+                    stranger.setblocking(False)
+                    await asyncio.get_running_loop().sock_connect(stranger, f"{folder}/engine")
+                    stranger.send(greeting)
+                    stranger.shutdown(socket.SHUT_WR)
+                    assert await asyncio.get_running_loop().sock_recv(stranger, 1) == b""
+            await door.close(0)
+        with suppress(ServingError):
+            await server.stop()
+        assert caplog.text.count("A frontend could not be let in: it did not introduce itself") == 2
+        assert door.links == set()
+
+    asyncio.run(main())

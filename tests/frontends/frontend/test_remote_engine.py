@@ -1,0 +1,72 @@
+import asyncio
+from pathlib import Path
+
+from app.config.settings import Settings
+from app.core.events import ModelStateChanged, RequestFinished
+from app.frontends.frontend import remote_engine
+from app.frontends.frontend.remote_engine import RemoteEngine
+from app.frontends.frontend.server import Frontend
+from tests.every_protocol.live import until
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_engine_that_falls_silent_is_dead() -> None:
+    clock = Clock()
+    engine = RemoteEngine(Path("nowhere"), 60.0, clock)
+    clock.now += 1000  # it never was there: that is a matter of readiness
+    assert engine.dead() == []
+    assert engine.unready() == ["The engine is starting"]
+    engine.health([], [])
+    assert (engine.dead(), engine.unready()) == ([], [])
+    clock.now += 61
+    assert engine.dead() == ["The engine has not been heard of for 61 s"]
+    engine.health(["stuck"], ["The server is draining"])
+    engine.begin_drain()
+    assert (engine.dead(), engine.unready()) == (["stuck"], ["The server is draining"])
+
+
+def test_what_is_counted_while_the_engine_is_away_is_limited(monkeypatch) -> None:
+    monkeypatch.setattr(remote_engine, "_MOST_COUNTED", 3)
+
+    async def main() -> None:
+        engine = RemoteEngine(Path("nowhere"), 60.0)
+        for n in range(5):
+            engine.count(RequestFinished("rest", "503", "", 0, "", float(n)))
+        engine.count(ModelStateChanged("m", 1, "END"))
+        assert list(engine._counted.values()) == [[0.0, 1.0, 2.0]]
+        await engine.close()
+
+    asyncio.run(main())
+
+
+def test_a_frontend_without_an_engine_starts_says_so_and_stops(tmp_path: Path, caplog) -> None:
+    async def main() -> None:
+        frontend = Frontend(Settings(frontends=1), tmp_path / "engine")
+        await frontend.start()
+        await until(lambda: bool(caplog.text))
+        assert "The engine cannot be reached" in caplog.text
+        assert await frontend.summary() == {"status": "not ready", "reasons": ["The engine is starting"]}
+        assert frontend.repository.names() == frontend.repository.known_names() == []
+        await frontend.stop()
+        assert frontend.stopped
+
+    asyncio.run(main())
+
+
+def test_who_waits_for_the_models_waits_no_longer_than_until_the_drain(tmp_path: Path) -> None:
+    async def main() -> None:
+        frontend = Frontend(Settings(frontends=1, wait_for_models=True), tmp_path / "engine")
+        starting = asyncio.create_task(frontend.start())
+        await asyncio.sleep(0)
+        assert not starting.done()
+        assert await frontend.drain()
+        await starting
+        await frontend.stop()
+
+    asyncio.run(main())

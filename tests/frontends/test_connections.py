@@ -1,0 +1,317 @@
+"""A frontend's end and the engine's end of a connection, tied to each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import pytest
+
+from app.core.errors import DeadlineExceeded, InvalidRequest, ModelNotReady, ShuttingDown, SignatureNotFound
+from app.core.inference import BatchTiming, InferenceRequest, ModelSignature, TensorSpec
+from app.core.masks import with_declared_masks
+from app.frontends.channel.messages import Kind
+from app.frontends.channel.snapshot import Snapshot
+from app.frontends.channel.tensors import SHARED_FROM_BYTES
+from app.frontends.frontend import engine_connection as engine_link
+from tests.every_protocol.live import until
+from tests.frontends.link_world import SIGNATURES, World, refusal, world
+
+Scenario = Callable[[World], Awaitable[None]]
+
+LARGE = SHARED_FROM_BYTES // 8  # rows of two float32
+
+
+def play(scenario: Scenario, arena_bytes: int | None = None) -> None:
+    async def main() -> None:
+        async with world(*[] if arena_bytes is None else [arena_bytes]) as made, asyncio.timeout(20):
+            await scenario(made)
+
+    asyncio.run(main())
+
+
+def test_a_request_arrives_as_it_was_sent_and_so_does_its_answer() -> None:
+    async def scenario(made: World) -> None:
+        asked = made.ask(3.0, b"word", outputs=("z", "y"))
+        (submitted,) = await made.submitted(1)
+        request = submitted.request
+        assert request.inputs["x"].tolist() == [[3.0, 3.0]]
+        assert request.inputs["text"].tolist() == [b"word"]
+        assert (request.signature, request.outputs) == ("serving_default", ("z", "y"))
+        assert (request.deadline_s, request.priority) == (99.5, 1)
+        submitted.answer(y=np.array([[6.0]], np.float32), z=np.array([[5]]))
+        response = await asked
+        assert {name: output.tolist() for name, output in response.outputs.items()} == {"z": [[5]], "y": [[6.0]]}
+        assert (response.model, response.version, response.timing) == ("m", 1, BatchTiming(0.25, 0.5, 3))
+        assert submitted.withdrawn == 1
+
+    play(scenario)
+
+
+def test_masks_that_callers_leave_out_are_sent() -> None:
+    async def scenario(made: World) -> None:
+        usual = SIGNATURES["serving_default"]
+        inputs = {**usual.inputs, "lengths": TensorSpec("lengths", np.dtype(np.int32), (None,))}
+        signature = ModelSignature("serving_default", inputs, usual.outputs)
+        made.remote.signatures = with_declared_masks({"serving_default": signature}, {"lengths": "x"})
+        made.model.signature = lambda name: signature  # type: ignore[method-assign]
+        asked = made.ask(3.0, outputs=())
+        (submitted,) = await made.submitted(1)
+        assert submitted.request.inputs["lengths"].tolist() == [2]
+        assert submitted.request.inputs["x"].tolist() == [[3, 3]]
+        submitted.answer(y=np.ones((1, 2), np.float32), z=np.ones((1, 2), np.int64))
+        await asked
+
+    play(scenario)
+
+
+def test_requests_are_submitted_in_order_and_answered_in_any() -> None:
+    async def scenario(made: World) -> None:
+        asked = [made.ask(float(n)) for n in range(50)]
+        submitted = await made.submitted(50)
+        assert [each.request.inputs["x"][0, 0] for each in submitted] == list(range(50))
+        for each in reversed(submitted):
+            each.answer(y=each.request.inputs["x"] * 2)
+        answers = [(await each).outputs["y"][0, 0] for each in asked]
+        assert answers == [2.0 * n for n in range(50)]
+
+    play(scenario)
+
+
+def test_what_is_asked_in_one_turn_goes_out_in_one_write() -> None:
+    async def scenario(made: World) -> None:
+        writes: list[bytes] = []
+        write = made.engine._transport.write
+        made.engine._outbox._transport = Writes(writes, write)  # type: ignore[assignment]
+        asked = [made.ask() for _ in range(20)]
+        for each in await made.submitted(20):
+            each.answer(y=each.request.inputs["x"])
+        await asyncio.gather(*asked)
+        assert len(writes) == 1
+
+    play(scenario)
+
+
+class Writes:
+    def __init__(self, kept: list[bytes], write: Callable[[bytes], None]) -> None:
+        self._kept = kept
+        self._write = write
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, content: bytes) -> None:
+        self._kept.append(content)
+        self._write(content)
+
+
+def test_errors_cross() -> None:
+    async def scenario(made: World) -> None:
+        assert type(await refusal(made.ask(word=b"refuse"))) is InvalidRequest
+        asked = made.ask()
+        (submitted,) = await made.submitted(1)
+        submitted.reply.set_exception(DeadlineExceeded("too late"))
+        assert str(await refusal(asked)) == "too late"
+        assert submitted.withdrawn == 1
+
+    play(scenario)
+
+
+def test_a_bug_on_either_way_is_logged_and_stays_a_bug(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(made: World) -> None:
+        with pytest.raises(RuntimeError, match="KeyError"):
+            await made.ask(word=b"bug")
+        asked = made.ask()
+        (submitted,) = await made.submitted(1)
+        submitted.answer(w=np.zeros(1))
+        with pytest.raises(RuntimeError, match="KeyError"):
+            await asked
+        assert "A bug refused a request" in caplog.text
+        assert "An answer of signature 'serving_default' cannot be sent" in caplog.text
+
+    play(scenario)
+
+
+def test_names_and_dtypes_are_refused_before_anything_is_sent() -> None:
+    async def scenario(made: World) -> None:
+        x, text = np.zeros((1, 2), np.float32), np.array([b"w"], object)
+        for inputs, signature, outputs in (
+            ({"x": x}, "serving_default", ()),
+            ({"x": x.astype(">f4"), "text": text}, "serving_default", ()),
+            ({"x": x, "text": text}, "serving_default", ("nope",)),
+            ({"x": x, "text": text}, "nope", ()),
+        ):
+            error = await refusal(made.remote.infer(InferenceRequest(inputs, signature, outputs)))
+            assert isinstance(error, InvalidRequest | SignatureNotFound)
+        assert made.model.submitted == []
+
+    play(scenario)
+
+
+def test_whoever_no_longer_waits_is_withdrawn() -> None:
+    async def scenario(made: World) -> None:
+        leaving, staying = made.ask(1.0), made.ask(2.0)
+        first, second = await made.submitted(2)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        await until(lambda: first.withdrawn > 0)
+        assert first.reply.done()
+        assert not second.reply.done()
+        second.answer(y=np.zeros((1, 2), np.float32))
+        await staying
+        assert repr(made.engine) == "<EngineLink, 0 pending>"
+        assert repr(made.frontend) == "<FrontendLink, 0 requests waiting>"
+
+    play(scenario)
+
+
+def test_an_answer_that_meets_its_cancellation_harms_nobody() -> None:
+    async def scenario(made: World) -> None:
+        leaving = made.ask(1.0, rows=LARGE)
+        (submitted,) = await made.submitted(1)
+        submitted.answer(y=np.ones((LARGE, 2), np.float32))
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        asked = made.ask(2.0)
+        (await made.submitted(2))[1].answer(y=np.ones((1, 2), np.float32))
+        await asked
+        await until_free(made)
+
+    play(scenario)
+
+
+def test_blocks_of_shared_memory_come_back() -> None:
+    async def scenario(made: World) -> None:
+        for n in range(8):
+            asked = made.ask(float(n), rows=LARGE)
+            submitted = (await made.submitted(n + 1))[n]
+            assert "1 taken" in repr(made.engine._requests._blocks)
+            np.testing.assert_array_equal(submitted.request.inputs["x"], np.full((LARGE, 2), n, np.float32))
+            submitted.answer(y=submitted.request.inputs["x"] * 2)
+            np.testing.assert_array_equal((await asked).outputs["y"], np.full((LARGE, 2), 2 * n, np.float32))
+            del asked
+            await until_free(made)
+
+    play(scenario, arena_bytes=2 * SHARED_FROM_BYTES)
+
+
+async def until_free(made: World) -> None:
+    """Both arenas are empty as soon as something else is sent in both directions."""
+    for submitted in made.model.submitted:
+        submitted.request.inputs.clear()
+    while not all("0 taken" in repr(arena._blocks) for arena in (made.engine._requests, made.frontend._answers)):
+        await made.engine.query("anything")
+
+
+def test_a_full_arena_is_no_obstacle() -> None:
+    async def scenario(made: World) -> None:
+        asked = [made.ask(float(n), rows=LARGE) for n in range(3)]
+        for n, each in enumerate(await made.submitted(3)):
+            np.testing.assert_array_equal(each.request.inputs["x"], np.full((LARGE, 2), n, np.float32))
+            each.answer(y=each.request.inputs["x"])
+        for n, each in enumerate(asked):
+            assert (await each).outputs["y"][0, 0] == n
+
+    play(scenario, arena_bytes=SHARED_FROM_BYTES)
+
+
+def test_an_engine_that_goes_fails_what_it_was_asked_with_a_retry() -> None:
+    async def scenario(made: World) -> None:
+        asked, query = made.ask(), asyncio.ensure_future(made.engine.query("anything"))
+        (submitted,) = await made.submitted(1)
+        await query
+        made.frontend._outbox._transport.close()
+        error = await refusal(asked)
+        assert (type(error), error.retry_after_s) == (ModelNotReady, 1.0)
+        assert type(await refusal(made.ask())) is ModelNotReady
+        assert type(await refusal(made.engine.query("anything"))) is ModelNotReady
+        assert submitted.withdrawn == 1
+
+    play(scenario)
+
+
+def test_a_frontend_that_goes_takes_its_requests_along() -> None:
+    async def scenario(made: World) -> None:
+        asked = [made.ask() for _ in range(3)]
+        submitted = await made.submitted(3)
+        seen = made.frontend.see()
+        made.engine._transport.abort()
+        await asyncio.gather(*asked, return_exceptions=True)
+        await seen
+        await until(lambda: not made.host.links)
+        assert [each.withdrawn for each in submitted] == [1, 1, 1]
+        assert all(each.reply.done() for each in submitted)
+
+    play(scenario)
+
+
+def test_a_model_that_is_gone_is_not_ready() -> None:
+    async def scenario(made: World) -> None:
+        known = made.ask()
+        (await made.submitted(1))[0].answer(y=np.zeros((1, 2), np.float32))
+        await known
+        made.host.models.clear()
+        for outputs in (("y",), ("z",)):  # a call that was made before, and a new one
+            error = await refusal(made.ask(outputs=outputs, rows=LARGE))
+            assert type(error) is ModelNotReady
+            assert "being unloaded" in str(error)
+        await until_free(made)
+
+    play(scenario)
+
+
+def test_calls_beyond_the_limit_are_numbered_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_link, "_MAX_CALLS", 2)
+
+    async def scenario(made: World) -> None:
+        wanted = [("y",), ("z",), ("y", "z"), ("y",), ("z", "y")]
+        for n, outputs in enumerate(wanted):
+            asked = made.ask(outputs=outputs)
+            submitted = (await made.submitted(n + 1))[n]
+            assert submitted.request.outputs == outputs
+            submitted.answer(y=np.full((1, 2), n, np.float32), z=np.full((1, 2), -n))
+            assert list((await asked).outputs) == list(outputs)
+
+    play(scenario)
+
+
+def test_draining_refuses_new_requests_and_waits_for_the_others() -> None:
+    async def scenario(made: World) -> None:
+        asked = made.ask()
+        (submitted,) = await made.submitted(1)
+        made.engine.draining = True
+        assert type(await refusal(made.ask())) is ShuttingDown
+        idle = asyncio.ensure_future(made.engine.idle())
+        await asyncio.sleep(0)
+        assert not idle.done()
+        submitted.answer(y=np.zeros((1, 2), np.float32))
+        await idle
+        await asked
+        await made.engine.idle()
+
+    play(scenario)
+
+
+def test_queries_are_answered_or_refused(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(made: World) -> None:
+        assert await made.engine.query("sum", 1, "two") == ("sum", 1, "two")
+        assert str(await refusal(made.engine.query("refused"))) == "no such thing"
+        with pytest.raises(RuntimeError):
+            await made.engine.query("broken")
+        assert "A bug answered broken" in caplog.text
+
+    play(scenario)
+
+
+def test_what_is_told_is_told_in_order() -> None:
+    async def scenario(made: World) -> None:
+        labels = ("rest", "200", "m\udc80", 1, "s")
+        made.engine.tell(Kind.FINISHED, labels, [0.5])
+        made.frontend.tell(Kind.CATALOG, True, "m", (), {}, {}, {}, ())
+        made.frontend.tell(Kind.HEALTH, [], ["not now"])
+        await made.frontend.see()
+        assert made.follower.heard == [Snapshot(True, "m", (), {}, {}, {}, ()), ((), ("not now",)), "tell"]
+        assert made.host.told == [(labels, (0.5,))]
+
+    play(scenario)

@@ -1,0 +1,200 @@
+"""The main job on real input: a real process, the shipped models, many clients at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.support.processes import ARRANGEMENTS, ROOT, ServerProcess, serving
+from tests.support.savedmodels import SLOW_STEPS_A_SECOND, make_half_plus_two, make_poison, make_slow
+
+SAMPLES = json.loads((ROOT / "models/digits/samples.json").read_text())["samples"]
+
+
+in_every_arrangement = pytest.mark.parametrize("frontends", ARRANGEMENTS.values(), ids=ARRANGEMENTS.keys())
+
+
+@pytest.fixture(scope="module", params=ARRANGEMENTS.values(), ids=ARRANGEMENTS.keys())
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("served")
+    shutil.copytree(ROOT / "models/digits/1", folder / "models/digits/1")
+    shutil.copytree(ROOT / "models/text/1", folder / "models/text/1")
+    make_poison(folder / "models/poison/1")
+    settings = {"default_model": "digits", "execution_variant": "auto", "frontends": request.param}
+    with serving(folder / "models", folder / "log", **settings) as server:
+        yield server
+
+
+def predict(server: ServerProcess, instances: list[object]) -> list[list[float]]:
+    reply = server.client.post("/v1/models/digits:predict", json={"instances": instances})
+    assert reply.status_code == 200, reply.text
+    predictions: list[list[float]] = reply.json()["predictions"]
+    return predictions
+
+
+def test_digits_are_recognised(server: ServerProcess) -> None:
+    predictions = predict(server, [{"image": sample["image"]} for sample in SAMPLES])
+    right = sum(int(np.argmax(row)) == sample["label"] for row, sample in zip(predictions, SAMPLES, strict=True))
+    assert right >= 0.97 * len(SAMPLES)
+
+
+def test_the_readmes_curl_gets_the_readmes_answer(server: ServerProcess) -> None:
+    readme = (ROOT / "README.md").read_text()
+    path, body = re.findall(r"curl -s localhost:8501(\S+) -d '([^']+)'", readme)[0]
+    (answer,) = re.findall(r'^{"predictions":.*}$', readme, re.MULTILINE)
+    reply = server.client.post(path, content=body, headers={"Content-Type": "application/x-www-form-urlencoded"})
+    np.testing.assert_allclose(reply.json()["predictions"], json.loads(answer)["predictions"], rtol=1e-3, atol=1e-6)
+    assert int(np.argmax(reply.json()["predictions"])) == 7
+
+
+def test_the_short_route_serves_the_default_model(server: ServerProcess) -> None:
+    reply = server.client.post("/predict", json={"instances": [SAMPLES[0]["image"]]})
+    np.testing.assert_allclose(reply.json()["predictions"], predict(server, [SAMPLES[0]["image"]]), rtol=1e-4)
+
+
+def test_64_clients_at_once_each_get_their_own_answer(server: ServerProcess) -> None:
+    alone = [predict(server, [sample["image"]])[0] for sample in SAMPLES]
+    bodies = [json.dumps({"instances": [sample["image"]]}).encode() for sample in SAMPLES]
+    labels = '{model="digits",signature="serving_default",version="1"}'
+    before = server.metrics()
+    rounds = asyncio.run(server.post_all_at_once("/v1/models/digits:predict", bodies, rounds=10))
+    after = server.metrics()
+    for replies in rounds:
+        answers = [json.loads(body)["predictions"][0] for status, body in replies if status == 200]
+        np.testing.assert_allclose(answers, alone, rtol=1e-4, atol=1e-6)
+    rows = after[f"ferry_batch_rows_sum{labels}"] - before[f"ferry_batch_rows_sum{labels}"]
+    batches = after[f"ferry_batch_rows_count{labels}"] - before[f"ferry_batch_rows_count{labels}"]
+    assert rows == 10 * len(SAMPLES) == 640
+    assert rows / batches > 8
+
+
+def test_one_poisoned_request_of_32_fails_alone(server: ServerProcess) -> None:
+    bodies = [json.dumps({"instances": [-1.0 if value == 13 else value]}).encode() for value in range(32)]
+    for replies in asyncio.run(server.post_all_at_once("/v1/models/poison:predict", bodies, rounds=5)):
+        for value, (status, body) in enumerate(replies):
+            if value == 13:
+                assert status == 400
+                assert list(json.loads(body)) == ["error"]
+            else:
+                assert (status, json.loads(body)) == (200, {"predictions": [2.0 * value]})
+
+
+def test_documents_name_the_models_inputs(server: ServerProcess) -> None:
+    paths = server.client.get("/openapi.json").json()["paths"]
+    assert "image" in json.dumps(paths["/v1/models/digits:predict"])
+    assert server.client.get("/docs").status_code == 200
+
+
+def test_health_pages(server: ServerProcess) -> None:
+    assert server.client.get("/livez").text == "ok"
+    assert server.client.get("/readyz").text == "ok"
+    summary = server.client.get("/health").json()
+    assert summary["status"] == "ready"
+    assert summary["models"]["digits"] == [{"version": 1, "state": "AVAILABLE", "error": ""}]
+    assert "ferry_request_seconds_bucket" in server.client.get("/metrics").text
+
+
+def test_an_unknown_page_is_a_clear_404(server: ServerProcess) -> None:
+    reply = server.client.get("/nothing")
+    assert reply.status_code == 404
+    assert reply.json() == {"error": "Not Found: GET /nothing. See /docs for what there is"}
+
+
+def test_uvicorn_serves_the_application_too(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "models/digits/1", tmp_path / "models/digits/1")
+    command = ("-m", "uvicorn", "app.main:app", "--host", "127.0.0.1", "--port", "{port}", "--log-level", "warning")
+    with serving(tmp_path / "models", tmp_path / "log", command) as server:
+        assert int(np.argmax(predict(server, [SAMPLES[0]["image"]])[0])) == SAMPLES[0]["label"]
+        server.terminate()
+        server.wait()
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+class Load:
+    """Clients that post without a pause until told to stop or refused; every answer is kept."""
+
+    def __init__(self, url: str, path: str, body: object, clients: int) -> None:
+        self.replies: list[tuple[int, str]] = []
+        self.broken: list[str] = []
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(url, path, body)) for _ in range(clients)]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, url: str, path: str, body: object) -> None:
+        with httpx.Client(base_url=url, timeout=60.0) as client:
+            while not self._stop.is_set():
+                try:
+                    reply = client.post(path, json=body)
+                    self.replies.append((reply.status_code, reply.text))
+                    if reply.status_code == 503:
+                        return
+                except httpx.TransportError as error:
+                    self.broken.append(repr(error))
+                    return
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def wait_for_replies(self, count: int) -> None:
+        while len(self.replies) < count and any(thread.is_alive() for thread in self._threads):
+            self._stop.wait(0.01)
+
+
+@in_every_arrangement
+def test_a_new_version_takes_over_under_load_and_nobody_notices(frontends: int, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    make_half_plus_two(models / "half/1")
+    with serving(models, tmp_path / "log", poll_interval_s=0.1, frontends=frontends) as server:
+        load = Load(server.url, "/v1/models/half:predict", {"instances": [2.0]}, clients=8)
+        load.wait_for_replies(50)
+        make_half_plus_two(tmp_path / "made/2")
+        (tmp_path / "made/2").rename(models / "half/2")
+        server.wait_for("/v1/models/half/versions/2/metadata", 200)
+        load.wait_for_replies(len(load.replies) + 50)
+        server.wait_for("/v1/models/half/versions/1:predict", 400)  # GET is malformed; the process lives
+        load.stop()
+        statuses = server.client.get("/v1/models/half").json()["model_version_status"]
+        assert {status["version"]: status["state"] for status in statuses}["2"] == "AVAILABLE"
+        assert load.broken == []
+        assert set(load.replies) == {(200, '{"predictions":[3.0]}')}
+
+
+@in_every_arrangement
+def test_sigterm_under_load_loses_no_accepted_request(frontends: int, tmp_path: Path) -> None:
+    """Every request whose body was read is answered: by its result, or by a clear 503 when it came too late."""
+    models = tmp_path / "models"
+    make_slow(models / "slow/1")
+    with serving(models, tmp_path / "log", frontends=frontends) as server:
+        body = {"instances": [max(1, SLOW_STEPS_A_SECOND // 10)]}
+        load = Load(server.url, "/v1/models/slow:predict", body, clients=16)
+        load.wait_for_replies(32)
+        server.terminate()
+        assert server.wait() == 0
+        load.stop()
+        codes = [code for code, _ in load.replies]
+        assert codes.count(200) >= 32
+        assert codes.count(503) == 16
+        assert len(codes) == codes.count(200) + codes.count(503)
+        assert load.broken == []
+
+
+@in_every_arrangement
+def test_a_terminated_server_that_still_loads_exits_at_once(frontends: int, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "models/digits/1", tmp_path / "models/digits/1")
+    with serving(tmp_path / "models", tmp_path / "log", ready=False, frontends=frontends) as server:
+        server.wait_for("/livez", 200)
+        assert server.client.get("/readyz").status_code == 503
+        server.terminate()
+        assert server.wait() == 0

@@ -1,0 +1,130 @@
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
+from app.core.inference import STRING, Array, ModelSignature, TensorSpec
+from app.core.masks import with_declared_masks
+from app.loading.warm_up import measure_calls, tune, warm_up
+from app.runtime import LoadedModel, ProgressReport, VariantChoice
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+FLOAT32 = np.dtype(np.float32)
+
+
+def signature(*inputs: TensorSpec, name: str = "serving_default") -> ModelSignature:
+    return ModelSignature(name, {spec.name: spec for spec in inputs}, {"y": TensorSpec("y", FLOAT32, (None,))})
+
+
+class RecordingModel:
+    """A LoadedModel that notes its calls and raises the error set for a signature."""
+
+    def __init__(self, *signatures: ModelSignature, errors: Mapping[str, Exception] | None = None) -> None:
+        self.signatures = {signature.name: signature for signature in signatures}
+        self.errors = errors or {}
+        self.calls: list[tuple[str, tuple[int, ...]]] = []
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        assert outputs == ()
+        self.calls.append((signature, next(iter(inputs.values())).shape))
+        if signature in self.errors:
+            raise self.errors[signature]
+        return {}
+
+    def close(self) -> None:
+        raise AssertionError("warm-up does not own the model")
+
+
+BATCHED = signature(TensorSpec("x", FLOAT32, (None, 2)))
+SCALAR = signature(TensorSpec("a", FLOAT32, ()), name="scalar")
+DECODER = signature(TensorSpec("png", STRING, (None,)), name="decoder")
+
+
+def test_every_size_of_every_signature_runs_and_one_of_those_not_batchable() -> None:
+    model = RecordingModel(BATCHED, SCALAR)
+    warm_up(model, [1, 4], lambda *_: None)
+    assert model.calls == [("serving_default", (1, 2)), ("serving_default", (4, 2)), ("scalar", ())]
+
+
+def test_progress_counts_to_the_total() -> None:
+    reports: list[tuple[int, int, str]] = []
+    warm_up(RecordingModel(BATCHED, SCALAR), [1, 4], lambda *report: reports.append(report))
+    assert reports == [
+        (1, 3, "signature 'serving_default' with 1 row"),
+        (2, 3, "signature 'serving_default' with 4 rows"),
+        (3, 3, "signature 'scalar' with 1 row"),
+    ]
+
+
+def test_a_signature_that_refuses_the_examples_is_only_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    model = RecordingModel(DECODER, BATCHED, errors={"decoder": InvalidRequest("no image")})
+    reports: list[tuple[int, int, str]] = []
+    warm_up(model, [2], lambda *report: reports.append(report))
+    assert [done for done, _, _ in reports] == [1, 2]
+    assert ("serving_default", (2, 2)) in model.calls
+    assert "'decoder'" in caplog.text
+    assert "no image" in caplog.text
+
+
+@pytest.mark.parametrize("error", [InferenceFailed("broken"), OutOfMemory("too large")])
+def test_any_other_failure_fails_the_load(error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)):
+        warm_up(RecordingModel(BATCHED, errors={"serving_default": error}), [1], lambda *_: None)
+
+
+class TunableModel(RecordingModel):
+    def tune(self, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
+        report(1, 1, "trying")
+        return [VariantChoice("serving_default", size, "frozen", 1.5) for size in sizes]
+
+
+def test_a_model_with_variants_is_tuned_and_another_is_left_alone() -> None:
+    reports: list[tuple[int, int, str]] = []
+
+    def choices(model: LoadedModel) -> Sequence[VariantChoice]:
+        return tune(model, [1, 4], lambda *report: reports.append(report))
+
+    assert [(choice.batch_size, choice.variant) for choice in choices(TunableModel(BATCHED))] == [
+        (1, "frozen"),
+        (4, "frozen"),
+    ]
+    assert reports == [(1, 1, "trying")]
+    assert not choices(RecordingModel(BATCHED))
+    assert len(reports) == 1
+
+
+def ticking(seconds: float) -> Callable[[], float]:
+    """Each look at the clock is so many seconds after the one before."""
+    return (seconds * tick for tick in count()).__next__
+
+
+def test_warm_calls_are_measured_at_each_size() -> None:
+    model = RecordingModel(BATCHED, SCALAR)
+    assert measure_calls(model, [1, 4], ticking(0.125)) == {"serving_default": {1: 0.125, 4: 0.125}}
+    assert {shape for _, shape in model.calls} == {(1, 2), (4, 2)}
+
+
+def test_measuring_ends_in_time() -> None:
+    assert measure_calls(RecordingModel(BATCHED), [1, 4, 8], ticking(0.5)) == {"serving_default": {1: 0.5}}
+
+
+def test_what_depends_on_the_callers_shapes_or_refuses_the_examples_is_not_measured() -> None:
+    free = signature(TensorSpec("x", FLOAT32, (None, None)), name="free")
+    model = RecordingModel(free, DECODER, errors={"decoder": InvalidRequest("no image")})
+    assert measure_calls(model, [1, 4], ticking(0.1)) == {}
+
+
+def test_masks_that_callers_may_leave_out_are_true_ones() -> None:
+    class Lengths(RecordingModel):
+        def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+            lengths.append(inputs["n"].tolist())
+            return super().run(signature, inputs, outputs)
+
+    lengths: list[list[int]] = []
+    seen = signature(TensorSpec("x", FLOAT32, (None, None)), TensorSpec("n", np.dtype(np.int32), (None,)))
+    model = Lengths(seen)
+    warm_up(model, [2], lambda *_: None, with_declared_masks(model.signatures, {"n": "x"}))
+    assert lengths == [[1, 1]]

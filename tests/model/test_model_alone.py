@@ -1,0 +1,101 @@
+"""Requests that share no call with others because a setting says so."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import pytest
+
+from app.batching.batcher import Batcher
+from app.batching.policy import WorkConserving
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import InvalidRequest
+from app.core.inference import Array, InferenceRequest, InferenceResponse
+from app.core.validation import shapes_fit
+from app.model import Model
+from tests.support.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fake_time
+
+
+def with_model(scenario: Callable[[Model, FakeLoadedModel], Awaitable[None]], **more: bool) -> None:
+    async def main() -> None:
+        batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=asyncio.get_running_loop().time)
+        loaded = FakeLoadedModel()
+        await scenario(Model("m", 1, loaded, batcher, BatchSizes((4,)), **more), loaded)
+
+    run_in_fake_time(main())
+
+
+def ask(model: Model, inputs: dict[str, Array], signature: str = "serving_default") -> asyncio.Task[InferenceResponse]:
+    return asyncio.create_task(model.infer(InferenceRequest(inputs, signature)))
+
+
+def test_without_batching_each_request_runs_alone_just_as_it_came() -> None:
+    async def scenario(model: Model, loaded: FakeLoadedModel) -> None:
+        answers = await asyncio.gather(ask(model, rows_of(1.0, 3)), ask(model, rows_of(2.0, 9)))
+        assert [len(answer.outputs["y"]) for answer in answers] == [3, 9]
+        assert [len(call) for call in loaded.function.calls] == [3, 9], "neither padded nor cut"
+
+    with_model(scenario, batching=False)
+
+
+def test_what_does_not_fit_runs_alone_and_what_fits_shares_its_batch_as_ever() -> None:
+    async def scenario(model: Model, loaded: FakeLoadedModel) -> None:
+        odd = {"x": np.full((3, 5), 7.0, np.float32)}
+        answers = await asyncio.gather(ask(model, rows_of(1.0)), ask(model, odd), ask(model, rows_of(2.0)))
+        assert answers[1].outputs["y"].tolist() == [[14.0] * 5] * 3
+        assert [answer.timing.rows for answer in answers] == [2, 1, 2]
+
+    with_model(scenario, strict_shapes=False)
+
+
+def test_inputs_of_different_rows_are_the_models_to_judge() -> None:
+    async def scenario(model: Model, _: FakeLoadedModel) -> None:
+        uneven = {"x": rows_of(1.0, 2)["x"], "z": rows_of(1.0, 3)["x"]}
+        answer = await ask(model, uneven, "pair")
+        assert [len(answer.outputs[name]) for name in ("y", "w")] == [2, 3]
+
+    with_model(scenario, strict_shapes=False)
+
+
+def test_who_runs_alone_for_different_reasons_waits_in_one_line_and_closing_waits_for_all() -> None:
+    async def scenario(model: Model, loaded: FakeLoadedModel) -> None:
+        await ask(model, rows_of(1.0), "uneven")
+        odd = {"x": np.full((1, 3), 7.0, np.float32)}
+        asked = [ask(model, inputs, "uneven") for inputs in (rows_of(2.0), odd, rows_of(3.0))]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(model.close())
+        answers = await asyncio.gather(*asked)
+        assert [answer.outputs["y"].tolist() for answer in answers] == [[2.0], [7.0], [3.0]]
+        async with asyncio.timeout(60):
+            await closing
+        assert loaded.closed
+
+    with_model(scenario, strict_shapes=False)
+
+
+@pytest.mark.parametrize("inputs", [{"z": rows_of(1.0)["x"]}, {"x": np.zeros((1, 2))}])
+def test_names_and_dtypes_are_checked_all_the_same(inputs: dict[str, Array]) -> None:
+    async def scenario(model: Model, _: FakeLoadedModel) -> None:
+        with pytest.raises(InvalidRequest):
+            await ask(model, inputs)
+
+    with_model(scenario, strict_shapes=False)
+
+
+@pytest.mark.parametrize(
+    ("signature", "shapes", "fit"),
+    [
+        ("serving_default", [(0, 2)], True),
+        ("serving_default", [(1, 3)], False),
+        ("serving_default", [()], False),
+        ("total", [()], True),
+        ("total", [(1,)], False),
+        ("uneven", [(4, 2)], True),
+        ("pair", [(2, 2), (2, 2)], True),
+        ("pair", [(2, 2), (3, 2)], False),
+    ],
+)
+def test_shapes_fit_or_not(signature: str, shapes: list[tuple[int, ...]], fit: bool) -> None:
+    found = FakeLoadedModel().signatures[signature]
+    inputs = {name: np.zeros(shape, np.float32) for name, shape in zip(found.inputs, shapes, strict=True)}
+    assert shapes_fit(found, inputs) is fit

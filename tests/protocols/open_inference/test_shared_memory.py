@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from app.core.errors import InvalidRequest, Overloaded
+from app.protocols.open_inference import shared_memory as open_inference_memory
+from app.protocols.open_inference.shared_memory import RegionSlice, SharedMemory, region_slice
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "k").write_bytes(bytes(range(16)))
+    return tmp_path
+
+
+@pytest.fixture
+def memory(folder):
+    memory = SharedMemory(folder)
+    yield memory
+    memory.unregister()
+
+
+def test_a_region_is_read_and_written_from_its_offset(memory, folder):
+    memory.register("r", "/k", 4, 8)
+    assert memory.read(RegionSlice("r", 3, 1)) == bytes([5, 6, 7])
+    memory.write(RegionSlice("r", 4, 4), b"\xff\xfe")
+    assert (folder / "k").read_bytes() == bytes([*range(8), 0xFF, 0xFE, *range(10, 16)])
+
+
+def test_status_and_unregister(memory):
+    memory.register("r", "k", 0, 16)
+    memory.register("s", "k", 8, 8)
+    r = {"name": "r", "key": "k", "offset": 0, "byte_size": 16}
+    s = {"name": "s", "key": "k", "offset": 8, "byte_size": 8}
+    assert memory.status() == [r, s]
+    assert memory.status("s") == [s]
+    memory.unregister("r")
+    memory.unregister("never there")
+    assert memory.status() == [s]
+    memory.unregister()
+    assert memory.status() == []
+
+
+def test_no_file_stays_open(memory):
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        memory.register("r", "k", 0, 16)
+        memory.unregister("r")
+        for size in (17, 0):
+            with pytest.raises(InvalidRequest):
+                memory.register("r", "k", 0, size)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    "key", ["", "/", ".", "..", "/..", "../k", "//k", "k/", "a/b", "/dev/../k", "k\x00", "none", "x" * 300, "\ud800"]
+)
+def test_keys_that_name_no_object_of_the_folder(memory, key):
+    with pytest.raises(InvalidRequest, match="Shared memory region 'r'"):
+        memory.register("r", key, 0, 1)
+
+
+def test_links_folders_and_pipes_are_no_shared_memory(memory, folder):
+    (folder / "link").symlink_to(folder / "k")
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "pipe")
+    for key in ("link", "folder", "pipe"):
+        with pytest.raises(InvalidRequest):
+            memory.register("r", key, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "offset", "size"), [("r", 0, 17), ("r", 16, 1), ("r", 0, 0), ("r", -1, 4), ("", 0, 1), ("r", 2**70, 1)]
+)
+def test_what_cannot_be_registered(memory, name, offset, size):
+    with pytest.raises(InvalidRequest):
+        memory.register(name, "k", offset, size)
+
+
+def test_a_name_is_registered_once(memory):
+    memory.register("r", "k", 0, 1)
+    with pytest.raises(InvalidRequest, match="already registered"):
+        memory.register("r", "k", 0, 1)
+
+
+def test_regions_have_a_limit(memory, monkeypatch):
+    monkeypatch.setattr(open_inference_memory, "_MAX_REGIONS", 1)
+    memory.register("r", "k", 0, 1)
+    with pytest.raises(Overloaded):
+        memory.register("s", "k", 0, 1)
+
+
+@pytest.mark.parametrize("part", [RegionSlice("r", 9), RegionSlice("r", 1, 8), RegionSlice("r", 2**64, 1)])
+def test_nothing_beyond_the_region_is_touched(memory, part):
+    memory.register("r", "k", 4, 8)
+    with pytest.raises(InvalidRequest, match="beyond shared memory region 'r'"):
+        memory.read(part)
+    with pytest.raises(InvalidRequest, match="beyond shared memory region 'r'"):
+        memory.write(part, b"")
+
+
+def test_an_output_must_fit_its_slice(memory):
+    memory.register("r", "k", 0, 16)
+    with pytest.raises(InvalidRequest, match="3 bytes does not fit the 2 bytes"):
+        memory.write(RegionSlice("r", 2), b"123")
+
+
+def test_a_region_that_its_owner_cuts_short_ends_nothing(memory, folder):
+    memory.register("r", "k", 0, 16)
+    os.truncate(folder / "k", 8)
+    for act in (lambda: memory.read(RegionSlice("r", 16)), lambda: memory.write(RegionSlice("r", 16), bytes(16))):
+        with pytest.raises(InvalidRequest, match="was cut short"):
+            act()
+
+
+def test_an_unregistered_region_is_not_found(memory):
+    for act in (lambda: memory.read(RegionSlice("r", 1)), lambda: memory.status("r")):
+        with pytest.raises(InvalidRequest, match="Unable to find system shared memory region: 'r'"):
+            act()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "part"),
+    [
+        ({}, None),
+        ({"x": 1}, None),
+        ({"shared_memory_region": "r", "shared_memory_byte_size": 4}, RegionSlice("r", 4, 0)),
+    ],
+)
+def test_slices(parameters, part):
+    assert region_slice(parameters) == part
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"shared_memory_region": "r"},
+        {"shared_memory_region": 1, "shared_memory_byte_size": 4},
+        {"shared_memory_region": "r", "shared_memory_byte_size": -4},
+        {"shared_memory_region": "r", "shared_memory_byte_size": 4, "shared_memory_offset": "0"},
+    ],
+)
+def test_no_slices(parameters):
+    with pytest.raises(InvalidRequest):
+        region_slice(parameters)

@@ -1,0 +1,57 @@
+"""Whatever is sent as changes; the pages as a client sees them are in tests/live/test_batching_pages.py."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.policy import BatchingOptions
+from app.core.errors import InvalidRequest
+from app.protocols.operations.batching import BATCHING_PATH, read_changes
+
+_NAMES = st.sampled_from([*(each.name for each in fields(BatchingOptions)), "max_delay", ""])
+_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+@given(st.one_of(st.dictionaries(_NAMES, _VALUES), _VALUES).map(lambda value: json.dumps(value).encode()) | st.binary())
+def test_any_body_is_read_or_refused(body: bytes) -> None:
+    changes, refusal = {}, ""
+    try:
+        changes = read_changes(body)
+    except InvalidRequest as error:
+        refusal = str(error)
+    assert bool(changes) != bool(refusal)
+    assert len(refusal) < 400
+    assert BatchingOptions().changed(changes).as_dict().items() >= changes.items()
+
+
+@pytest.mark.parametrize("value", ["[" * 900 + "]" * 900, '"' + "x" * 9999 + '"', "9" * 400])
+def test_what_is_long_or_deep_is_named_shortly(value: str) -> None:
+    for name in ("policy", "max_batch_size", "target_p99_ms", "x" * 9999):
+        if (name, value[0]) != ("policy", '"'):  # any text may be a policy, as far as is known here
+            with pytest.raises(InvalidRequest) as caught:
+                read_changes(f'{{"{name}": {value}}}'.encode())
+            assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/v1/models/m/batching", True),
+        ("/v1/models/a b/batching", True),
+        ("/v1/models/batching", False),
+        ("/v1/models/m:predict", False),
+        ("/v1/models/m/versions/1/batching", False),
+        ("/v1/models/m/batching/", False),
+    ],
+)
+def test_paths_beside_tensorflow_servings(path: str, found: bool) -> None:
+    assert bool(BATCHING_PATH.fullmatch(path)) == found

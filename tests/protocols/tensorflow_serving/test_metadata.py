@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from app.core.versions import VersionState, VersionStatus
+from app.protocols.tensorflow_serving.metadata import metadata_document, models_document, status_document
+from tests.support.protocol_fakes import signature_of, specs
+
+AVAILABLE = VersionStatus(2, VersionState.AVAILABLE)
+FAILED = VersionStatus(1, VersionState.END, "no such file")
+
+
+def test_statuses_in_tensorflow_servings_words() -> None:
+    assert status_document([AVAILABLE, FAILED]) == {
+        "model_version_status": [
+            {"version": "2", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}},
+            {"version": "1", "state": "END", "status": {"error_code": "UNKNOWN", "error_message": "no such file"}},
+        ]
+    }
+
+
+def test_the_list_of_models() -> None:
+    document = models_document({"a": [AVAILABLE], "b": []})
+    assert document == {
+        "models": [{"name": "a", **status_document([AVAILABLE])}, {"name": "b", "model_version_status": []}]
+    }
+
+
+def test_metadata() -> None:
+    signature = signature_of(specs(x=("float32", (None, 8)), s=("string", ())), specs(y=("int64", None)))
+    assert metadata_document("m", 12, {"serving_default": signature}) == {
+        "model_spec": {"name": "m", "signature_name": "", "version": "12"},
+        "metadata": {
+            "signature_def": {
+                "signature_def": {
+                    "serving_default": {
+                        "inputs": {
+                            "x": {
+                                "dtype": "DT_FLOAT",
+                                "tensor_shape": {
+                                    "dim": [{"size": "-1", "name": ""}, {"size": "8", "name": ""}],
+                                    "unknown_rank": False,
+                                },
+                                "name": "x:0",
+                            },
+                            "s": {
+                                "dtype": "DT_STRING",
+                                "tensor_shape": {"dim": [], "unknown_rank": False},
+                                "name": "s:0",
+                            },
+                        },
+                        "outputs": {
+                            "y": {
+                                "dtype": "DT_INT64",
+                                "tensor_shape": {"dim": [], "unknown_rank": True},
+                                "name": "y:0",
+                            }
+                        },
+                        "method_name": "tensorflow/serving/predict",
+                    }
+                }
+            }
+        },
+    }

@@ -1,0 +1,70 @@
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
+from app.runtimes.tensorflow.errors import MAX_CHARACTERS, first_meaningful_line, translate
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (tf.errors.InvalidArgumentError(None, None, "bad value"), InvalidRequest),
+        (tf.errors.OutOfRangeError(None, None, "past the end"), InvalidRequest),
+        (tf.errors.FailedPreconditionError(None, None, "not in this order"), InvalidRequest),
+        (tf.errors.FailedPreconditionError(None, None, "Table not initialized."), InferenceFailed),
+        (tf.errors.FailedPreconditionError(None, None, "Could not find variable w."), InferenceFailed),
+        (ValueError("wrong shape"), InvalidRequest),
+        (TypeError("wrong type"), InvalidRequest),
+        (tf.errors.ResourceExhaustedError(None, None, "OOM when allocating"), OutOfMemory),
+        (tf.errors.InternalError(None, None, "CUDA_ERROR_OUT_OF_MEMORY: out of memory"), OutOfMemory),
+        (tf.errors.InternalError(None, None, "Dst tensor is not initialized."), OutOfMemory),
+        (MemoryError(), OutOfMemory),
+        (tf.errors.InternalError(None, None, "cuDNN launch failure"), InferenceFailed),
+        (tf.errors.UnimplementedError(None, None, "no such kernel"), InferenceFailed),
+        (tf.errors.NotFoundError(None, None, "no such resource"), InferenceFailed),
+        (RuntimeError("anything else"), InferenceFailed),
+    ],
+)
+def test_whose_fault_it_is(error: Exception, kind: type[Exception]) -> None:
+    assert type(translate(error)) is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("plain", "plain"),
+        ("", "ValueError"),
+        ("bad value [Op:__inference_f_12]", "bad value"),
+        ("{{function_node __inference_f_1}} bad value [[{{node Add}}]]", "bad value"),
+        (
+            "Graph execution error:\n\nDetected at node Add defined at (most recent call last):\n"
+            "<stack traces unavailable>\nbad value\n\t [[{{node Add}}]] [Op:__inference_f_12]",
+            "bad value",
+        ),
+        (
+            "Detected at node 'Add' defined at (most recent call last):\n"
+            '    File "/home/ann/train.py", line 3, in f\n'
+            "      return a + b\nNode: 'Add'\nbad value",
+            "bad value",
+        ),
+        ("[Op:__inference_f_12]\nbad value", "bad value"),
+        ("2 root error(s) found.\n  (0) INVALID_ARGUMENT:  bad value\n\t [[{{node Add}}]]", "bad value"),
+        ("cannot open /home/ann/m/1/variables/variables for reading", "cannot open variables for reading"),
+        ("no 'a/b' in x (assert/y:0) nor 3 / 4", "no 'a/b' in x (assert/y:0) nor 3 / 4"),
+    ],
+)
+def test_the_line_says_what_went_wrong_and_not_where(text: str, line: str) -> None:
+    assert first_meaningful_line(ValueError(text)) == line
+
+
+@given(st.text())
+def test_there_is_always_one_line_of_bounded_length(text: str) -> None:
+    line = first_meaningful_line(ValueError(text))
+    assert 0 < len(line) <= MAX_CHARACTERS
+    assert len(line.splitlines()) == 1
+
+
+def test_a_long_line_shows_that_it_is_cut() -> None:
+    assert first_meaningful_line(ValueError("x" * 1000)) == "x" * (MAX_CHARACTERS - 1) + "…"

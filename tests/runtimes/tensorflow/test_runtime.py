@@ -1,0 +1,63 @@
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from app.core.errors import InvalidRequest
+from app.runtime import RuntimeOptions
+from app.runtimes.tensorflow.runtime import TensorFlowRuntime
+
+
+def test_threads_are_set_before_tensorflow_starts_and_checked_after() -> None:
+    program = """
+import os
+from app.runtime import RuntimeOptions, create_runtime
+create_runtime("tensorflow", RuntimeOptions(intra_op_threads=3, inter_op_threads=2))
+import tensorflow as tf
+tf.constant(1) + 1
+threading = tf.config.threading
+print(threading.get_intra_op_parallelism_threads(), threading.get_inter_op_parallelism_threads())
+print(os.environ["TF_CPP_MIN_LOG_LEVEL"])
+create_runtime("tensorflow", RuntimeOptions(intra_op_threads=3, inter_op_threads=2))
+create_runtime("tensorflow", RuntimeOptions())
+try:
+    create_runtime("tensorflow", RuntimeOptions(intra_op_threads=3, inter_op_threads=4))
+except RuntimeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.splitlines() == [
+        "3 2",
+        "3",
+        "inter_op_threads 4 comes too late: TensorFlow already runs with another number",
+    ]
+
+
+def test_a_number_that_comes_too_late_is_named() -> None:
+    tf.config.list_logical_devices()  # starts TensorFlow
+    with pytest.raises(RuntimeError, match="intra_op_threads 9999 comes too late"):
+        TensorFlowRuntime(RuntimeOptions(intra_op_threads=9999))
+
+
+def test_every_gpu_gets_memory_growth_and_as_many_run_models_as_replicas_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    grows = {}
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [f"{kind}:0", f"{kind}:1"])
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", grows.__setitem__)
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {"device_name": f"Model of {gpu}"})
+    assert TensorFlowRuntime(RuntimeOptions()).devices == ("GPU:0",)
+    assert grows == {"GPU:0": True, "GPU:1": True}
+    assert "1 of 2 GPUs are used; replicas 0 uses all" in caplog.text
+    logical = [tf.config.LogicalDevice(f"/device:GPU:{number}", "GPU") for number in range(2)]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: logical)
+    assert TensorFlowRuntime(RuntimeOptions(replicas=0)).devices == ("GPU:0", "GPU:1")
+    assert TensorFlowRuntime(RuntimeOptions(replicas=2)).devices == ("GPU:0", "GPU:1")
+    with pytest.raises(InvalidRequest, match="replicas is 3, but should be at most 2: TensorFlow sees 2 GPUs"):
+        TensorFlowRuntime(RuntimeOptions(replicas=3))
+
+
+def test_without_a_gpu_the_cpu_runs_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    assert TensorFlowRuntime(RuntimeOptions()).devices == ("CPU:0",)

@@ -1,0 +1,112 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+from app.runtimes.tensorflow.variants.operations import operations_with_state, refusing_nodes, rounds_to_integers
+from tests.support import savedmodels
+
+FLOATS = tf.TensorSpec([2, 3], tf.float32, name="x")
+WHOLE = tf.TensorSpec([2, 3], tf.int32, name="x")
+
+
+def graph_of(function: Callable[[Any], Any], spec: tf.TensorSpec = FLOATS) -> Any:
+    return tf.function(function, input_signature=[spec], autograph=False).get_concrete_function().graph.as_graph_def()
+
+
+def refusing(function: Callable[[Any], Any], spec: tf.TensorSpec = FLOATS) -> list[str]:
+    graph = graph_of(function, spec)
+    names = refusing_nodes(graph, ["x"])
+    return [node.op for node in graph.node if node.name in names]
+
+
+def test_a_network_keeps_no_state_and_takes_any_value() -> None:
+    def network(x: Any) -> Any:
+        rows = tf.shape(x)[0]
+        return tf.nn.softmax(tf.reshape(tf.nn.relu(x @ tf.ones([3, 4])), [rows, 4])[:, 1:])
+
+    assert operations_with_state(graph_of(network)) == []
+    assert refusing(network) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "operation"),
+    [
+        (lambda x: x + tf.random.uniform([3]), "RandomUniform"),
+        (lambda x: x + tf.cast(tf.timestamp(), tf.float32), "Timestamp"),
+        (lambda x: tf.numpy_function(lambda y: y, [x], tf.float32), "PyFunc"),
+        (lambda x: tf.cond(x[0, 0] > 0, lambda: tf.random.normal([3]), lambda: x[0]), "RandomStandardNormal"),
+    ],
+)
+def test_chance_time_and_python_are_state_also_in_branches(function: Callable[[Any], Any], operation: str) -> None:
+    assert operations_with_state(graph_of(function)) == [operation]
+
+
+def test_reading_variables_and_tables_is_not_but_writing_is() -> None:
+    variable = tf.Variable([1.0, 2.0, 3.0])
+    table = tf.lookup.experimental.MutableHashTable(tf.int32, tf.float32, 0.0)
+    assert operations_with_state(graph_of(lambda x: x + variable)) == []
+    assert operations_with_state(graph_of(table.lookup, WHOLE)) == []
+    assert operations_with_state(graph_of(lambda x: variable.assign(x[0]))) == ["AssignVariableOp"]
+
+    def insert(x: Any) -> Any:
+        table.insert(x, tf.cast(x, tf.float32))
+        return x
+
+    assert operations_with_state(graph_of(insert, WHOLE)) == ["LookupTableInsertV2"]
+
+
+def test_the_reference_variables_of_tensorflow_1_are_state() -> None:
+    with tf.Graph().as_default() as graph:
+        counter = tf.compat.v1.get_variable("counter", initializer=0, use_resource=False)
+        tf.compat.v1.assign_add(counter, 1)
+    assert "AssignAdd" in operations_with_state(graph.as_graph_def())
+
+
+def test_an_operation_that_tensorflow_does_not_know_is_state() -> None:
+    graph = tf.compat.v1.GraphDef()
+    graph.node.add(name="mine", op="MyOwnOperation")
+    assert operations_with_state(graph) == ["MyOwnOperation"]
+    graph.library.function.add().signature.name = "MyOwnOperation"
+    assert operations_with_state(graph) == []
+
+
+def test_a_model_that_counts_keeps_state(tmp_path: Path) -> None:
+    savedmodels.make_counter(tmp_path)
+    graph = SavedModel(tmp_path)._functions["serving_default"].plain.graph.as_graph_def()
+    assert operations_with_state(graph) == ["AssignAddVariableOp"]
+
+
+@pytest.mark.parametrize(
+    ("function", "spec", "operations"),
+    [
+        (lambda x: tf.gather(tf.ones([9, 4]), x), WHOLE, ["GatherV2"]),
+        (lambda x: tf.gather(tf.cast(x, tf.float32), [0]), WHOLE, ["GatherV2"]),
+        (lambda x: x // 2, WHOLE, ["FloorDiv"]),
+        (lambda x: x // 2, FLOATS, []),
+        (lambda x: tf.ones([9])[x[0, 0] :], WHOLE, ["StridedSlice"]),
+        (lambda x: x[1:, ::2], FLOATS, []),
+        (lambda x: tf.gather(tf.ones([9, 4]), tf.shape(x)[0]), FLOATS, []),
+        (lambda x: tf.linalg.inv(x[:, :2]), FLOATS, ["MatrixInverse"]),
+    ],
+)
+def test_what_may_refuse_a_value_that_comes_from_an_input(
+    function: Callable[[Any], Any], spec: tf.TensorSpec, operations: list[str]
+) -> None:
+    assert refusing(function, spec) == operations
+
+
+def test_nodes_in_any_order_are_followed() -> None:
+    graph = graph_of(lambda x: tf.gather(tf.ones([9, 4]), x + 1), WHOLE)
+    reverse = tf.compat.v1.GraphDef(library=graph.library)
+    reverse.node.extend(reversed(graph.node))
+    assert refusing_nodes(reverse, ["x"]) == refusing_nodes(graph, ["x"]) != []
+
+
+def test_rounding_to_whole_numbers_is_seen() -> None:
+    assert rounds_to_integers(graph_of(lambda x: tf.cast(x, tf.uint8)))
+    assert not rounds_to_integers(graph_of(lambda x: tf.cast(tf.cast(x, tf.float16), tf.bool)))
+    assert not rounds_to_integers(graph_of(lambda x: tf.cast(x, tf.float32), WHOLE))

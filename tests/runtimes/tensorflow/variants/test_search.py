@@ -1,0 +1,233 @@
+"""Which variant is chosen, decided on made-up times: a call's seconds pass on a made-up clock."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.core.inference import Array, ModelSignature, TensorSpec
+from app.runtime import VariantOptions
+from app.runtimes.tensorflow.variants.search import VariantSearch
+from app.runtimes.tensorflow.variants.variants import NotApplicable, Variant
+
+SIZES = (1, 2, 4)
+FLOAT32 = np.dtype(np.float32)
+
+
+@dataclass
+class Graph:
+    """Takes `seconds` for each row, and `compile_s` more at its first call; its answer is off by `error`."""
+
+    seconds: float
+    error: float = 0.0
+    compile_s: float = 0.0
+    drifts: bool = False
+    refuses: bool = False
+    calls: list[int] = field(default_factory=list)
+
+
+class World:
+    """A clock, and a signature 'f' (or several) with its plain graph and the variants that can be made of it."""
+
+    def __init__(self, plain: Graph, *, batchable: bool = True, **variants: Graph | Exception) -> None:
+        self.now = 0.0
+        self.plain = plain
+        self.variants = variants
+        shape = (None, 2) if batchable else (2,)
+        spec = TensorSpec("x", FLOAT32, shape)
+        self.signature = ModelSignature("f", {"x": spec}, {"y": spec})
+        self.used: Mapping[int, Variant] = {}
+        self.reports: list[tuple[int, int, str]] = []
+
+    def prepare(self, graph: Any, inputs: Mapping[str, Array]) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        return partial(self.run, graph)
+
+    def run(self, graph: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        rows = len(inputs["x"]) if self.signature.batchable else 1
+        graph.calls.append(rows)
+        self.now += graph.seconds * rows + (graph.compile_s if len(graph.calls) == 1 else 0)
+        if graph.refuses:
+            raise ValueError("not these values")
+        return {"y": inputs["x"] + graph.error + (len(graph.calls) if graph.drifts else 0)}
+
+    def use(self, variants: Mapping[int, Variant]) -> None:
+        self.used = variants
+
+    def make(self, name: str, inputs: Mapping[str, Array]) -> Variant:
+        graph = self.variants.get(name, NotApplicable("there is none"))
+        if isinstance(graph, Exception):
+            raise graph
+        if name == "xla":  # compiled for each shape
+            graph = Graph(graph.seconds, graph.error, graph.compile_s)
+        return Variant(name, graph)  # type: ignore[arg-type]
+
+    def search(self, **options: Any) -> VariantSearch:
+        return VariantSearch(
+            {"f": self},  # type: ignore[dict-item]
+            SIZES,
+            VariantOptions("auto", **options),
+            lambda *report: self.reports.append(report),
+            clock=lambda: self.now,
+            make_maker=lambda *_: self,  # type: ignore[arg-type, return-value]
+        )
+
+    def fastest(self, **options: Any) -> dict[int, str]:
+        choices = self.search(**options).fastest()
+        chosen = {choice.batch_size: choice.variant for choice in choices}
+        assert {size: variant.name for size, variant in self.used.items()} == {
+            size: name for size, name in chosen.items() if name != "plain"
+        }
+        return chosen
+
+
+def every(name: str) -> dict[int, str]:
+    return dict.fromkeys(SIZES, name)
+
+
+def test_the_fastest_is_used_and_its_gain_is_told() -> None:
+    world = World(Graph(0.003), frozen=Graph(0.002), xla=Graph(0.001))
+    choices = world.search().fastest()
+    assert [(choice.batch_size, choice.variant) for choice in choices] == [(1, "xla"), (2, "xla"), (4, "xla")]
+    assert [choice.speed_up for choice in choices] == pytest.approx([3, 3, 3])
+
+
+def test_each_size_may_have_its_own() -> None:
+    class QuickAlone(World):
+        def make(self, name: str, inputs: Mapping[str, Array]) -> Variant:
+            rows = len(inputs["x"])
+            return Variant(name, Graph(0.002 if name == "frozen" else 0.0012 * rows))  # type: ignore[arg-type]
+
+    assert QuickAlone(Graph(0.003)).fastest() == {1: "xla", 2: "frozen", 4: "frozen"}
+
+
+@pytest.mark.parametrize(("seconds", "chosen"), [(0.00097, "plain"), (0.00094, "frozen")])
+def test_a_small_gain_is_not_worth_it(seconds: float, chosen: str) -> None:
+    assert World(Graph(0.001), frozen=Graph(seconds)).fastest() == every(chosen)
+
+
+def test_a_forbidden_variant_is_not_even_made() -> None:
+    world = World(Graph(0.003), frozen=Graph(0.002), xla=AssertionError("made"))
+    assert world.fastest(forbidden=("xla",)) == every("frozen")
+    assert world.fastest(forbidden=("xla", "frozen")) == every("plain")
+
+
+@pytest.mark.parametrize("broken", [Graph(0.001, error=1.0), NotApplicable("no"), RuntimeError("TensorFlow says no")])
+def test_what_disagrees_or_fails_is_not_used(broken: Graph | Exception) -> None:
+    assert World(Graph(0.003), frozen=broken, xla=Graph(0.002)).fastest() == every("xla")
+
+
+def test_what_disagrees_at_one_size_is_not_used_at_another() -> None:
+    class WrongWhenLarge(World):
+        def run(self, graph: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+            answer = super().run(graph, inputs)
+            return {"y": answer["y"] + 1} if graph is self.variants["frozen"] and len(inputs["x"]) == 4 else answer
+
+    assert WrongWhenLarge(Graph(0.003), frozen=Graph(0.001)).fastest() == every("plain")
+
+
+def test_a_signature_whose_answers_drift_stays_plain() -> None:
+    assert World(Graph(0.003, drifts=True), frozen=Graph(0.001), xla=Graph(0.001)).fastest() == every("plain")
+
+
+def test_a_signature_that_refuses_every_example_stays_plain() -> None:
+    assert World(Graph(0.003, refuses=True), frozen=Graph(0.001)).fastest() == every("plain")
+
+
+def test_a_failure_of_plain_is_no_failure_of_the_search() -> None:
+    class Broken(World):
+        def run(self, graph: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+            raise RuntimeError("the device is gone")
+
+    assert Broken(Graph(0.003), frozen=Graph(0.001)).fastest() == every("plain")
+
+
+def test_a_far_slower_variant_gets_one_look_at_one_size() -> None:
+    world = World(Graph(0.1), frozen=Graph(0.4))
+    assert world.fastest() == every("plain")
+    assert world.variants["frozen"].calls == [1, 1]  # type: ignore[union-attr]
+
+
+def test_a_variant_slower_at_both_ends_is_not_tried_between_them() -> None:
+    world = World(Graph(0.001), frozen=Graph(0.0015))
+    assert world.fastest() == every("plain")
+    assert set(world.variants["frozen"].calls) == {1, 4}  # type: ignore[union-attr]
+
+
+def test_a_variant_outdone_at_both_ends_is_not_tried_between_them() -> None:
+    world = World(Graph(0.003), frozen=Graph(0.002), xla=Graph(0.001))
+    assert world.fastest() == every("xla")
+    assert set(world.variants["frozen"].calls) == {1, 4}  # type: ignore[union-attr]
+
+
+def test_unless_there_is_no_time_for_the_other() -> None:
+    world = World(Graph(0.01), frozen=Graph(0.007), xla=Graph(0.002, compile_s=2.0))
+    assert world.fastest(search_s=6.5) == {1: "xla", 2: "frozen", 4: "xla"}
+
+
+def test_large_calls_are_not_left_for_the_end() -> None:
+    world = World(Graph(0.01), frozen=Graph(0.009), xla=Graph(0.002, compile_s=2.0))
+    world.fastest()
+    assert [int(text.split()[-2]) for *_, text in world.reports] == [1, 1, 4, 4, 2]
+
+
+def test_no_time_no_search() -> None:
+    world = World(Graph(0.001), frozen=Graph(0.0001))
+    assert world.fastest(search_s=0.0) == every("plain")
+    assert world.plain.calls == []
+
+
+def test_sizes_that_would_take_too_long_to_measure_stay_plain() -> None:
+    world = World(Graph(1.0), frozen=Graph(0.5))
+    assert world.fastest(search_s=25.0) == {1: "frozen", 2: "plain", 4: "plain"}
+    assert world.now < 25.0 + 4 * 3  # a call that began is not interrupted
+
+
+def test_xla_does_not_begin_when_half_of_the_time_is_gone() -> None:
+    slow_to_compile = Graph(0.0001, compile_s=6.0)
+    assert World(Graph(0.001), xla=slow_to_compile).fastest(search_s=10.0) == {1: "xla", 2: "plain", 4: "plain"}
+
+
+def test_xla_goes_on_while_there_is_as_much_time_as_it_took_last() -> None:
+    world = World(Graph(0.001), xla=Graph(0.0001, compile_s=3.0))
+    assert world.fastest(search_s=10.0) == every("xla")
+    assert world.now > 9.0
+
+
+def test_a_signature_that_is_not_batchable_is_measured_once() -> None:
+    world = World(Graph(0.003), frozen=Graph(0.001), batchable=False)
+    assert world.fastest() == {1: "frozen"}
+    assert [report[:2] for report in world.reports] == [(1, 2), (2, 2)]
+
+
+def test_progress_says_what_is_tried() -> None:
+    world = World(Graph(0.003), frozen=Graph(0.001))
+    world.fastest(forbidden=("xla",))
+    assert world.reports == [
+        (1, 3, "trying frozen for signature 'f' with 1 row"),
+        (2, 3, "trying frozen for signature 'f' with 4 rows"),
+        (3, 3, "trying frozen for signature 'f' with 2 rows"),
+    ]
+
+
+def test_adopting_measures_nothing_but_trusts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Graph(0.003), frozen=Graph(0.001), xla=Graph(0.001, error=1.0))
+    wanted = {("f", 1): ("frozen", 1.5), ("f", 2): ("plain", 1.0), ("f", 4): ("xla", 2.0)}
+    with caplog.at_level(logging.WARNING):
+        choices = world.search().adopt(wanted)
+    assert [(choice.variant, choice.speed_up) for choice in choices] == [("frozen", 1.5), ("plain", 1), ("plain", 1)]
+    assert world.variants["frozen"].calls == [1]  # type: ignore[union-attr]
+    assert caplog.messages == ["Signature 'f' is not xla at batch size 4: its answers differ from plain's"]
+
+
+def test_what_cannot_be_adopted_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Graph(0.003), frozen=Graph(0.001, error=1.0))
+    search = world.search()
+    choices = search.adopt(dict.fromkeys(search.places(), ("frozen", 1.0)))
+    assert {choice.variant for choice in choices} == {"plain"}
+    assert len(caplog.messages) == 1

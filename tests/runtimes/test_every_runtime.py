@@ -1,0 +1,314 @@
+"""What holds for every runtime of the registry, shown on real SavedModels."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import numpy as np
+import pytest
+
+from app.core.errors import InferenceFailed, InvalidRequest, SignatureNotFound
+from app.core.examples import example_inputs
+from app.core.inference import STRING, Array
+from app.loading.warm_up import tune, warm_up
+from app.runtime import LoadedModel, Runtime, RuntimeOptions, VariantOptions, create_runtime, runtime_names
+from tests.support import broken_savedmodels, savedmodels
+
+Load = Callable[[savedmodels.Make], LoadedModel]
+DEFAULT = "serving_default"
+
+
+VARIANTS = {"tensorflow": ("plain", "frozen", "xla")}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(name, variant) for name in runtime_names() for variant in VARIANTS.get(name, ("plain",))],
+    ids="-".join,
+)
+def runtime(request: pytest.FixtureRequest) -> Runtime:
+    """Every runtime in every form in which it executes models: all of them answer and refuse alike."""
+    name, variant = request.param
+    return create_runtime(name, RuntimeOptions(variants=VariantOptions(variant)))
+
+
+@pytest.fixture(scope="module")
+def load(runtime: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Load:
+    """Loads the model that a `savedmodels.make_...` makes, each once: models that a test closes are its own."""
+    folder = tmp_path_factory.mktemp("models")
+    loaded: dict[str, LoadedModel] = {}
+
+    def load_once(make: savedmodels.Make) -> LoadedModel:
+        name = make.__name__.removeprefix("make_")
+        if name not in loaded:
+            make(folder / name / "1")
+            loaded[name] = runtime.load(folder / name / "1")
+            tune(loaded[name], (1, 2, 3), lambda *_: None)
+        return loaded[name]
+
+    return load_once
+
+
+def float32(*values: object) -> Array:
+    return np.array(values, np.float32)
+
+
+def strings(*values: bytes) -> Array:
+    return np.array(values, STRING)
+
+
+def test_it_names_its_devices(runtime: Runtime) -> None:
+    assert runtime.devices
+    assert all(device.split(":")[0] in {"CPU", "GPU"} for device in runtime.devices)
+
+
+def test_a_call_returns_all_outputs(load: Load) -> None:
+    model = load(savedmodels.make_several_inputs)
+    answer = model.run(DEFAULT, {"b": float32([3, 4]), "a": float32([1, 2])}, ())
+    assert {name: array.tolist() for name, array in answer.items()} == {"sum": [[4, 6]], "product": [[3, 8]]}
+
+
+def test_a_call_returns_the_outputs_wanted_in_their_order(load: Load) -> None:
+    model = load(savedmodels.make_many_outputs)
+    answer = model.run(DEFAULT, {"x": float32(1)}, ("y5", "y0"))
+    assert list(answer) == ["y5", "y0"]
+    assert [array.tolist() for array in answer.values()] == [[6], [1]]
+
+
+def test_every_dtype_comes_back_as_it_went_in(load: Load) -> None:
+    model = load(savedmodels.make_every_dtype)
+    signature = model.signatures[DEFAULT]
+    inputs = {name: np.array([0, 1, 1], spec.dtype) for name, spec in signature.inputs.items()}
+    inputs["string"] = strings(b"", b"\x00\xff", "käse".encode())
+    answer = model.run(DEFAULT, inputs, ())
+    assert len(answer) == len(savedmodels.DTYPES)
+    for name, values in inputs.items():
+        output = answer[f"{name}_out"]
+        assert output.dtype == values.dtype == signature.outputs[f"{name}_out"].dtype
+        assert output.tolist() == values.tolist()
+
+
+def test_scalars_are_arrays_without_dimensions(load: Load) -> None:
+    model = load(savedmodels.make_scalar)
+    answer = model.run(DEFAULT, {"a": np.array(4, np.float32), "name": np.array(b"Ann", STRING)}, ())
+    assert {type(array) for array in answer.values()} == {np.ndarray}
+    assert [answer[name].shape for name in ("double", "greeting")] == [(), ()]
+    assert [answer[name].item() for name in ("double", "greeting")] == [8, b"hello Ann"]
+    assert answer["greeting"].dtype == STRING
+    assert not model.signatures[DEFAULT].batchable
+
+
+def test_a_signature_without_inputs_runs(load: Load) -> None:
+    assert load(savedmodels.make_no_inputs).run(DEFAULT, {}, ())["seven"].item() == 7
+
+
+def test_an_empty_batch_has_empty_answers(load: Load) -> None:
+    model = load(savedmodels.make_every_dtype)
+    inputs = {name: np.zeros([0], spec.dtype) for name, spec in model.signatures[DEFAULT].inputs.items()}
+    assert {array.shape for array in model.run(DEFAULT, inputs, ()).values()} == {(0,)}
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 3), (4, 1, 5), (0, 3, 3)])
+def test_unknown_dimensions_take_any_size(load: Load, shape: tuple[int, ...]) -> None:
+    answer = load(savedmodels.make_unknown_inner).run(DEFAULT, {"matrix": np.ones(shape, np.float32)}, ())
+    assert answer["total"].tolist() == [shape[1] * shape[2]] * shape[0]
+    assert answer["doubled"].shape == shape
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 2, 2)])
+def test_an_unknown_rank_takes_any_shape(load: Load, shape: tuple[int, ...]) -> None:
+    model = load(savedmodels.make_unknown_rank)
+    assert model.signatures[DEFAULT].inputs["x"].shape is None
+    assert model.run(DEFAULT, {"x": np.zeros(shape, np.float32)}, ())["y"].shape == shape
+
+
+def test_each_signature_is_its_own_function(load: Load) -> None:
+    model = load(savedmodels.make_several_signatures)
+    assert set(model.signatures) == {"serving_default", "double", "join"}
+    assert [name for name, signature in model.signatures.items() if signature.batchable] == ["double", DEFAULT]
+    assert model.run(DEFAULT, {"x": float32(5)}, ())["y"].tolist() == [6]
+    assert model.run("double", {"x": float32(5)}, ())["y"].tolist() == [10]
+    assert model.run("join", {"words": strings(b"a", b"b")}, ())["text"].item() == b"ab"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "text"),
+    [
+        ({"a": float32([1, 2])}, (), "inputs must be 'a', 'b', not 'a'"),
+        ({"a": float32([1, 2]), "c": float32([1, 2])}, (), "inputs must be 'a', 'b', not 'a', 'c'"),
+        ({"a": float32([1, 2]), "b": float32([1, 2])}, ("sun",), "outputs must be among 'product', 'sum', not 'sun'"),
+    ],
+)
+def test_wrong_names_are_refused(load: Load, inputs: dict[str, Array], outputs: tuple[str, ...], text: str) -> None:
+    with pytest.raises(InvalidRequest) as error:
+        load(savedmodels.make_several_inputs).run(DEFAULT, inputs, outputs)
+    assert str(error.value) == text
+
+
+def test_an_unknown_signature_is_refused(load: Load) -> None:
+    with pytest.raises(SignatureNotFound, match="'nope' not found; there are 'serving_default'"):
+        load(savedmodels.make_scalar).run("nope", {}, ())
+
+
+def test_a_shape_beyond_the_signature_is_the_graphs_to_judge(load: Load) -> None:
+    """As in TensorFlow Serving; whether such a request gets this far is `strict_shapes`'."""
+    inputs = {"a": float32(1, 2), "b": float32([1, 2], [3, 4], [5, 6])}
+    outputs = load(savedmodels.make_several_inputs).run(DEFAULT, inputs, ("sum",))
+    assert outputs["sum"].tolist() == [[2, 4], [4, 6], [6, 8]]
+
+
+@pytest.mark.parametrize("rows", [float32([1, 2, 3]), strings(b"a"), float32([1, 2], [3, 4])])
+def test_arrays_that_do_not_fit_are_refused(load: Load, rows: Array) -> None:
+    inputs = {"a": rows, "b": float32([1, 2], [3, 4], [5, 6])}
+    with pytest.raises(InvalidRequest):
+        load(savedmodels.make_several_inputs).run(DEFAULT, inputs, ())
+
+
+def test_a_value_that_the_model_refuses_is_the_callers_fault_and_spoils_nothing(load: Load) -> None:
+    model = load(savedmodels.make_poison)
+    with pytest.raises(InvalidRequest, match=r"^assertion failed: \[x must not be negative") as error:
+        model.run(DEFAULT, {"x": float32(1, -1)}, ())
+    assert "node" not in str(error.value)
+    assert "Op:" not in str(error.value)
+    assert model.run(DEFAULT, {"x": float32(1)}, ())["y"].tolist() == [2]
+
+
+def test_an_unwanted_output_is_not_computed(load: Load) -> None:
+    model = load(savedmodels.make_unwanted_output)
+    inputs = {"text": strings(b"four")}
+    with pytest.raises(InvalidRequest, match="could not correctly convert string: four"):
+        model.run(DEFAULT, inputs, ())
+    with pytest.raises(InvalidRequest, match="could not correctly convert string: four"):
+        model.run(DEFAULT, inputs, ("number",))
+    assert model.run(DEFAULT, inputs, ("length",))["length"].tolist() == [4]
+
+
+def test_any_number_of_output_sets_is_answered(load: Load) -> None:
+    model = load(savedmodels.make_many_outputs)
+    for choice in range(1, 64):
+        wanted = tuple(f"y{bit}" for bit in range(6) if choice >> bit & 1)
+        answer = model.run(DEFAULT, {"x": float32(choice)}, wanted)
+        assert {name: array.item() for name, array in answer.items()} == {
+            name: choice + int(name[1:]) for name in wanted
+        }
+
+
+def test_answers_do_not_change_when_the_model_runs_again(load: Load) -> None:
+    model = load(savedmodels.make_counter)
+    answers = [model.run(DEFAULT, {"x": float32(0, 0)}, ("calls",))["calls"] for _ in range(3)]
+    first = int(answers[0][0])
+    assert [answer.tolist() for answer in answers] == [[first] * 2, [first + 1] * 2, [first + 2] * 2]
+
+
+def test_answers_do_not_share_memory_with_the_request(load: Load) -> None:
+    x = float32(*range(100))
+    answer = load(savedmodels.make_counter).run(DEFAULT, {"x": x}, ())
+    x[:] = -1
+    assert answer["y"].tolist() == list(range(100))
+
+
+def test_threads_get_their_own_answers(load: Load) -> None:
+    model = load(savedmodels.make_many_outputs)
+    threads, together = 4, Barrier(4)
+
+    def calls(thread: int) -> None:
+        together.wait(timeout=30)
+        for turn in range(50):
+            wanted = f"y{turn % 6}"
+            answer = model.run(DEFAULT, {"x": float32(*[100 * thread + turn] * thread, 7)}, (wanted,))
+            assert answer[wanted].tolist() == [100 * thread + turn + turn % 6] * thread + [7 + turn % 6]
+
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(calls, thread) for thread in range(threads)]:
+            done.result()
+
+
+def test_a_row_in_a_batch_equals_the_row_alone(load: Load) -> None:
+    model = load(savedmodels.make_image_net)
+    images = np.random.default_rng(1).random([64, 8, 8], np.float32)
+    alone = [model.run(DEFAULT, {"image": image[np.newaxis]}, ())["probabilities"][0] for image in images]
+    for rows in (2, 7, 64):
+        together = model.run(DEFAULT, {"image": images[:rows]}, ())["probabilities"]
+        np.testing.assert_allclose(together, alone[:rows], rtol=1e-5, atol=1e-6)
+    assert np.ptp([row[0] for row in alone]) > 1e-3, "rows that are all alike would prove nothing"
+
+
+def test_padding_with_a_repeated_row_changes_no_real_row(load: Load) -> None:
+    model = load(savedmodels.make_image_net)
+    images = np.random.default_rng(2).random([5, 8, 8], np.float32)
+    padded = np.concatenate([images, np.repeat(images[-1:], 3, axis=0)])
+    real = model.run(DEFAULT, {"image": images}, ())["probabilities"]
+    with_padding = model.run(DEFAULT, {"image": padded}, ())["probabilities"]
+    np.testing.assert_allclose(with_padding[:5], real, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        savedmodels.make_every_dtype,
+        savedmodels.make_half_plus_two,
+        savedmodels.make_image_decoder,
+        savedmodels.make_scalar,
+        savedmodels.make_several_signatures,
+        savedmodels.make_slow,
+        savedmodels.make_tf1,
+        savedmodels.make_unknown_inner,
+        savedmodels.make_unknown_rank,
+    ],
+    ids=lambda make: make.__name__,
+)
+def test_warm_up_makes_inputs_that_each_signature_runs_or_refuses(load: Load, make: savedmodels.Make) -> None:
+    model = load(make)
+    reports: list[tuple[int, int]] = []
+    warm_up(model, [1, 2], lambda done, total, _: reports.append((done, total)))
+    done, totals = zip(*reports, strict=True)
+    assert list(done) == sorted(set(done))
+    assert set(totals) == {sum(2 if signature.batchable else 1 for signature in model.signatures.values())}
+
+
+def test_batches_of_example_inputs_have_their_rows(load: Load) -> None:
+    model = load(savedmodels.make_image_net)
+    inputs = example_inputs(model.signatures[DEFAULT], 3)
+    assert len(model.run(DEFAULT, inputs, ())["probabilities"]) == 3
+
+
+def test_a_closed_model_runs_no_more(runtime: Runtime, tmp_path: Path) -> None:
+    savedmodels.make_unknown_rank(tmp_path / "gone" / "1")
+    model = runtime.load(tmp_path / "gone" / "1")
+    model.close()
+    with pytest.raises(InferenceFailed, match="closed"):
+        model.run(DEFAULT, {"x": float32(1)}, ())
+    model.close()
+
+
+def test_two_versions_live_side_by_side_and_one_closes_alone(runtime: Runtime, tmp_path: Path) -> None:
+    savedmodels.make_unknown_rank(tmp_path / "m" / "1")
+    savedmodels.make_poison(tmp_path / "m" / "2")
+    old, new = runtime.load(tmp_path / "m" / "1"), runtime.load(tmp_path / "m" / "2")
+    assert old.run(DEFAULT, {"x": float32(3)}, ())["y"].tolist() == [4]
+    old.close()
+    assert new.run(DEFAULT, {"x": float32(3)}, ())["y"].tolist() == [6]
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (broken_savedmodels.make_nothing, "there is no saved_model.pb"),
+        (broken_savedmodels.make_empty_folder, "there is no saved_model.pb"),
+        (broken_savedmodels.make_corrupted_graph, "Error parsing message"),
+        (broken_savedmodels.make_empty_graph, "no graph tagged 'serve'; its graphs are tagged: none"),
+        (savedmodels.make_training_graph, r"no graph tagged 'serve'; its graphs are tagged: \['train'\]"),
+        (broken_savedmodels.make_without_variables, "variables"),
+        (broken_savedmodels.make_half_copied_variables, "Read less bytes than requested"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_folder_that_cannot_be_loaded_says_why(
+    runtime: Runtime, tmp_path: Path, make: savedmodels.Make, reason: str
+) -> None:
+    make(tmp_path / "rubbish" / "3")
+    with pytest.raises(InferenceFailed, match=rf"^rubbish/3 cannot be loaded: .*{reason}") as error:
+        runtime.load(tmp_path / "rubbish" / "3")
+    assert "\n" not in str(error.value)
+    assert str(tmp_path) not in str(error.value)

@@ -1,0 +1,103 @@
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app import runtime
+from app.server.http_app import HttpApp, create_app
+from app.server.server import Server
+from tests.server.test_server import settings
+from tests.support.protocol_fakes import scripted
+
+
+def with_client(folder: Path, scenario: Callable[[httpx.AsyncClient, HttpApp], Awaitable[None]]) -> None:
+    async def main() -> None:
+        app = create_app(Server(settings(folder)))
+        async with app.router.lifespan_context(app):
+            assert app.server._starting is not None
+            await app.server._starting
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://ferry") as client:
+                await scenario(client, app)
+
+    asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def _fake_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(runtime._REGISTRY, "fake", "tests.support.fakes:FakeRuntime")
+
+
+def test_inference_paths_in_any_case(tmp_path: Path) -> None:
+    async def scenario(client: httpx.AsyncClient, _: HttpApp) -> None:
+        for path in ("/v1/models/m:predict", "/V1/models/m:predict", "/predict"):
+            reply = await client.post(path, json={"instances": [[1, 2]]})
+            assert reply.json() == {"predictions": [[2.0, 4.0]]}, path
+
+    with_client(tmp_path, scenario)
+
+
+def test_health_turns_red_with_its_reasons(tmp_path: Path) -> None:
+    async def scenario(client: httpx.AsyncClient, app: HttpApp) -> None:
+        for path in ("/livez", "/readyz"):
+            assert ((await client.get(path)).status_code, (await client.get(path)).text) == (200, "ok")
+        app.server.engine.begin_drain()
+        reply = await client.get("/readyz")
+        assert (reply.status_code, reply.text) == (503, "The server is draining")
+        assert (await client.get("/livez")).status_code == 200
+        app.server.failure = "broken"
+        assert (await client.get("/livez")).text == "broken"
+        assert (await client.get("/health")).json()["reasons"] == ["broken", "The server is draining"]
+
+    with_client(tmp_path, scenario)
+
+
+def test_metrics_name_the_requests(tmp_path: Path) -> None:
+    async def scenario(client: httpx.AsyncClient, _: HttpApp) -> None:
+        await client.post("/v1/models/m:predict", json={"instances": [[1, 2]]})
+        reply = await client.get("/metrics")
+        assert reply.headers["content-type"].startswith("text/plain; version=")
+        assert 'ferry_requests_total{code="200",model="m",protocol="tensorflow_rest"' in reply.text
+
+    with_client(tmp_path, scenario)
+
+
+def test_documents_follow_the_models(tmp_path: Path) -> None:
+    async def scenario(client: httpx.AsyncClient, _: HttpApp) -> None:
+        paths = (await client.get("/openapi.json")).json()["paths"]
+        assert {"/livez", "/readyz", "/metrics", "/v1/models/m:predict"} <= set(paths)
+        assert (await client.get("/docs")).status_code == 200
+
+    with_client(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/nothing", 404), ("POST", "/livez", 405), ("GET", "/", 404)]
+)
+def test_errors_have_one_form(tmp_path: Path, method: str, path: str, status: int) -> None:
+    async def scenario(client: httpx.AsyncClient, _: HttpApp) -> None:
+        reply = await client.request(method, path)
+        assert reply.status_code == status
+        assert f"{method} {path}" in reply.json()["error"]
+
+    with_client(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "POST"])
+def test_a_target_that_is_no_path_is_not_found(tmp_path: Path, method: str) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def scenario(_: httpx.AsyncClient, app: HttpApp) -> None:
+        target = {"path": "*", "raw_path": b"*", "query_string": b"", "headers": []}
+        await app({"type": "http", "method": method, **target}, scripted({"type": "http.request"}), send)
+        assert sent[0]["status"] == 404
+        assert list(json.loads(sent[1]["body"])) == ["error"]
+
+    with_client(tmp_path, scenario)

@@ -1,0 +1,229 @@
+import asyncio
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from app import runtime
+from app.batching.policy import BatchingOptions
+from app.config.settings import Settings
+from app.core.errors import InvalidRequest, ModelNotFound, ShuttingDown
+from app.core.inference import Array, InferenceRequest
+from app.server.server import Server
+from tests.support.fakes import FakeLoadedModel, FakeRuntime, rows_of
+
+
+class HeldModel(FakeLoadedModel):
+    """Works until it is released."""
+
+    release = threading.Event()
+    started = threading.Event()
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        if inputs["x"].any():
+            self.started.set()
+            self.release.wait(30)
+        return super().run(signature, inputs, outputs)
+
+
+class HeldRuntime(FakeRuntime):
+    def load(self, path: Path) -> FakeLoadedModel:
+        return HeldModel()
+
+
+class HeldLoadRuntime(FakeRuntime):
+    """Version 1 loads at once, any other when it is released."""
+
+    release = threading.Event()
+
+    def load(self, path: Path) -> FakeLoadedModel:
+        if path.name != "1":
+            self.release.wait(30)
+        return super().load(path)
+
+
+@pytest.fixture(autouse=True)
+def _fake_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, maker in {"fake": "FakeRuntime", "missing": "NoSuchRuntime"}.items():
+        monkeypatch.setitem(runtime._REGISTRY, name, f"tests.support.fakes:{maker}")
+    monkeypatch.setitem(runtime._REGISTRY, "held", "tests.server.test_server:HeldRuntime")
+    monkeypatch.setitem(runtime._REGISTRY, "held_load", "tests.server.test_server:HeldLoadRuntime")
+
+
+def settings(folder: Path, runtime_name: str = "fake", **more: object) -> Settings:
+    version = folder / "m" / "1"
+    version.mkdir(parents=True, exist_ok=True)
+    (version / "saved_model.pb").touch()
+    values = {"models": folder, "runtime": runtime_name, "max_batch_size": 4, "grpc_port": 0, **more}
+    return Settings(**{name: value for name, value in values.items() if name in Settings.model_fields})  # type: ignore[arg-type]
+
+
+async def started(server: Server) -> Server:
+    await server.start()
+    assert server._starting is not None
+    await server._starting
+    return server
+
+
+def test_ready_when_models_are_loaded_and_warm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        server = Server(settings(tmp_path))
+        assert server.unready() == ["The runtime is starting"]
+        with caplog.at_level("INFO"):
+            await started(server)
+        assert "Model m version 1 warms up: 1 of" in caplog.text
+        assert server.unready() == server.dead() == []
+        response = await server.repository.resolve("m").infer(InferenceRequest(rows_of(2.0)))
+        assert response.outputs["y"].tolist() == [[4.0, 4.0]]
+        summary = await server.summary()
+        assert summary["status"] == "ready"
+        assert summary["devices"] == ["fake:0"]
+        assert summary["batch_sizes"] == [1, 2, 4]
+        assert summary["models"]["m"] == [{"version": 1, "state": "AVAILABLE", "error": ""}]
+        page, content_type = await server.metrics()
+        assert b"ferry_queue_rows 0.0" in page
+        assert content_type.startswith("text/plain")
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_warm_up_can_be_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        with caplog.at_level("INFO"):
+            server = await started(Server(settings(tmp_path, warm_up=False)))
+        assert "warms up" not in caplog.text
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_several_batches_in_flight(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = await started(Server(settings(tmp_path, batches_in_flight=3)))
+        assert "3 of 3 devices free" in repr(server.engine._batcher)
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_runtime_that_does_not_start_turns_liveness_red(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = await started(Server(settings(tmp_path, "missing")))
+        assert server.dead()[0].startswith("Ferry could not start")
+        assert (await server.summary())["status"] == "not ready"
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_watch_that_ended_turns_liveness_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        server = await started(Server(settings(tmp_path)))
+        monkeypatch.setattr(server.repository, "alive", lambda: False)
+        assert server.dead() == ["The models folder is no longer watched"]
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_what_loads_is_named_while_it_loads(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = Server(settings(tmp_path, "fake"))
+        await started(server)
+        server.engine._report_warm_up("m", 2, 1, 7, "signature 's' with 1 row")
+        assert server.unready() == []  # a version beside the one that serves keeps nobody waiting
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_drain_answers_what_was_accepted_and_refuses_the_rest(tmp_path: Path) -> None:
+    async def main() -> None:
+        HeldModel.release.clear()
+        server = await started(Server(settings(tmp_path, "held")))
+        model = server.repository.resolve("m")
+        accepted = asyncio.create_task(model.infer(InferenceRequest(rows_of(2.0))))
+        await asyncio.sleep(0)
+        draining = asyncio.create_task(server.drain())
+        await asyncio.sleep(0)
+        assert server.unready() == ["The server is draining"]
+        with pytest.raises(ShuttingDown):
+            await model.infer(InferenceRequest(rows_of(2.0)))
+        HeldModel.release.set()
+        assert await draining
+        assert (await accepted).outputs["y"].tolist() == [[4.0, 4.0]]
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_drain_that_takes_too_long_is_given_up_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        HeldModel.release.clear()
+        server = await started(Server(settings(tmp_path, "held", drain_timeout_s=0.01)))
+        accepted = asyncio.create_task(server.repository.resolve("m").infer(InferenceRequest(rows_of(2.0))))
+        await asyncio.sleep(0)
+        assert not await server.drain()
+        assert "Not drained after 0.01 s" in caplog.text
+        HeldModel.release.set()
+        await accepted
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_stopping_before_the_start_is_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = Server(settings(tmp_path))
+        await server.stop()
+        await server.start()
+        await server.stop()
+        assert server.unready()[0] == "The server is draining"
+
+    asyncio.run(main())
+
+
+def test_stopping_does_not_wait_for_a_load_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.server.engine._UNLOAD_TIMEOUT_S", 0.01)
+
+    async def main() -> None:
+        server = await started(Server(settings(tmp_path, "held_load", poll_interval_s=0.01)))
+        (tmp_path / "m" / "2").mkdir()
+        (tmp_path / "m" / "2" / "saved_model.pb").touch()
+        async with asyncio.timeout(30):
+            while server.repository.statuses("m")[0].state != "LOADING":  # noqa: ASYNC110 - a state, not an event
+                await asyncio.sleep(0)
+        await server.stop()
+        HeldLoadRuntime.release.set()
+
+    asyncio.run(main())
+
+
+def test_batching_is_changed_while_the_server_runs(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = await started(Server(settings(tmp_path, max_pause_ms=1.0, model_weights={"m": 3.0})))
+        engine = server.engine
+        assert engine.batching_options("m") == BatchingOptions(max_pause_ms=1.0, weight=3.0)
+        engine.tune("m", engine.batching_options("m").changed({"max_batch_size": 2, "target_p99_ms": 20}))
+        assert engine.batching_options("m").as_dict() == {
+            "max_batch_size": 2, "max_batch_delay_ms": 0.0, "max_pause_ms": 1.0, "target_p99_ms": 20,
+            "weight": 3.0, "policy": "self_tuning",
+        }  # fmt: skip
+        requests = [InferenceRequest(rows_of(float(value))) for value in range(4)]
+        responses = await asyncio.gather(*map(server.repository.resolve("m").infer, requests))
+        assert [response.timing.rows for response in responses] == [2, 2, 2, 2]
+        with pytest.raises(InvalidRequest, match="max_batch_size is 5, but should be at most 4"):
+            engine.tune("m", BatchingOptions(max_batch_size=5))
+        with pytest.raises(ModelNotFound):
+            engine.tune("n", BatchingOptions())
+        engine.tune("m", BatchingOptions(policy="one_by_one"))
+        responses = await asyncio.gather(*map(server.repository.resolve("m").infer, requests))
+        assert [response.timing.rows for response in responses] == [1, 1, 1, 1]
+        with pytest.raises(InvalidRequest, match="policy is 'best', but should be one of: self_tuning, "):
+            engine.tune("m", BatchingOptions(policy="best"))
+        assert engine.batching_options("m").policy == "one_by_one"
+        await server.stop()
+
+    asyncio.run(main())

@@ -1,0 +1,152 @@
+"""A server whose models are listed: its start, its changes, its batching files."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app import runtime
+from app.config.settings import Settings
+from app.repository.list_watch import ListedModels
+from app.repository.model_config import ModelConfig
+from app.server.http_app import create_app
+from app.server.server import Server
+from tests.repository.fakes import add
+
+
+@pytest.fixture(autouse=True)
+def _fake_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(runtime._REGISTRY, "fake", "tests.support.fakes:FakeRuntime")
+
+
+def settings(folder: Path, **more: Any) -> Settings:
+    return Settings(**{"runtime": "fake", "models": folder, "host": "127.0.0.1", "grpc_port": 0, **more})
+
+
+async def play(
+    scenario: Callable[[Server], Awaitable[None]], settings: Settings, models: ListedModels | None = None
+) -> Server:
+    server = Server(settings, models)
+    await server.start()
+    try:
+        await scenario(server)
+    finally:
+        await server.stop()
+    return server
+
+
+async def nothing(_: Server) -> None: ...
+
+
+def model(folder: Path, name: str = "m") -> ModelConfig:
+    return ModelConfig(name, folder / name)
+
+
+def test_a_start_that_waits_returns_when_the_models_are_there(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def scenario(server: Server) -> None:
+        assert server.unready() == []
+        assert server.grpc.port > 0
+
+    asyncio.run(play(scenario, settings(tmp_path, wait_for_models=True), ListedModels([model(tmp_path)])))
+
+
+def test_a_start_that_waits_ends_with_a_model_that_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (add(tmp_path, "m", 1) / "saved_model.pb").rename(tmp_path / "m" / "1" / "saved_model.pbtxt")
+    server = asyncio.run(play(nothing, settings(tmp_path, wait_for_models=True), ListedModels([model(tmp_path)])))
+    text = "Failed to start server. Error: Model m version 1 failed to load: m/1 holds no saved_model.pb"
+    assert server.dead()[0] == text
+    assert text in caplog.messages
+    assert server.grpc.port == 0, "nobody is let in"
+
+
+def test_a_wrong_list_ends_the_start(tmp_path: Path) -> None:
+    server = asyncio.run(
+        play(nothing, settings(tmp_path, wait_for_models=True), ListedModels([ModelConfig("m", Path("m"))]))
+    )
+    assert "Failed to start server. Error: Expected model m to have an absolute local base_path" in server.failure
+
+
+def test_a_start_that_waits_for_a_missing_model_can_be_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = Server(settings(tmp_path, wait_for_models=True), ListedModels([model(tmp_path)]))
+        starting = asyncio.create_task(server.start())
+        await asyncio.sleep(0)
+        assert not starting.done()
+        server.engine.begin_drain()
+        await starting
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_the_list_is_followed(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+    add(tmp_path, "b", 1)
+
+    in_effect = asyncio.Event()
+    readings = 0
+
+    async def scenario(server: Server) -> None:
+        async with asyncio.timeout(10):
+            await in_effect.wait()
+        assert server.repository.names() == ["b"]
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def read() -> list[ModelConfig]:
+            nonlocal readings
+            readings += 1
+            if readings == 2:  # what the first reading brought is in effect before the second
+                loop.call_soon_threadsafe(in_effect.set)
+            return [model(tmp_path, "b")]
+
+        await play(
+            scenario, settings(tmp_path, wait_for_models=True), ListedModels([model(tmp_path, "a")], read, 0.001)
+        )
+
+    asyncio.run(main())
+
+
+def test_a_versions_own_file_sets_its_batch_sizes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    add(tmp_path, "plain", 1)
+    path = add(tmp_path, "tuned", 1) / "batching_params.pbtxt"
+    path.write_text("max_batch_size { value: 3 } allowed_batch_sizes: 3")
+
+    async def scenario(server: Server) -> None:
+        sizes = {name: server.repository.resolve(name).sizes.allowed for name in ("plain", "tuned")}
+        assert sizes == {"plain": (1, 2), "tuned": (3,) if server.settings.per_model_batching else (1, 2)}
+
+    for per_model in (True, False):
+        more = {"wait_for_models": True, "max_batch_size": 2, "per_model_batching": per_model}
+        asyncio.run(play(scenario, settings(tmp_path, **more)))
+
+
+def test_without_batching_one_size_is_warmed_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    add(tmp_path, "m", 1)
+    caplog.set_level(logging.DEBUG)
+
+    async def scenario(server: Server) -> None:
+        assert server.repository.resolve("m").sizes.allowed == (1,)
+        assert not any("2 rows" in message for message in caplog.messages)
+
+    asyncio.run(play(scenario, settings(tmp_path, wait_for_models=True, batching=False)))
+
+
+def test_metrics_lie_where_the_settings_say_too(tmp_path: Path) -> None:
+    async def scenario(server: Server) -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(server)), base_url="http://x") as client:
+            page = await client.get("/monitoring/prometheus/metrics")
+            assert "# TYPE :tensorflow:serving:request_count counter" in page.text
+            assert "ferry_queue_rows" in page.text
+            assert page.headers["content-type"].startswith("text/plain")
+            reply = await client.options("/v1/models/m:predict", headers={"Origin": "x"})
+            assert (reply.status_code, reply.headers["access-control-allow-origin"]) == (200, "*")
+
+    asyncio.run(play(scenario, settings(tmp_path, metrics_path="/monitoring/prometheus/metrics", cors=True)))

@@ -1,0 +1,137 @@
+"""`serve` in this very process: signals and all, with a runtime in numpy."""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app import runtime
+from app.server.single_process import serve
+from tests.server.test_server import HeldLoadRuntime, HeldModel, settings
+from tests.support.processes import free_port
+
+#: What os._exit was called with, instead of leaving.
+left_with: list[int] = []
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(runtime._REGISTRY, "fake", "tests.support.fakes:FakeRuntime")
+    monkeypatch.setitem(runtime._REGISTRY, "held", "tests.server.test_server:HeldRuntime")
+    monkeypatch.setattr("app.server.http_server._LINGER_S", 0.0)
+    monkeypatch.setattr("app.server.http_server.os._exit", left_with.append)
+    left_with.clear()
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+def while_serving(url: str, act: Callable[[httpx.Client], None]) -> threading.Thread:
+    """Acts from another thread as soon as the server is ready."""
+
+    def run() -> None:
+        with httpx.Client(base_url=url, timeout=30) as client:
+            for _ in range(3000):
+                try:
+                    if client.get("/readyz").status_code == 200:
+                        return act(client)
+                except httpx.TransportError:
+                    threading.Event().wait(0.01)
+        return None
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def terminate(times: int = 1) -> None:
+    for _ in range(times):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_sigterm_ends_it_with_0(tmp_path: Path) -> None:
+    port = free_port()
+    answers = []
+
+    def act(client: httpx.Client) -> None:
+        answers.append(client.post("/predict", json={"instances": [[1, 2]]}).json())
+        terminate()
+
+    thread = while_serving(f"http://127.0.0.1:{port}", act)
+    assert serve(settings(tmp_path, host="127.0.0.1", rest_port=port)) == 0
+    thread.join(30)
+    assert answers == [{"predictions": [[2.0, 4.0]]}]
+    assert left_with == []
+
+
+def test_a_drain_that_takes_too_long_ends_it_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.server.http_server._CLOSE_TIMEOUT_S", 0.1)
+    HeldModel.release.clear()
+    HeldModel.started.clear()
+    port, cut_off = free_port(), threading.Event()
+
+    def act(client: httpx.Client) -> None:
+        def post() -> None:
+            with pytest.raises(httpx.TransportError):
+                client.post("/predict", json={"instances": [[1, 2]]})
+            cut_off.set()
+
+        poster = threading.Thread(target=post)
+        poster.start()
+        HeldModel.started.wait(30)
+        terminate()
+        poster.join(30)
+
+    thread = while_serving(f"http://127.0.0.1:{port}", act)
+    code = serve(settings(tmp_path, "held", host="127.0.0.1", rest_port=port, drain_timeout_s=0.05))
+    HeldModel.release.set()
+    thread.join(30)
+    assert code == 1
+    assert cut_off.is_set()
+
+
+def test_a_second_signal_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.server.http_server._LINGER_S", 3600.0)
+    port = free_port()
+
+    def act(client: httpx.Client) -> None:
+        terminate()
+        while client.get("/readyz").status_code != 503:
+            pass
+        terminate()
+
+    thread = while_serving(f"http://127.0.0.1:{port}", act)
+    assert serve(settings(tmp_path, host="127.0.0.1", rest_port=port)) == 0
+    thread.join(30)
+
+
+def test_a_server_that_cannot_start_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(runtime._REGISTRY, "missing", "tests.support.fakes:NoSuchRuntime")
+    assert serve(settings(tmp_path, "missing", host="127.0.0.1", rest_port=free_port())) == 1
+
+
+def test_a_load_under_way_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(runtime._REGISTRY, "held_load", "tests.server.test_server:HeldLoadRuntime")
+    monkeypatch.setattr("app.server.engine._UNLOAD_TIMEOUT_S", 0.01)
+    HeldLoadRuntime.release.clear()
+    port = free_port()
+
+    def act(client: httpx.Client) -> None:
+        (tmp_path / "m" / "2").mkdir()
+        (tmp_path / "m" / "2" / "saved_model.pb").touch()
+        while "LOADING" not in client.get("/v1/models/m").text:
+            pass
+        terminate()
+
+    thread = while_serving(f"http://127.0.0.1:{port}", act)
+    serve(settings(tmp_path, "held_load", host="127.0.0.1", rest_port=port, poll_interval_s=0.01))
+    HeldLoadRuntime.release.set()
+    thread.join(30)
+    assert left_with == [0]

@@ -1,0 +1,143 @@
+"""Streams of calls, and whose deadline counts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from app.codecs.protobuf.messages import message_class
+from app.core.errors import InvalidRequest
+from app.core.events import Event
+from app.transports.grpc.calls import Call, GrpcCalls
+from app.transports.grpc.server import GrpcOptions, GrpcServer
+
+SERVICE = "inference.GRPCInferenceService"
+Request = message_class("inference.ModelInferRequest")
+Response = message_class("inference.ModelStreamInferResponse")
+Live = message_class("inference.ServerLiveResponse")
+
+events: list[Event] = []
+deadlines: list[float] = []
+priorities: list[int] = []
+
+
+async def echo(requests: AsyncIterator[Any], call: Call) -> AsyncIterator[Any]:
+    priorities.append(call.priority)
+    async for request in requests:
+        if request.id == "bad":
+            raise InvalidRequest("bad")
+        if request.id == "bug":
+            raise KeyError("bug")
+        yield Response(error_message=request.id)
+
+
+async def alive(request: Any, call: Call) -> Any:
+    deadlines.append(call.deadline_s - time.monotonic())
+    priorities.append(call.priority)
+    return Live(live=True)
+
+
+def with_echo(scenario: Callable[[grpc.aio.Channel], Awaitable[None]]) -> None:
+    async def main() -> None:
+        calls = GrpcCalls("test", events.append, 60_000)
+        service = calls.service(SERVICE, {"ModelStreamInfer": echo, "ServerLive": alive})
+        server = GrpcServer(GrpcOptions("127.0.0.1", 0), [service], lambda: True)
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            await scenario(channel)
+        await server.stop(0)
+
+    events.clear()
+    deadlines.clear()
+    priorities.clear()
+    asyncio.run(main())
+
+
+def stream(channel: grpc.aio.Channel, *contents: bytes, **more: Any) -> Any:
+    async def requests() -> AsyncIterator[bytes]:
+        for content in contents:
+            yield content
+
+    call = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer", response_deserializer=Response.FromString)
+    return call(requests(), **more)
+
+
+def test_a_stream_is_answered_one_by_one_and_tells_of_itself() -> None:
+    async def scenario(channel: grpc.aio.Channel) -> None:
+        call = stream(channel, *[Request(id=name).SerializeToString() for name in "abc"])
+        assert [reply.error_message async for reply in call] == ["a", "b", "c"]
+        assert await call.code() is grpc.StatusCode.OK
+
+    with_echo(scenario)
+    assert events == []
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"\xff", grpc.StatusCode.INVALID_ARGUMENT),
+        (Request(id="bad").SerializeToString(), grpc.StatusCode.INVALID_ARGUMENT),
+        (Request(id="bug").SerializeToString(), grpc.StatusCode.INTERNAL),
+    ],
+)
+def test_an_error_ends_a_stream(content: bytes, code: grpc.StatusCode) -> None:
+    async def scenario(channel: grpc.aio.Channel) -> None:
+        call = stream(channel, Request(id="a").SerializeToString(), content)
+        assert (await call.read()).error_message == "a"
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call.read()
+        assert await call.code() is code
+
+    with_echo(scenario)
+
+
+def test_the_sooner_deadline_counts() -> None:
+    async def scenario(channel: grpc.aio.Channel) -> None:
+        call = channel.unary_unary(f"/{SERVICE}/ServerLive")
+        for timeout in (None, 1000, 20):
+            await call(b"", timeout=timeout)
+
+    with_echo(scenario)
+    assert len(events) == 3
+    servers_own, servers_sooner, callers = deadlines
+    assert 50 < servers_own <= 60
+    assert 50 < servers_sooner <= 60
+    assert 10 < callers < 30
+
+
+def metadata(priority: str) -> tuple[tuple[str, str], ...]:
+    return ("other", "1"), ("x-request-priority", priority)
+
+
+def test_the_priority_is_in_the_metadata() -> None:
+    async def scenario(channel: grpc.aio.Channel) -> None:
+        call = channel.unary_unary(f"/{SERVICE}/ServerLive")
+        await call(b"")
+        await call(b"", metadata=metadata("1"))
+        assert [reply async for reply in stream(channel, metadata=metadata("2"))] == []
+        await call(b"", metadata=(("other", "1"),))
+
+    with_echo(scenario)
+    assert priorities == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("priority", ["", "high", "-1"])
+def test_a_priority_that_is_none_is_refused(priority: str) -> None:
+    async def scenario(channel: grpc.aio.Channel) -> None:
+        for call in (
+            channel.unary_unary(f"/{SERVICE}/ServerLive")(b"", metadata=metadata(priority)),
+            stream(channel, metadata=metadata(priority)),
+        ):
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert await call.details() == (
+                f"X-Request-Priority must be a whole number from 0, 1 being the highest, not {priority!r}"
+            )
+
+    with_echo(scenario)
+    assert priorities == []
+    assert [getattr(event, "code", "") for event in events] == ["INVALID_ARGUMENT"]

@@ -1,0 +1,163 @@
+"""The port: health, reflection, TLS, Unix sockets, limits, and what stops a start."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from app.transports.grpc.server import GrpcOptions, GrpcServer
+from tests.support.grpc_live import LIMIT, MODEL, PREDICTION, Live, live, predict_request, rows, with_live
+from tests.support.missing import skip_loudly
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@pytest.mark.parametrize("service", ["", PREDICTION, MODEL, "PredictionService", "ModelService"])
+def test_health_is_true_at_any_time(service: str) -> None:
+    async def scenario(running: Live) -> None:
+        health = health_pb2_grpc.HealthStub(running.channel)
+        request = health_pb2.HealthCheckRequest(service=service)
+        for ready, status in ((True, SERVING), (False, NOT_SERVING), (True, SERVING)):
+            running.ready = ready
+            assert (await health.Check(request)).status == status
+
+    with_live(scenario)
+
+
+def test_a_service_that_is_none_of_ours_has_no_health() -> None:
+    async def scenario(running: Live) -> None:
+        health = health_pb2_grpc.HealthStub(running.channel)
+        call = health.Check(health_pb2.HealthCheckRequest(service="tensorflow.serving.SessionService"))
+        assert await call.code() is grpc.StatusCode.NOT_FOUND
+
+    with_live(scenario)
+
+
+def test_who_watches_health_hears_of_changes() -> None:
+    async def scenario(running: Live) -> None:
+        watch = health_pb2_grpc.HealthStub(running.channel).Watch(health_pb2.HealthCheckRequest(service=PREDICTION))
+        assert (await watch.read()).status == SERVING
+        running.ready = False
+        assert (await watch.read()).status == NOT_SERVING
+        watch.cancel()
+
+    with_live(scenario)
+
+
+async def reflect(running: Live, **question: str) -> reflection_pb2.ServerReflectionResponse:
+    stub = reflection_pb2_grpc.ServerReflectionStub(running.channel)
+    call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(**question)]))
+    return await call.read()
+
+
+def test_reflection_tells_of_every_service() -> None:
+    async def scenario(running: Live) -> None:
+        answer = await reflect(running, list_services="")
+        names = {each.name for each in answer.list_services_response.service}
+        assert names == {PREDICTION, MODEL, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+        for name in names:
+            found = await reflect(running, file_containing_symbol=name)
+            files = [
+                FileDescriptorProto.FromString(each) for each in found.file_descriptor_response.file_descriptor_proto
+            ]
+            assert {f"{file.package}.{service.name}" for file in files for service in file.service} >= {name}
+            imported = {name for file in files for name in file.dependency}
+            assert imported <= {file.name for file in files}
+
+    with_live(scenario)
+
+
+def test_the_same_services_over_a_unix_socket(tmp_path: Path) -> None:
+    socket = tmp_path / "grpc.sock"
+    options = GrpcOptions("127.0.0.1", 0, LIMIT, unix_socket=str(socket))
+
+    async def scenario(running: Live) -> None:
+        assert (await running.call("Predict", predict_request({"x": rows(1)}))).outputs
+        assert running.server.port
+
+    with_live(scenario, options=options, address=f"unix:{socket}")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
+    """A key and a certificate of 'localhost' that it signs itself."""
+    folder = tmp_path_factory.mktemp("tls")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    more = ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run([*command.split(), *more], cwd=folder, check=True, capture_output=True)
+    return (folder / "key.pem").read_bytes(), (folder / "cert.pem").read_bytes()
+
+
+@pytest.mark.parametrize("client_verify", [False, True])
+def test_credentials_turn_tls_on(certificate: tuple[bytes, bytes], client_verify: bool) -> None:
+    key, chain = certificate
+    credentials = grpc.ssl_server_credentials([certificate], chain, client_verify)
+
+    async def main() -> None:
+        async with live(options=GrpcOptions("127.0.0.1", 0, LIMIT, credentials=credentials)) as running:
+            target = f"localhost:{running.server.port}"
+            known = grpc.ssl_channel_credentials(chain, key, chain)
+            async with grpc.aio.secure_channel(target, known) as running.channel:
+                assert (await running.call("Predict", predict_request({"x": rows(1)}))).outputs
+            unknown = grpc.ssl_channel_credentials(chain)
+            async with grpc.aio.secure_channel(target, unknown) as running.channel:
+                if client_verify:
+                    code, _ = await running.failure("Predict", predict_request({"x": rows(1)}))
+                    assert code is grpc.StatusCode.UNAVAILABLE
+                else:
+                    assert (await running.call("Predict", predict_request({"x": rows(1)}))).outputs
+
+    asyncio.run(main())
+
+
+def test_arguments_reach_grpc() -> None:
+    options = GrpcOptions("127.0.0.1", 0, LIMIT, arguments=[("grpc.max_receive_message_length", 10)])
+
+    async def scenario(running: Live) -> None:
+        code, _ = await running.failure("Predict", predict_request({"x": rows(1)}))
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    with_live(scenario, options=options)
+
+
+def test_a_port_in_use_stops_the_start() -> None:
+    async def scenario(running: Live) -> None:
+        address = f"127.0.0.1:{running.server.port}"
+        second = GrpcServer(GrpcOptions("127.0.0.1", running.server.port), [], lambda: True)
+        with pytest.raises(OSError, match=re.escape(f"gRPC cannot listen on {address}: it is in use")):
+            await second.start()
+        await second.stop(0)
+
+    with_live(scenario)
+
+
+def test_a_socket_that_cannot_be_made_stops_the_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = GrpcServer(GrpcOptions("127.0.0.1", 0, unix_socket=str(tmp_path / "no" / "s")), [], lambda: True)
+        with pytest.raises(OSError, match="gRPC cannot listen on unix:"):
+            await server.start()
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
+def test_ipv6_hosts_are_written_in_brackets() -> None:
+    async def main() -> None:
+        server = GrpcServer(GrpcOptions("::1", 0), [], lambda: True)
+        try:
+            await server.start()
+        except OSError:
+            skip_loudly("THE MACHINE HAS NO IPV6 LOOPBACK: A gRPC PORT ON IT WAS NOT TRIED")
+        assert server.port
+        await server.stop(0)
+
+    asyncio.run(main())

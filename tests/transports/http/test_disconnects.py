@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.transports.http.disconnects import Disconnects
+from app.transports.http.replies import ClientGone
+from tests.support.fakes import run_in_fake_time
+
+PATIENCE_S = 0.1
+
+
+def client(hangs_up_after_s: float, *before: dict[str, Any]) -> Any:
+    """A receive() that counts its calls."""
+    rest = list(before)
+
+    async def receive() -> Any:
+        receive.calls += 1  # type: ignore[attr-defined]
+        if rest:
+            return rest.pop(0)
+        await asyncio.get_running_loop().create_future() if hangs_up_after_s < 0 else await later(hangs_up_after_s)
+        return {"type": "http.disconnect"}
+
+    receive.calls = 0  # type: ignore[attr-defined]
+    return receive
+
+
+async def later(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    loop.call_later(seconds, future.set_result, None)
+    await future
+
+
+STAYS = -1.0
+
+
+def test_a_quick_request_costs_no_task() -> None:
+    async def main() -> None:
+        disconnects = Disconnects(PATIENCE_S)
+        receive = client(0.0)
+        with disconnects.watch(receive):
+            await later(PATIENCE_S / 2)
+        await later(1.0)
+        assert receive.calls == 0
+        assert repr(disconnects) == "<Disconnects, 0 waiting>"
+
+    run_in_fake_time(main())
+
+
+def test_a_waiting_request_whose_client_goes_is_cancelled() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        disconnects = Disconnects(PATIENCE_S)
+        started = loop.time()
+        with pytest.raises(ClientGone), disconnects.watch(client(0.5)):
+            await loop.create_future()
+        assert loop.time() - started == pytest.approx(0.6)
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+
+    run_in_fake_time(main())
+
+
+def test_what_is_left_of_the_body_is_passed_over() -> None:
+    async def main() -> None:
+        receive = client(0.0, {"type": "http.request"})
+        with pytest.raises(ClientGone), Disconnects(PATIENCE_S).watch(receive):
+            await asyncio.get_running_loop().create_future()
+        assert receive.calls == 2
+
+    run_in_fake_time(main())
+
+
+def test_a_client_that_stays_gets_its_answer() -> None:
+    async def main() -> None:
+        receive = client(STAYS)
+        with Disconnects(PATIENCE_S).watch(receive):
+            await later(5.0)
+        assert receive.calls == 1
+        await later(0.0)
+        assert [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+    run_in_fake_time(main())
+
+
+def test_one_timer_serves_all_and_rests_when_nobody_waits() -> None:
+    async def main() -> None:
+        disconnects = Disconnects(PATIENCE_S)
+        receives = [client(STAYS) for _ in range(3)]
+
+        async def wait(receive: Any) -> None:
+            with disconnects.watch(receive):
+                await later(1.0)
+
+        await asyncio.gather(*map(wait, receives))
+        assert [receive.calls for receive in receives] == [1, 1, 1]
+        await later(1.0)
+        assert disconnects._timer is None
+        await wait(client(STAYS))
+
+    run_in_fake_time(main())
+
+
+def test_an_error_of_the_body_goes_its_way() -> None:
+    async def main() -> None:
+        with pytest.raises(ZeroDivisionError), Disconnects(PATIENCE_S).watch(client(STAYS)):
+            raise ZeroDivisionError
+
+    run_in_fake_time(main())
+
+
+def test_a_cancellation_from_elsewhere_stays_one() -> None:
+    async def main() -> None:
+        async def wait() -> None:
+            with Disconnects(PATIENCE_S).watch(client(STAYS)):
+                await asyncio.get_running_loop().create_future()
+
+        task = asyncio.create_task(wait())
+        await later(1.0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run_in_fake_time(main())
+
+
+def test_both_gone_and_cancelled_is_cancelled() -> None:
+    async def main() -> None:
+        async def wait() -> None:
+            with Disconnects(PATIENCE_S).watch(hang_up_and_cancel):
+                await asyncio.get_running_loop().create_future()
+
+        async def hang_up_and_cancel() -> Any:
+            task.cancel()
+            return {"type": "http.disconnect"}
+
+        task = asyncio.create_task(wait())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run_in_fake_time(main())
+
+
+def test_only_a_task_can_be_watched() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        failed = loop.create_future()
+
+        def outside() -> None:
+            try:
+                Disconnects().watch(client(STAYS))
+            except RuntimeError as error:
+                failed.set_result(str(error))
+
+        loop.call_soon(outside)
+        assert await failed == "only a task can be cancelled"
+
+    run_in_fake_time(main())

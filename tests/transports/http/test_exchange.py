@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import ClassVar
+
+import pytest
+
+from app.core.errors import InvalidRequest
+from app.core.events import RequestFinished
+from app.transports.http.exchange import Exchange, HttpProtocol
+from app.transports.http.replies import ClientGone, HttpLimits, Reply
+from tests.support.fakes import fake_time, run_in_fake_time
+from tests.support.protocol_fakes import scope, scripted
+
+
+class Answering(HttpProtocol):
+    """Answers with what `reply` makes of the exchange."""
+
+    name: ClassVar[str] = "answering"
+
+    def __init__(self, reply):
+        self.events = []
+        super().__init__(self.events.append, HttpLimits(100, 30_000.0), fake_time)
+        self.reply = reply
+
+    async def answer(self, exchange: Exchange) -> Reply:
+        return self.reply(exchange)
+
+
+def ask(protocol, headers=MappingProxyType({})):
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    run_in_fake_time(protocol(scope("GET", "/a%20b", headers), scripted(), send))
+    return sent
+
+
+def fail(error):
+    raise error
+
+
+def test_a_reply_is_sent_and_told():
+    protocol = Answering(lambda exchange: Reply(exchange.head.path.encode()))
+    start, body = ask(protocol)
+    assert (start["status"], body["body"]) == (200, b"/a%20b")
+    assert protocol.events == [RequestFinished("answering", "200", "", 0, "", 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "body"),
+    [(InvalidRequest("no"), 400, b'{"error":"no"}'), (ValueError("bug"), 500, b'{"error":"Internal error"}')],
+)
+def test_an_error_is_a_reply(error, status, body):
+    protocol = Answering(lambda exchange: fail(error))
+    start, sent = ask(protocol)
+    assert (start["status"], sent["body"]) == (status, body)
+    assert protocol.events[0].code == str(status)
+
+
+def test_who_is_gone_gets_no_reply():
+    protocol = Answering(lambda exchange: fail(ClientGone()))
+    assert ask(protocol) == []
+    assert protocol.events[0].code == "499"
+
+
+def test_an_answer_that_is_missing_is_a_bug():
+    protocol = HttpProtocol([].append, HttpLimits(100, 30_000.0))
+    protocol.name = "none"
+    assert ask(protocol)[0]["status"] == 500
+
+
+@pytest.mark.parametrize(("given", "seconds"), [({}, 30), ({"X-Request-Timeout-Ms": "1500"}, 1.5),
+                                                ({"X-Request-Timeout-Ms": "1e9"}, 30)])  # fmt: skip
+def test_deadlines(given, seconds):
+    protocol = Answering(lambda exchange: Reply(str(protocol.deadline_s(exchange)).encode()))
+    assert float(ask(protocol, given)[1]["body"]) == 1000 + seconds
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "soon", "nan", ""])
+def test_a_timeout_that_is_none(given):
+    protocol = Answering(lambda exchange: Reply(str(protocol.deadline_s(exchange)).encode()))
+    start, body = ask(protocol, {"X-Request-Timeout-Ms": given})
+    assert start["status"] == 400
+    assert b"X-Request-Timeout-Ms" in body["body"]

@@ -1,0 +1,760 @@
+"""One contract for both ways of a request: by ASGI, as uvicorn does it, and by the short cut."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import uvicorn
+from hypothesis import given
+from hypothesis import strategies as st
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from app.batching.batcher import Batcher
+from app.batching.policy import WorkConserving
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import ServingError
+from app.core.events import BatchExecuted, Event, RequestFinished
+from app.core.inference import InferenceRequest
+from app.core.interfaces import Withdrawable
+from app.core.reply import DONE
+from app.model import Model
+from app.protocols.open_inference.api import OpenInference
+from app.protocols.open_inference.rest import OpenInferenceRest
+from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.transports.http.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
+from app.transports.http.exchange import HttpProtocol
+from app.transports.http.replies import HttpLimits
+from app.transports.http1.connection import HttpConnection
+from app.transports.http1.inference_paths import InferencePaths
+from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
+from tests.support.open_inference_world import FakeHealth
+from tests.support.protocol_fakes import FakeRepository
+
+MAX_BODY = 200_000
+TIMEOUT_MS = 10_000.0
+COMPUTE_S = 1.0
+
+PREDICT = "/v1/models/m:predict"
+INFER = "/v2/models/m/infer"
+ROW = {"instances": [[1.0, 2.0]]}
+V2_ROW = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]}]}
+
+
+class Transport(asyncio.Transport):
+    """What a client would read; `paused` as long as the client does not read."""
+
+    def __init__(self, protocol: HttpToolsProtocol) -> None:
+        super().__init__({"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 1234)})
+        self._protocol = protocol
+        self.out = b""
+        self.writes = 0
+        self.closed = False
+        self.reading = True
+
+    def write(self, data: Any) -> None:
+        assert not self.closed
+        self.writes += 1
+        self.out += bytes(data)
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class World:
+    """Connections to a server of one real model on a fake device; `connection` is the first of them.
+
+    Args:
+        inline_s: calls that take less are made on the event loop.
+    """
+
+    def __init__(self, direct: bool, cors: bool = False, inline_s: float = 0.0, *, admission: bool = False) -> None:
+        self.events: list[Event] = []
+        self.loaded = FakeLoadedModel()
+        self.device = FakeDevice(COMPUTE_S)
+        self.batcher = Batcher(
+            [self.device],
+            WorkConserving(),
+            1000,
+            self.events.append,
+            fake_time,
+            max_inline_s=inline_s,
+            admission=admission,  # its verdict depends on the order of arrival; this suite compares ways to the model
+        )
+        self.model = Model("m", 1, self.loaded, self.batcher, BatchSizes.powers_of_two(32))
+        self.repository = repository = cast(Any, FakeRepository(self.model))  # type: ignore[arg-type]
+        limits = HttpLimits(MAX_BODY, TIMEOUT_MS)
+        statistics: Any = None
+        served = OpenInference(repository, statistics, FakeHealth())
+        self.protocols: dict[str, HttpProtocol] = {
+            "v1": TensorFlowRest(repository, self.events.append, limits, fake_time),
+            "v2": OpenInferenceRest(served, self.events.append, limits, fake_time),
+        }
+        self._cors = cors
+        config = uvicorn.Config(self._application, log_config=None, interface="asgi3")
+        config.load()
+        self.state = ServerState()
+        self.state.default_headers = [(b"date", b"today")]
+        paths = InferencePaths(self._find, [ALLOW_ANY_ORIGIN] if cors else [], fake_time)
+        kind: Any = partial(HttpConnection, paths) if direct else HttpToolsProtocol
+        self._connect = partial(kind, config=config, server_state=self.state, app_state={})
+        self.connection, self.transport = self.connect()
+
+    def connect(self) -> tuple[HttpToolsProtocol, Transport]:
+        connection: HttpToolsProtocol = self._connect()
+        transport = Transport(connection)
+        connection.connection_made(transport)
+        return connection, transport
+
+    def _find(self, path: str) -> HttpProtocol | None:
+        return self.protocols.get(path.split("/", 2)[1])
+
+    async def _application(self, scope: Any, receive: Any, send: Any) -> None:
+        protocol: Any = self._find(scope["path"])
+        await (AllowAnyOrigin(protocol) if self._cors else protocol)(scope, receive, send)
+
+    async def hear(self, *chunks: bytes | float) -> None:
+        """Bytes of the client as they come, and seconds between them."""
+        for chunk in chunks:
+            if isinstance(chunk, float):
+                await asyncio.sleep(chunk)
+            elif not self.transport.closed:
+                self.connection.data_received(chunk)
+
+    @property
+    def finished(self) -> list[RequestFinished]:
+        return [event for event in self.events if isinstance(event, RequestFinished)]
+
+    def told(self) -> list[tuple[object, ...]]:
+        return [(event.protocol, event.code, event.model, event.version, event.signature) for event in self.finished]
+
+    def replies(self, transport: Transport | None = None) -> list[tuple[int, dict[str, str], bytes]]:
+        """Status, headers and body of each reply."""
+        out = (transport or self.transport).out
+        rest, found = out.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b""), []
+        while rest:
+            head, _, rest = rest.partition(b"\r\n\r\n")
+            status, *lines = head.decode().split("\r\n")
+            headers = dict(line.split(": ", 1) for line in lines)
+            assert len(headers) == len(lines)
+            length = int(headers["content-length"])
+            found.append((int(status.split()[1]), headers, rest[:length]))
+            rest = rest[length:]
+        return found
+
+
+def request(
+    path: str = PREDICT,
+    body: Any = ROW,
+    headers: dict[str, str] | None = None,
+    method: str = "POST",
+    version: str = "1.1",
+) -> bytes:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    given = {"Host": "here", "Content-Length": str(len(content)), **(headers or {})}
+    lines = [f"{method} {path} HTTP/{version}", *(f"{name}: {value}" for name, value in given.items() if value)]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
+
+
+def played(direct: bool, chunks: Sequence[bytes | float], cors: bool = False) -> World:
+    async def main() -> World:
+        world = World(direct, cors)
+        await world.hear(*chunks)
+        await asyncio.sleep(3.5 * COMPUTE_S)
+        return world
+
+    return run_in_fake_time(main())
+
+
+def assert_same(*chunks: bytes | float, cors: bool = False) -> World:
+    """By both ways the client reads the same and listeners hear the same. Returns the world of the short cut."""
+    by_asgi, direct = played(False, chunks, cors), played(True, chunks, cors)
+    assert direct.replies() == by_asgi.replies()
+    assert direct.transport.closed == by_asgi.transport.closed
+    assert direct.transport.reading == by_asgi.transport.reading
+    assert direct.told() == by_asgi.told()
+    assert str(direct.loaded.function.calls) == str(by_asgi.loaded.function.calls)  # NaN is not NaN
+    return direct
+
+
+BARE = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": "0"}
+BINARY = np.array([[1.0, 2.0]], np.float32).tobytes()
+
+CASES = {
+    "rows": request(),
+    "columns": request(body={"inputs": [[1.0, 2.0], [3.0, 4.0]]}),
+    "version": request("/v1/models/m/versions/1:predict"),
+    "upper case": request("/v1/models/m:PREDICT"),
+    "escaped": request("/v1/models/%6D:predict"),
+    "signature": request(body={"signature_name": "pair", "instances": [{"x": [1, 2], "z": [3, 4]}]}),
+    "runs alone": request(body={"signature_name": "total", "inputs": 1.0}),
+    "more than a batch": request(body={"instances": [[float(n), 0.0] for n in range(70)]}),
+    "no rows": request(body={"inputs": []}),
+    "query": request(PREDICT + "?signature_name=serving_default&output=y"),
+    "bad query": request(PREDICT + "?output=none"),
+    "fragment": request(PREDICT + "#here"),
+    "whole URL": request("http://here" + PREDICT),
+    "no JSON": request(body=b"{"),
+    "no body": request(body=b""),
+    "no length": request(body=b"", headers={"Content-Length": ""}),
+    "wrong shape": request(body={"instances": [[1.0]]}),
+    "refused value": request(body={"instances": [[-1.0, 2.0]]}),
+    "model fails": request(body=b'{"instances": [[NaN, 2.0]]}'),
+    "no such model": request("/v1/models/none:predict"),
+    "no such version": request("/v1/models/m/versions/9:predict"),
+    "no such path": request("/v1/nothing"),
+    "other path": request("/v1/models/m", method="GET", body=b""),
+    "wrong method": request(method="GET", body=b""),
+    "content type": request(headers={"Content-Type": "text/html"}),
+    "accept": request(headers={"Accept": "text/html"}),
+    "npy": request(headers={"Accept": "application/x-npy"}),
+    "timeout": request(headers={"X-Request-Timeout-Ms": "200"}),
+    "no timeout": request(headers={"X-Request-Timeout-Ms": "soon"}),
+    "priority": request(headers={"X-Request-Priority": "1"}),
+    "default priority": request(headers={"X-Request-Priority": "0"}),
+    "no priority": request(headers={"X-Request-Priority": "high"}),
+    "empty priority": request(headers={"X-Request-Priority": " "}),
+    "too large": request(body=b" " * (MAX_BODY + 1)),
+    "announced too large": request(body=b"", headers={"Content-Length": str(MAX_BODY + 1)}),
+    "as large as may be": request(body=json.dumps(ROW).encode().ljust(MAX_BODY)),
+    "compressed": request(body=gzip.compress(json.dumps(ROW).encode()), headers={"Content-Encoding": "gzip"}),
+    "not compressed": request(headers={"Content-Encoding": "gzip"}),
+    "unknown encoding": request(headers={"Content-Encoding": "br"}),
+    "chunked": request(
+        body=b'5\r\n{"ins\r\n13\r\ntances": [[1.0, 2.0\r\n3\r\n]]}\r\n0\r\n\r\n',
+        headers={"Content-Length": "", "Transfer-Encoding": "chunked"},
+    ),
+    "expect": request(headers={"Expect": "100-continue"}),
+    "expect and more": request(headers={"Expect": "100-continue", "Content-Encoding": "identity"}),
+    "upgrade": request(headers={"Upgrade": "h2c", "Connection": "Upgrade"}),
+    "close": request(headers={"Connection": "close"}),
+    "HTTP 1.0": request(version="1.0"),
+    "HTTP 1.0, kept": request(version="1.0", headers={"Connection": "keep-alive"}),
+    "no HTTP": b"hello\r\n\r\n",
+    "bad length": request(headers={"Content-Length": "12x"}),
+    "infer": request(INFER, V2_ROW),
+    "infer binary": request(INFER, BINARY, BARE),
+    "infer compressed": request(
+        INFER,
+        {"inputs": [{"name": "x", "datatype": "FP32", "shape": [90, 2], "data": [1.0] * 180}]},
+        {"Accept-Encoding": "gzip"},
+    ),
+    "infer, little to compress": request(INFER, V2_ROW, {"Accept-Encoding": "gzip, deflate"}),
+    "infer timeout": request(INFER, V2_ROW, {"X-Request-Timeout-Ms": "200"}),
+    "infer priority": request(INFER, V2_ROW, {"X-Request-Priority": "1"}),
+    "infer no priority": request(INFER, V2_ROW, {"X-Request-Priority": "-1"}),
+    "infer wrong": request(INFER, {"inputs": []}),
+    "infer no model": request("/v2/models/none/infer", V2_ROW),
+    "infer wrong method": request(INFER, b"", method="GET"),
+    "ready": request("/v2/models/m/ready", b"", method="GET"),
+    "classify": request("/v1/models/m:classify", {"examples": [{}]}),
+    "long URL": request(PREDICT + "?" + "x" * 5000),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_ways_answer_the_same(case: str) -> None:
+    assert assert_same(CASES[case]).replies()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_and_the_same_again_when_the_head_is_known(case: str) -> None:
+    world = assert_same(CASES[case], 3.5 * COMPUTE_S, CASES[case])
+    if not world.transport.closed:
+        first, second = world.replies()
+        assert first == second
+
+
+def test_a_known_head_is_taken_with_its_very_body_alone() -> None:
+    one, two = request(body=b'{"instances": [[1.0, 2.0]]}'), request(body=b'{"instances": [[3.0, 4.0]]}')
+    known = [one, 3.0]
+    assert_same(*known, one[:-5], 0.2, one[-5:])
+    assert_same(*known, one + two)
+    assert_same(*known, one, one, two)
+    assert_same(*known, two, 0.2, one[:30], two)
+    world = assert_same(*known, two, 3.0, one)
+    assert [json.loads(body)["predictions"][0][0] for _, _, body in world.replies()] == [2.0, 6.0, 2.0]
+
+
+def test_heads_are_not_kept_for_ever() -> None:
+    async def main() -> None:
+        world = World(True)
+        for number in range(1100):
+            await world.hear(request(body=b"{", headers={"X-Number": str(number)}), 0.0)
+        await world.hear(request(body=b"{", headers={"X-Number": "x" * 3000}), 0.0)
+        paths: Any = world.connection
+        assert len(paths._paths._known) == len(paths._paths._heads) == 1100 - 1024
+        assert len(world.replies()) == 1101
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("case", ["rows", "no JSON", "infer", "no such path", "chunked"])
+def test_of_any_origin_too(case: str) -> None:
+    for _, headers, _ in assert_same(CASES[case], cors=True).replies():
+        assert headers["access-control-allow-origin"] == "*"
+
+
+@given(st.data())
+def test_however_bytes_arrive(data: st.DataObject) -> None:
+    names = data.draw(
+        st.lists(st.sampled_from(["rows", "columns", "no JSON", "chunked", "infer", "other path"]), max_size=4)
+    )
+    stream = b"".join(CASES[name] for name in names)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    chunks = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    waits = data.draw(st.lists(st.sampled_from([0.0, 0.3, 0.6]), min_size=len(chunks), max_size=len(chunks)))
+    script = [each for pair in zip(chunks, waits, strict=True) for each in pair if each != b""]
+    direct = played(True, [*script, 9.0])
+    assert [status for status, _, _ in direct.replies()] == [400 if name == "no JSON" else 200 for name in names]
+
+
+def test_pipelined_requests_are_answered_in_order() -> None:
+    rows = [request(body={"instances": [[float(n), 0.0]]}) for n in range(5)]
+    world = assert_same(b"".join(rows), 9.0)
+    assert [json.loads(body)["predictions"][0][0] for _, _, body in world.replies()] == [0.0, 2.0, 4.0, 6.0, 8.0]
+
+
+def test_the_short_cut_writes_once() -> None:
+    assert played(True, [request()]).transport.writes == 1
+    assert played(False, [request()]).transport.writes == 2
+
+
+def test_a_client_that_goes_takes_its_work_along() -> None:
+    async def main() -> None:
+        for direct in (False, True):
+            world = World(direct)
+            occupying = asyncio.create_task(world.model.infer(_request(7.0)))
+            await asyncio.sleep(0.1)
+            await world.hear(request(), 0.2)
+            world.connection.connection_lost(None)
+            await asyncio.sleep(0.2)
+            assert world.batcher.queue.rows == 0
+            assert [event.code for event in world.finished] == ["499"]
+            await occupying
+            await asyncio.sleep(COMPUTE_S)
+            assert world.loaded.function.computed == [7.0]
+            assert not world.replies()
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("path", [PREDICT, INFER])
+def test_who_has_priority_overtakes(direct: bool, path: str) -> None:
+    def full_batch(value: float, **headers: str) -> bytes:
+        named = {name.replace("_", "-"): text for name, text in headers.items()}
+        if path == PREDICT:
+            return request(body={"instances": [[value, 0.0]] * 32}, headers=named)
+        data = {"name": "x", "datatype": "FP32", "shape": [32, 2], "data": [value, 0.0] * 32}
+        return request(INFER, {"inputs": [data]}, named)
+
+    async def main() -> None:
+        world = World(direct)
+        occupying = asyncio.create_task(world.model.infer(_request(7.0)))
+        await asyncio.sleep(0.1)
+        for content in (full_batch(1.0), full_batch(2.0, X_Request_Priority="1"), full_batch(3.0)):
+            world.connect()[0].data_received(content)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(4 * COMPUTE_S)
+        await occupying
+        assert world.loaded.function.computed == [7.0, 2.0, 1.0, 3.0]
+
+    run_in_fake_time(main())
+
+
+def test_the_time_of_a_request_is_told() -> None:
+    async def main() -> None:
+        for direct in (False, True):
+            world = World(direct)
+            occupying = asyncio.create_task(world.model.infer(_request(7.0)))
+            await asyncio.sleep(0.25)
+            await world.hear(request(body={"instances": [[1.0, 2.0]] * 3}), 2 * COMPUTE_S, request(body=b"{"), 0.1)
+            (_, headers, _), (_, refused, _) = world.replies()
+            assert headers["server-timing"] == 'queue;dur=750.000, compute;dur=1000.000, batch;desc="3"'
+            assert "server-timing" not in refused
+            await occupying
+
+    run_in_fake_time(main())
+
+
+def test_a_client_that_goes_while_its_answer_is_computed_harms_nobody() -> None:
+    async def main() -> None:
+        world = World(True)
+        await world.hear(request(), 0.5)
+        world.connection.connection_lost(None)
+        await asyncio.sleep(2 * COMPUTE_S)
+        assert [event.code for event in world.finished] == ["499"]
+        assert not world.batcher.failures(1.0)
+
+    run_in_fake_time(main())
+
+
+def test_a_part_that_fails_takes_the_rest_of_a_large_request_along() -> None:
+    rows = [[-1.0, 0.0]] + [[5.0, 0.0]] * 69
+    world = assert_same(request(body={"instances": rows}))
+    assert world.replies()[0][0] == 400
+    assert world.batcher.queue.rows == 0
+
+
+def test_a_connection_on_its_way_out_answers_and_closes() -> None:
+    async def main() -> None:
+        for direct in (False, True):
+            world = World(direct)
+            await world.hear(request(), 0.2)
+            world.connection.shutdown()
+            await asyncio.sleep(COMPUTE_S)
+            ((status, headers, _),) = world.replies()
+            assert (status, headers["connection"]) == (200, "close")
+            assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
+def test_while_draining_the_connection_is_closed() -> None:
+    async def main() -> None:
+        for direct in (False, True):
+            world = World(direct)
+            world.batcher.begin_drain()
+            await world.hear(request(), 0.1)
+            ((status, headers, _),) = world.replies()
+            assert (status, headers["connection"], headers["retry-after"]) == (503, "close", "1")
+            assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
+def test_a_client_that_does_not_read_is_waited_for() -> None:
+    async def main() -> None:
+        world = World(True)
+        world.connection.pause_writing()
+        await world.hear(request(), 3.0)
+        assert not world.replies()
+        world.connection.resume_writing()
+        await asyncio.sleep(0.1)
+        assert len(world.replies()) == 1
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("path", [PREDICT, "/v1/nothing"])
+def test_an_idle_connection_is_closed(path: str) -> None:
+    """5 s after its last reply, whatever was asked before; not while a request is read or answered."""
+
+    async def main() -> None:
+        world = World(True)
+        await world.hear(request(), 4.0, request(path), 4.0)
+        late = request()
+        await world.hear(late[:20], 20.0)
+        assert not world.transport.closed
+        await world.hear(late[20:], COMPUTE_S)
+        assert len(world.replies()) == 3
+        await asyncio.sleep(4.0)
+        assert not world.transport.closed
+        await asyncio.sleep(6.0)
+        assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
+def test_a_bug_is_told_to_the_log_and_not_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        world = World(True)
+        world.loaded.signatures["serving_default"].outputs["y"] = None  # type: ignore[index]
+        await world.hear(request(), 2 * COMPUTE_S)
+        ((status, _, body),) = world.replies()
+        assert (status, body) == (500, b'{"error":"Internal error"}')
+
+    run_in_fake_time(main())
+    assert "A bug answered POST /v1/models/m:predict" in caplog.text
+
+
+def test_the_date_is_uvicorns() -> None:
+    async def main() -> None:
+        world = World(True)
+        await world.hear(request(), 2.0)
+        world.state.default_headers = [(b"date", b"tomorrow")]
+        await world.hear(request(), 2.0)
+        assert [headers["date"] for _, headers, _ in world.replies()] == ["today", "tomorrow"]
+        assert world.state.total_requests == 2
+
+    run_in_fake_time(main())
+
+
+def in_one_turn(direct: bool, requests: Sequence[bytes]) -> tuple[World, list[list[tuple[int, dict[str, str], bytes]]]]:
+    """Each from a client of its own, all readable at once, to a model that is known to be quick."""
+
+    async def main() -> tuple[World, list[list[tuple[int, dict[str, str], bytes]]]]:
+        world = World(direct, inline_s=2 * COMPUTE_S)
+        await world.hear(request(), 2 * COMPUTE_S)  # from now on it is known how long it takes
+        del world.events[:], world.loaded.function.calls[:]
+        clients = [world.connect() for _ in requests]
+        for (connection, _), each in zip(clients, requests, strict=True):
+            connection.data_received(each)
+        await asyncio.sleep(4 * COMPUTE_S)
+        return world, [world.replies(transport) for _, transport in clients]
+
+    return run_in_fake_time(main())
+
+
+def rows(*values: float, **headers: str) -> bytes:
+    return request(body={"instances": [[value, 0.0] for value in values]}, headers=headers)
+
+
+def untimed(replies: list[tuple[int, dict[str, str], bytes]]) -> list[object]:
+    """Whom a request shares a call with is a matter of the way it took, and so is what Server-Timing says."""
+    return [
+        (status, {name: value for name, value in headers.items() if name != "server-timing"}, body)
+        for status, headers, body in replies
+    ]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.lists(st.floats(0, 100, width=16), min_size=1, max_size=9).map(lambda values: rows(*values)),
+            st.lists(st.floats(0, 100, width=16), min_size=1, max_size=3).map(lambda values: rows(*values, Other="1")),
+            # Who fails a whole batch does so to whoever shares it, which is a matter of time.
+            st.sampled_from([CASES[name] for name in CASES if name != "model fails"]),
+        ),
+        max_size=12,
+    )
+)
+def test_requests_of_one_turn_are_answered_as_if_alone(requests: list[bytes]) -> None:
+    by_asgi, expected = in_one_turn(False, requests)
+    direct, replies = in_one_turn(True, requests)
+    assert list(map(untimed, replies)) == list(map(untimed, expected))
+    assert sorted(direct.told()) == sorted(by_asgi.told())
+
+
+def batches(world: World) -> list[BatchExecuted]:
+    return [event for event in world.events if isinstance(event, BatchExecuted)]
+
+
+def test_requests_of_one_turn_share_one_call() -> None:
+    world, replies = in_one_turn(True, [rows(1.0), rows(2.0, 3.0), rows(4.0)])
+    assert [json.loads(body)["predictions"] for ((_, _, body),) in replies] == [
+        [[2.0, 0.0]],
+        [[4.0, 0.0], [6.0, 0.0]],
+        [[8.0, 0.0]],
+    ]
+    assert world.loaded.function.calls == [[1.0, 2.0, 3.0, 4.0]]
+    (batch,) = batches(world)
+    assert (batch.rows, batch.padded_rows, len(batch.queue_s), batch.failed) == (4, 0, 3, 0)
+
+
+def test_and_each_is_told_the_time_of_that_call() -> None:
+    _, replies = in_one_turn(True, [rows(1.0), rows(2.0, 3.0), rows(4.0)])
+    timings = {headers["server-timing"] for ((_, headers, _),) in replies}
+    assert timings == {'queue;dur=0.000, compute;dur=0.000, batch;desc="4"'}  # no time passes in a call on the loop
+
+
+def test_those_with_a_priority_are_not_read_together_and_get_their_own() -> None:
+    urgent = [request(body={"instances": [[value, 0.0]]}, headers={"X-Request-Priority": "1"}) for value in (3.0, 4.0)]
+    world, replies = in_one_turn(True, [urgent[0], rows(1.0), rows(2.0), urgent[1]])
+    assert [json.loads(body)["predictions"] for ((_, _, body),) in replies] == [
+        [[6.0, 0.0]], [[2.0, 0.0]], [[4.0, 0.0]], [[8.0, 0.0]]
+    ]  # fmt: skip
+    assert world.loaded.function.calls == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_more_than_a_batch_takes_several_calls() -> None:
+    world, replies = in_one_turn(True, [rows(*[float(n)] * 9) for n in range(8)])
+    assert [len(json.loads(body)["predictions"]) for ((_, _, body),) in replies] == [9] * 8
+    assert [batch.rows for batch in batches(world)] == [27, 27, 18]
+
+
+def test_who_is_refused_in_company_is_told_apart() -> None:
+    _, replies = in_one_turn(True, [rows(1.0), rows(-2.0), rows(3.0), request(body={"instances": [[1.0]]})])
+    assert [status for ((status, _, _),) in replies] == [200, 400, 200, 400]
+
+
+def test_a_failure_of_the_model_fails_those_of_its_call() -> None:
+    world, replies = in_one_turn(True, [rows(1.0), CASES["model fails"].replace(b"[[NaN, 2.0]]", b"[[9e99,2.0]]")])
+    assert [status for ((status, _, _),) in replies] == [200, 400]  # out of range: never computed
+    assert not any(batch.failed for batch in batches(world))
+
+
+def test_whose_time_ran_out_while_its_body_came_is_not_computed() -> None:
+    async def main() -> None:
+        world = World(True, inline_s=2 * COMPUTE_S)
+        await world.hear(rows(1.0), 2 * COMPUTE_S)
+        clients = [world.connect() for _ in range(3)]
+        slow = rows(5.0)
+        clients[0][0].data_received(slow[:-3])
+        await asyncio.sleep(TIMEOUT_MS / 1e3)
+        clients[0][0].data_received(slow[-3:])
+        for connection, _ in clients[1:]:
+            connection.data_received(rows(2.0))
+        await asyncio.sleep(COMPUTE_S)
+        assert [world.replies(transport)[0][0] for _, transport in clients] == [504, 200, 200]
+        assert 5.0 not in world.loaded.function.computed
+
+    run_in_fake_time(main())
+
+
+def test_a_bug_in_answering_together_loses_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Remote):
+        def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Any:
+            raise ZeroDivisionError
+
+    async def main() -> None:
+        world = World(True)
+        broken: Any = Broken(world.model)
+        world.repository.models["m", 1] = broken
+        clients = [world.connect() for _ in range(3)]
+        for connection, _ in clients:
+            connection.data_received(rows(2.0))
+        await asyncio.sleep(2 * COMPUTE_S)
+        assert [world.replies(transport)[0][0] for _, transport in clients] == [200] * 3
+
+    run_in_fake_time(main())
+    assert "A bug kept 3 requests from being answered together" in caplog.text
+
+
+def test_while_another_call_is_under_way_there_is_a_line() -> None:
+    async def main() -> None:
+        world = World(True, inline_s=2 * COMPUTE_S)
+        clients = [world.connect() for _ in range(3)]
+        for connection, _ in clients:
+            connection.data_received(rows(1.0))  # nobody knows yet how long it takes
+        await asyncio.sleep(0.1)
+        late = [world.connect() for _ in range(2)]
+        for connection, _ in late:
+            connection.data_received(rows(2.0))
+        await asyncio.sleep(0.1)
+        assert world.batcher.queue.rows == 2
+        await asyncio.sleep(2 * COMPUTE_S)
+        assert [len(world.replies(transport)) for _, transport in clients + late] == [1] * 5
+
+    run_in_fake_time(main())
+
+
+class Remote:
+    """A model behind another process: what joins is submitted as one request, and answered later."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def joins(self, signature: str) -> bool:
+        return True
+
+    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Withdrawable:
+        try:
+            return self._model.submit(request, reply)
+        except ServingError as error:
+            reply.set_exception(error)
+            return DONE
+
+
+def to_another_process(
+    requests: Sequence[bytes], gone: Sequence[int] = (), *, drain: bool = False
+) -> tuple[World, list[int]]:
+    """The status of each; 0 for none."""
+
+    async def main() -> tuple[World, list[int]]:
+        world = World(True)
+        remote: Any = Remote(world.model)
+        world.repository.models["m", 1] = remote
+        clients = [world.connect() for _ in requests]
+        if drain:
+            world.batcher.begin_drain()
+        for (connection, _), each in zip(clients, requests, strict=True):
+            connection.data_received(each)
+        await asyncio.sleep(0.1)
+        for number in gone:
+            clients[number][0].connection_lost(None)
+        await asyncio.sleep(6 * COMPUTE_S)
+        replies = [world.replies(transport) for _, transport in clients]
+        return world, [each[0][0] if each else 0 for each in replies]
+
+    return run_in_fake_time(main())
+
+
+def test_to_another_process_they_travel_together() -> None:
+    world, codes = to_another_process([rows(float(n)) for n in range(5)])
+    assert codes == [200] * 5
+    assert [batch.rows for batch in batches(world)] == [5]
+    assert [len(batch.queue_s) for batch in batches(world)] == [1]
+
+
+def test_from_where_a_refusal_lets_each_begin_alone() -> None:
+    _, codes = to_another_process([rows(1.0), rows(-1.0), rows(2.0)])
+    assert codes == [200, 400, 200]
+
+
+def test_and_what_hits_all_is_told_to_each() -> None:
+    _, codes = to_another_process([rows(1.0), rows(2.0)], drain=True)
+    assert codes == [503, 503]
+
+
+def test_and_who_has_gone_is_left_out() -> None:
+    world, codes = to_another_process([rows(1.0), rows(2.0), rows(3.0)], gone=[1])
+    assert codes == [200, 0, 200]
+    assert sorted(event.code for event in world.finished) == ["200", "200", "499"]
+
+
+def test_and_what_all_of_them_gave_up_is_never_computed() -> None:
+    async def main() -> None:
+        world = World(True)
+        remote: Any = Remote(world.model)
+        world.repository.models["m", 1] = remote
+        first, _ = world.connect()
+        first.data_received(rows(1.0))
+        await asyncio.sleep(0.1)
+        clients = [world.connect()[0] for _ in range(2)]
+        for connection in clients:
+            connection.data_received(rows(2.0))
+        await asyncio.sleep(0.1)
+        clients[0].connection_lost(None)
+        assert world.batcher.queue.rows == 2
+        clients[1].connection_lost(None)
+        assert world.batcher.queue.rows == 0
+        await asyncio.sleep(2 * COMPUTE_S)
+        assert 2.0 not in world.loaded.function.computed
+
+    run_in_fake_time(main())
+
+
+def test_outputs_that_are_no_rows_let_each_begin_alone_too() -> None:
+    async def main() -> None:
+        world = World(True)
+        remote: Any = Remote(world.model)
+        world.repository.models["m", 1] = remote
+        world.loaded.run = lambda signature, inputs, outputs: {"y": np.arange(7.0)}  # type: ignore[method-assign]
+        clients = [world.connect() for _ in range(2)]
+        for connection, _ in clients:
+            connection.data_received(rows(3.0))
+        await asyncio.sleep(6 * COMPUTE_S)
+        answers = [json.loads(world.replies(transport)[0][2]) for _, transport in clients]
+        assert answers == [{"predictions": [float(n) for n in range(7)]}] * 2
+
+    run_in_fake_time(main())
+
+
+def _request(value: float) -> InferenceRequest:
+    return InferenceRequest({"x": np.full((1, 2), value, np.float32)})

@@ -1,0 +1,79 @@
+"""While requests are refused the event loop's thread takes no core from one that computes, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from app.transports.http1.interrupt_moderation import Gusts
+from tests.support.fakes import fake_time, run_in_fake_time
+
+USUAL, PATIENT, OTHERS = os.SCHED_OTHER, os.SCHED_BATCH, os.SCHED_IDLE
+
+
+def set_policy(policy: int) -> None:
+    os.sched_setscheduler(0, policy, os.sched_param(0))
+
+
+@pytest.fixture(autouse=True)
+def _usual_policy() -> Iterator[None]:
+    set_policy(USUAL)
+    yield
+    set_policy(USUAL)
+
+
+def test_the_thread_is_patient_until_nobody_was_refused_for_a_while() -> None:
+    async def main() -> None:
+        gusts = Gusts(fake_time)
+        assert os.sched_getscheduler(0) == USUAL
+        for _ in range(3):
+            gusts.refused(fake_time())
+            await asyncio.sleep(0.09)
+            assert os.sched_getscheduler(0) == PATIENT
+        await asyncio.sleep(0.2)
+        assert os.sched_getscheduler(0) == USUAL
+        gusts.refused(fake_time())
+        assert os.sched_getscheduler(0) == PATIENT
+
+    run_in_fake_time(main())
+
+
+def test_what_somebody_else_chose_stays() -> None:
+    async def main() -> None:
+        gusts = Gusts(fake_time)
+        set_policy(OTHERS)
+        gusts.refused(fake_time())
+        await asyncio.sleep(0.3)
+        assert os.sched_getscheduler(0) == OTHERS
+
+        set_policy(USUAL)
+        gusts = Gusts(fake_time)
+        gusts.refused(fake_time())
+        set_policy(OTHERS)
+        await asyncio.sleep(0.3)
+        assert os.sched_getscheduler(0) == OTHERS
+
+    run_in_fake_time(main())
+
+
+def test_a_sandbox_that_forbids_it_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def forbid(*_: object) -> None:
+        asked.append(1)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", forbid)
+
+    async def main() -> None:
+        gusts = Gusts(fake_time)
+        for _ in range(3):
+            gusts.refused(fake_time())
+            await asyncio.sleep(0.3)
+        assert len(asked) == 1
+
+    run_in_fake_time(main())
+    monkeypatch.undo()
