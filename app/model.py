@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 from app.batching.batcher import Batcher
 from app.batching.cost_model import CostCurve, Costs
 from app.batching.function import BatchFunction, Run
-from app.batching.priority import head_start_s
-from app.batching.request import LaneKey, Submission
+from app.batching.priority import priority_offset_s
+from app.batching.request import LaneKey, RequestHandle
 from app.batching.shapes.padding import ShapePadding, Shapes
 from app.batching.shapes.ragged import RaggedRows
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ModelNotReady, ServingError
 from app.core.inference import Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.masks import with_masks
-from app.core.reply import DONE, Answer, Done, Reply
+from app.core.reply import COMPLETED, Answer, Completed, Reply
 from app.core.validation import (
     check_inputs,
     check_names_and_dtypes,
@@ -99,45 +99,52 @@ class Model:
         """Raises SignatureNotFound."""
         return find_signature(self.signatures, name)
 
-    def submit(self, request: InferenceRequest, reply: Reply) -> Submission:
+    def submit(self, request: InferenceRequest, reply: Reply) -> RequestHandle:
         """Checks and queues one request; `reply` gets its Answer, or a ServingError, on the event loop.
 
         Raises:
             InvalidRequest, SignatureNotFound: it does not fit the signature.
             ModelNotReady: this version is being unloaded.
-            Overloaded, ShuttingDown, DeadlineExceeded: refused at the door, see core/errors.py.
+            Overloaded, ShuttingDown, DeadlineExceeded: rejected at the door, see core/errors.py.
         """
         key, function, rows = self._place(request)
-        start_s = head_start_s(request.priority) if request.priority else 0.0
+        start_s = priority_offset_s(request.priority) if request.priority else 0.0
         return self._batcher.submit(
-            key, function, request.inputs, rows, reply, deadline_s=request.deadline_s, head_start_s=start_s
+            key, function, request.inputs, rows, reply, deadline_s=request.deadline_s, priority_offset_s=start_s
         )
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """`submit`, awaited. Raises the same, what the model says to the values, and InferenceFailed."""
         key, function, rows = self._place(request)
         answer = await self._batcher.infer(
-            key, function, request.inputs, rows, request.deadline_s, head_start_s=head_start_s(request.priority)
+            key,
+            function,
+            request.inputs,
+            rows,
+            request.deadline_s,
+            priority_offset_s=priority_offset_s(request.priority),
         )
         return self.response(request, answer)
 
-    def joins(self, signature: str) -> bool:
+    def coalesces(self, signature: str) -> bool:
         """Would a request for all outputs be computed right now, without waiting in line? See Batcher."""
         function = self._functions.get((signature, (), False, None))
-        return function is not None and self._closed is None and self._batcher.answers_at_once(function)
+        return function is not None and self._closed is None and self._batcher.runs_inline(function)
 
-    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply) -> Done | None:
+    def submit_coalesced(
+        self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply
+    ) -> Completed | None:
         """Computes the rows of several requests right now; None where they are to be submitted one by one."""
         try:
             key, function, rows = self._place(request)
-            answer = self._batcher.run_at_once(key, function, request.inputs, rows, arrivals_s)
+            answer = self._batcher.run_inline(key, function, request.inputs, rows, arrivals_s)
         except ServingError as error:
             reply.set_exception(error)
-            return DONE
+            return COMPLETED
         if answer is None:
             return None
         reply.set_result(answer)
-        return DONE
+        return COMPLETED
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         """The answer to `request`, and who computed it."""
@@ -146,7 +153,7 @@ class Model:
     def pads(self, signature: str) -> bool:
         """Do requests of different shapes share calls, padded?"""
         padding = self._paddings.get(signature)
-        return padding is not None and padding.trusted
+        return padding is not None and padding.enabled
 
     def follows_rows(self, signature: str) -> bool:
         """Have the outputs had a row for each row of the inputs so far? Requests run one by one where they have not."""
@@ -189,7 +196,7 @@ class Model:
         if known is None:
             return self._check_and_place(request, form)
         key, function = known
-        if not function.batchable or (function.padding is not None and not function.padding.trusted):
+        if not function.batchable or (function.padding is not None and not function.padding.enabled):
             return self._check_and_place(request, form)
         rows = -1
         for array in request.inputs.values():

@@ -68,7 +68,7 @@ class LoadedModel(Protocol):
         """Executes one call, blocking, and returns the outputs wanted (all, where `outputs` is empty).
 
         Raises:
-            InvalidRequest: the model refused these input values.
+            InvalidRequest: the model rejected these input values.
             OutOfMemory: the device had no room for this call.
             InferenceFailed: anything else that went wrong.
         """

@@ -25,7 +25,7 @@ class Called:
         self._replies = Counter[Call]()
 
     def hear(self, reply: Reply, _latency_s: float) -> None:
-        """Those that were refused have no timing."""
+        """Those that were rejected have no timing."""
         timing = _TIMING.search(reply.headers.get("server-timing", ""))
         if timing is not None:
             self._replies[Call(int(timing[2]), float(timing[1]) / 1e3)] += 1

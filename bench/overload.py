@@ -7,10 +7,10 @@ within the deadline. Then 1, 2 and 10 times that are offered in turn, at Poisson
 which each request was due. Server and generator have cores of their own where there are two: a generator on the
 model's cores would take ten times as much from it at 10x as at 1x. What of its core it used stands in the report.
 
-To refuse a request costs the server as much as to read it, on the very core of the model where it has but one. So
+To reject a request costs the server as much as to read it, on the very core of the model where it has but one. So
 requests are heavy, too: of 16 rows, in binary; 10x are then some hundreds a second (--rows 1: some thousands).
 
-Goodput counts right answers within the deadline; the peak is the round's best. Accepted is what was not refused (503):
+Goodput counts right answers within the deadline; the peak is the round's best. Accepted is what was not rejected (503):
 whatever else happened to a request counts against the p99. Exits with 1 where a bound is broken.
 """
 
@@ -61,7 +61,7 @@ class Offer:
     goodput: float
     accepted: int
     accepted_p99_s: float
-    refused: int
+    rejected: int
     refused_p99_s: float
     without_retry_after: int
     late_p99_s: float
@@ -80,7 +80,7 @@ class Offer:
             goodput=sum(latency_s <= deadline_s for latency_s in load.latencies_s) / load.seconds,
             accepted=len(accepted_s),
             accepted_p99_s=percentile(accepted_s, 0.99),
-            refused=len(replies.refused_s),
+            rejected=len(replies.refused_s),
             refused_p99_s=percentile(sorted(replies.refused_s), 0.99) if replies.refused_s else 0.0,
             without_retry_after=replies.without_retry_after,
             late_p99_s=load.late_p99_s,
@@ -115,7 +115,7 @@ class Load:
         search = RateSearch(_FIRST_RATE, _MOST_TRIALS)
         while (rate := search.next_rate()) is not None:
             offer = self.offer(rate, _TRIAL_S)
-            good = not (offer.refused or offer.others) and offer.accepted_p99_s <= self.deadline_s
+            good = not (offer.rejected or offer.others) and offer.accepted_p99_s <= self.deadline_s
             print(f"  {rate:7.0f}/s {'is answered' if good else 'is too much'}", flush=True)
             search.record(rate, good)
         if search.best is None:
@@ -142,14 +142,14 @@ def figures_of(rounds: Sequence[Sequence[Offer]], deadline_s: float, expired: fl
 
 def report(rounds: Sequence[Sequence[Offer]]) -> list[str]:
     lines = [
-        "| offered | per s | goodput | accepted: p99 ms | refused | p99 ms | RSS MiB | generator: core, p99 late |"
+        "| offered | per s | goodput | accepted: p99 ms | rejected | p99 ms | RSS MiB | generator: core, p99 late |"
     ]
     lines.append("|---|---|---|---|---|---|---|---|")
     for one in rounds:
         for factor, each in zip(FACTORS, one, strict=True):
             lines.append(
                 f"| {factor}x | {each.rate:.0f} | {each.goodput:.0f} | {1e3 * each.accepted_p99_s:.0f} |"
-                f" {each.refused} | {1e3 * each.refused_p99_s:.1f} | {each.rss_mib:.0f} |"
+                f" {each.rejected} | {1e3 * each.refused_p99_s:.1f} | {each.rss_mib:.0f} |"
                 f" {100 * each.generator:.0f} %, {1e3 * each.late_p99_s:.1f} ms | {each.others}"
             )
     return lines

@@ -1,10 +1,8 @@
-"""Who is refused before anything is done for them. Pure.
+"""Which requests are rejected at once: those that cannot finish before their deadline. Pure.
 
-How long would it take until a request that came now is answered? Pure.
-
-The rows that wait are counted by lane, never one by one; of a lane whose front alone is more urgent the share that goes
-first is estimated. What was not measured yet counts as nothing, so that nobody is refused by guess. Calls that vary are
-expected to take longer than their average.
+`seconds_to_answer` estimates the time until a new request is answered. It counts waiting rows by lane, never one by
+one. Of a lane whose front alone is more urgent it estimates the share that goes first. Costs that were not measured
+yet count as 0, so no request is rejected by guess. Calls that vary are expected to take longer than their average.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ def check_in_time(request: PendingRequest, queue: RequestQueue, slots: Slots, sc
         raise error
 
 
-def _seconds_by_share(
+def _seconds_by_share(  # noqa: PLR0917 - the whole state of the queue
     request: PendingRequest, lane: Lane, queue: RequestQueue, slots: Slots, schedule: Schedule, busy_s: Sequence[float]
 ) -> float:
     """How long it takes by its model's share alone, whatever others are more urgent."""
@@ -64,7 +62,7 @@ def _seconds_by_share(
     return alone_s / schedule.shares.share(model, {lane.key.model for lane in queue.lanes})
 
 
-def seconds_to_answer(
+def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
     request: PendingRequest,
     lane: Lane,
     lanes: Iterable[Lane],
@@ -81,13 +79,13 @@ def seconds_to_answer(
     """
     if lane.curve is None:
         return 0.0
-    urgency_s = request.urgency_s
+    scheduling_key_s = request.scheduling_key_s
     rows = _rows_before(lane, request) + request.weight + lane.unfilled(request.weight)
     wait_s = sum(busy_s) / devices if len(busy_s) == devices else 0.0
     own_s = _calls_before(rows, most_rows(lane)) * lane.curve.call_s(most_rows(lane))  # meanwhile others' calls fill
     for other in sorted(lanes, key=_urgency_s):
         if other is not lane:
-            rows_before = _rows_more_urgent(other, urgency_s)
+            rows_before = _rows_more_urgent(other, scheduling_key_s)
             wait_s += _calls_s(other, rows_before, wait_s + own_s, most_rows(other)) / devices
     return (1 + lane.costs.margin) * (wait_s + _calls_s(lane, rows, wait_s, most_rows(lane)))
 
@@ -95,11 +93,11 @@ def seconds_to_answer(
 def _rows_before(lane: Lane, request: PendingRequest) -> float:
     """The rows that its own lane takes first."""
     others = lane.call_rows - min(request.weight, lane.largest) - lane.unfilled(request.weight)
-    return others * _share(lane.head.rank_s, request.rank_s, lane.tail.rank_s) if lane.mixed else others
+    return others * _share(lane.head.order_key_s, request.order_key_s, lane.tail.order_key_s) if lane.mixed else others
 
 
-def _rows_more_urgent(lane: Lane, urgency_s: float) -> float:
-    return lane.call_rows * _share(lane.urgency_s, urgency_s, lane.tail.urgency_s)
+def _rows_more_urgent(lane: Lane, scheduling_key_s: float) -> float:
+    return lane.call_rows * _share(lane.scheduling_key_s, scheduling_key_s, lane.tail.scheduling_key_s)
 
 
 def _calls_s(lane: Lane, rows: float, wait_s: float, full_rows: int) -> float:
@@ -128,4 +126,4 @@ def _share(first: float, value: float, last: float) -> float:
 
 
 def _urgency_s(lane: Lane) -> float:
-    return lane.urgency_s
+    return lane.scheduling_key_s

@@ -2,7 +2,7 @@
 
 Rows of many requests into one call of a model, and back. Pure; runs on a device thread.
 
-One bad request fails alone: a batch refused for its input's sake is halved until the
+One bad request fails alone: a batch rejected for its input's sake is halved until the
 guilty one stands alone; so is one that the device had no memory for. Any other failure
 fails the whole batch once, without a retry.
 """
@@ -27,7 +27,7 @@ from app.core.inference import STRING, Array
 from app.core.reply import Outcome, Outputs
 
 
-class StartedBatch:
+class BatchInFlight:
     """Requests of one lane that are executed together, with guests of others, and why their batch was closed."""
 
     __slots__ = ("_guests", "costs", "function", "key", "lanes", "reason", "requests", "rows")
@@ -100,7 +100,7 @@ class Execution(NamedTuple):
     waste: float
 
 
-class UnevenOutputs(InferenceFailed):
+class RowCountMismatch(InferenceFailed):
     """An output has not one row for each input row, so callers cannot be told apart in it."""
 
 
@@ -119,10 +119,10 @@ def execute(function: BatchFunction, requests: Sequence[PendingRequest], replica
     """Runs the requests together and gives each its own rows or its own error, in their order. Never raises."""
     try:
         return list(run_together(function, requests, replica))
-    except UnevenOutputs as uneven:
+    except RowCountMismatch as uneven:
         function.batchable = False
         if function.padding is not None:
-            function.padding.trusted = False
+            function.padding.enabled = False
             logger.warning("Padding did not go as it did at warm-up, only equal shapes share a call: %s", uneven)
         else:
             logger.warning("The outputs do not follow the rows of the inputs: requests run one by one from now on")
@@ -140,7 +140,7 @@ def execute(function: BatchFunction, requests: Sequence[PendingRequest], replica
 
 
 def run_together(function: BatchFunction, requests: Sequence[PendingRequest], replica: int = 0) -> Sequence[Outputs]:
-    """One call for all. Raises what the model raises, and UnevenOutputs."""
+    """One call for all. Raises what the model raises, and RowCountMismatch."""
     run = function.on(replica)
     if not function.batchable:
         return [run(request.inputs) for request in requests]
@@ -180,19 +180,19 @@ def _run_padded(  # noqa: PLR0917 - the parts of one call
     outputs = run(inputs)
     own = split(outputs, request_rows, rows)
     if misfit := padding.misfit(outputs, inputs):
-        raise UnevenOutputs(misfit)
+        raise RowCountMismatch(misfit)
     return [padding.cut(each, inputs) for each, inputs in zip(own, sent, strict=True)]
 
 
 def _run_without_rows(run: Run, function: BatchFunction, inputs: Mapping[str, Array]) -> Outputs:
-    """What the model gives for no rows; where it refuses none (convolutions do), a blank row's outputs, cut off."""
+    """What the model gives for no rows; where it rejects none (convolutions do), a blank row's outputs, cut off."""
     try:
         return run(inputs)
-    except InvalidRequest as refusal:
+    except InvalidRequest as rejection:
         try:
             outputs = run({name: _blank_row(array) for name, array in inputs.items()})
         except InvalidRequest:
-            raise refusal from None
+            raise rejection from None
         ragged = function.ragged_outputs
         return ragged.part(outputs, 0, 0) if ragged else {name: output[:0] for name, output in outputs.items()}
 
@@ -244,10 +244,10 @@ def _stack(parts: Sequence[Array], own_rows: int, rows: int) -> Array:
 
 
 def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outputs]:
-    """Each request's own rows of each output, padding cut off. Raises UnevenOutputs."""
+    """Each request's own rows of each output, padding cut off. Raises RowCountMismatch."""
     for name, output in outputs.items():
         if output.ndim == 0 or len(output) != rows:
-            raise UnevenOutputs(f"Output {name!r} has shape {output.shape} for a batch of {rows} rows")
+            raise RowCountMismatch(f"Output {name!r} has shape {output.shape} for a batch of {rows} rows")
     if len(request_rows) == 1 and request_rows[0] == rows:
         return [outputs]
     answers: list[Outputs] = [{} for _ in request_rows]
@@ -260,7 +260,7 @@ def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outp
 def _split_ragged(ragged: RaggedRows, outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outputs]:
     """The same where rows have lengths of their own."""
     if misfit := ragged.misfit(outputs, rows):
-        raise UnevenOutputs(f"Output {misfit}")
+        raise RowCountMismatch(f"Output {misfit}")
     return [ragged.part(outputs, start, end) for start, end in pairwise(accumulate(request_rows, initial=0))]
 
 

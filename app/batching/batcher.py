@@ -26,15 +26,15 @@ from types import MappingProxyType
 
 from app.batching import inline as at_once
 from app.batching.admission import check_in_time, check_open
-from app.batching.batch import Execution, StartedBatch, timed_execution
-from app.batching.call_statistics import Pace
+from app.batching.batch import BatchInFlight, Execution, timed_execution
+from app.batching.call_statistics import CallStatistics
 from app.batching.completion import Replies
 from app.batching.deadlines import Deadlines, Expiry
 from app.batching.devices import Device, Slots
 from app.batching.function import BatchFunction
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import Lane, RequestQueue
-from app.batching.request import LaneKey, PendingRequest, Submission
+from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.scheduler import Schedule
 from app.batching.shapes.merging import company
 from app.core.events import Listener, ignore
@@ -55,7 +55,7 @@ class Batcher:
         clock: monotonic seconds, the same base as the event loop's timers.
         cpu_clock: seconds of CPU that the process has used.
         max_inline_s: functions whose calls take less, unless hindered, are called on the event loop; 0 for none.
-        admission: refuse at once what would foreseeably be answered too late.
+        admission: reject at once what would foreseeably be answered too late.
         weights: by model, its share of the devices' time beside other models'; empty for none.
         preserve_order: answer the batches of a lane in the order in which they began.
     """
@@ -89,7 +89,7 @@ class Batcher:
         self._drained: asyncio.Future[None] | None = None
         self._max_inline_s = max_inline_s
         self._cpu_clock = cpu_clock
-        self._pace = Pace(clock(), cpu_clock())
+        self._pace = CallStatistics(clock(), cpu_clock())
         self._failure = ""
 
     # --- the caller's side ---
@@ -103,18 +103,18 @@ class Batcher:
         reply: Reply,
         *,
         deadline_s: float = inf,
-        head_start_s: float = 0.0,
-    ) -> Submission:
+        priority_offset_s: float = 0.0,
+    ) -> RequestHandle:
         """Queues `rows` rows (1 for a request that runs alone).
 
         `reply` gets the Answer or a ServingError, on the event loop and after this returned.
 
         Raises:
-            ShuttingDown, Overloaded, RequestTooLarge, DeadlineExceeded: refused at the door; nothing is queued.
+            ShuttingDown, Overloaded, RequestTooLarge, DeadlineExceeded: rejected at the door; nothing is queued.
         """
         now = self._clock()
         check_open(rows, self.queue.max_rows, deadline_s, now, draining=self._drained is not None)
-        request = PendingRequest(inputs, rows, reply, now, deadline_s, head_start_s)
+        request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s)
         self.queue.push(key, function, request)
         most_calls = self.queue.rows + self._slots.count
         if deadline_s - now < most_calls * self._pace.slowest_s and self._admission:  # seldom: it costs time
@@ -123,7 +123,7 @@ class Batcher:
         if deadline_s < self._expiry.at_s:
             self._expiry.arm(deadline_s)
         self._dispatch_soon()
-        return Submission(request, self.withdraw)
+        return RequestHandle(request, self.cancel)
 
     async def infer(
         self,
@@ -133,43 +133,45 @@ class Batcher:
         rows: int,
         deadline_s: float = inf,
         *,
-        head_start_s: float = 0.0,
+        priority_offset_s: float = 0.0,
     ) -> Answer:
         """`submit`, awaited.
 
         Raises:
-            ShuttingDown, Overloaded, RequestTooLarge: refused at the door; nothing was queued.
+            ShuttingDown, Overloaded, RequestTooLarge: rejected at the door; nothing was queued.
             DeadlineExceeded: the time ran out; what had not begun was not computed.
             InvalidRequest, InferenceFailed: what the model said to these rows.
         """
         reply: asyncio.Future[Answer] = self._loop.create_future()
-        submission = self.submit(key, function, inputs, rows, reply, deadline_s=deadline_s, head_start_s=head_start_s)
+        handle = self.submit(
+            key, function, inputs, rows, reply, deadline_s=deadline_s, priority_offset_s=priority_offset_s
+        )
         try:
             return await reply
         finally:
-            submission.withdraw()
+            handle.cancel()
             if reply.done() and not reply.cancelled():
                 reply.exception()  # seen: asyncio must not report an error that nobody was left to hear
 
-    def answers_at_once(self, function: BatchFunction) -> bool:
+    def runs_inline(self, function: BatchFunction) -> bool:
         """Would a request be computed right now, on the event loop? Then there is no line to wait in."""
-        quick = function.batchable and function.unhindered_s < self._max_inline_s
+        quick = function.batchable and function.uncontended_s < self._max_inline_s
         free = quick and self._schedule.eager and not self.queue.rows and bool(self._slots.free)
         return free and self._drained is None and not self._replies.order
 
-    def run_at_once(
+    def run_inline(
         self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, arrivals_s: Sequence[float]
     ) -> Answer | None:
         """One call, right now, for the rows of requests that arrived in the same turn of the event loop.
 
-        None where they have to be submitted one by one: they cannot be computed at once, or were refused together.
+        None where they have to be submitted one by one: they cannot be computed at once, or were rejected together.
         Raises InferenceFailed: as the model failed for all of them.
         """
-        if not (self.answers_at_once(function) and 0 < rows <= function.max_rows):
+        if not (self.runs_inline(function) and 0 < rows <= function.max_rows):
             return None
         return at_once.compute(key, function, inputs, rows, arrivals_s, self._clock, self._listener)
 
-    def withdraw(self, request: PendingRequest) -> None:
+    def cancel(self, request: PendingRequest) -> None:
         """Nobody waits for it any more. What a device works on stays whole: its neighbours need it."""
         if self.queue.remove(request):
             request.forget()
@@ -206,7 +208,7 @@ class Batcher:
                 self._arm_due(plan.due_s, now)
                 return
             self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"), now)
-            if lane.function.unhindered_s < self._max_inline_s:
+            if lane.function.uncontended_s < self._max_inline_s:
                 self._dispatch_soon()  # sockets come first: whoever wrote meanwhile shares the next batch
                 return
 
@@ -216,13 +218,13 @@ class Batcher:
         self._due_timer = self._loop.call_later(due_s - now, self._dispatch)
 
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> None:
-        inline = lane.function.unhindered_s < self._max_inline_s
+        inline = lane.function.uncontended_s < self._max_inline_s
         rows = plan.rows if inline or len(self._slots.free) == 1 else self._slots.share(lane, plan.rows)
         requests = self.queue.take(lane, rows, plan.most_rows, now)
         if not requests:
             self._check_drained()
             return
-        batch = StartedBatch(lane, requests, plan.reason)
+        batch = BatchInFlight(lane, requests, plan.reason)
         lane.costs.taken(batch.rows, now)
         if lane.key.padded:
             for neighbour, guest_rows in company(lane, batch.rows, rows, self.queue.lanes):
@@ -237,16 +239,16 @@ class Batcher:
             self._slots.start(batch, now, self._ended)
             self._begun(batch)
 
-    def _begun(self, batch: StartedBatch) -> None:
+    def _begun(self, batch: BatchInFlight) -> None:
         self._schedule.begun(batch)
         self._replies.begun(batch)
 
-    def _ended(self, batch: StartedBatch, execution: Execution) -> None:
+    def _ended(self, batch: BatchInFlight, execution: Execution) -> None:
         self._note(batch, execution, on_device=True)
         self._dispatch()  # first: the device must not wait for the replies
         self._replies.ended(batch, execution)
 
-    def _note(self, batch: StartedBatch, execution: Execution, *, on_device: bool) -> None:
+    def _note(self, batch: BatchInFlight, execution: Execution, *, on_device: bool) -> None:
         self._pace.note(batch.function, execution, self._cpu_clock(), on_device=on_device)
         self._schedule.ended(batch, execution.ended_s - execution.started_s)
 

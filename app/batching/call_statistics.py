@@ -37,7 +37,7 @@ class Busyness:
 _FADE = 0.99
 
 
-class Pace:
+class CallStatistics:
     """Of all functions together.
 
     Args:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from app.batching.batch import Execution, StartedBatch
+from app.batching.batch import BatchInFlight, Execution
 from app.batching.request import LaneKey
 from app.core.errors import ServingError
 from app.core.events import BatchExecuted, Listener
@@ -24,21 +24,21 @@ class DeliveryOrder:
     """The batches that have begun and are not answered; false where there are none."""
 
     def __init__(self) -> None:
-        self._begun: dict[StartedBatch, Execution | None] = {}
+        self._begun: dict[BatchInFlight, Execution | None] = {}
         self.holds = False
 
     def __len__(self) -> int:
         return len(self._begun)
 
-    def begun(self, batch: StartedBatch) -> None:
+    def begun(self, batch: BatchInFlight) -> None:
         """It comes after all that began before."""
         self._begun[batch] = None
 
-    def ended(self, batch: StartedBatch, execution: Execution) -> None:
+    def ended(self, batch: BatchInFlight, execution: Execution) -> None:
         """It was computed, and may be answered when its turn comes."""
         self._begun[batch] = execution
 
-    def due(self) -> Iterable[tuple[StartedBatch, Execution]]:
+    def due(self) -> Iterable[tuple[BatchInFlight, Execution]]:
         """Takes those out that may be answered now, in this order."""
         due = []
         blocked: set[LaneKey] = set()
@@ -70,11 +70,11 @@ class Replies:
         self._loop = asyncio.get_running_loop()
         self.order = DeliveryOrder() if in_order else None
 
-    def begun(self, batch: StartedBatch) -> None:
+    def begun(self, batch: BatchInFlight) -> None:
         if self.order is not None:
             self.order.begun(batch)
 
-    def ended(self, batch: StartedBatch, execution: Execution) -> None:
+    def ended(self, batch: BatchInFlight, execution: Execution) -> None:
         if self.order is None:
             self._answer(batch, execution)
         else:
@@ -82,7 +82,7 @@ class Replies:
             self._answer_due()
 
     def somebody_left(self) -> None:
-        """A request was answered or withdrawn before its batch ended: others may have waited for that."""
+        """A request was answered or cancelled before its batch ended: others may have waited for that."""
         self._told()
         if self.order is not None and self.order.holds:
             self._loop.call_soon(self._answer_due)  # not at once: a batch may be being answered
@@ -92,13 +92,13 @@ class Replies:
         for batch, execution in self.order.due():
             self._answer(batch, execution)
 
-    def _answer(self, batch: StartedBatch, execution: Execution) -> None:
+    def _answer(self, batch: BatchInFlight, execution: Execution) -> None:
         event = answer(batch, execution)
         self._told()
         self._listener(event)
 
 
-def answer(batch: StartedBatch, execution: Execution) -> BatchExecuted:
+def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
     """Gives each request that still waits for one its rows or its error, and lets go of all."""
     compute_s = execution.ended_s - execution.started_s
     requests, rows = batch.requests, batch.rows

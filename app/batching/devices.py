@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
-from app.batching.batch import Execution, StartedBatch, timed_execution
+from app.batching.batch import BatchInFlight, Execution, timed_execution
 from app.batching.cost_model import CostCurve
 from app.batching.queue import Lane
 
@@ -69,7 +69,7 @@ class Slots:
     def __init__(self, devices: Sequence[Device], clock: Callable[[], float]) -> None:
         self._devices = tuple(devices)
         self._clock = clock
-        self._ends_s: dict[StartedBatch, float] = {}
+        self._ends_s: dict[BatchInFlight, float] = {}
         self._at_work = Counter[int]()
         self.count = len(devices)
         self.free = list(devices)
@@ -87,7 +87,7 @@ class Slots:
         share = rows_for_each(waiting, idle, lane.curve)
         return share if share < waiting else rows
 
-    def start(self, batch: StartedBatch, now: float, ended: Callable[[StartedBatch, Execution], None]) -> None:
+    def start(self, batch: BatchInFlight, now: float, ended: Callable[[BatchInFlight, Execution], None]) -> None:
         """Gives the batch to a free device; `ended` is called on the event loop when that is free again.
 
         Raises whatever a device does that takes no work.
@@ -113,7 +113,7 @@ class Slots:
         self._at_work[device.hardware] += 1
         return device
 
-    def _give_back(self, device: Device, batch: StartedBatch) -> None:
+    def _give_back(self, device: Device, batch: BatchInFlight) -> None:
         self.free.append(device)
         self._at_work[device.hardware] -= 1
         del self._ends_s[batch]

@@ -33,7 +33,7 @@ class BatchFunction:
     Where `batchable` is false a request runs alone, as it came, and counts as one row. With `padding` requests
     of different shapes share its calls, with `ragged` rows of different lengths do. `ragged_outputs` are those of
     which each row has a length of its own.
-    Measured: `call_s`, how long a call of late took, and `unhindered_s`, how long one takes
+    Measured: `call_s`, how long a call of late took, and `uncontended_s`, how long one takes
     that nothing hinders, by the quicker ones of late (seconds;
     infinity before the first); `peak_rows`, how many rows of late were under way at the most, waiting or executing.
     `run` is the model on the first device; where it is on several, `replicas` are all of them.
@@ -49,7 +49,7 @@ class BatchFunction:
     seeds: Mapping[int, float] | None = None
     ragged_outputs: RaggedRows | None = None
     call_s: float = 0.0
-    unhindered_s: float = inf
+    uncontended_s: float = inf
     requests_under_way: int = 0
     rows_under_way: int = 0
     peak_rows: float = 0.0
@@ -96,5 +96,5 @@ class BatchFunction:
         """A call ended."""
         self.call_s = _mix(self.call_s, seconds) if self.call_s else seconds
         # On a busy machine most calls are hindered: by the GIL, by other processes.
-        self.unhindered_s = min(seconds, _mix(self.unhindered_s, seconds))
+        self.uncontended_s = min(seconds, _mix(self.uncontended_s, seconds))
         self.peak_rows = max(_mix(self.peak_rows, 0.0), self.rows_under_way)

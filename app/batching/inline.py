@@ -22,7 +22,7 @@ def compute(  # noqa: PLR0917 - names cost time
     clock: Callable[[], float],
     listener: Listener,
 ) -> Answer | None:
-    """The answer to all of them; None where they were refused together, and have to be told apart.
+    """The answer to all of them; None where they were rejected together, and have to be told apart.
 
     Raises InferenceFailed: as the model failed for all of them.
     """

@@ -26,7 +26,7 @@ BULK = -1
 BULK_S = 20.0
 
 
-def head_start_s(priority: int) -> float:
+def priority_offset_s(priority: int) -> float:
     """Seconds for a priority from 1, the highest; 0 is the default, beyond the lowest is the lowest; or for BULK."""
     if priority == BULK:
         return -BULK_S

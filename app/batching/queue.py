@@ -59,11 +59,11 @@ class Lane:
         request.lane = self.key
         if request.deadline_s < self._latest_deadline_s:
             self.unsorted = True
-            if self._most_urgent is not None and request.urgency_s < self._most_urgent.urgency_s:
+            if self._most_urgent is not None and request.scheduling_key_s < self._most_urgent.scheduling_key_s:
                 self._most_urgent = request
         else:
             self._latest_deadline_s = request.deadline_s
-        if request.head_start_s:
+        if request.priority_offset_s:
             self.mixed = True
         if self.mixed:
             self._overtake(request)
@@ -82,7 +82,7 @@ class Lane:
     def _overtake(self, request: PendingRequest) -> None:
         self._most_urgent = None
         others = islice(reversed(self.waiting), 1, None)
-        overtaken = list(takewhile(lambda other: other.rank_s > request.rank_s, others))
+        overtaken = list(takewhile(lambda other: other.order_key_s > request.order_key_s, others))
         for other in reversed(overtaken):
             self.waiting.move_to_end(other)
 
@@ -118,13 +118,13 @@ class Lane:
         return self.head.entered_s
 
     @property
-    def urgency_s(self) -> float:
+    def scheduling_key_s(self) -> float:
         """That of its most urgent request. Searched for when that one has left, so once a batch at the most."""
         if not (self.mixed or self.unsorted):
-            return self.head.urgency_s
+            return self.head.scheduling_key_s
         if self._most_urgent is None or self._most_urgent not in self.waiting:
             self._most_urgent = min(self.waiting, key=_urgency_s)
-        return self._most_urgent.urgency_s
+        return self._most_urgent.scheduling_key_s
 
     @property
     def timeout_s(self) -> float:
@@ -156,7 +156,7 @@ class Lane:
 
 
 def _urgency_s(request: PendingRequest) -> float:
-    return request.urgency_s
+    return request.scheduling_key_s
 
 
 class RequestQueue:
@@ -180,7 +180,7 @@ class RequestQueue:
         """Lines it up in the lane of `key`. Raises Overloaded where there is no room."""
         weight = request.rows or 1
         if self.rows + weight > self._bulk_rows:
-            self._check_room(weight, bulk=request.head_start_s <= -BULK_S)
+            self._check_room(weight, bulk=request.priority_offset_s <= -BULK_S)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(key, function)

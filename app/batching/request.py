@@ -27,16 +27,16 @@ class LaneKey(NamedTuple):
     padded: bool = False
 
 
-class Submission:
-    """A request that was accepted. To be withdrawn on every way out; that it was answered does no harm."""
+class RequestHandle:
+    """A request that was accepted. To be cancelled on every way out; that it was answered does no harm."""
 
     __slots__ = ("_request", "_withdraw")
 
-    def __init__(self, request: PendingRequest, withdraw: Callable[[PendingRequest], None]) -> None:
+    def __init__(self, request: PendingRequest, cancel: Callable[[PendingRequest], None]) -> None:
         self._request = request
-        self._withdraw = withdraw
+        self._withdraw = cancel
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         """Nobody waits for the answer any more: what has not begun is never computed."""
         self._withdraw(self._request)
 
@@ -55,11 +55,21 @@ class PendingRequest:
     """What one caller waits for, or one part of it (large_requests.py).
 
     Times are monotonic seconds: it came at `arrival_s` and stands in its lane since `entered_s`, which differ only
-    for what is left of a request that is computed in parts. `head_start_s` see priority.py. `lane` is the key of the
-    lane that it waits in, None while it waits in none.
+    for what is left of a request that is computed in parts. `priority_offset_s` see priority.py.
+    `lane` is the key of the lane that it waits in, None while it waits in none.
     """
 
-    __slots__ = ("arrival_s", "deadline_s", "entered_s", "head_start_s", "inputs", "lane", "parts", "reply", "rows")
+    __slots__ = (
+        "arrival_s",
+        "deadline_s",
+        "entered_s",
+        "inputs",
+        "lane",
+        "parts",
+        "priority_offset_s",
+        "reply",
+        "rows",
+    )
 
     def __init__(  # noqa: PLR0917 - one is made for each request, and names cost time
         self,
@@ -68,7 +78,7 @@ class PendingRequest:
         reply: Reply,
         arrival_s: float,
         deadline_s: float = inf,
-        head_start_s: float = 0.0,
+        priority_offset_s: float = 0.0,
     ) -> None:
         self.inputs = inputs
         self.rows = rows
@@ -76,7 +86,7 @@ class PendingRequest:
         self.arrival_s = arrival_s
         self.entered_s = arrival_s
         self.deadline_s = deadline_s
-        self.head_start_s = head_start_s
+        self.priority_offset_s = priority_offset_s
         self.lane: LaneKey | None = None
         self.parts: PartsOfRequest | None = None
 
@@ -85,14 +95,14 @@ class PendingRequest:
         return self.rows or 1
 
     @property
-    def rank_s(self) -> float:
+    def order_key_s(self) -> float:
         """Its place in its lane: the earlier, the nearer to the front."""
-        return self.entered_s - self.head_start_s
+        return self.entered_s - self.priority_offset_s
 
     @property
-    def urgency_s(self) -> float:
+    def scheduling_key_s(self) -> float:
         """Its lane's place among lanes: the earlier, the sooner. See priority.py."""
-        return min(self.deadline_s, self.entered_s + PATIENCE_S) - self.head_start_s
+        return min(self.deadline_s, self.entered_s + PATIENCE_S) - self.priority_offset_s
 
     def fail(self, error: ServingError) -> None:
         """Answers it by an error, unless it is answered."""

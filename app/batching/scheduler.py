@@ -14,19 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from app.batching.batch import StartedBatch
+from app.batching.batch import BatchInFlight
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import Lane
 
 
-class Shares:
+class FairQueueing:
     """False where no model has a weight; then they do not share by it. Who has none beside one that has counts 1."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = {model: weight for model, weight in weights.items() if weight}
         self._ends: dict[str, float] = {}
         self._now = 0.0
-        self._expected_s: dict[StartedBatch, float] = {}
+        self._expected_s: dict[BatchInFlight, float] = {}
 
     def __bool__(self) -> bool:
         return bool(self._weights)
@@ -45,14 +45,14 @@ class Shares:
         """At which virtual time its next call would begin."""
         return max(self._now, self._ends.get(model, 0.0))
 
-    def begun(self, batch: StartedBatch) -> None:
+    def begun(self, batch: BatchInFlight) -> None:
         """A batch is being computed."""
         model = batch.key.model
         self._now = self.start(model)
         expected_s = self._expected_s[batch] = batch.expected_s
         self._ends[model] = self._now + self._virtual(model, expected_s)
 
-    def ended(self, batch: StartedBatch, seconds: float) -> None:
+    def ended(self, batch: BatchInFlight, seconds: float) -> None:
         """It took so long. One that began before there were weights counts for nothing."""
         expected_s = self._expected_s.pop(batch, None)
         if expected_s is not None:
@@ -76,7 +76,7 @@ class Schedule:
     def __init__(self, policy: BatchingPolicy, weights: Mapping[str, float]) -> None:
         self._policy = policy
         self._policies: dict[str, BatchingPolicy] = {}
-        self.shares = Shares(weights)
+        self.shares = FairQueueing(weights)
         self.eager = policy.eager
 
     def tune(self, model: str, policy: BatchingPolicy, weight: float) -> None:
@@ -103,16 +103,16 @@ class Schedule:
             (due_s, *_), lane = planned
             if due_s > now:
                 return True, 0.0, due_s, lane.oldest_arrival_s
-            return False, shares.start(lane.key.model) if shares else 0.0, lane.urgency_s, lane.oldest_arrival_s
+            return False, shares.start(lane.key.model) if shares else 0.0, lane.scheduling_key_s, lane.oldest_arrival_s
 
         return min(((self._of(lane).plan(lane, idle_since_s), lane) for lane in lanes), key=place)
 
-    def begun(self, batch: StartedBatch) -> None:
+    def begun(self, batch: BatchInFlight) -> None:
         """A batch is being computed."""
         if self.shares:
             self.shares.begun(batch)
 
-    def ended(self, batch: StartedBatch, seconds: float) -> None:
+    def ended(self, batch: BatchInFlight, seconds: float) -> None:
         """Its computing took so long."""
         self.shares.ended(batch, seconds)
 
@@ -121,4 +121,4 @@ class Schedule:
 
 
 def _urgency(lane: Lane) -> tuple[float, float]:
-    return lane.urgency_s, lane.oldest_arrival_s
+    return lane.scheduling_key_s, lane.oldest_arrival_s

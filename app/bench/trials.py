@@ -47,7 +47,7 @@ class Trials:
     ) -> list[Point]:
         """Every rate tried, in that order.
 
-        Raises NoBody where there is nothing to send or the server refuses it, OSError where nobody listens.
+        Raises NoBody where there is nothing to send or the server rejects it, OSError where nobody listens.
         """
         return run_precisely(self._search(RateSearch(first_rate, most_trials), before, after))
 
@@ -55,9 +55,9 @@ class Trials:
         self, search: RateSearch, before: Callable[[float], None], after: Callable[[Point], None]
     ) -> list[Point]:
         request = await self._request()
-        refusal = await self._ask(request)
-        if not 200 <= refusal.status < 300:
-            raise NoBody(f"The server refuses the request with {refusal.status}: {_shown(refusal)}")
+        rejection = await self._ask(request)
+        if not 200 <= rejection.status < 300:
+            raise NoBody(f"The server rejects the request with {rejection.status}: {_shown(rejection)}")
         points: list[Point] = []
         while (rate := search.next_rate()) is not None:
             before(rate)

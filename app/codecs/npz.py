@@ -46,7 +46,7 @@ def read(body: bytes, max_bytes: int) -> PredictBody:
 
     def inputs(signature: ModelSignature) -> dict[str, Array]:
         specs = signature.inputs
-        # Names that are not the signature's are refused with all others' requests, by Model.
+        # Names that are not the signature's are rejected with all others' requests, by Model.
         return {name: cast(array, specs[name]) if name in specs else array for name, array in arrays.items()}
 
     return PredictBody(inputs)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from app.core.inference import ModelSignature
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value")
 
@@ -28,4 +28,4 @@ def warn_of_unknown(
         of, _, given = name.partition("/")
         if of == model and given and given not in known:
             inputs = ", ".join(sorted(known))
-            log.warning("%s names %s, but the inputs of model %s are: %s", setting, name, model, inputs)
+            logger.warning("%s names %s, but the inputs of model %s are: %s", setting, name, model, inputs)

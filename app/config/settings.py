@@ -108,7 +108,7 @@ class Settings(BaseSettings):
     )
     admission: bool = Field(
         True,
-        description="Refuse a request at once, saying when to try again, if it would foreseeably miss its deadline.",
+        description="Reject a request at once, saying when to try again, if it would foreseeably miss its deadline.",
     )
     max_queue_size: PositiveInt = Field(
         8192, validate_default=True, description="Most rows that may wait; beyond it requests get 503."
@@ -142,7 +142,7 @@ class Settings(BaseSettings):
         False, description="Let batching_params.pbtxt in a version's folder set the batch sizes of that version."
     )
     strict_shapes: bool = Field(
-        True, description="Refuse tensors whose shape does not fit the signature; without it they run alone."
+        True, description="Reject tensors whose shape does not fit the signature; without it they run alone."
     )
 
     runtime: str = Field("tensorflow", description="What executes models; a name in runtime.py.")

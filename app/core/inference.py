@@ -73,7 +73,7 @@ class ModelSignature:
     first dimension and so has every output (an output of unknown rank is given the
     benefit of the doubt; its real first dimension is checked at run time).
     `ragged` holds, by the name of a RaggedTensor's values, the names of its row splits, outermost first: inputs too.
-    `masks` holds, by the name of an input that callers may leave out, the input whose true lengths it tells (core/masks.py).
+    `masks` holds, by the name of an input that callers may leave out, the input whose true lengths it tells (masks.py).
     `ragged_outputs` is as `ragged`, of outputs.
     """
 

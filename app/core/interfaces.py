@@ -11,10 +11,10 @@ from app.core.reply import Answer, Reply
 from app.core.versions import VersionStatus
 
 
-class Withdrawable(Protocol):
+class Cancellable(Protocol):
     """A request that was accepted."""
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         """Nobody waits for the answer any more. To be called on every way out; once it is answered it does nothing."""
 
 
@@ -35,14 +35,14 @@ class ServedModel(Protocol):
 
     def signature(self, name: str) -> ModelSignature: ...
 
-    def submit(self, request: InferenceRequest, reply: Reply) -> Withdrawable: ...
+    def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable: ...
 
-    def joins(self, signature: str) -> bool:
+    def coalesces(self, signature: str) -> bool:
         """Is the model so quick that requests of one turn may be one to it? Of default outputs, with rows to join."""
 
-    def submit_joined(
+    def submit_coalesced(
         self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply
-    ) -> Withdrawable | None:
+    ) -> Cancellable | None:
         """Submits the rows of several requests as one; None where they are to be submitted one by one.
 
         `reply` gets the answer to all of them, perhaps before this returns.

@@ -18,7 +18,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.validation import check_names_and_dtypes
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 #: What inputs of that kind are called.
 _USUAL_NAMES = re.compile("mask|length|seq_len", re.IGNORECASE)
@@ -41,7 +41,7 @@ def _with_declared(signature: ModelSignature, wanted: Mapping[str, str]) -> Mode
         if name not in wanted:
             _hint(signature, spec)
         elif reason := _why_not(signature, spec, wanted):
-            log.warning("Input %r of signature %r must be sent: %s", name, signature.name, reason)
+            logger.warning("Input %r of signature %r must be sent: %s", name, signature.name, reason)
         else:
             masks[name] = wanted[name]
     return replace(signature, masks=masks) if masks else signature
@@ -68,7 +68,7 @@ def _hint(signature: ModelSignature, spec: TensorSpec) -> None:
     others = [name for name, other in signature.inputs.items() if other.shape and None in other.shape[1:]]
     source = next((name for name in others if not _USUAL_NAMES.search(name)), None)
     if source is not None and _USUAL_NAMES.search(spec.name) and source != spec.name:
-        log.info(
+        logger.info(
             "Input %r of signature %r looks like a mask or a length: with mask_inputs %s=%s callers may leave it out",
             spec.name, signature.name, spec.name, source,
         )  # fmt: skip

@@ -46,14 +46,14 @@ class _Answered:
 ANSWERED = _Answered()
 
 
-class Done:
-    """Stands for one that was answered before it could be withdrawn."""
+class Completed:
+    """Stands for one that was answered before it could be cancelled."""
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         pass
 
 
-DONE = Done()
+COMPLETED = Completed()
 
 
 Outputs = dict[str, Array]

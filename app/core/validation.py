@@ -1,4 +1,4 @@
-"""Does a request fit the signature? Pure; every refusal names the input and what was expected."""
+"""Does a request fit the signature? Pure; every rejection names the input and what was expected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_inputs(signature: ModelSignature, inputs: Mapping[str, Array]) -> None
     for name, array in inputs.items():
         spec = signature.inputs[name]
         if not spec.accepts_shape(array.shape):
-            _refuse_shape(spec, array)
+            _reject_shape(spec, array)
 
 
 def check_names_and_dtypes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
@@ -93,7 +93,7 @@ def _refuse_names(signature: ModelSignature, inputs: Mapping[str, Array]) -> Non
     )
 
 
-def _refuse_shape(spec: TensorSpec, array: Array) -> None:
+def _reject_shape(spec: TensorSpec, array: Array) -> None:
     raise InvalidRequest(
         f"Input {spec.name!r} has shape {format_shape(array.shape)}; expected {format_shape(spec.shape)}"
     )

@@ -181,7 +181,7 @@ def _target(signature: SignatureExplanation, options: Options) -> Iterator[str]:
 def _refusals(signature: SignatureExplanation) -> Iterator[str]:
     """What was not answered in time."""
     answers = sum(signature.answers.values())
-    late, refused = (
+    late, rejected = (
         sum(count for code, count in signature.answers.items() if code in codes) / max(answers, 1)
         for codes in (_LATE, _REFUSED)
     )
@@ -194,9 +194,9 @@ def _refusals(signature: SignatureExplanation) -> Iterator[str]:
             f"{late:.0%} of the requests ran out of time{times}: give them more (X-Request-Timeout-Ms, the deadline in "
             "gRPC, the setting request_timeout_ms), or add servers."
         )
-    if refused >= _SOME:
+    if rejected >= _SOME:
         yield (
-            f"{refused:.0%} of the requests were refused, as they would have come too late or found the queue full: "
+            f"{rejected:.0%} of the requests were rejected, as they would have come too late or found the queue full: "
             "add servers, or send less."
         )
 

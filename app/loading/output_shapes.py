@@ -11,7 +11,7 @@ from app.batching.shapes.size_rules import FollowedSize, followed_size
 #: By the name of a free dimension.
 Sizes = Mapping[str, int]
 
-#: The shape of each output of one row; None where the model refuses such sizes.
+#: The shape of each output of one row; None where the model rejects such sizes.
 OutputShapes = Mapping[str, tuple[int, ...]]
 ShapesAt = Callable[[Sizes], OutputShapes | None]
 
@@ -37,7 +37,7 @@ def followed_shapes(shapes_at: ShapesAt, small: Sizes, large: Sizes) -> dict[str
     """
     before, after = shapes_at(small), shapes_at(large)
     if before is None or after is None:
-        raise NotUnderstood("the model refuses now what it took before")
+        raise NotUnderstood("the model rejects now what it took before")
     following = _Following(shapes_at, small, large)
     return {name: following.shape(name, before[name], after[name]) for name in before}
 

@@ -130,7 +130,7 @@ class _Probe:
                 large = {name: 2 * size + 1 for name, size in small.items()}
                 if all(self._outputs(inputs, sizes) is not None for sizes in (small, large)):
                     return inputs, small, large
-        raise NotUnderstood("the model refuses the values that it was tried with")
+        raise NotUnderstood("the model rejects the values that it was tried with")
 
     def _shapes(self, inputs: NamedShapes, sizes: Sizes) -> Mapping[str, tuple[int, ...]] | None:
         outputs = self._outputs(inputs, sizes)
@@ -157,7 +157,7 @@ class _Probe:
         if False in found:
             raise NotUnderstood("padding changes the model's answers")
         if True not in found:
-            raise NotUnderstood("the model refuses, or has no answer to, the values that it was tried with")
+            raise NotUnderstood("the model rejects, or has no answer to, the values that it was tried with")
         # Where all values are equal it is hard to see what is shifted: others are better, if the model takes them.
         self._kind = next((kind for kind in (*KINDS[1:], KINDS[0]) if None not in tried[kind]), self._kind)
         for first, second in _strides(padding, small, large):

@@ -1,7 +1,7 @@
 """Values that show what a model makes of padding: several kinds, each as far as the model takes it.
 
 A sum or an average sees any value; a maximum sees padding with 0 only beside negative ones; a vocabulary ends
-somewhere, and what lies beyond may be refused.
+somewhere, and what lies beyond may be rejected.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from app.core.inference import Array, ModelSignature
 from app.core.masks import with_masks
 from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice, replicas_of
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Most time that measuring the calls of one signature takes before the sizes that are left are estimated.
 _MEASURING_S = 1.0
@@ -26,7 +26,7 @@ def warm_up(
 ) -> None:
     """Runs every signature at every size, the ones that cannot be batched once, on every replica.
 
-    A signature that refuses the example values (an image decoder, given no image) stays cold, with a warning.
+    A signature that rejects the example values (an image decoder, given no image) stays cold, with a warning.
 
     Args:
         signatures: the model's as callers see them, where they may leave masks out.
@@ -48,8 +48,8 @@ def warm_up(
             report(done + count, total, what)
             try:
                 replica.run(signature.name, _inputs(signature, rows), ())
-            except InvalidRequest as refusal:
-                log.warning("Signature %r stays cold, it refuses the example values: %s", signature.name, refusal)
+            except InvalidRequest as rejection:
+                logger.warning("Signature %r stays cold, it rejects the example values: %s", signature.name, rejection)
                 break
         done += len(all_rows)
 
@@ -69,7 +69,7 @@ def measure_calls(
 ) -> dict[str, dict[int, float]]:
     """Seconds of a warm call by signature and batch size, small sizes first, as far as the time goes.
 
-    Signatures that cannot be batched, that refuse the example values or whose inner shapes are free (their calls
+    Signatures that cannot be batched, that reject the example values or whose inner shapes are free (their calls
     cost what their callers' shapes do) are left out.
 
     Raises:

@@ -17,7 +17,7 @@ from app.repository.list_watch import ListedModels
 from app.repository.model_config import ModelConfig
 from app.repository.model_server_config import read_model_configs
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 #: What the entry script of TensorFlow Serving's image assumes where only one of its two variables is set.
 _IMAGE_NAME, _IMAGE_FOLDER = "model", "/models"
@@ -95,7 +95,7 @@ def _batching(given: Mapping[str, Value]) -> dict[str, Any]:
         raise InvalidRequest("--batching_parameters_file is set without setting --enable_batching to true")
     parameters = read_batching_parameters(Path(str(file)))
     if parameters.pads_lengths:
-        log.warning(
+        logger.warning(
             "pad_variable_length_inputs does nothing here: requests of different length run in batches of their own"
         )
     rows = parameters.max_batch_size or Settings().max_batch_size

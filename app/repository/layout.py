@@ -39,7 +39,7 @@ class Layout:
 
     configs: the models that there should be, by name.
     models: the complete versions of those that have a version folder; of incomplete ones alone, none.
-    unreadable: the models that the disk refused to show. Nothing is known about them.
+    unreadable: the models that the disk rejected to show. Nothing is known about them.
     """
 
     configs: Mapping[str, ModelConfig] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from app.core.errors import ServingError
 from app.repository.model_config import ModelConfig
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ async def follow(models: ListedModels, reload: Callable[[Sequence[ModelConfig]],
             configs = await asyncio.to_thread(models.read)
             if configs != current:
                 await reload(configs)
-                log.info("The models are now: %s", ", ".join(config.name for config in configs) or "none")
+                logger.info("The models are now: %s", ", ".join(config.name for config in configs) or "none")
             current, said = configs, ""
         except (ServingError, OSError) as error:
             if str(error) != said:
-                log.error("The list of models is not in effect: %s", error)
+                logger.error("The list of models is not in effect: %s", error)
             said = str(error)
         except Exception:  # the watch must outlive any bug
-            log.exception("Following the list of models failed; trying again in %g s", models.poll_interval_s)
+            logger.exception("Following the list of models failed; trying again in %g s", models.poll_interval_s)

@@ -24,7 +24,7 @@ from app.repository.uninterrupted import uninterrupted
 if TYPE_CHECKING:
     from app.model import Model
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ModelRepository:
@@ -79,7 +79,7 @@ class ModelRepository:
         await self._first_round.wait()
         default_model, names = self.catalog.default_model, self.names()
         if default_model not in {"", *names}:
-            log.warning("default_model is %s, but the models are: %s", default_model, ", ".join(names))
+            logger.warning("default_model is %s, but the models are: %s", default_model, ", ".join(names))
 
     async def wait_until_available(self) -> None:
         """Returns when every model that there was at the start can be called.
@@ -237,7 +237,7 @@ class ModelRepository:
             try:
                 await self.poll_once()
             except Exception:  # the watch must outlive any bug in a round
-                log.exception("Looking at the models failed; trying again in %s s", self._poll_interval_s)
+                logger.exception("Looking at the models failed; trying again in %s s", self._poll_interval_s)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_interval_s or None):
                     await self._stopping.wait()
@@ -267,7 +267,7 @@ class ModelRepository:
     def _report(self, ignored: frozenset[Ignored]) -> None:
         """Says what is ignored when it is new, not at every look."""
         for each in sorted(ignored - self._layout.ignored, key=str):
-            log.warning("%s is ignored: %s", each.path, each.reason)
+            logger.warning("%s is ignored: %s", each.path, each.reason)
         self._layout = replace(self._layout, ignored=ignored)
 
     async def _reconcile_all(self) -> None:
@@ -275,7 +275,7 @@ class ModelRepository:
         rounds = [self._reconciler.reconcile(name, self._layout) for name in names]
         for failure in await asyncio.gather(*rounds, return_exceptions=True):
             if failure:
-                log.error("Bringing a model up to date failed: %r", failure, exc_info=failure)
+                logger.error("Bringing a model up to date failed: %r", failure, exc_info=failure)
 
 
 async def _nobody_mirrors() -> None:

@@ -14,7 +14,7 @@ from app.repository.layout import Fingerprint
 if TYPE_CHECKING:
     from app.model import Model
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Servable:
@@ -53,7 +53,7 @@ class Servable:
         except Exception as error:  # whatever a load raises must not stop the others
             self.failed_on = files
             if not isinstance(error, ServingError):
-                log.exception("%s failed to load in a way that nobody foresaw", self)
+                logger.exception("%s failed to load in a way that nobody foresaw", self)
             self._enter(VersionState.END, _text(error))
         else:
             self._enter(VersionState.AVAILABLE)
@@ -71,7 +71,7 @@ class Servable:
             await mirrored()
             await model.close()
         except Exception as error:
-            log.exception("%s failed to unload", self)
+            logger.exception("%s failed to unload", self)
             self._enter(VersionState.END, _text(error))
         else:
             self._enter(VersionState.END)

@@ -11,7 +11,7 @@ from typing import Any
 from bench.environments import EnvironmentFailed
 from bench.peers.descriptor import Peer
 from bench.peers.peer_under_load import PeerUnderLoad
-from bench.peers.plan import Run, alternating, closed_s, common_rate, open_s, refusal, start_s
+from bench.peers.plan import Run, alternating, closed_s, common_rate, open_s, rejection, start_s
 from bench.peers.process import PeerFailed
 from bench.progress import Progress
 from bench.workloads import Workload
@@ -49,8 +49,8 @@ def compare(workload: Workload, peers: Sequence[Peer], progress: Progress, keep:
 class _Comparison:
     def __init__(self, workload: Workload, peers: Sequence[Peer], progress: Progress) -> None:
         self._workload, self._progress = workload, progress
-        self._figures = {peer.name: PeerFigures(not_run=refusal(peer, workload)) for peer in peers}
-        taking_part = [peer for peer in peers if not refusal(peer, workload)]
+        self._figures = {peer.name: PeerFigures(not_run=rejection(peer, workload)) for peer in peers}
+        taking_part = [peer for peer in peers if not rejection(peer, workload)]
         self._servers = {peer.name: PeerUnderLoad(peer, workload) for peer in taking_part}
 
     def run(self, keep: Callable[[Figures], None]) -> Figures:

@@ -41,7 +41,7 @@ def run_s(seconds: float, connections: int, rate: float) -> float:
     return max(seconds, min(LONGEST_S, ANSWERS_EACH * connections / max(rate, 1e-3)))
 
 
-def refusal(peer: Peer, workload: Workload) -> str:
+def rejection(peer: Peer, workload: Workload) -> str:
     """Why the peer has no part in the workload; empty where it has."""
     if peer.workloads and workload.name not in peer.workloads:
         return "not made for this workload"
@@ -66,7 +66,7 @@ def open_s(workload: Workload) -> float:
 
 def expected_s(peers: Sequence[Peer], workload: Workload) -> float:
     """All that the comparison at one workload takes."""
-    taking_part = [peer for peer in peers if not refusal(peer, workload)]
+    taking_part = [peer for peer in peers if not rejection(peer, workload)]
     return sum(
         start_s(peer)
         + workload.rounds * closed_s(peer, workload)

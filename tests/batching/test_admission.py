@@ -33,9 +33,9 @@ class Scene:
         self.functions: dict[str, BatchFunction] = {}
 
     def push(
-        self, lane: str, rows: int = 1, at_s: float = 0.0, timeout_s: float = 100.0, head_start_s: float = 0.0
+        self, lane: str, rows: int = 1, at_s: float = 0.0, timeout_s: float = 100.0, priority_offset_s: float = 0.0
     ) -> PendingRequest:
-        request = PendingRequest({}, rows, FakeReply(), at_s, at_s + timeout_s, head_start_s)
+        request = PendingRequest({}, rows, FakeReply(), at_s, at_s + timeout_s, priority_offset_s)
         known = lane in self.functions
         use = self.functions.setdefault(lane, function())
         if not known:
@@ -92,7 +92,7 @@ def test_a_head_start_overtakes_in_its_own_lane() -> None:
     scene = Scene()
     for second in range(9):
         scene.push("a", at_s=second / 10)
-    request = scene.push("a", at_s=0.9, head_start_s=0.5)
+    request = scene.push("a", at_s=0.9, priority_offset_s=0.5)
     assert scene.seconds(request) == 2.0
 
 

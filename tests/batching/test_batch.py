@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.batch import UnevenOutputs, assemble, execute, padded_rows, split, timed_execution
+from app.batching.batch import RowCountMismatch, assemble, execute, padded_rows, split, timed_execution
 from app.batching.request import PendingRequest
 from app.batching.shapes.buckets import ShapeBuckets
 from app.batching.shapes.padding import ShapePadding
@@ -58,10 +58,10 @@ def test_a_model_that_refuses_no_rows_is_given_one_to_cut_off() -> None:
 
 def test_a_model_that_refuses_no_rows_and_blank_ones_says_why_it_refuses_none() -> None:
     def picky(inputs: Mapping[str, Array]) -> dict[str, Array]:
-        raise InvalidRequest(f"{len(inputs['x'])} rows refused")
+        raise InvalidRequest(f"{len(inputs['x'])} rows rejected")
 
     (found,) = execute(batch_function(picky), [pending(1.0, 0)])
-    assert str(found) == "0 rows refused"
+    assert str(found) == "0 rows rejected"
 
 
 def test_one_bad_request_fails_alone() -> None:
@@ -119,7 +119,7 @@ def test_outputs_that_do_not_follow_the_rows_end_the_sharing(caplog: pytest.LogC
 
 
 def test_rank_0_outputs_cannot_be_split() -> None:
-    with pytest.raises(UnevenOutputs, match="'y'"):
+    with pytest.raises(RowCountMismatch, match="'y'"):
         split({"y": np.float32(1.0) + np.zeros(())}, [1, 1], 2)
 
 
@@ -208,7 +208,7 @@ def test_requests_of_different_shapes_share_a_call_and_get_their_own_shapes() ->
 def test_equal_shapes_are_stacked_as_ever() -> None:
     function = FakeFunction()
     execute(batch_function(function, padding=LENGTHS), of_lengths(2, 2))
-    assert LENGTHS.trusted
+    assert LENGTHS.enabled
     assert function.calls == [[2, 2]]
 
 
@@ -239,6 +239,6 @@ def test_an_output_that_does_not_follow_as_it_did_ends_the_padding(caplog: pytes
     function = batch_function(lambda inputs: {"y": inputs["x"][:, :2]}, padding=padding)
     found = execute(function, of_lengths(1, 2, 3))
     assert [each["y"].tolist() for each in found if isinstance(each, dict)] == [[[1]], [[2, 2]], [[3, 3]]]
-    assert not padding.trusted
+    assert not padding.enabled
     assert not function.batchable
     assert "output 'y' has shape (4, 2), not (4, 3)" in caplog.text

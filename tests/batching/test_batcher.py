@@ -70,10 +70,12 @@ class Bench:
         return self.loop.time() - self.start_s
 
     def send(
-        self, value: float, rows: int = 1, timeout_s: float = inf, key: LaneKey = KEY, head_start_s: float = 0.0
+        self, value: float, rows: int = 1, timeout_s: float = inf, key: LaneKey = KEY, priority_offset_s: float = 0.0
     ) -> asyncio.Task[Answer]:
         deadline_s = self.loop.time() + timeout_s
-        call = self.batcher.infer(key, self.function, rows_of(value, rows), rows, deadline_s, head_start_s=head_start_s)
+        call = self.batcher.infer(
+            key, self.function, rows_of(value, rows), rows, deadline_s, priority_offset_s=priority_offset_s
+        )
         return asyncio.create_task(call)
 
     @property
@@ -207,7 +209,7 @@ def test_an_urgent_request_overtakes_in_its_lane_and_between_lanes() -> None:
         other = LaneKey("m", 1, "other")
         tasks = [bench.send(1.0), bench.send(2.0, key=other)]
         await asyncio.sleep(0.2)
-        tasks += [bench.send(3.0, head_start_s=0.3), bench.send(4.0, key=other, head_start_s=0.1)]
+        tasks += [bench.send(3.0, priority_offset_s=0.3), bench.send(4.0, key=other, priority_offset_s=0.1)]
         await asyncio.gather(blocker, *tasks)
         assert bench.model.computed == [0, 3, 1, 2, 4]
 
@@ -312,9 +314,9 @@ def test_a_full_queue_refuses_and_keeps_what_it_has() -> None:
     async def main() -> None:
         bench = Bench(max_rows=4)
         accepted = [bench.send(float(value)) for value in range(4)]
-        refused = bench.send(9.0)
+        rejected = bench.send(9.0)
         with pytest.raises(Overloaded, match="4 of 4 rows"):
-            await refused
+            await rejected
         assert len(await asyncio.gather(*accepted)) == 4
 
     scenario(main)
@@ -567,13 +569,13 @@ def test_a_submission_is_answered_once_and_withdrawn_without_harm() -> None:
     async def main() -> None:
         bench = Bench()
         reply = FakeReply()
-        submission = bench.batcher.submit(KEY, bench.function, rows_of(3.0), 1, reply)
+        handle = bench.batcher.submit(KEY, bench.function, rows_of(3.0), 1, reply)
         assert not reply.answers
         await asyncio.sleep(2.0)
         (answer,) = reply.answers
         assert isinstance(answer, Answer)
         assert answer.outputs["y"].tolist() == [[6.0, 6.0]]
-        submission.withdraw()
+        handle.cancel()
         assert bench.function.requests_under_way == bench.function.rows_under_way == 0
 
     scenario(main)
@@ -586,8 +588,8 @@ def test_what_is_withdrawn_is_never_computed() -> None:
         running = bench.batcher.submit(KEY, bench.function, rows_of(1.0), 1, replies[0])
         await asyncio.sleep(0.5)
         waiting = bench.batcher.submit(KEY, bench.function, rows_of(2.0, 9), 9, replies[1])
-        running.withdraw()
-        waiting.withdraw()
+        running.cancel()
+        waiting.cancel()
         await asyncio.sleep(5.0)
         assert bench.model.calls == [[1]]
         assert not replies[1].answers
@@ -610,7 +612,7 @@ def test_the_earliest_deadline_goes_first_between_lanes() -> None:
             bench.send(1.0, key=a),
             bench.send(2.0, timeout_s=0.8, key=b),
             bench.send(3.0, timeout_s=0.7, key=c),
-            bench.send(4.0, timeout_s=0.9, key=d, head_start_s=0.3),
+            bench.send(4.0, timeout_s=0.9, key=d, priority_offset_s=0.3),
             bench.send(5.0, timeout_s=0.55, key=a),  # 1 stands before it in its lane
         ]
         await asyncio.gather(blocker, *tasks)
@@ -641,7 +643,7 @@ def test_of_lanes_that_are_not_due_the_next_one_sets_the_timer() -> None:
         bench = Bench(delay_s=5.0)
         ordinary = bench.send(1.0, key=LaneKey("m", 1, "a"))
         await asyncio.sleep(0.2)
-        urgent = bench.send(2.0, key=LaneKey("m", 1, "b"), head_start_s=0.4)
+        urgent = bench.send(2.0, key=LaneKey("m", 1, "b"), priority_offset_s=0.4)
         answer = await ordinary
         assert answer.timing.queue_s == pytest.approx(5.0)
         await urgent
@@ -703,10 +705,10 @@ def test_what_would_be_late_is_refused_at_once_and_told_when_to_try_again() -> N
         await bench.send(1.0)
         tasks = [bench.send(float(value)) for value in range(10)]
         await turns()
-        with pytest.raises(Overloaded, match="has 1000 ms left, and answers take 3300 ms") as refused:
+        with pytest.raises(Overloaded, match="has 1000 ms left, and answers take 3300 ms") as rejected:
             await bench.send(1.0, timeout_s=1.0)
         assert bench.now == 1.0
-        assert refused.value.retry_after_s == pytest.approx(3.3 - 0.99)
+        assert rejected.value.retry_after_s == pytest.approx(3.3 - 0.99)
         in_time = bench.send(1.0, timeout_s=4.0)
         await asyncio.gather(*tasks, in_time)
         assert bench.function.rows_under_way == bench.batcher.queue.rows == 0

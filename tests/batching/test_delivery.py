@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.batch import Execution, StartedBatch
+from app.batching.batch import BatchInFlight, Execution
 from app.batching.completion import DeliveryOrder
 from app.batching.queue import Lane
 from app.batching.request import LaneKey, PendingRequest
@@ -14,21 +14,21 @@ def lane(name: str) -> Lane:
     return Lane(LaneKey("m", 1, name), batch_function(FakeFunction()))
 
 
-def batch(name: str, requests: list[PendingRequest] | None = None, *guests_of: str) -> StartedBatch:
-    made = StartedBatch(lane(name), requests or [pending()], "idle")
+def batch(name: str, requests: list[PendingRequest] | None = None, *guests_of: str) -> BatchInFlight:
+    made = BatchInFlight(lane(name), requests or [pending()], "idle")
     for guest in guests_of:
         made.add(lane(guest), [pending()])
     return made
 
 
-def begun(*batches: StartedBatch) -> DeliveryOrder:
+def begun(*batches: BatchInFlight) -> DeliveryOrder:
     order = DeliveryOrder()
     for each in batches:
         order.begun(each)
     return order
 
 
-def due(order: DeliveryOrder) -> list[StartedBatch]:
+def due(order: DeliveryOrder) -> list[BatchInFlight]:
     return [each for each, _ in order.due()]
 
 
@@ -86,7 +86,7 @@ def test_each_batch_is_due_once_and_after_those_of_its_lanes_that_somebody_waits
     order = begun(*batches)
     events = [(number, what) for number in range(len(batches)) for what in ("ended", "expired")]
     random.shuffle(events)  # type: ignore[attr-defined]
-    given_out: list[StartedBatch] = []
+    given_out: list[BatchInFlight] = []
     for number, what in events:
         each = batches[number]
         if what == "ended":

@@ -42,9 +42,9 @@ def test_who_would_be_late_behind_others_is_refused_and_leaves() -> None:
     for _ in range(9):
         line.push("resnet", 30.0)
     late = line.push("bert", 5.0, arrival_s=0.1)
-    with pytest.raises(Overloaded, match="has 5000 ms left, and answers take 11000 ms") as refused:
+    with pytest.raises(Overloaded, match="has 5000 ms left, and answers take 11000 ms") as rejected:
         line.check(late)
-    assert refused.value.retry_after_s == pytest.approx(6.05)
+    assert rejected.value.retry_after_s == pytest.approx(6.05)
     assert line.queue.rows == 9
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.priority import BULK, BULK_S, DEFAULT_LEVEL, LEVEL_S, LOWEST_LEVEL, head_start_s
+from app.batching.priority import BULK, BULK_S, DEFAULT_LEVEL, LEVEL_S, LOWEST_LEVEL, priority_offset_s
 
 
 @pytest.mark.parametrize(
@@ -10,15 +10,15 @@ from app.batching.priority import BULK, BULK_S, DEFAULT_LEVEL, LEVEL_S, LOWEST_L
     [(0, 0), (DEFAULT_LEVEL, 0), (1, DEFAULT_LEVEL - 1), (LOWEST_LEVEL, DEFAULT_LEVEL - LOWEST_LEVEL)],
 )
 def test_a_level_is_worth_a_stretch_of_waiting(priority: int, levels: int) -> None:
-    assert head_start_s(priority) == pytest.approx(levels * LEVEL_S)
+    assert priority_offset_s(priority) == pytest.approx(levels * LEVEL_S)
 
 
 @given(st.integers(1, 2**64), st.integers(1, 2**64))
 def test_lower_numbers_start_ahead_and_nobody_falls_behind_for_ever(one: int, other: int) -> None:
-    assert (head_start_s(one) >= head_start_s(other)) == (min(one, LOWEST_LEVEL) <= min(other, LOWEST_LEVEL))
-    assert abs(head_start_s(one)) <= LEVEL_S * LOWEST_LEVEL
+    assert (priority_offset_s(one) >= priority_offset_s(other)) == (min(one, LOWEST_LEVEL) <= min(other, LOWEST_LEVEL))
+    assert abs(priority_offset_s(one)) <= LEVEL_S * LOWEST_LEVEL
 
 
 def test_bulk_is_below_all_levels() -> None:
-    assert head_start_s(BULK) == -BULK_S
-    assert head_start_s(LOWEST_LEVEL) > -BULK_S
+    assert priority_offset_s(BULK) == -BULK_S
+    assert priority_offset_s(LOWEST_LEVEL) > -BULK_S

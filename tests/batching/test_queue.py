@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.priority import BULK, head_start_s
+from app.batching.priority import BULK, priority_offset_s
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.core.errors import Overloaded
@@ -27,7 +27,7 @@ def test_a_lane_is_first_come_first_served() -> None:
 def test_a_head_start_overtakes_what_came_within_it_and_no_more() -> None:
     queue = RequestQueue(100)
     early, late, urgent, patient, last = (pending(arrival_s=at) for at in (0.0, 1.0, 1.2, 1.3, 1.4))
-    urgent.head_start_s, patient.head_start_s = 0.5, -0.5
+    urgent.priority_offset_s, patient.priority_offset_s = 0.5, -0.5
     for request in (early, late, urgent, patient, last):
         queue.push(KEY, batch_function(FakeFunction()), request)
     (lane,) = queue.lanes
@@ -51,7 +51,7 @@ def test_work_in_bulk_leaves_half_of_the_room() -> None:
     queue, function = RequestQueue(10), batch_function(FakeFunction())
     first, second, third = (pending(rows=rows) for rows in (8, 1, 3))
     for bulk in (first, second, third):
-        bulk.head_start_s = head_start_s(BULK)
+        bulk.priority_offset_s = priority_offset_s(BULK)
     queue.push(KEY, function, first)  # nobody waits whom it could be in the way of
     with pytest.raises(Overloaded, match="8 of 5 rows wait, 1 more do not fit"):
         queue.push(KEY, function, second)

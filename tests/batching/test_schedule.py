@@ -37,7 +37,7 @@ def test_the_most_urgent_of_those_that_are_due_goes_first_else_who_is_due_next(
     def place(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float]:
         plan, lane = planned
         due = plan.due_s <= NOW
-        return not due, lane.urgency_s if due else plan.due_s, lane.oldest_arrival_s
+        return not due, lane.scheduling_key_s if due else plan.due_s, lane.oldest_arrival_s
 
     assert Schedule(policy, {}).first_due(lanes, NOW, 0.0) == min(plans, key=place)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.batch import StartedBatch
+from app.batching.batch import BatchInFlight
 from app.batching.policy import WorkConserving
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey
@@ -31,13 +31,13 @@ class Scene:
         for _ in range(calls):
             self.queue.push(LaneKey(model, 1, signature), self.functions[model], pending(arrival_s=arrival_s))
 
-    def begin(self) -> StartedBatch:
+    def begin(self) -> BatchInFlight:
         plan, lane = self.schedule.first_due(self.queue.lanes, 1000.0, -inf)
-        batch = StartedBatch(lane, self.queue.take(lane, plan.rows, plan.most_rows, 1000.0), plan.reason)
+        batch = BatchInFlight(lane, self.queue.take(lane, plan.rows, plan.most_rows, 1000.0), plan.reason)
         self.schedule.begun(batch)
         return batch
 
-    def end(self, batch: StartedBatch, seconds: float) -> None:
+    def end(self, batch: BatchInFlight, seconds: float) -> None:
         self.schedule.ended(batch, seconds)
         batch.took(seconds)
         self.calls.append((batch.key.model, seconds))

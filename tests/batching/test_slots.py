@@ -3,7 +3,7 @@ from collections import Counter
 
 import pytest
 
-from app.batching.batch import Execution, StartedBatch
+from app.batching.batch import BatchInFlight, Execution
 from app.batching.devices import Slots
 from app.batching.queue import Lane
 from app.batching.request import LaneKey
@@ -31,9 +31,9 @@ class Scene:
         return Runner()
 
     def start(self) -> None:
-        self.slots.start(StartedBatch(self.lane, [pending()], "idle"), fake_time(), self.ended)
+        self.slots.start(BatchInFlight(self.lane, [pending()], "idle"), fake_time(), self.ended)
 
-    def ended(self, batch: StartedBatch, execution: Execution) -> None:
+    def ended(self, batch: BatchInFlight, execution: Execution) -> None:
         assert isinstance(execution.outcomes[0], dict)
 
 

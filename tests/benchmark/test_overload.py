@@ -14,7 +14,7 @@ def offer(
     answered_s: list[float],
     *,
     expired_s: tuple[float, ...] = (),
-    refused: int = 0,
+    rejected: int = 0,
     silent: int = 0,
     rss_mib: float = 100,
 ) -> Offer:
@@ -24,34 +24,34 @@ def offer(
         replies.hear(Reply(200, {}, b""), latency_s)
     for latency_s in expired_s:
         replies.hear(Reply(504, {}, b""), latency_s)
-    for _ in range(refused):
+    for _ in range(rejected):
         replies.hear(Reply(503, {"retry-after": "1"}, b""), 0.001)
-    failures = Counter({"status 504": len(expired_s), "status 503": refused, "no answer in time": silent})
-    intended = len(answered_s) + len(expired_s) + refused + silent
+    failures = Counter({"status 504": len(expired_s), "status 503": rejected, "no answer in time": silent})
+    intended = len(answered_s) + len(expired_s) + rejected + silent
     load = OpenLoop(intended, 1.0, intended, sorted(answered_s), [0.0] * intended, +failures)
     return Offer.of(load, replies, DEADLINE_S, 0.5, rss_mib)
 
 
 def test_goodput_counts_answers_within_the_deadline() -> None:
-    assert offer([0.1] * 90 + [0.3] * 10, refused=500).goodput == 90
+    assert offer([0.1] * 90 + [0.3] * 10, rejected=500).goodput == 90
 
 
 def test_what_was_not_refused_was_accepted_whatever_became_of_it() -> None:
-    assert offer([0.1] * 100, refused=500).accepted_p99_s == 0.1
+    assert offer([0.1] * 100, rejected=500).accepted_p99_s == 0.1
     assert offer([0.1] * 97, expired_s=(0.21,) * 3).accepted_p99_s == 0.21
     assert offer([0.1] * 97, silent=3).accepted_p99_s == float("inf")
 
 
 def test_who_is_refused_hears_so_and_when_to_come_back() -> None:
-    assert offer([], refused=3).without_retry_after == 0
+    assert offer([], rejected=3).without_retry_after == 0
     replies = Replies()
     replies.hear(Reply(503, {}, b""), 0.001)
     assert replies.without_retry_after == 1
 
 
 def a_round(*goodputs: int, rss_mib: float = 100) -> list[Offer]:
-    refused = (0, 100, 1000)
-    return [offer([0.1] * good, refused=each, rss_mib=rss_mib) for good, each in zip(goodputs, refused, strict=True)]
+    rejected = (0, 100, 1000)
+    return [offer([0.1] * good, rejected=each, rss_mib=rss_mib) for good, each in zip(goodputs, rejected, strict=True)]
 
 
 def test_goodput_is_kept_if_none_is_far_below_the_peak_of_its_round() -> None:

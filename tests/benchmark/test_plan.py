@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.peers.descriptor import find_peers
-from bench.peers.plan import alternating, closed_s, common_rate, expected_s, open_s, refusal, run_s, start_s
+from bench.peers.plan import alternating, closed_s, common_rate, expected_s, open_s, rejection, run_s, start_s
 from bench.workloads import WORKLOADS
 
 PEERS = st.lists(st.text(min_size=1), min_size=1, unique=True)
@@ -40,9 +40,9 @@ PEERS_OF_THE_BENCHMARK = find_peers()
 
 def test_who_cannot_take_part_is_told_why() -> None:
     image, mlp = WORKLOADS["image-binary"], WORKLOADS["mlp"]
-    assert refusal(PEERS_OF_THE_BENCHMARK["litserve"], image) == "has no binary form"
-    assert refusal(PEERS_OF_THE_BENCHMARK["ferry_v2"], mlp) == "not made for this workload"
-    assert refusal(PEERS_OF_THE_BENCHMARK["mosec"], image) == ""
+    assert rejection(PEERS_OF_THE_BENCHMARK["litserve"], image) == "has no binary form"
+    assert rejection(PEERS_OF_THE_BENCHMARK["ferry_v2"], mlp) == "not made for this workload"
+    assert rejection(PEERS_OF_THE_BENCHMARK["mosec"], image) == ""
 
 
 def test_only_who_takes_part_takes_time() -> None:

@@ -43,7 +43,7 @@ def test_it_is_simulated_with_the_arrivals_and_costs_of_the_real_run() -> None:
     run = real(0.7)
     same = simulated_like(run, costs(), seed=1)
     assert same.arrived == run.intended
-    assert same.in_time > 0.97 * same.arrived  # nobody is refused but by chance
+    assert same.in_time > 0.97 * same.arrived  # nobody is rejected but by chance
     for slow in (costs((2.5,)), costs((1.5, 3.5)), costs(around_row_s=1.5 * ALONE[64] / 64)):
         assert simulated_like(run, slow, seed=1).in_time < 0.8 * same.in_time
 

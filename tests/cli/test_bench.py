@@ -115,7 +115,7 @@ def one_line(result: Result) -> str:
         ({"/v1/models/m/metadata": (404, {"error": "no such model"})}, "404 instead of metadata.*no such model"),
         (
             {"/v1/models/m/metadata": (200, json.loads(v1())), "/v1/models/m:predict": (400, {"error": "bad"})},
-            "refuses the request with 400.*bad",
+            "rejects the request with 400.*bad",
         ),
         ({}, "No reply from 127.0.0.1"),
     ],

@@ -138,11 +138,11 @@ def test_flags_and_file_reach_the_server_and_its_code_is_the_exit_code(
 
 
 def test_a_wrong_setting_is_one_line_and_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = ferry("serve", "--max-batch-size", "0")
-    assert one_line(refused, 2) == "ferry: --max-batch-size is '0', but should be greater than 0"
+    rejected = ferry("serve", "--max-batch-size", "0")
+    assert one_line(rejected, 2) == "ferry: --max-batch-size is '0', but should be greater than 0"
     monkeypatch.setenv("FERRY_MAX_BATCHSIZE", "8")
-    refused = ferry("serve")
-    assert one_line(refused, 2) == (
+    rejected = ferry("serve")
+    assert one_line(rejected, 2) == (
         "ferry: FERRY_MAX_BATCHSIZE is no setting of Ferry; did you mean FERRY_MAX_BATCH_SIZE?"
     )
 
@@ -169,8 +169,8 @@ def test_a_folder_that_only_shares_the_name_does_not_hide_the_model(
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"^No model at nothing and none of that name in "):
         find_version("nothing", tmp_path)
-    refused = ferry("inspect", "nothing", "--models", tmp_path)
-    assert one_line(refused, 1) == f"ferry: No model at nothing and none of that name in {tmp_path}"
+    rejected = ferry("inspect", "nothing", "--models", tmp_path)
+    assert one_line(rejected, 1) == f"ferry: No model at nothing and none of that name in {tmp_path}"
 
 
 # --- ferry inspect ---
@@ -263,7 +263,7 @@ def signature(**inputs: str) -> ModelSignature:
     return ModelSignature("serving_default", specs, {})
 
 
-def refused(body: bytes, model: ModelSignature) -> str:
+def rejected(body: bytes, model: ModelSignature) -> str:
     with pytest.raises(InvalidRequest) as caught:
         arrays.read(body, model)
     return str(caught.value)
@@ -273,8 +273,8 @@ def test_numbers_are_cast_where_nothing_but_precision_is_lost() -> None:
     read = arrays.read(npz(i=np.array([7]), f=np.array([0.1])), signature(i="int8", f="float32"))
     assert {name: array.dtype.name for name, array in read.items()} == {"i": "int8", "f": "float32"}
     assert read["f"][0] == np.float32(0.1)
-    assert refused(npy(np.array([300])), signature(i="int8")) == "Input 'i' holds numbers that int8 cannot"
-    assert refused(npy(np.array([0.5])), signature(i="int8")) == "Input 'i' has dtype float64; expected int8[?]"
+    assert rejected(npy(np.array([300])), signature(i="int8")) == "Input 'i' holds numbers that int8 cannot"
+    assert rejected(npy(np.array([0.5])), signature(i="int8")) == "Input 'i' has dtype float64; expected int8[?]"
 
 
 def test_strings_become_bytes() -> None:
@@ -282,12 +282,12 @@ def test_strings_become_bytes() -> None:
         read = arrays.read(npy(array), signature(text="string"))
         assert read["text"].dtype == STRING
         assert read["text"].tolist() == ["é".encode()]
-    assert refused(npy(np.array([1])), signature(text="string")) == "Input 'text' has dtype int64; expected string[?]"
+    assert rejected(npy(np.array([1])), signature(text="string")) == "Input 'text' has dtype int64; expected string[?]"
 
 
 def test_one_array_is_no_choice_of_several_inputs() -> None:
     expected = "One array is no input of signature 'serving_default'; give a .npz with a, b"
-    assert refused(npy(np.array([1])), signature(a="int8", b="int8")) == expected
+    assert rejected(npy(np.array([1])), signature(a="int8", b="int8")) == expected
 
 
 @pytest.mark.parametrize(
@@ -296,4 +296,4 @@ def test_one_array_is_no_choice_of_several_inputs() -> None:
 )
 def test_a_broken_file_or_one_of_python_objects_is_refused(body: bytes) -> None:
     assert arrays.are_in(body)
-    assert refused(body, signature(a="int8")).startswith("The file of arrays cannot be read: ")
+    assert rejected(body, signature(a="int8")).startswith("The file of arrays cannot be read: ")

@@ -41,7 +41,7 @@ def test_sizes_end_with_the_largest_execution(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "refusal"),
+    ("text", "rejection"),
     [
         ("max_batch_size { value: 0 }", "max_batch_size must be at least 1, not 0"),
         ("batch_timeout_micros { value: -1 }", "batch_timeout_micros must be at least 0, not -1"),
@@ -57,10 +57,10 @@ def test_sizes_end_with_the_largest_execution(tmp_path: Path) -> None:
         ("allowed_batch_sizes: 0", "allowed_batch_sizes must be positive and ascending, not 0"),
     ],
 )
-def test_wrong_parameters_are_named_with_their_file(text: str, refusal: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest) as refused:
+def test_wrong_parameters_are_named_with_their_file(text: str, rejection: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest) as rejected:
         read(tmp_path, text)
-    assert str(refused.value) == f"{tmp_path}/batching.config: {refusal}"
+    assert str(rejected.value) == f"{tmp_path}/batching.config: {rejection}"
 
 
 def test_another_message_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def refusal(overrides: Mapping[str, Any] | None = None, config: Path | None = None) -> str:
+def rejection(overrides: Mapping[str, Any] | None = None, config: Path | None = None) -> str:
     with pytest.raises(SettingsError) as caught:
         load_settings(overrides or {}, config)
     assert "\n" not in str(caught.value)
@@ -126,32 +126,32 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
     ],
 )
 def test_a_wrong_flag_is_named_with_its_value_and_what_is_expected(overrides: dict[str, Any], text: str) -> None:
-    assert refusal(overrides) == text
+    assert rejection(overrides) == text
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FERRY_BATCHING_POLICY", "lucky")
-    assert refusal().startswith("FERRY_BATCHING_POLICY is 'lucky', but should be one of: self_tuning, ")
+    assert rejection().startswith("FERRY_BATCHING_POLICY is 'lucky', but should be one of: self_tuning, ")
 
 
 def test_a_wrong_value_is_named_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = yaml(tmp_path, "max_batch_size: many")
-    assert refusal(config=file) == f"max_batch_size in {file} is 'many', but should be a valid integer"
+    assert rejection(config=file) == f"max_batch_size in {file} is 'many', but should be a valid integer"
     monkeypatch.setenv("FERRY_MAX_BATCH_SIZE", "few")
-    assert refusal(config=file) == "FERRY_MAX_BATCH_SIZE is 'few', but should be a valid integer"
-    assert refusal({"max_batch_size": -1}, file) == "--max-batch-size is -1, but should be greater than 0"
+    assert rejection(config=file) == "FERRY_MAX_BATCH_SIZE is 'few', but should be a valid integer"
+    assert rejection({"max_batch_size": -1}, file) == "--max-batch-size is -1, but should be greater than 0"
 
 
 def test_an_unknown_name_is_refused_with_the_one_that_was_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = yaml(tmp_path, "max_batchsize: 3")
-    assert refusal(config=file) == f"max_batchsize in {file} is no setting of Ferry; did you mean max_batch_size?"
+    assert rejection(config=file) == f"max_batchsize in {file} is no setting of Ferry; did you mean max_batch_size?"
     monkeypatch.setenv("FERRY_MAX_BATCHSIZE", "3")
-    assert refusal() == "FERRY_MAX_BATCHSIZE is no setting of Ferry; did you mean FERRY_MAX_BATCH_SIZE?"
+    assert rejection() == "FERRY_MAX_BATCHSIZE is no setting of Ferry; did you mean FERRY_MAX_BATCH_SIZE?"
     monkeypatch.delenv("FERRY_MAX_BATCHSIZE")
     monkeypatch.setenv("FERRY_ZZZ", "3")
-    assert refusal() == "FERRY_ZZZ is no setting of Ferry"
+    assert rejection() == "FERRY_ZZZ is no setting of Ferry"
 
 
 @pytest.mark.parametrize(
@@ -176,18 +176,18 @@ def test_the_variables_of_a_kubernetes_service_are_none_of_ours(
 
 def test_a_mistaken_port_is_not_taken_for_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FERRY_PORT", "9000")
-    assert refusal() == "FERRY_PORT is no setting of Ferry; did you mean FERRY_REST_PORT?"
+    assert rejection() == "FERRY_PORT is no setting of Ferry; did you mean FERRY_REST_PORT?"
 
 
 def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FERRY_CONFIG", str(tmp_path / "no.yaml"))
-    assert refusal() == f"The settings file {tmp_path}/no.yaml does not exist"
+    assert rejection() == f"The settings file {tmp_path}/no.yaml does not exist"
 
 
 @pytest.mark.parametrize("text", ["- 1", "a: b: c", "words", "\x00"])
 def test_a_file_that_is_no_mapping_is_named(text: str, tmp_path: Path) -> None:
     file = yaml(tmp_path, text)
-    assert refusal(config=file).startswith(f"The settings file {file} is no YAML mapping: ")
+    assert rejection(config=file).startswith(f"The settings file {file} is no YAML mapping: ")
 
 
 def test_every_setting_is_described_and_can_be_given_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

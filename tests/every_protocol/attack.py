@@ -18,7 +18,7 @@ PATIENCE_S = 30.0
 _ALLOWED = {501, 503, 504}
 _FAULTS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.CANCELLED}
 
-#: Answers to bytes that are no HTTP: uvicorn hangs up where even a refusal makes no sense.
+#: Answers to bytes that are no HTTP: uvicorn hangs up where even a rejection makes no sense.
 _HUNG_UP = "hung up"
 
 #: What comes before the answer to `Expect: 100-continue`.

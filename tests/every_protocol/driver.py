@@ -37,7 +37,7 @@ class Kind(Enum):
     BUG = auto()
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """The server said no: `code` in the protocol's own terms, `text` for the caller, and all else that came with it."""
 
     def __init__(self, code: object, text: str, headers: Mapping[str, str] | None = None) -> None:
@@ -82,7 +82,7 @@ class Driver(ABC):
     #: Without this the protocol's requests are always for all outputs.
     chooses_outputs: ClassVar[bool] = True
     wrong_dtype: ClassVar[Array] = np.array([[1, 2]], np.int64)
-    #: What the refusal of that one names.
+    #: What the rejection of that one names.
     names_dtype: ClassVar[str] = "features"
 
     def __init__(self, live: Live) -> None:
@@ -90,8 +90,8 @@ class Driver(ABC):
 
     @abstractmethod
     async def ask(self, question: Question) -> dict[str, Array]:
-        """The outputs by name; where the protocol names none, ''. Raises Refused."""
+        """The outputs by name; where the protocol names none, ''. Raises Rejected."""
 
     @abstractmethod
     async def send(self, body: bytes) -> object:
-        """The body as it is, to where a request for `m` goes. Raises Refused."""
+        """The body as it is, to where a request for `m` goes. Raises Rejected."""

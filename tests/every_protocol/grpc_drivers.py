@@ -14,7 +14,7 @@ from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensors import decode_tensor, encode_tensor
 from app.core.inference import Array
 from app.protocols.open_inference.tensors import datatype_of
-from tests.every_protocol.driver import Driver, Kind, Question, Refused
+from tests.every_protocol.driver import Driver, Kind, Question, Rejected
 
 GRPC_CODES: Mapping[Kind, StatusCode] = {
     Kind.MALFORMED: StatusCode.INVALID_ARGUMENT,
@@ -37,7 +37,7 @@ GRPC_CODES: Mapping[Kind, StatusCode] = {
     Kind.BUG: StatusCode.INTERNAL,
 }
 
-#: Refusals inside a stream are a text: the protocol has no field for a code.
+#: Rejections inside a stream are a text: the protocol has no field for a code.
 IN_STREAM = "error_message"
 
 
@@ -62,7 +62,7 @@ class _Unary(Driver):
         try:
             return self.outputs(await self.live.channel.unary_unary(f"/{self.serves[0]}")(content, timeout=timeout_s))
         except grpc.aio.AioRpcError as error:
-            raise Refused(error.code(), error.details() or "", _headers(error)) from None
+            raise Rejected(error.code(), error.details() or "", _headers(error)) from None
 
 
 class TensorFlowContent(_Unary):
@@ -152,12 +152,12 @@ class OpenInferenceStream(OpenInferenceRaw):
             await call.done_writing()
             answers = [answer async for answer in call]
         except grpc.aio.AioRpcError as error:
-            raise Refused(error.code(), error.details() or "", _headers(error)) from None
+            raise Rejected(error.code(), error.details() or "", _headers(error)) from None
         finally:
             call.cancel()
         (reply,) = map(self.reply, answers)
         if reply.error_message:
-            raise Refused(IN_STREAM, reply.error_message)
+            raise Rejected(IN_STREAM, reply.error_message)
         return _outputs(reply.infer_response)
 
     def reply(self, content: bytes) -> Any:

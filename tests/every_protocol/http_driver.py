@@ -9,7 +9,7 @@ from typing import ClassVar
 import httpx
 
 from app.core.inference import Array
-from tests.every_protocol.driver import Driver, Kind, Question, Refused
+from tests.every_protocol.driver import Driver, Kind, Question, Rejected
 
 HTTP_CODES: Mapping[Kind, int] = {
     Kind.MALFORMED: 400,
@@ -66,4 +66,4 @@ class HttpDriver(Driver):
             return response
         document = response.json()
         assert document.keys() == {"error"}
-        raise Refused(response.status_code, document["error"], response.headers)
+        raise Rejected(response.status_code, document["error"], response.headers)

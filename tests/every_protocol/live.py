@@ -114,7 +114,7 @@ def settings(folder: Path, **more: Any) -> Settings:
         "warm_up": False,
         "poll_interval_s": 0,
         "max_inline_ms": 0,  # models that are held must not hold the event loop
-        "admission": False,  # calls that are held look slow, and the next ones would be refused
+        "admission": False,  # calls that are held look slow, and the next ones would be rejected
         "max_batch_size": MAX_ROWS,
         "max_queue_size": MAX_ROWS,
         "max_body_bytes": MAX_BYTES,

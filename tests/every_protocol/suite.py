@@ -11,7 +11,7 @@ import pytest
 from app import runtime
 from app.core.inference import Array
 from tests.every_protocol import grpc_drivers, open_inference_rest, tensorflow_rest
-from tests.every_protocol.driver import Driver, Kind, Question, Refused, rows
+from tests.every_protocol.driver import Driver, Kind, Question, Rejected, rows
 from tests.every_protocol.live import RUNTIME, Live, live
 from tests.support.processes import ARRANGEMENTS
 
@@ -63,11 +63,11 @@ def run(running: tuple[asyncio.Runner, Live]) -> Run:
     return run_scenario
 
 
-async def refusal(answer: Awaitable[object]) -> Refused:
+async def rejection(answer: Awaitable[object]) -> Rejected:
     try:
         found = await answer
-    except Refused as refused:
-        return refused
+    except Rejected as rejected:
+        return rejected
     raise AssertionError(f"It was answered: {found}")
 
 
@@ -77,6 +77,6 @@ async def ask_rows(driver: Driver, *values: float, **more: Any) -> Array:
     return output
 
 
-def assert_says_when_to_come_back(refused: Refused) -> None:
-    if refused.code != grpc_drivers.IN_STREAM:
-        assert {"retry-after", "grpc-retry-pushback-ms"} & {name.lower() for name in refused.headers}
+def assert_says_when_to_come_back(rejected: Rejected) -> None:
+    if rejected.code != grpc_drivers.IN_STREAM:
+        assert {"retry-after", "grpc-retry-pushback-ms"} & {name.lower() for name in rejected.headers}

@@ -20,7 +20,7 @@ from tests.every_protocol.suite import (
     ask_rows,
     one_driver,
     over,
-    refusal,
+    rejection,
     run,
     running,
     runtime_in_place,
@@ -111,7 +111,7 @@ def test_a_version_can_be_named(drive: Drive, run: Run) -> None:
     run(drive, scenario)
 
 
-# --- refused at the door ---
+# --- rejected at the door ---
 
 #: What is asked, and what the answer must name.
 WRONG: dict[Kind, tuple[Question, str]] = {
@@ -138,9 +138,9 @@ WRONG: dict[Kind, tuple[Question, str]] = {
 def test_what_does_not_fit_is_refused_by_name(drive: Drive, kind: Kind, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         question, named = WRONG[kind]
-        refused = await refusal(driver.ask(question))
-        assert refused.code == drive.codes[kind], refused
-        assert named in refused.text
+        rejected = await rejection(driver.ask(question))
+        assert rejected.code == drive.codes[kind], rejected
+        assert named in rejected.text
         assert driver.live.model.calls == []
 
     run(drive, scenario)
@@ -149,9 +149,9 @@ def test_what_does_not_fit_is_refused_by_name(drive: Drive, kind: Kind, run: Run
 @over(Kind.WRONG_DTYPE)
 def test_a_wrong_dtype_is_refused(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
-        refused = await refusal(driver.ask(Question(inputs={"features": drive.wrong_dtype})))
-        assert refused.code == drive.codes[Kind.WRONG_DTYPE], refused
-        assert drive.names_dtype in refused.text
+        rejected = await rejection(driver.ask(Question(inputs={"features": drive.wrong_dtype})))
+        assert rejected.code == drive.codes[Kind.WRONG_DTYPE], rejected
+        assert drive.names_dtype in rejected.text
 
     run(drive, scenario)
 
@@ -166,10 +166,10 @@ def test_a_wrong_dtype_is_refused(drive: Drive, run: Run) -> None:
 )
 def test_malformed_is_refused_and_the_next_one_answered(drive: Drive, body: bytes, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
-        refused = await refusal(driver.send(body))
-        assert refused.code == drive.codes[Kind.MALFORMED], refused
-        assert len(refused.text) > len("Bad request")
-        assert "Traceback" not in refused.text
+        rejected = await rejection(driver.send(body))
+        assert rejected.code == drive.codes[Kind.MALFORMED], rejected
+        assert len(rejected.text) > len("Bad request")
+        assert "Traceback" not in rejected.text
         np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
 
     run(drive, scenario)
@@ -178,9 +178,9 @@ def test_malformed_is_refused_and_the_next_one_answered(drive: Drive, body: byte
 @one_driver
 def test_too_large_is_refused(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
-        refused = await refusal(driver.send(bytes(MAX_BYTES + 1)))
-        assert refused.code == drive.codes[Kind.TOO_LARGE], refused
-        assert str(MAX_BYTES) in refused.text
+        rejected = await rejection(driver.send(bytes(MAX_BYTES + 1)))
+        assert rejected.code == drive.codes[Kind.TOO_LARGE], rejected
+        assert str(MAX_BYTES) in rejected.text
         np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
 
     run(drive, scenario)
@@ -192,9 +192,9 @@ def test_too_large_is_refused(drive: Drive, run: Run) -> None:
 @one_driver
 def test_a_model_that_fails_says_so_and_the_next_one_is_answered(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
-        refused = await refusal(ask_rows(driver, FAILED))
-        assert refused.code == drive.codes[Kind.MODEL_FAILED], refused
-        assert "failed on 66" in refused.text
+        rejected = await rejection(ask_rows(driver, FAILED))
+        assert rejected.code == drive.codes[Kind.MODEL_FAILED], rejected
+        assert "failed on 66" in rejected.text
         np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
 
     run(drive, scenario)
@@ -206,9 +206,9 @@ def test_a_model_that_fails_says_so_and_the_next_one_is_answered(drive: Drive, r
 @one_driver
 def test_what_a_model_did_not_mean_to_say_is_not_told(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
-        refused = await refusal(ask_rows(driver, SECRET))
-        assert refused.code == drive.codes[Kind.MODEL_FAILED], refused
-        assert refused.text == "The model failed"
+        rejected = await rejection(ask_rows(driver, SECRET))
+        assert rejected.code == drive.codes[Kind.MODEL_FAILED], rejected
+        assert rejected.text == "The model failed"
 
     run(drive, scenario)
 
@@ -223,9 +223,9 @@ def test_a_bug_of_ours_is_not_told(
     async def scenario(driver: Driver) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(Catalog, "resolve", broken)
-            refused = await refusal(driver.ask(Question()))
-        assert refused.code == drive.codes[Kind.BUG], refused
-        assert refused.text == "Internal error"
+            rejected = await rejection(driver.ask(Question()))
+        assert rejected.code == drive.codes[Kind.BUG], rejected
+        assert rejected.text == "Internal error"
         assert "a secret of ours" in caplog.text
         np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
 

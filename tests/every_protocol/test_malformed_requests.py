@@ -48,8 +48,8 @@ def test_malformed_requests_harm_nobody(tmp_path: Path) -> None:
             tally = attack.tally
             assert not tally.violations, "\n".join(tally.violations[:20])
             assert tally.requests >= MUTATIONS
-            refused = sum(codes["400"] + codes["INVALID_ARGUMENT"] for codes in tally.codes.values())
-            assert refused > tally.requests / 3, tally.codes
+            rejected = sum(codes["400"] + codes["INVALID_ARGUMENT"] for codes in tally.codes.values())
+            assert rejected > tally.requests / 3, tally.codes
             assert await answers(served.http, models) == before
             assert served.server.dead() == []
             assert served.waiting_rows() == 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.core.inference import Array
-from tests.every_protocol.driver import Driver, Question, Refused
+from tests.every_protocol.driver import Driver, Question, Rejected
 from tests.every_protocol.live import live
 from tests.every_protocol.suite import DRIVERS, in_every_arrangement
 from tests.support import savedmodels
@@ -47,7 +47,7 @@ def test_they_are_filled_in(folder: Path, frontends: int) -> None:
                     assert answer.keys() == whole.keys()
                     for name, output in whole.items():
                         np.testing.assert_allclose(answer[name], output, rtol=1e-6, err_msg=drive.name)
-                with pytest.raises(Refused, match="tokens"):
+                with pytest.raises(Rejected, match="tokens"):
                     await ask(driver, "mask")
                 asked += 1
         return asked

@@ -19,7 +19,7 @@ from tests.every_protocol.suite import (
     assert_says_when_to_come_back,
     in_every_arrangement,
     one_driver,
-    refusal,
+    rejection,
     run,
     running,
     runtime_in_place,
@@ -34,10 +34,10 @@ def test_overloaded_says_so_and_when_to_come_back(drive: Drive, run: Run) -> Non
         async with driver.live.held():
             accepted = [asyncio.ensure_future(ask_rows(driver, 3.0)) for _ in range(MAX_ROWS)]
             await driver.live.rows_wait(MAX_ROWS)
-            refused = await refusal(ask_rows(driver, 5.0))
-        assert refused.code == drive.codes[Kind.OVERLOADED], refused
-        assert "queue" in refused.text
-        assert_says_when_to_come_back(refused)
+            rejected = await rejection(ask_rows(driver, 5.0))
+        assert rejected.code == drive.codes[Kind.OVERLOADED], rejected
+        assert "queue" in rejected.text
+        assert_says_when_to_come_back(rejected)
         for answer in await asyncio.gather(*accepted):
             np.testing.assert_array_equal(answer, rows(6.0))
         assert 5.0 not in driver.live.model.computed
@@ -49,9 +49,9 @@ def test_overloaded_says_so_and_when_to_come_back(drive: Drive, run: Run) -> Non
 def test_what_expires_while_it_waits_is_never_computed(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         async with driver.live.held():
-            refused = await refusal(ask_rows(driver, 5.0, timeout_s=0.2))
+            rejected = await rejection(ask_rows(driver, 5.0, timeout_s=0.2))
             await driver.live.rows_wait(0)
-        assert refused.code == drive.codes[Kind.EXPIRED], refused
+        assert rejected.code == drive.codes[Kind.EXPIRED], rejected
         np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
         assert 5.0 not in driver.live.model.computed
 
@@ -80,10 +80,10 @@ def test_a_client_that_goes_while_its_batch_is_computed_harms_nobody(drive: Driv
     async def scenario(driver: Driver) -> None:
         async with driver.live.held():
             waiting = []
-            for value in (3.0, 5.0, REFUSED, 4.0):  # in this order: refused, the batch is halved
+            for value in (3.0, 5.0, REFUSED, 4.0):  # in this order: rejected, the batch is halved
                 waiting.append(asyncio.ensure_future(ask_rows(driver, value)))
                 await driver.live.rows_wait(len(waiting))
-            first, leaving, refused, last = waiting
+            first, leaving, rejected, last = waiting
             await driver.live.next_call()
             gone = await driver.live.gone()
             leaving.cancel()
@@ -92,7 +92,7 @@ def test_a_client_that_goes_while_its_batch_is_computed_harms_nobody(drive: Driv
             async with asyncio.timeout(30):
                 while await driver.live.gone() == gone:  # noqa: ASYNC110 - a count, not an event
                     await asyncio.sleep(0)
-        assert (await refusal(refused)).code == drive.codes[Kind.REFUSED_BY_MODEL]
+        assert (await rejection(rejected)).code == drive.codes[Kind.REFUSED_BY_MODEL]
         np.testing.assert_array_equal(await first, rows(6.0))
         np.testing.assert_array_equal(await last, rows(8.0))
 
@@ -109,10 +109,10 @@ def test_draining_answers_what_was_accepted_and_refuses_the_rest(drive: Drive, f
                 accepted = asyncio.ensure_future(ask_rows(driver, 3.0))
                 await served.rows_wait(1)
                 served.server.engine.begin_drain()
-                refused = await refusal(ask_rows(driver, 5.0))
-            assert refused.code == drive.codes[Kind.DRAINING], refused
-            assert "shutting down" in refused.text
-            assert_says_when_to_come_back(refused)
+                rejected = await rejection(ask_rows(driver, 5.0))
+            assert rejected.code == drive.codes[Kind.DRAINING], rejected
+            assert "shutting down" in rejected.text
+            assert_says_when_to_come_back(rejected)
             np.testing.assert_array_equal(await accepted, rows(6.0))
             assert 5.0 not in served.model.computed
 
@@ -126,18 +126,18 @@ def test_draining_answers_what_was_accepted_and_refuses_the_rest(drive: Drive, f
         (REFUSED, Kind.REFUSED_BY_MODEL, "must not be 13"),
         (NO_MEMORY, Kind.NO_MEMORY, "No memory for 1 rows"),
     ],
-    ids=["refused", "no memory"],
+    ids=["rejected", "no memory"],
 )
 def test_one_bad_request_fails_alone(drive: Drive, value: float, kind: Kind, said: str, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         async with driver.live.held():
             good = [asyncio.ensure_future(ask_rows(driver, number)) for number in (3.0, 4.0)]
-            bad = asyncio.ensure_future(refusal(ask_rows(driver, value)))
+            bad = asyncio.ensure_future(rejection(ask_rows(driver, value)))
             good += [asyncio.ensure_future(ask_rows(driver, number)) for number in (5.0, 6.0)]
             await driver.live.rows_wait(5)
-        refused = await bad
-        assert refused.code == drive.codes[kind], refused
-        assert said in refused.text
+        rejected = await bad
+        assert rejected.code == drive.codes[kind], rejected
+        assert said in rejected.text
         for number, answer in zip((3.0, 4.0, 5.0, 6.0), await asyncio.gather(*good), strict=True):
             np.testing.assert_array_equal(answer, rows(number * 2))
         assert any(len(call) > 4 for call in driver.live.model.calls), "they shared a batch at first"

@@ -38,17 +38,17 @@ class Submitted:
     def __init__(self, request: InferenceRequest, reply: Reply) -> None:
         self.request = request
         self.reply = reply
-        self.withdrawn = 0
+        self.cancelled = 0
 
-    def withdraw(self) -> None:
-        self.withdrawn += 1
+    def cancel(self) -> None:
+        self.cancelled += 1
 
     def answer(self, **outputs: Array) -> None:
         self.reply.set_result(Answer(outputs, BatchTiming(0.25, 0.5, 3)))
 
 
 class FakeModel:
-    """Keeps what is submitted; a text of `refuse` is refused, of `bug` a bug."""
+    """Keeps what is submitted; a text of `reject` is rejected, of `bug` a bug."""
 
     name, version, sizes, signatures = "m", 1, BatchSizes((1, 2)), SIGNATURES
 
@@ -60,7 +60,7 @@ class FakeModel:
 
     def submit(self, request: InferenceRequest, reply: Reply) -> Submitted:
         word = request.inputs["text"].tolist()[0]
-        if word == b"refuse":
+        if word == b"reject":
             raise InvalidRequest("not that word")
         if word == b"bug":
             raise KeyError(word)
@@ -75,7 +75,7 @@ class FakeHost:
         self.links: list[FrontendLink] = []
 
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
-        if name == "refused":
+        if name == "rejected":
             raise InvalidRequest("no such thing")
         if name == "broken":
             raise KeyError(name)
@@ -152,7 +152,7 @@ async def world(arena_bytes: int = ARENA_BYTES) -> AsyncIterator[World]:
                 await asyncio.sleep(0)
 
 
-async def refusal(asked: Any) -> ServingError:
+async def rejection(asked: Any) -> ServingError:
     try:
         answer = await asked
     except ServingError as error:

@@ -16,7 +16,7 @@ from app.frontends.channel.snapshot import Snapshot
 from app.frontends.channel.tensors import SHARED_FROM_BYTES
 from app.frontends.frontend import engine_connection as engine_link
 from tests.every_protocol.live import until
-from tests.frontends.link_world import SIGNATURES, World, refusal, world
+from tests.frontends.link_world import SIGNATURES, World, rejection, world
 
 Scenario = Callable[[World], Awaitable[None]]
 
@@ -44,7 +44,7 @@ def test_a_request_arrives_as_it_was_sent_and_so_does_its_answer() -> None:
         response = await asked
         assert {name: output.tolist() for name, output in response.outputs.items()} == {"z": [[5]], "y": [[6.0]]}
         assert (response.model, response.version, response.timing) == ("m", 1, BatchTiming(0.25, 0.5, 3))
-        assert submitted.withdrawn == 1
+        assert submitted.cancelled == 1
 
     play(scenario)
 
@@ -83,7 +83,7 @@ def test_what_is_asked_in_one_turn_goes_out_in_one_write() -> None:
     async def scenario(made: World) -> None:
         writes: list[bytes] = []
         write = made.engine._transport.write
-        made.engine._outbox._transport = Writes(writes, write)  # type: ignore[assignment]
+        made.engine._send_buffer._transport = Writes(writes, write)  # type: ignore[assignment]
         asked = [made.ask() for _ in range(20)]
         for each in await made.submitted(20):
             each.answer(y=each.request.inputs["x"])
@@ -108,12 +108,12 @@ class Writes:
 
 def test_errors_cross() -> None:
     async def scenario(made: World) -> None:
-        assert type(await refusal(made.ask(word=b"refuse"))) is InvalidRequest
+        assert type(await rejection(made.ask(word=b"reject"))) is InvalidRequest
         asked = made.ask()
         (submitted,) = await made.submitted(1)
         submitted.reply.set_exception(DeadlineExceeded("too late"))
-        assert str(await refusal(asked)) == "too late"
-        assert submitted.withdrawn == 1
+        assert str(await rejection(asked)) == "too late"
+        assert submitted.cancelled == 1
 
     play(scenario)
 
@@ -127,7 +127,7 @@ def test_a_bug_on_either_way_is_logged_and_stays_a_bug(caplog: pytest.LogCapture
         submitted.answer(w=np.zeros(1))
         with pytest.raises(RuntimeError, match="KeyError"):
             await asked
-        assert "A bug refused a request" in caplog.text
+        assert "A bug rejected a request" in caplog.text
         assert "An answer of signature 'serving_default' cannot be sent" in caplog.text
 
     play(scenario)
@@ -142,7 +142,7 @@ def test_names_and_dtypes_are_refused_before_anything_is_sent() -> None:
             ({"x": x, "text": text}, "serving_default", ("nope",)),
             ({"x": x, "text": text}, "nope", ()),
         ):
-            error = await refusal(made.remote.infer(InferenceRequest(inputs, signature, outputs)))
+            error = await rejection(made.remote.infer(InferenceRequest(inputs, signature, outputs)))
             assert isinstance(error, InvalidRequest | SignatureNotFound)
         assert made.model.submitted == []
 
@@ -155,7 +155,7 @@ def test_whoever_no_longer_waits_is_withdrawn() -> None:
         first, second = await made.submitted(2)
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
-        await until(lambda: first.withdrawn > 0)
+        await until(lambda: first.cancelled > 0)
         assert first.reply.done()
         assert not second.reply.done()
         second.answer(y=np.zeros((1, 2), np.float32))
@@ -221,12 +221,12 @@ def test_an_engine_that_goes_fails_what_it_was_asked_with_a_retry() -> None:
         asked, query = made.ask(), asyncio.ensure_future(made.engine.query("anything"))
         (submitted,) = await made.submitted(1)
         await query
-        made.frontend._outbox._transport.close()
-        error = await refusal(asked)
+        made.frontend._send_buffer._transport.close()
+        error = await rejection(asked)
         assert (type(error), error.retry_after_s) == (ModelNotReady, 1.0)
-        assert type(await refusal(made.ask())) is ModelNotReady
-        assert type(await refusal(made.engine.query("anything"))) is ModelNotReady
-        assert submitted.withdrawn == 1
+        assert type(await rejection(made.ask())) is ModelNotReady
+        assert type(await rejection(made.engine.query("anything"))) is ModelNotReady
+        assert submitted.cancelled == 1
 
     play(scenario)
 
@@ -240,7 +240,7 @@ def test_a_frontend_that_goes_takes_its_requests_along() -> None:
         await asyncio.gather(*asked, return_exceptions=True)
         await seen
         await until(lambda: not made.host.links)
-        assert [each.withdrawn for each in submitted] == [1, 1, 1]
+        assert [each.cancelled for each in submitted] == [1, 1, 1]
         assert all(each.reply.done() for each in submitted)
 
     play(scenario)
@@ -253,7 +253,7 @@ def test_a_model_that_is_gone_is_not_ready() -> None:
         await known
         made.host.models.clear()
         for outputs in (("y",), ("z",)):  # a call that was made before, and a new one
-            error = await refusal(made.ask(outputs=outputs, rows=LARGE))
+            error = await rejection(made.ask(outputs=outputs, rows=LARGE))
             assert type(error) is ModelNotReady
             assert "being unloaded" in str(error)
         await until_free(made)
@@ -281,7 +281,7 @@ def test_draining_refuses_new_requests_and_waits_for_the_others() -> None:
         asked = made.ask()
         (submitted,) = await made.submitted(1)
         made.engine.draining = True
-        assert type(await refusal(made.ask())) is ShuttingDown
+        assert type(await rejection(made.ask())) is ShuttingDown
         idle = asyncio.ensure_future(made.engine.idle())
         await asyncio.sleep(0)
         assert not idle.done()
@@ -296,7 +296,7 @@ def test_draining_refuses_new_requests_and_waits_for_the_others() -> None:
 def test_queries_are_answered_or_refused(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(made: World) -> None:
         assert await made.engine.query("sum", 1, "two") == ("sum", 1, "two")
-        assert str(await refusal(made.engine.query("refused"))) == "no such thing"
+        assert str(await rejection(made.engine.query("rejected"))) == "no such thing"
         with pytest.raises(RuntimeError):
             await made.engine.query("broken")
         assert "A bug answered broken" in caplog.text

@@ -238,7 +238,7 @@ def test_few_calls_say_little(calls: int) -> None:
             signature(answers={"200": 380, "503": 12, "UNAVAILABLE": 8}),
             {},
             SIZES,
-            "5% of the requests were refused, as they would have come too late or found the queue full: add servers",
+            "5% of the requests were rejected, as they would have come too late or found the queue full: add servers",
         ),
     ],
 )

@@ -121,7 +121,7 @@ def test_padding_is_told_until_it_goes_wrong() -> None:
         assert world.signature("free").shapes.model_dump() == {
             "free": True, "shared": True, "explanation": "padded: x[?,d1]",
         }  # fmt: skip
-        padding.trusted = False
+        padding.enabled = False
         assert world.signature("free").shapes.model_dump() == {
             "free": True, "shared": False,
             "explanation": "only equal shapes share a batch: padding did not go as it did at warm-up",

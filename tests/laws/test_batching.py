@@ -184,7 +184,7 @@ def check_order(run: Run) -> None:
 
 
 def check_nothing_is_computed_for_nobody(run: Run) -> None:
-    """What is cancelled, expired or failed before its batch begins, or refused at the door, is never computed."""
+    """What is cancelled, expired or failed before its batch begins, or rejected at the door, is never computed."""
     assert run.computed_for_nobody == set()
     assert not run.overfull
     if not run.late:

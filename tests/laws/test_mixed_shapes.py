@@ -33,7 +33,7 @@ COMPILED: frozenset[tuple[int, Shapes]] = frozenset(
     {(rows, ((high, wide), (length,))) for rows in (1, 4) for high in (3, 8) for wide in (3, 5, 8) for length in (5, 8)}
 )
 
-#: The model refuses it.
+#: The model rejects it.
 BAD = -1.0
 
 SIGNATURE = ModelSignature(

@@ -120,7 +120,7 @@ def test_uvicorn_serves_the_application_too(tmp_path: Path) -> None:
 
 
 class Load:
-    """Clients that post without a pause until told to stop or refused; every answer is kept."""
+    """Clients that post without a pause until told to stop or rejected; every answer is kept."""
 
     def __init__(self, url: str, path: str, body: object, clients: int) -> None:
         self.replies: list[tuple[int, str]] = []

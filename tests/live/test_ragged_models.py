@@ -106,9 +106,9 @@ def test_wrong_row_splits_are_refused_before_they_meet_others(folder: Path, wron
         "tables_1": np.array([0, 1, 2]),
         "tables_2": np.array([0, 1, 2]),
     }
-    refused, answer = served(folder, good | wrong, good)
-    assert isinstance(refused, InvalidRequest)
-    assert text in str(refused)
+    rejected, answer = served(folder, good | wrong, good)
+    assert isinstance(rejected, InvalidRequest)
+    assert text in str(rejected)
     assert answer.outputs["sums"].tolist() == [1, 5]
 
 

@@ -57,7 +57,7 @@ def test_calls_are_padded_to_what_gained() -> None:
     assert padding.call_shape([one], 1) == ((8,),)
     assert padding.call_shape([one, one], 2) == ((5,),)
     assert padding.call_shape([{"x": np.zeros((1, 9), FLOAT32)}], 1) == ((9,),)
-    padding.trusted = False
+    padding.enabled = False
     assert padding.call_shape([one], 1) == ((5,),)
 
 

@@ -224,10 +224,10 @@ def test_limits_of_a_model_are_found_around() -> None:
 
 @pytest.mark.parametrize("error", [InvalidRequest("no"), OutOfMemory("no")])
 def test_a_model_that_takes_nothing_is_not_padded(error: Exception) -> None:
-    def refuse(_: Mapping[str, Array]) -> Array:
+    def reject(_: Mapping[str, Array]) -> Array:
         raise error
 
-    assert probe(refuse, FRACTIONS).reason == "the model refuses the values that it was tried with"
+    assert probe(reject, FRACTIONS).reason == "the model rejects the values that it was tried with"
 
 
 def test_answers_that_are_no_numbers_prove_nothing() -> None:

@@ -30,10 +30,10 @@ WITHOUT_STATED_DEFAULT = {
 }  # fmt: skip
 
 
-def refusal(*arguments: str) -> str:
-    with pytest.raises(UsageError) as refused:
+def rejection(*arguments: str) -> str:
+    with pytest.raises(UsageError) as rejected:
         parse(arguments)
-    return str(refused.value)
+    return str(rejected.value)
 
 
 def test_every_flag_of_tensorflow_serving_is_known_with_its_default() -> None:
@@ -96,7 +96,7 @@ def test_the_last_of_several_counts() -> None:
     ],
 )
 def test_what_is_wrong_is_named(arguments: list[str], text: str) -> None:
-    assert refusal(*arguments) == text
+    assert rejection(*arguments) == text
 
 
 @given(st.lists(st.text() | st.builds("--{}={}".format, st.sampled_from(sorted(FLAGS)), st.text())))

@@ -41,15 +41,15 @@ def test_tls_texts(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "refusal"),
+    ("text", "rejection"),
     [
         (f'server_cert: "{CERTIFICATE}"', "server_key must be a PEM text"),
         (f'server_key: "{KEY}" server_cert: "/etc/cert.pem"', "server_cert must be a PEM text"),
     ],
 )
-def test_tls_without_its_texts_is_refused(text: str, refusal: str, file: Path) -> None:
+def test_tls_without_its_texts_is_refused(text: str, rejection: str, file: Path) -> None:
     file.write_text(text)
-    with pytest.raises(InvalidRequest, match=refusal):
+    with pytest.raises(InvalidRequest, match=rejection):
         read_tls(file)
 
 

@@ -26,7 +26,7 @@ def test_health(kserve: Answers) -> None:
 
 def test_refusals(kserve: Answers) -> None:
     for what, http, grpc, words in (("dtype", 400, "INVALID_ARGUMENT", "FP32"), ("model", 404, "NOT_FOUND", "nope")):
-        by_rest, by_grpc = kserve["refusals"][what]
+        by_rest, by_grpc = kserve["rejections"][what]
         assert (by_rest["status"], by_grpc["status"]) == (http, grpc)
         assert words in by_rest["text"]
         assert words in by_grpc["text"]

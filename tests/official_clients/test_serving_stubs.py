@@ -34,9 +34,9 @@ def test_unix_socket(stubs: Answers) -> None:
     ],
 )
 def test_refusals(stubs: Answers, what: str, code: str, words: str) -> None:
-    refusal = stubs["refusals"][what]
-    assert refusal["code"] == code
-    assert words in refusal["text"]
+    rejection = stubs["rejections"][what]
+    assert rejection["code"] == code
+    assert words in rejection["text"]
 
 
 def test_deadline_of_the_call(stubs: Answers) -> None:

@@ -76,9 +76,9 @@ def test_timeout(triton: Answers, protocol: str) -> None:
     ],
 )
 def test_refusals(triton: Answers, protocol: str, what: str, status: dict[str, str], words: str) -> None:
-    refusal = triton["refusals"][protocol][what]
-    assert refusal["status"] == status[protocol]
-    assert words in refusal["text"]
+    rejection = triton["rejections"][protocol][what]
+    assert rejection["status"] == status[protocol]
+    assert words in rejection["text"]
 
 
 @pytest.mark.parametrize("how", ["http_async", "grpc_async"])
@@ -87,9 +87,9 @@ def test_many_at_a_time(triton: Answers, how: str) -> None:
 
 
 def test_a_stream_survives_a_refused_request(triton: Answers) -> None:
-    first, refused, last = triton["grpc_stream"]
+    first, rejected, last = triton["grpc_stream"]
     assert (first, last) == (["0", 2.5], ["2", 2.5])
-    assert "nope" in refused
+    assert "nope" in rejected
 
 
 def test_stream_keeps_the_order(triton: Answers) -> None:

@@ -12,17 +12,17 @@ from app.repository.model_config import ModelConfig
 A, B = ModelConfig("a", Path("/a")), ModelConfig("b", Path("/b"))
 
 
-def watch(*readings: Callable[[], Sequence[ModelConfig]], refuse: Sequence[Exception] = ()) -> list[list[str]]:
+def watch(*readings: Callable[[], Sequence[ModelConfig]], reject: Sequence[Exception] = ()) -> list[list[str]]:
     """Follows a list that started as [A]; returns the names in each reload, when all readings were taken."""
     reloads: list[list[str]] = []
-    refusals = list(refuse)
+    rejections = list(reject)
     waiting = list(readings)
     done = asyncio.Event()
 
     async def reload(configs: Sequence[ModelConfig]) -> None:
         reloads.append([config.name for config in configs])
-        if refusals:
-            raise refusals.pop(0)
+        if rejections:
+            raise rejections.pop(0)
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -63,11 +63,11 @@ def test_what_cannot_be_read_or_is_refused_is_said_once_and_tried_again(caplog: 
     wrong = fails(InvalidRequest("wrong"))
     gone = fails(FileNotFoundError(2, "No such file or directory"))
     readings = [wrong, wrong, gone, lists(B), lists(B), lists(B)]
-    assert watch(*readings, refuse=[InvalidRequest("refused")]) == [["b"], ["b"]]
+    assert watch(*readings, reject=[InvalidRequest("rejected")]) == [["b"], ["b"]]
     assert [record.getMessage() for record in caplog.records if record.name.startswith("app.")] == [
         "The list of models is not in effect: wrong",
         "The list of models is not in effect: [Errno 2] No such file or directory",
-        "The list of models is not in effect: refused",
+        "The list of models is not in effect: rejected",
         "The models are now: b",
     ]
 

@@ -62,7 +62,7 @@ def test_a_list_may_be_empty_or_long(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "refusal"),
+    ("text", "rejection"),
     [
         ("model_config_list {", "Error parsing text-format tensorflow.serving.ModelServerConfig: 1:"),
         ("custom_model_config {}", "custom_model_config is not supported; use model_config_list"),
@@ -76,10 +76,10 @@ def test_a_list_may_be_empty_or_long(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_served_is_refused(text: str, refusal: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest) as refused:
+def test_what_cannot_be_served_is_refused(text: str, rejection: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest) as rejected:
         read(tmp_path, text)
-    assert str(refused.value).startswith(refusal)
+    assert str(rejected.value).startswith(rejection)
 
 
 def test_a_file_of_bytes_is_no_list(tmp_path: Path) -> None:

@@ -160,9 +160,9 @@ def test_a_wrong_list_is_refused_and_nothing_changes(configs: list[ModelConfig],
     add(tmp_path, "m", 1)
 
     async def steps(models: ModelRepository) -> None:
-        with pytest.raises(InvalidRequest) as refused:
+        with pytest.raises(InvalidRequest) as rejected:
             await models.reload(configs)
-        assert str(refused.value) == text
+        assert str(rejected.value) == text
         assert models.resolve("m").version == 1
 
     play([model(tmp_path)], steps)

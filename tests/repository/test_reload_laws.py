@@ -37,7 +37,7 @@ class Lists(RuleBasedStateMachine):
             (self.folder / name).mkdir()
         self.files: dict[str, dict[int, bool]] = {name: {} for name in NAMES}
         self.configs: dict[str, ModelConfig] = {}
-        self.withdrawn: set[str] = set()
+        self.cancelled: set[str] = set()
         self.loader = FakeLoader()
         self.runner = asyncio.Runner()
         self.models = ModelRepository(ModelList([]), self.loader)  # type: ignore[arg-type]
@@ -69,17 +69,17 @@ class Lists(RuleBasedStateMachine):
         try:
             self._settle(self.models.reload(configs))
         except InvalidRequest:
-            assert {name: self._open(name) for name in NAMES} == before, "a list that is refused changes nothing"
+            assert {name: self._open(name) for name in NAMES} == before, "a list that is rejected changes nothing"
             return
         except (ModelNotFound, ModelNotReady):
-            new = [config.name for config in configs if config.name not in self.configs.keys() - self.withdrawn]
+            new = [config.name for config in configs if config.name not in self.configs.keys() - self.cancelled]
             assert any(not self._open(name) for name in new)
         self.configs = {config.name: config for config in configs}
-        self.withdrawn.clear()
+        self.cancelled.clear()
 
     @rule(name=st.sampled_from(NAMES))
     def load(self, name: str) -> None:
-        self.withdrawn.discard(name)
+        self.cancelled.discard(name)
         try:
             self._settle(self.models.load(name))
             assert self._open(name)
@@ -93,12 +93,12 @@ class Lists(RuleBasedStateMachine):
         except ModelNotFound:
             assert name not in self.configs
             return
-        self.withdrawn.add(name)
+        self.cancelled.add(name)
 
     @invariant()
     def what_is_not_listed_or_was_unloaded_is_not_served(self) -> None:
         for name in NAMES:
-            if name not in self.configs or name in self.withdrawn:
+            if name not in self.configs or name in self.cancelled:
                 assert not self._open(name)
 
     @invariant()
@@ -113,7 +113,7 @@ class Lists(RuleBasedStateMachine):
     @precondition(lambda self: self.settled)
     @invariant()
     def what_the_policy_wants_is_served(self) -> None:
-        for name in self.configs.keys() - self.withdrawn:
+        for name in self.configs.keys() - self.cancelled:
             files, loaded = self.files[name], self._open(name)
             candidates = {version for version, good in files.items() if good} | (loaded & files.keys())
             wanted = self.configs[name].policy(candidates)

@@ -47,14 +47,14 @@ def main(folder: Path) -> dict[str, Any]:
     tuned = {variant: tuned_to(variant, folder) for variant in ("plain", "frozen", "xla")}
     return {
         "devices": {str(count): list(runtime(count).devices) for count in (0, 1, 2, 3)},
-        "too many": refusal(lambda: runtime(DEVICES + 1)),
+        "too many": rejection(lambda: runtime(DEVICES + 1)),
         "replicas": {name: len(replicas_of(model)) for name, model in loaded.items()},
         "variables": [each._loaded.kernel.device[-5:] for each in replicas_of(loaded["image_net"])],  # type: ignore[attr-defined]
         "runs on": {variant: runs_on(model) for variant, model in tuned.items()},
         "runs on publicly": runs_on(publicly(folder)),
         "apart": {variant: apart(model) for variant, model in tuned.items()},
         "compiled": compiled(folder),
-        "refusals": refusals(folder),
+        "rejections": rejections(folder),
         "served": asyncio.run(served(folder)),
         "log": log.texts,
     }
@@ -73,7 +73,7 @@ def runtime(replicas: int, variant: str = "plain") -> TensorFlowRuntime:
     return TensorFlowRuntime(RuntimeOptions(replicas=replicas, variants=VariantOptions(variant)))
 
 
-def refusal(call: Callable[[], object]) -> str:
+def rejection(call: Callable[[], object]) -> str:
     try:
         call()
     except ServingError as error:
@@ -136,10 +136,10 @@ def compiled(folder: Path) -> dict[str, Any]:
     }
 
 
-def refusals(folder: Path) -> list[str]:
+def rejections(folder: Path) -> list[str]:
     model = runtime(DEVICES).load(folder / "poison" / "1")
     return [
-        refusal(lambda replica=replica: replica.run(DEFAULT, {"x": np.array([-1], np.float32)}, ()))  # type: ignore[misc]
+        rejection(lambda replica=replica: replica.run(DEFAULT, {"x": np.array([-1], np.float32)}, ()))  # type: ignore[misc]
         for replica in replicas_of(model)
     ]
 

@@ -28,7 +28,7 @@ VARIANTS = {"tensorflow": ("plain", "frozen", "xla")}
     ids="-".join,
 )
 def runtime(request: pytest.FixtureRequest) -> Runtime:
-    """Every runtime in every form in which it executes models: all of them answer and refuse alike."""
+    """Every runtime in every form in which it executes models: all of them answer and reject alike."""
     name, variant = request.param
     return create_runtime(name, RuntimeOptions(variants=VariantOptions(variant)))
 

@@ -1,4 +1,4 @@
-"""Variants of real SavedModels: what is chosen, remembered, refused, and given back."""
+"""Variants of real SavedModels: what is chosen, remembered, rejected, and given back."""
 
 import gc
 import logging

@@ -51,23 +51,23 @@ class Repository(FakeRepository):
         super().__init__(*models)
         for each in models:
             each.sizes = BatchSizes.powers_of_two(4)  # type: ignore[attr-defined]
-        self.withdrawn: dict[tuple[str, int], FakeModel] = {}
+        self.cancelled: dict[tuple[str, int], FakeModel] = {}
 
     def known_names(self) -> Sequence[str]:
-        return sorted({name for name, _ in [*self.models, *self.withdrawn]} | {"new"})
+        return sorted({name for name, _ in [*self.models, *self.cancelled]} | {"new"})
 
     async def load(self, name: str) -> None:
         if name == "broken":
             raise ModelNotReady("Model broken failed to load: no graph")
-        for key in [key for key in self.withdrawn if key[0] == name]:
-            self.models[key] = self.withdrawn.pop(key)
+        for key in [key for key in self.cancelled if key[0] == name]:
+            self.models[key] = self.cancelled.pop(key)
 
     async def unload(self, name: str) -> None:
         keys = [key for key in self.models if key[0] == name]
         if not keys:
             raise ModelNotFound(f"Model {name} is not in the repository")
         for key in keys:
-            self.withdrawn[key] = self.models.pop(key)
+            self.cancelled[key] = self.models.pop(key)
 
 
 @dataclass
@@ -185,7 +185,7 @@ class World:
 
         return asyncio.run(main())
 
-    def refusal(self, method: str, **fields: Any) -> tuple[grpc.StatusCode, str]:
+    def rejection(self, method: str, **fields: Any) -> tuple[grpc.StatusCode, str]:
         """The code and the text that a call fails with."""
         try:
             reply = self.call(method, **fields)

@@ -45,7 +45,7 @@ class FakeModel:
     requests: list[InferenceRequest] = field(default_factory=list)
     failure: BaseException | None = None
     never: bool = False
-    withdrawn: int = 0
+    cancelled: int = 0
 
     def signature(self, name: str) -> ModelSignature:
         if name not in self.signatures:
@@ -61,7 +61,7 @@ class FakeModel:
             try:
                 await asyncio.get_running_loop().create_future()
             except asyncio.CancelledError:
-                self.withdrawn += 1
+                self.cancelled += 1
                 raise
         outputs = self.computes[request.signature](request.inputs)
         wanted = {name: outputs[name] for name in request.outputs or outputs}

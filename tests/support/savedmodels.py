@@ -249,7 +249,7 @@ def make_twins(path: Path) -> None:
 
 
 def make_image_decoder(path: Path) -> None:
-    """png [batch] of encoded images -> size [batch]: refuses whatever is no image, the empty string included."""
+    """png [batch] of encoded images -> size [batch]: rejects whatever is no image, the empty string included."""
 
     def sizes(png: Any) -> Any:
         return {"size": tf.map_fn(lambda one: tf.size(tf.io.decode_png(one)), png, fn_output_signature=tf.int32)}

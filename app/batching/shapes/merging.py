@@ -27,7 +27,7 @@ def company(lane: Lane, rows: int, most_rows: int, lanes: Iterable[Lane]) -> Ite
         most_rows: what the batch may have.
     """
     padding, shape = lane.function.padding, lane.key.shape
-    if padding is None or not padding.trusted or rows >= most_rows:
+    if padding is None or not padding.enabled or rows >= most_rows:
         return
     costs = _Costs(lane.function.sizes, padding.call_cells)
     cells = padding.cells(shape)
@@ -37,17 +37,17 @@ def company(lane: Lane, rows: int, most_rows: int, lanes: Iterable[Lane]) -> Ite
         if each.key.padded and each is not lane and each.key[:4] == lane.key[:4]
     ]
     neighbours.sort(key=lambda each: max(each[0] / cells, cells / each[0]))
-    refused = 0
+    rejected = 0
     for their_cells, neighbour in neighbours:
         common = _common(shape, neighbour.key.shape)
         common_cells = padding.cells(common)
         share = costs.best_share(rows, cells, neighbour, their_cells, common_cells, room=most_rows - rows)
         if share:
             yield neighbour, share
-            rows, shape, cells, refused = rows + share, common, common_cells, 0
+            rows, shape, cells, rejected = rows + share, common, common_cells, 0
         else:
-            refused += 1
-        if rows >= most_rows or refused == _PATIENCE:
+            rejected += 1
+        if rows >= most_rows or rejected == _PATIENCE:
             return
 
 

@@ -5,8 +5,8 @@ Rules
   limits (a table of positions) which no signature tells. Or to the top of its bucket, where the model was compiled for
   it at warm-up: so it takes that.
 - The dimensions that are one size in each request (tokens and their mask) are so in the call as well.
-- An output is cut back where its dimension follows an input's. Which does was seen at warm-up (loading/padding_probe.py);
-  an output of another shape than that ends the sharing.
+- An output is cut back where its dimension follows an input's. Which does was seen at warm-up
+  (loading/padding_probe.py); an output of another shape than that ends the sharing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ShapePadding:
         call_cells: a call costs as much as so many cells, beside what its own cells cost; see `cells`.
         compiled: rows and inner shapes of calls that are so much faster than others that shorter ones are padded to
             them: their sizes are those of buckets.
-        trusted: False once an output had a shape that was not expected; nobody is padded from then on.
+        enabled: False once an output had a shape that was not expected; nobody is padded from then on.
     """
 
     inputs: Mapping[str, NamedShape]
@@ -54,18 +54,18 @@ class ShapePadding:
     values: Mapping[str, Any]
     buckets: ShapeBuckets = field(default_factory=ShapeBuckets)
     call_cells: float = 0.0
-    trusted: bool = True
+    enabled: bool = True
     compiled: frozenset[tuple[int, Shapes]] = frozenset()
     _cells: dict[Shapes, int] = field(default_factory=dict)
 
     def bucket(self, inputs: Mapping[str, Array]) -> Shapes | None:
         """The greatest inner shape of each input that may share a call with these; None for equal shapes only.
 
-        So it is where dimensions of one name differ: the model may refuse that, and padding would hide why; and where
+        So it is where dimensions of one name differ: the model may reject that, and padding would hide why; and where
         a size is less than any that was tried for an output that follows it by a rule.
         """
         sizes = self._sizes(inputs)
-        if not self.trusted or any(
+        if not self.enabled or any(
             inputs[name].shape[1:] != _sized(shape, sizes) for name, shape in self.inputs.items()
         ):
             return None
@@ -94,7 +94,7 @@ class ShapePadding:
         longest = (
             tuple([tuple(map(max, *each)) for each in zip(*shapes, strict=True)]) if len(shapes) > 1 else shapes[0]
         )
-        if self.compiled and self.trusted:
+        if self.compiled and self.enabled:
             top = self.top(longest)
             if (rows, top) in self.compiled:
                 return top

@@ -1,6 +1,6 @@
 """Long arrays of numbers in JSON text, read without a Python object for each number. Pure.
 
-simdjson reads the numbers, as correctly rounded as orjson does, and refuses everything that is no number. It also
+simdjson reads the numbers, as correctly rounded as orjson does, and rejects everything that is no number. It also
 flattens lists of any lengths, so whether they are rectangular is seen from the text.
 
 
@@ -111,7 +111,7 @@ def cut(body: bytes) -> dict[str, Any] | None:
     """The object in a body, with Numbers for long arrays of numbers; None where it has none or is unusual.
 
     Numbers stand in these places only: `instances` or `inputs`, the fields of an object there, and the fields of
-    objects in a list there. Everything else is as orjson reads it; texts that orjson refuses give None.
+    objects in a list there. Everything else is as orjson reads it; texts that orjson rejects give None.
     """
     spans = _long_arrays(body) if len(body) >= SHORTEST_BYTES else []
     if not spans:

@@ -4,7 +4,7 @@ JSON scalars to a vector of one tensor type. Pure.
 
 Strict about types, as TensorFlow Serving is: an integer tensor takes no 1.0, a bool tensor
 takes only true and false, and neither of the two is a number. Beyond it half, bfloat16 and
-uint16 are accepted, and a number that its type cannot hold is refused instead of wrapped.
+uint16 are accepted, and a number that its type cannot hold is rejected instead of wrapped.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def vector(leaves: Sequence[Any], dtype: np.dtype[Any]) -> Array:
 
 
 def from_numbers(numbers: Numbers, dtype: np.dtype[Any]) -> Array | None:
-    """None where `vector` would refuse an element, or has not been asked yet because the lists are not rectangular."""
+    """None where `vector` would reject an element, or has not been asked yet because the lists are not rectangular."""
     if is_floating(dtype):
         exact = numbers.doubles()
     elif is_integer(dtype):

@@ -28,7 +28,7 @@ _BLANK = re.compile(f"[{_WHITE}]*")
 def parse(body: bytes) -> dict[str, Any]:
     """The JSON object in a request's body, with Numbers for long arrays where `cut` puts them.
 
-    orjson does the rest. What it refuses, and TensorFlow Serving accepts, is read again more
+    orjson does the rest. What it rejects, and TensorFlow Serving accepts, is read again more
     slowly: NaN, Infinity and Inf, and anything at all after the end of the object.
 
     Raises InvalidRequest, with the position where there is one.

@@ -89,7 +89,7 @@ def decode_tensor(name: str, proto: Any, max_bytes: int) -> Array:
     """
     kind = BY_NUMBER.get(proto.dtype)
     if kind is None:
-        raise _refusal(name, f"has dtype {_NAMES.get(proto.dtype, proto.dtype)}, which no request can carry")
+        raise _rejection(name, f"has dtype {_NAMES.get(proto.dtype, proto.dtype)}, which no request can carry")
     shape = _shape(name, proto.tensor_shape, kind.dtype.itemsize, max_bytes)
     content = proto.tensor_content
     if not content:
@@ -98,7 +98,7 @@ def decode_tensor(name: str, proto: Any, max_bytes: int) -> Array:
         return _from_string_content(name, content, shape)
     expected = prod(shape) * kind.dtype.itemsize
     if len(content) != expected:
-        raise _refusal(
+        raise _rejection(
             name,
             f"has {len(content)} bytes of tensor_content; expected {expected} for shape {list(shape)} of {kind.dtype}",
         )
@@ -133,15 +133,15 @@ def tensor_parts(array: Array, as_content: bool) -> Parts:
 
 def _shape(name: str, proto: Any, itemsize: int, max_bytes: int) -> tuple[int, ...]:
     if proto.unknown_rank:
-        raise _refusal(name, "has unknown rank; a value needs a shape")
+        raise _rejection(name, "has unknown rank; a value needs a shape")
     shape = tuple([dim.size for dim in proto.dim])
     if len(shape) > _MAX_RANK:
-        raise _refusal(name, f"has {len(shape)} dimensions; at most {_MAX_RANK} are allowed")
+        raise _rejection(name, f"has {len(shape)} dimensions; at most {_MAX_RANK} are allowed")
     if shape and min(shape) < 0:
-        raise _refusal(name, f"has shape {list(shape)}; a value has no dimension below 0")
+        raise _rejection(name, f"has shape {list(shape)}; a value has no dimension below 0")
     # Dimensions of 0 count as 1: batches are padded, and the other dimensions then become real.
     if prod([size or 1 for size in shape]) * itemsize > max_bytes:
-        raise _refusal(name, f"has shape {list(shape)}, more than the {max_bytes} bytes that a message may have")
+        raise _rejection(name, f"has shape {list(shape)}, more than the {max_bytes} bytes that a message may have")
     return shape
 
 
@@ -149,11 +149,11 @@ def _from_field(name: str, kind: Kind, values: Any, shape: tuple[int, ...]) -> A
     """Fewer values than elements: the last one is repeated, and none at all mean zeros, as in TensorFlow."""
     cells = _cells(name, kind, values)
     if len(cells) * kind.cell.itemsize % kind.dtype.itemsize:
-        raise _refusal(name, f"has {len(cells)} numbers in {kind.field}; complex values come in pairs")
+        raise _rejection(name, f"has {len(cells)} numbers in {kind.field}; complex values come in pairs")
     array: Array = cells if kind.cell == kind.dtype else cells.view(kind.dtype)
     count = prod(shape)
     if len(array) > count:
-        raise _refusal(name, f"has {len(array)} values in {kind.field}; expected {count} for shape {list(shape)}")
+        raise _rejection(name, f"has {len(array)} values in {kind.field}; expected {count} for shape {list(shape)}")
     if len(array) < count:
         last: Any = array[-1:] if len(array) else np.full(1, b"" if kind.dtype == STRING else 0, kind.dtype)
         array = np.concatenate([array, np.repeat(last, count - len(array))])
@@ -170,7 +170,7 @@ def _cells(name: str, kind: Kind, values: Any) -> Array:
     wide = np.array(values, np.int32)  # the field's own type: wider than an element
     limits = np.iinfo(kind.cell)
     if len(wide) and not (limits.min <= wide.min() and wide.max() <= limits.max):
-        raise _refusal(name, f"has values in {kind.field} beyond {kind.dtype}, {limits.min} to {limits.max}")
+        raise _rejection(name, f"has values in {kind.field} beyond {kind.dtype}, {limits.min} to {limits.max}")
     return wide.astype(kind.cell)
 
 
@@ -183,7 +183,7 @@ def _from_string_content(name: str, content: bytes, shape: tuple[int, ...]) -> A
         length, position = _varint(content, position)
         lengths.append(length)
     if len(lengths) < count or position + sum(lengths) != len(content):
-        raise _refusal(name, f"has tensor_content that is not {count} strings, for shape {list(shape)}")
+        raise _rejection(name, f"has tensor_content that is not {count} strings, for shape {list(shape)}")
     strings = np.empty(count, STRING)
     for index, length in enumerate(lengths):
         strings[index] = content[position : position + length]
@@ -215,5 +215,5 @@ def _header(number: int, shape: tuple[int, ...]) -> bytes:
     return header
 
 
-def _refusal(name: str, problem: str) -> InvalidRequest:
+def _rejection(name: str, problem: str) -> InvalidRequest:
     return InvalidRequest(f"Input {name!r} {problem}")

@@ -49,7 +49,7 @@ class Kind(IntEnum):
 HELLO = b"1"
 
 
-class Outbox:
+class SendBuffer:
     """Collects messages and writes those of one turn of the event loop together.
 
     Args:

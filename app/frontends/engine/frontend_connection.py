@@ -12,11 +12,11 @@ import numpy as np
 
 from app.core.errors import ModelNotReady, ServingError
 from app.core.inference import InferenceRequest
-from app.core.interfaces import ServedModel, Withdrawable
+from app.core.interfaces import Cancellable, ServedModel
 from app.core.reply import Answer
 from app.frontends.channel.arena import ReadingArena, WritingArena
 from app.frontends.channel.errors import encode_error
-from app.frontends.channel.messages import Kind, Outbox, new_unpacker
+from app.frontends.channel.messages import Kind, SendBuffer, new_unpacker
 from app.frontends.channel.tensors import decode, encode, skip
 
 logger = logging.getLogger(__name__)
@@ -59,9 +59,9 @@ class _Call(NamedTuple):
 class _Waiting:
     """A request in the batcher, and where its answer goes."""
 
-    __slots__ = ("_answered", "_link", "call", "id", "submission")
+    __slots__ = ("_answered", "_link", "call", "handle", "id")
 
-    submission: Withdrawable
+    handle: Cancellable
 
     def __init__(self, link: FrontendLink, request_id: int, call: _Call) -> None:
         self.id = request_id
@@ -84,11 +84,11 @@ class _Waiting:
 
     def set_exception(self, error: BaseException, /) -> None:
         self._answered = True
-        self._link.refuse(self, error)
+        self._link.reject(self, error)
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         self._answered = True
-        self.submission.withdraw()
+        self.handle.cancel()
 
 
 class FrontendLink(asyncio.Protocol):
@@ -119,13 +119,13 @@ class FrontendLink(asyncio.Protocol):
 
     def tell(self, kind: Kind, *message: Any) -> None:
         """Sends what nobody answers."""
-        self._outbox.put(kind, *message)
+        self._send_buffer.put(kind, *message)
 
     def see(self) -> asyncio.Future[None]:
         """Done when the frontend took in everything told so far, and told what it counted; or when it is gone."""
         seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unseen.append(seen)
-        self._outbox.put(Kind.SEE)
+        self._send_buffer.put(Kind.SEE)
         return seen
 
     # --- answers ---
@@ -137,23 +137,23 @@ class FrontendLink(asyncio.Protocol):
             outputs, arena = answer.outputs, self._answers
             tensors = [encode(outputs[name], dtype, arena) for name, dtype in waiting.call.answers]
             timing = answer.timing
-            self._outbox.put(_ANSWER, waiting.id, timing.queue_s, timing.compute_s, timing.rows, tensors)
+            self._send_buffer.put(_ANSWER, waiting.id, timing.queue_s, timing.compute_s, timing.rows, tensors)
         except Exception as error:
             logger.exception("An answer of signature %r cannot be sent", waiting.call.signature)
-            self._outbox.put(Kind.ERROR, waiting.id, *encode_error(error))
+            self._send_buffer.put(Kind.ERROR, waiting.id, *encode_error(error))
 
-    def refuse(self, waiting: _Waiting, error: BaseException) -> None:
+    def reject(self, waiting: _Waiting, error: BaseException) -> None:
         self._leave(waiting)
-        self._outbox.put(Kind.ERROR, waiting.id, *encode_error(error))
+        self._send_buffer.put(Kind.ERROR, waiting.id, *encode_error(error))
 
     def _leave(self, waiting: _Waiting) -> None:
         del self._waiting[waiting.id]
-        waiting.submission.withdraw()
+        waiting.handle.cancel()
 
     # --- the connection ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._outbox = Outbox(cast(asyncio.Transport, transport), self._tell_unread)
+        self._send_buffer = SendBuffer(cast(asyncio.Transport, transport), self._tell_unread)
         self._host.joined(self)
 
     def data_received(self, data: bytes) -> None:
@@ -165,14 +165,14 @@ class FrontendLink(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
-            each.withdraw()
+            each.cancel()
         while self._unseen:
             self._seen()
         self._host.left(self)
 
     def _tell_unread(self) -> None:
         if unread := self._requests.take_unread():
-            self._outbox.put(Kind.FREE, unread)
+            self._send_buffer.put(Kind.FREE, unread)
 
     # --- what comes ---
 
@@ -192,25 +192,25 @@ class FrontendLink(asyncio.Protocol):
         if call is None or model is None:
             skip(tensors, self._requests)
             gone = ModelNotReady("This version of the model is being unloaded")
-            self._outbox.put(Kind.ERROR, request_id, *encode_error(gone))
+            self._send_buffer.put(Kind.ERROR, request_id, *encode_error(gone))
             return
         waiting = _Waiting(self, request_id, call)
         try:
             named, arena = zip(call.inputs, tensors, strict=True), self._requests
             inputs = {name: decode(tensor, dtype, arena) for (name, dtype), tensor in named}
             request = InferenceRequest(inputs, call.signature, call.outputs, deadline_s, priority)
-            waiting.submission = model.submit(request, waiting)
+            waiting.handle = model.submit(request, waiting)
         except Exception as error:
             if not isinstance(error, ServingError):
-                logger.exception("A bug refused a request to %r", model)
-            self._outbox.put(Kind.ERROR, request_id, *encode_error(error))
+                logger.exception("A bug rejected a request to %r", model)
+            self._send_buffer.put(Kind.ERROR, request_id, *encode_error(error))
         else:
             self._waiting[request_id] = waiting
 
     def _cancel(self, request_id: int) -> None:
         waiting = self._waiting.pop(request_id, None)
         if waiting is not None:  # else its answer is on its way
-            waiting.withdraw()
+            waiting.cancel()
 
     def _query(self, request_id: int, name: str, arguments: Sequence[Any]) -> None:
         task = asyncio.create_task(self._answer_query(request_id, name, arguments))
@@ -219,11 +219,11 @@ class FrontendLink(asyncio.Protocol):
 
     async def _answer_query(self, request_id: int, name: str, arguments: Sequence[Any]) -> None:
         try:
-            self._outbox.put(Kind.RESULT, request_id, await self._host.query(name, arguments))
+            self._send_buffer.put(Kind.RESULT, request_id, await self._host.query(name, arguments))
         except Exception as error:
             if not isinstance(error, ServingError):
                 logger.exception("A bug answered %s", name)
-            self._outbox.put(Kind.ERROR, request_id, *encode_error(error))
+            self._send_buffer.put(Kind.ERROR, request_id, *encode_error(error))
 
     def _seen(self) -> None:
         seen = self._unseen.popleft()

@@ -18,7 +18,7 @@ from app.core.reply import Answer, Reply
 from app.core.validation import check_outputs
 from app.frontends.channel.arena import ReadingArena, WritingArena, create_memory
 from app.frontends.channel.errors import decode_error
-from app.frontends.channel.messages import HELLO, Kind, Outbox, new_unpacker
+from app.frontends.channel.messages import HELLO, Kind, SendBuffer, new_unpacker
 from app.frontends.channel.snapshot import Snapshot
 from app.frontends.channel.tensors import decode, encode, skip
 from app.frontends.frontend.remote_model import RemoteModel
@@ -62,7 +62,7 @@ class _Submission:
         self._link = link
         self._id = request_id
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         self._link.cancel(self._id)
 
 
@@ -109,25 +109,25 @@ class EngineLink(asyncio.Protocol):
             inputs = with_masks(model.signature(request.signature), inputs)
         tensors = [encode(inputs[name], dtype, arena) for name, dtype in call.inputs.items()]
         number = self._expect(reply, call.outputs)
-        self._outbox.put(_REQUEST, number, call.number, request.deadline_s, request.priority, tensors)
+        self._send_buffer.put(_REQUEST, number, call.number, request.deadline_s, request.priority, tensors)
         return _Submission(self, number)
 
     def cancel(self, request_id: int) -> None:
         """Nobody waits for this request's answer; does nothing where it came already."""
         if self._pending.pop(request_id, None) is not None:
-            self._outbox.put(Kind.CANCEL, request_id)
+            self._send_buffer.put(Kind.CANCEL, request_id)
             self._check_idle()
 
     async def query(self, name: str, *arguments: Any) -> Any:
         """Raises ModelNotReady where the engine is gone, and whatever ServingError it answers."""
         self._check_open()
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._outbox.put(Kind.QUERY, self._expect(reply, ()), name, arguments)
+        self._send_buffer.put(Kind.QUERY, self._expect(reply, ()), name, arguments)
         return await reply
 
     def tell(self, kind: Kind, *message: Any) -> None:
         """Sends what nobody answers."""
-        self._outbox.put(kind, *message)
+        self._send_buffer.put(kind, *message)
 
     async def idle(self) -> None:
         """Returns when everything is answered that was asked."""
@@ -137,7 +137,7 @@ class EngineLink(asyncio.Protocol):
 
     def close(self) -> None:
         """What was told still goes out."""
-        self._outbox.write()
+        self._send_buffer.write()
         self._transport.close()
 
     def _check_open(self) -> None:
@@ -159,7 +159,7 @@ class EngineLink(asyncio.Protocol):
         inputs = {name: spec.dtype for name, spec in signature.inputs.items()}
         outputs = [(name, signature.outputs[name].dtype) for name in request.outputs or signature.outputs]
         call = self._calls[key] = _Call(len(self._calls), inputs, outputs)
-        self._outbox.put(Kind.DEFINE, call.number, *key)
+        self._send_buffer.put(Kind.DEFINE, call.number, *key)
         return call
 
     def _check_idle(self) -> None:
@@ -170,7 +170,7 @@ class EngineLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._outbox = Outbox(self._transport, self._tell_unread)
+        self._send_buffer = SendBuffer(self._transport, self._tell_unread)
 
     def data_received(self, data: bytes) -> None:
         self._unpacker.feed(data)
@@ -188,7 +188,7 @@ class EngineLink(asyncio.Protocol):
 
     def _tell_unread(self) -> None:
         if unread := self._answers.take_unread():
-            self._outbox.put(Kind.FREE, unread)
+            self._send_buffer.put(Kind.FREE, unread)
 
     # --- what comes ---
 
@@ -222,7 +222,7 @@ class EngineLink(asyncio.Protocol):
 
     def _see(self) -> None:
         self._follower.tell(self)
-        self._outbox.put(Kind.SEEN)
+        self._send_buffer.put(Kind.SEEN)
 
     def __repr__(self) -> str:
         return f"<EngineLink, {len(self._pending)} pending>"

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 #: How long what was counted may be kept back, so that much of it goes in one message.
 _TELL_WITHIN_S = 0.2
 
-#: While the engine is gone, so many requests of one kind are counted; they were all refused.
+#: While the engine is gone, so many requests of one kind are counted; they were all rejected.
 _MOST_COUNTED = 10_000
 
 _RECONNECT_AFTER_S = 0.1

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, ModelSignature
-from app.core.interfaces import Withdrawable
-from app.core.reply import DONE, Answer, Reply
+from app.core.interfaces import Cancellable
+from app.core.reply import COMPLETED, Answer, Reply
 from app.core.validation import find_signature
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class RemoteModel:
         """Raises SignatureNotFound."""
         return find_signature(self.signatures, name)
 
-    def submit(self, request: InferenceRequest, reply: Reply) -> Withdrawable:
+    def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable:
         """Sends one request; `reply` gets its Answer, or a ServingError, on the event loop and after this returned.
 
         Raises:
@@ -68,30 +68,30 @@ class RemoteModel:
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """`submit`, awaited. Raises the same and whatever the engine says."""
         reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        submission = self.submit(request, reply)
+        handle = self.submit(request, reply)
         try:
             return self.response(request, await reply)
         finally:
-            submission.withdraw()
+            handle.cancel()
             if reply.done() and not reply.cancelled():
                 reply.exception()  # seen: asyncio must not report an error that nobody was left to hear
 
-    def joins(self, signature: str) -> bool:
+    def coalesces(self, signature: str) -> bool:
         """Were its calls quick of late? Then the requests of a turn go as one: their rows share a call anyway."""
         return not self.alone and self._unhindered_s.get(signature, inf) < _QUICK_S
 
-    def submit_joined(
+    def submit_coalesced(
         self,
         request: InferenceRequest,
         arrivals_s: Sequence[float],  # noqa: ARG002 - as Model has it
         reply: Reply,
-    ) -> Withdrawable:
+    ) -> Cancellable:
         """Sends the rows of several requests as one. Never raises."""
         try:
             return self.submit(request, reply)
         except ServingError as error:
             reply.set_exception(error)
-            return DONE
+            return COMPLETED
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         """The answer to `request`, and who computed it."""

@@ -108,7 +108,7 @@ def _check_unicode(text: str, where: str) -> None:
 
 
 def _parse_non_finite(body: Buffer, first: orjson.JSONDecodeError) -> object:
-    """What orjson refused, if that was for NaN and infinities alone."""
+    """What orjson rejected, if that was for NaN and infinities alone."""
     try:
         return _DECODER.decode(str(body, "utf-8"))
     except json.JSONDecodeError:

@@ -15,7 +15,7 @@ from app.core.errors import InvalidRequest
 from app.core.explanation import BatchingExplanation, Options
 from app.transports.http.replies import CLIENT_GONE, ClientGone, read_body
 
-#: These lie among TensorFlow Serving's, whose protocol would refuse them.
+#: These lie among TensorFlow Serving's, whose protocol would reject them.
 BATCHING_PATH = re.compile(r"/v1/models/[^/:]+/batching")
 
 _ERRORS: dict[int | str, dict[str, Any]] = {

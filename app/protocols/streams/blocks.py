@@ -14,7 +14,7 @@ from app.core.interfaces import ServedModel
 from app.protocols.streams.lines import Block
 from app.protocols.streams.rows import read_rows, write_refusal, write_rows
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Between two tries of a block that the server is too busy for; the pause doubles each time.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
@@ -43,7 +43,7 @@ class BlockPredictor:
         return await self._answer(block, self._clock() + self._timeout_s)
 
     async def _answer(self, block: Block, deadline_s: float) -> bytes:
-        """A block that is refused is halved until the guilty lines stand alone."""
+        """A block that is rejected is halved until the guilty lines stand alone."""
         try:
             return await self._predict_in_time(block, deadline_s)
         except (InvalidRequest, OutOfMemory) as error:
@@ -52,7 +52,7 @@ class BlockPredictor:
         except ServingError as error:
             return write_refusal(block, str(error))
         except Exception as error:
-            log.error("A bug answered lines of a stream", exc_info=error)
+            logger.error("A bug answered lines of a stream", exc_info=error)
             return write_refusal(block, "Internal error")
         return b"".join(await asyncio.gather(*[self._answer(half, deadline_s) for half in block.halves()]))
 

@@ -29,7 +29,7 @@ class LineCutter:
 
     Args:
         max_lines: most lines of a block.
-        max_line_bytes: a longer line is refused as soon as so much of it is there.
+        max_line_bytes: a longer line is rejected as soon as so much of it is there.
     """
 
     def __init__(self, max_lines: int, max_line_bytes: int) -> None:

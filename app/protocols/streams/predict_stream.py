@@ -109,7 +109,7 @@ class PredictStream(Streamed):
         self._taken_in: asyncio.Queue[tuple[Block, asyncio.Task[bytes]] | ServingError | None] = asyncio.Queue()
 
     async def stream(self, send: Send) -> None:
-        """Raises ClientGone, and what waits is withdrawn."""
+        """Raises ClientGone, and what waits is cancelled."""
         gone = False
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -19,7 +19,7 @@ from app.repository.model_config import ModelConfig
 from app.repository.model_server_config import decode_model_configs
 from app.transports.grpc.calls import Call, GrpcCalls
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PROTOCOL = "tensorflow_grpc"
 
@@ -78,6 +78,6 @@ class TensorFlowGrpc:
         if self._reload is None:
             raise Unsupported("Which models this server serves is its own configuration, not changed by calls")
         configs = decode_model_configs(request.config)
-        log.info("Reloading: %s", ", ".join(config.name for config in configs) or "no models")
+        logger.info("Reloading: %s", ", ".join(config.name for config in configs) or "no models")
         await self._reload(configs)
         return message_class("tensorflow.serving.ReloadConfigResponse")(status={})

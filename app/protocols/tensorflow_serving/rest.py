@@ -3,7 +3,7 @@
 A plain ASGI application: no framework, no middleware and no task of its own for each request.
 Where TensorFlow Serving's clients can tell, it answers as TensorFlow Serving does; it does
 better where that cannot hurt them: models are listed, half, bfloat16 and uint16 have a JSON
-form, numbers out of range are refused, replies are compact, and predict takes other forms than JSON.
+form, numbers out of range are rejected, replies are compact, and predict takes other forms than JSON.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from app.transports.http.exchange import (
     TIMEOUT_HEADER,
     AsgiExchange,
     Clock,
+    Coalesced,
     Computation,
     Exchange,
     HttpProtocol,
     Streamed,
-    Together,
     priority_of,
 )
 from app.transports.http.head import RequestHead
@@ -100,7 +100,7 @@ class TensorFlowRest(HttpProtocol):
         head.understood = asked
         return self._predict(asked, exchange, body) if asked.predict else self._examine(asked, exchange, body)
 
-    def begin_together(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Together | None:
+    def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
         """Rows in JSON for the default signature of a model with one input, and all of its outputs."""
         try:
             asked: _Asked = head.understood or _understand(head)
@@ -111,14 +111,14 @@ class TensorFlowRest(HttpProtocol):
         except ServingError:
             return None
         signature = model.signatures.get(DEFAULT_SIGNATURE)
-        if signature is None or not (model.joins(DEFAULT_SIGNATURE) and signature.batchable):
+        if signature is None or not (model.coalesces(DEFAULT_SIGNATURE) and signature.batchable):
             return None
         read = rows_together(bodies, signature)
         if read is None:
             return None
         inputs, rows = read
         request = InferenceRequest(inputs, deadline_s=started_s + self.limits.request_timeout_ms / 1e3)
-        return Together(model, request, rows, _reply_by_row)
+        return Coalesced(model, request, rows, _reply_by_row)
 
     def _predict(self, asked: _Asked, exchange: Exchange, content: bytes) -> Computation:
         forms = asked.forms

@@ -18,7 +18,7 @@ from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TensorFlowRuntime:
@@ -45,7 +45,7 @@ class TensorFlowRuntime:
             tf.config.experimental.set_memory_growth(gpu, True)
         self._devices = _choose("GPU" if gpus else "CPU", options.replicas)
         if len(gpus) > len(self._devices):
-            log.warning("%d of %d GPUs are used; replicas 0 uses all", len(self._devices), len(gpus))
+            logger.warning("%d of %d GPUs are used; replicas 0 uses all", len(self._devices), len(gpus))
         self._kind = _kind(gpus)
         self._variants = options.variants
 
@@ -83,7 +83,7 @@ class TensorFlowRuntime:
         places = [f"/device:{device}" for device in self._devices]
         first = SavedModel(path, self._variants, self._kind, places[0])
         if reason := first.only_once():
-            log.warning("%s has one replica, on %s: %s", "/".join(path.parts[-2:]), self._devices[0], reason)
+            logger.warning("%s has one replica, on %s: %s", "/".join(path.parts[-2:]), self._devices[0], reason)
             return first
         return Replicas([first, *[SavedModel(path, self._variants, self._kind, place) for place in places[1:]]])
 

@@ -25,7 +25,7 @@ from app.core.errors import (
     WouldBeLate,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 #: Errors by the most special class that is listed.
@@ -74,7 +74,7 @@ def failure_of(error: Exception, method: str) -> Failure:
         return Failure(code_of(type(error)), _short(str(error)), metadata)
     if isinstance(error, DecodeError):
         return Failure(StatusCode.INVALID_ARGUMENT, f"The request is not a message that {method} takes")
-    log.error("A bug answered %s", method, exc_info=error)
+    logger.error("A bug answered %s", method, exc_info=error)
     return Failure(StatusCode.INTERNAL, "Internal error")
 
 

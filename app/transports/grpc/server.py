@@ -36,7 +36,7 @@ class GrpcOptions:
 class GrpcServer:
     """Serves `services` from `start` to `stop`.
 
-    Who drains in between only has to turn `ready` false and to refuse what comes: this server says
+    Who drains in between only has to turn `ready` false and to reject what comes: this server says
     NOT_SERVING and goes on answering.
     """
 

@@ -21,7 +21,7 @@ from app.core.interfaces import ServedModel
 from app.transports.http.asgi import Receive, Scope, Send
 from app.transports.http.disconnects import Disconnects
 from app.transports.http.head import RequestHead
-from app.transports.http.rejections import Refusal
+from app.transports.http.rejections import Rejection
 from app.transports.http.replies import (
     CLIENT_GONE,
     ClientGone,
@@ -35,7 +35,7 @@ from app.transports.http.replies import (
 from app.transports.http.server_timing import SERVER_TIMING, server_timing
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Gives monotonic seconds.
 Clock = Callable[[], float]
@@ -108,7 +108,7 @@ class Computation:
 
 
 @dataclass(slots=True)
-class Together:
+class Coalesced:
     """Several requests as one: their rows behind one another, how many each has, and how to write a reply to some."""
 
     model: ServedModel
@@ -150,12 +150,12 @@ class HttpProtocol:
         """
         raise NotImplementedError
 
-    def begin_together(
+    def begin_coalesced(
         self,
         head: RequestHead,  # noqa: ARG002 - this is for protocols that can
         bodies: Sequence[bytes],  # noqa: ARG002 - as above
         started_s: float,  # noqa: ARG002 - as above
-    ) -> Together | None:
+    ) -> Coalesced | None:
         """What `begin` says of requests with one head, as one computation, where that can be had right now.
 
         None where they are to begin one by one, also because one of them is unusual or wrong. Never raises.
@@ -182,9 +182,9 @@ class HttpProtocol:
         seconds = now - exchange.started_s
         self._listener(RequestFinished(self.name, code, exchange.model, exchange.version, exchange.signature, seconds))
 
-    def refused(self, refusal: Refusal) -> None:
-        """Tells who listens of a request that was refused unread."""
-        self._listener(RequestFinished(self.name, str(refusal.reply.status), *refusal.asked, 0.0))
+    def rejected(self, rejection: Rejection) -> None:
+        """Tells who listens of a request that was rejected unread."""
+        self._listener(RequestFinished(self.name, str(rejection.reply.status), *rejection.asked, 0.0))
 
     async def _reply(self, exchange: AsgiExchange) -> Sendable | Streamed:
         """The answer, errors included. Raises ClientGone."""
@@ -231,7 +231,7 @@ def failure_reply(error: Exception, exchange: Exchange) -> Sendable:
     """What the client is told; of a bug of ours, nothing."""
     if isinstance(error, ServingError):
         return error_reply(error)
-    log.error("A bug answered %s %s", exchange.head.method, exchange.head.path, exc_info=error)
+    logger.error("A bug answered %s %s", exchange.head.method, exchange.head.path, exc_info=error)
     return internal_error()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.transports.http.asgi import Header
-from app.transports.http.rejections import Refusal
+from app.transports.http.rejections import Rejection
 
 
 class RequestHead:
@@ -14,10 +14,10 @@ class RequestHead:
 
     `path` is as sent, still percent-encoded and without the query; names in `headers` are in lower case.
     `understood` is what a protocol made of it: a client sends the same head again and again, and connections keep it.
-    `refusal` is what was said of late to one that had it (refusals.py).
+    `rejection` is what was said of late to one that had it (rejections.py).
     """
 
-    __slots__ = ("_named", "headers", "method", "path", "query", "refusal", "understood")
+    __slots__ = ("_named", "headers", "method", "path", "query", "rejection", "understood")
 
     def __init__(self, method: str, path: str, query: bytes, headers: Sequence[Header]) -> None:
         self.method = method
@@ -25,7 +25,7 @@ class RequestHead:
         self.query = query
         self.headers = headers
         self.understood: Any = None
-        self.refusal: Refusal | None = None
+        self.rejection: Rejection | None = None
         self._named = dict(reversed(headers))
 
     def header(self, name: bytes) -> bytes | None:

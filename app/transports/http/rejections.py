@@ -1,7 +1,7 @@
-"""Refusing by the head alone.
+"""Rejecting by the head alone.
 
-Under overload most requests are refused, and to read each of them only to find that out takes time from those that
-were accepted. So who is refused because the answer would be late stands for those like it for a moment, as far as the
+Under overload most requests are rejected, and to read each of them only to find that out takes time from those that
+were accepted. So who is rejected because the answer would be late stands for those like it for a moment, as far as the
 head says how urgent they are and whom they ask.
 """
 
@@ -21,9 +21,9 @@ _SIGNATURE = b"signature_name"
 _USUAL = re.compile(rb'"%b"\s*:\s*"%b"' % (_SIGNATURE, DEFAULT_SIGNATURE.encode()))
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """Until `until_s` (monotonic) a request with the same head, so the same deadline and priority, and a body of at
-    least `size` bytes would be refused, too.
+    least `size` bytes would be rejected, too.
 
     `asked` is the model, version and signature, `reply` what to say, `rest` what of that follows the status and the
     lines of every reply.
@@ -36,8 +36,8 @@ class Refusal(NamedTuple):
     rest: bytes
 
     @classmethod
-    def of(cls, error: WouldBeLate, size: int, now: float, asked: tuple[str, int, str]) -> Refusal:
-        """What follows from the refusal of one request."""
+    def of(cls, error: WouldBeLate, size: int, now: float, asked: tuple[str, int, str]) -> Rejection:
+        """What follows from the rejection of one request."""
         holds_s = min(error.retry_after_s or 0.0, _LONGEST_S)
         reply = error_reply(error)
         return cls(size, now + holds_s, asked, reply, b"%b\r\n%b" % (reply.head_lines(), reply.body))

@@ -17,25 +17,25 @@ from copy import copy
 
 from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import Array, InferenceRequest
-from app.core.interfaces import Withdrawable
-from app.core.reply import DONE, Answer
-from app.transports.http.exchange import Together
+from app.core.interfaces import Cancellable
+from app.core.reply import COMPLETED, Answer
+from app.transports.http.exchange import Coalesced
 from app.transports.http.head import RequestHead
 from app.transports.http.server_timing import server_timing
 from app.transports.http1.direct_exchange import DirectExchange
-from app.transports.http1.reply_buffer import Outbox
+from app.transports.http1.reply_buffer import ReplyBuffer
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _Arrived = list[tuple[DirectExchange, bytes]]
 
 
-class Turn:
+class Coalescer:
     """Collects whole requests, and begins them when all sockets that are readable now were read."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, reply_buffer: ReplyBuffer) -> None:
         self._arrived: _Arrived = []
-        self._outbox = outbox
+        self._reply_buffer = reply_buffer
 
     def add(self, exchange: DirectExchange, body: bytes) -> None:
         if not self._arrived:
@@ -47,11 +47,11 @@ class Turn:
         if len(arrived) > 1:
             for group in _by_head(arrived):
                 try:
-                    _answer_together(group, self._outbox)
+                    _answer_together(group, self._reply_buffer)
                 except Exception:  # nothing accepted may be lost: they begin alone
-                    log.exception("A bug kept %d requests from being answered together", len(group))
+                    logger.exception("A bug kept %d requests from being answered together", len(group))
         for exchange, body in arrived:
-            if not (exchange.begun or exchange.answered or exchange.refused_likewise(body)):
+            if not (exchange.begun or exchange.answered or exchange.rejected_likewise(body)):
                 exchange.begin(body)
 
 
@@ -66,10 +66,10 @@ def _by_head(arrived: _Arrived) -> list[_Arrived]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _answer_together(group: _Arrived, outbox: Outbox) -> None:
+def _answer_together(group: _Arrived, reply_buffer: ReplyBuffer) -> None:
     """As far as that goes: who has not begun then is to begin alone."""
     first = group[0][0]
-    together = first.protocol.begin_together(
+    together = first.protocol.begin_coalesced(
         first.head, [body for _, body in group], min(exchange.started_s for exchange, _ in group)
     )
     if together is None:
@@ -78,7 +78,7 @@ def _answer_together(group: _Arrived, outbox: Outbox) -> None:
     for count in _calls(together.rows, together.model.sizes.largest):
         rows = together.rows[start : start + count]
         inputs = {name: array[row : row + sum(rows)] for name, array in together.request.inputs.items()}
-        _Company(group[start : start + count], rows, together, outbox).submit(inputs)
+        _Company(group[start : start + count], rows, together, reply_buffer).submit(inputs)
         start, row = start + count, row + sum(rows)
 
 
@@ -98,32 +98,32 @@ def _calls(rows: Sequence[int], largest: int) -> Iterator[int]:
 class _Company:
     """Requests that are computed as one: where the answer to all of them goes."""
 
-    def __init__(self, arrived: _Arrived, rows: Sequence[int], together: Together, outbox: Outbox) -> None:
+    def __init__(self, arrived: _Arrived, rows: Sequence[int], together: Coalesced, reply_buffer: ReplyBuffer) -> None:
         self._arrived = arrived
         self._rows = rows
         self._together = together
-        self._outbox = outbox
+        self._reply_buffer = reply_buffer
         self._waiting = 0
-        self._submission: Withdrawable = DONE
+        self._handle: Cancellable = COMPLETED
 
     def submit(self, inputs: dict[str, Array]) -> None:
         together = self._together
         request = InferenceRequest(inputs, together.request.signature, deadline_s=together.request.deadline_s)
         arrivals_s = [exchange.started_s for exchange, _ in self._arrived]
-        submission = together.model.submit_joined(request, arrivals_s, self)
-        if submission is None:
+        handle = together.model.submit_coalesced(request, arrivals_s, self)
+        if handle is None:
             return
-        self._submission = submission
+        self._handle = handle
         for exchange, _ in self._arrived:
             if not (exchange.begun or exchange.answered):
                 exchange.joined(self)
                 self._waiting += 1
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         """One of them no longer waits. The others do, unless it was the last."""
         self._waiting -= 1
         if not self._waiting:
-            self._submission.withdraw()
+            self._handle.cancel()
 
     # --- the batcher's Reply ---
 
@@ -142,7 +142,7 @@ class _Company:
             self._begin_alone()  # another process found out that its outputs are no rows
             return
         end, timing = 0, server_timing(answer.timing)
-        with self._outbox.held():
+        with self._reply_buffer.held():
             for (exchange, _), count in zip(self._arrived, self._rows, strict=True):
                 start, end = end, end + count
                 if not exchange.answered:

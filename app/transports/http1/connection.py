@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.transports.http.rejections import Refusal
+from app.transports.http.rejections import Rejection
 from app.transports.http.replies import CLOSE, Sendable, is_large
 from app.transports.http.server_timing import SERVER_TIMING
 from app.transports.http1.direct_exchange import DirectExchange
@@ -61,7 +61,7 @@ class HttpConnection(HttpToolsProtocol):
             if self.timeout_keep_alive_task is not None:
                 self._unset_keepalive_if_required()
             body = data[end:]
-            if known.head.refusal is None or not self._refused_likewise(known, known.head.refusal, body):
+            if known.head.rejection is None or not self._rejected_likewise(known, known.head.rejection, body):
                 self._idle_since_s = inf
                 self._paths.turn.add(self._start(known), body)
             return
@@ -69,16 +69,16 @@ class HttpConnection(HttpToolsProtocol):
         if self._between and self._parsed is not None and self._parsed.length == len(data) - end:
             self._paths.keep(data[:end], self._parsed)
 
-    def _refused_likewise(self, known: KnownHead, refusal: Refusal, body: bytes) -> bool:
-        """Refuses it unread, and makes no exchange of it, where the refusal of one before it holds for it."""
+    def _rejected_likewise(self, known: KnownHead, rejection: Rejection, body: bytes) -> bool:
+        """Rejects it unread, and makes no exchange of it, where the rejection of one before it holds for it."""
         now = self._paths.clock()
-        if not (known.keep_alive and refusal.holds(body, now)):
+        if not (known.keep_alive and rejection.holds(body, now)):
             return False
-        status, common = _STATUS[refusal.reply.status], self._paths.common_lines(self.server_state.default_headers)
-        self._paths.outbox.write(self.transport, [b"".join((status, common, refusal.rest))], close=False)
+        status, common = _STATUS[rejection.reply.status], self._paths.common_lines(self.server_state.default_headers)
+        self._paths.reply_buffer.write(self.transport, [b"".join((status, common, rejection.rest))], close=False)
         self._answered(now)
-        known.protocol.refused(refusal)
-        self._paths.gusts.refused(now)
+        known.protocol.rejected(rejection)
+        self._paths.interrupt_moderation.rejected(now)
         return True
 
     # --- what the parser tells ---
@@ -177,7 +177,7 @@ class HttpConnection(HttpToolsProtocol):
         lines.append(_END)
         pieces = reply.pieces
         pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
-        self._paths.outbox.write(self.transport, pieces, close=not exchange.keep_alive)
+        self._paths.reply_buffer.write(self.transport, pieces, close=not exchange.keep_alive)
         exchange.response_complete = True
         self._direct = None
         if self.pipeline:

@@ -7,20 +7,20 @@ from typing import Protocol, cast
 
 from app.core.errors import WouldBeLate
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest
-from app.core.interfaces import Withdrawable
+from app.core.interfaces import Cancellable
 from app.core.reply import Answer
 from app.transports.http.exchange import (
+    Coalesced,
     Computation,
     Exchange,
     HttpProtocol,
-    Together,
     Written,
     failure_reply,
     is_still_written,
     priority_of,
 )
 from app.transports.http.head import RequestHead
-from app.transports.http.rejections import Refusal
+from app.transports.http.rejections import Rejection
 from app.transports.http.replies import CLIENT_GONE, Sendable
 from app.transports.http.server_timing import server_timing
 
@@ -47,8 +47,8 @@ class DirectExchange(Exchange):
     __slots__ = (
         "_computation",
         "_connection",
+        "_handle",
         "_size",
-        "_submission",
         "answered",
         "begun",
         "chunks",
@@ -66,7 +66,7 @@ class DirectExchange(Exchange):
         self.protocol = protocol
         self._computation: Computation | None = None
         self._size = 0
-        self._submission: Withdrawable | None = None
+        self._handle: Cancellable | None = None
         self.answered = False
         self.begun = False
         self.chunks: list[bytes] = []
@@ -89,24 +89,24 @@ class DirectExchange(Exchange):
         self._size = len(body)
         try:
             self._computation = computation = self.protocol.begin(self, body)
-            self._submission = computation.model.submit(computation.request, self)
+            self._handle = computation.model.submit(computation.request, self)
         except Exception as error:
             self.set_exception(error)
 
-    def refused_likewise(self, body: bytes) -> bool:
-        """Refuses it unread where the refusal of another one holds for it."""
-        refusal = self.head.refusal
-        if refusal is None or not refusal.holds(body, self.protocol.clock()):
+    def rejected_likewise(self, body: bytes) -> bool:
+        """Rejects it unread where the rejection of another one holds for it."""
+        rejection = self.head.rejection
+        if rejection is None or not rejection.holds(body, self.protocol.clock()):
             return False
         self.answered = True
-        self.model, self.version, self.signature = refusal.asked
-        self._send(refusal.reply)
+        self.model, self.version, self.signature = rejection.asked
+        self._send(rejection.reply)
         return True
 
-    def joined(self, company: Withdrawable) -> None:
+    def joined(self, company: Cancellable) -> None:
         """It was submitted along with others, and will be answered with them."""
         self.begun = True
-        self._submission = company
+        self._handle = company
 
     def abandon(self) -> None:
         """The client has gone."""
@@ -114,11 +114,11 @@ class DirectExchange(Exchange):
             self.answered = self.response_complete = True
             self._finish(CLIENT_GONE, self.protocol.clock())
 
-    def answer(self, together: Together, outputs: dict[str, Array], timing: bytes) -> None:
+    def answer(self, together: Coalesced, outputs: dict[str, Array], timing: bytes) -> None:
         """Replies with these rows, which were computed together with others."""
         self.answered = True
         self.timing = timing
-        self._submission = None  # nothing is left of it to withdraw
+        self._handle = None  # nothing is left of it to cancel
         try:
             reply = together.reply(outputs)
         except Exception as error:
@@ -141,7 +141,7 @@ class DirectExchange(Exchange):
         assert computation is not None  # noqa: S101 - answers come after `begin`
         self.answered = True
         self.timing = server_timing(answer.timing)
-        self._submission = None  # nothing is left of it to withdraw
+        self._handle = None  # nothing is left of it to cancel
         try:
             reply = computation.reply(computation.model.response(computation.request, answer))
         except Exception as error:
@@ -159,13 +159,13 @@ class DirectExchange(Exchange):
             self._stand_for_others(exception, self._computation.request)
         self._send(failure_reply(exception, self))
 
-    def _stand_for_others(self, refused: WouldBeLate, request: InferenceRequest) -> None:
+    def _stand_for_others(self, rejected: WouldBeLate, request: InferenceRequest) -> None:
         """Unless its body, not its head, said how urgent it was, or asked another signature than others do."""
         urgency = request.deadline_s, request.priority
         usual = request.signature == DEFAULT_SIGNATURE
         if usual and urgency == (self.protocol.deadline_s(self), priority_of(self.head)):
             asked = self.model, self.version, self.signature
-            self.head.refusal = Refusal.of(refused, self._size, self.protocol.clock(), asked)
+            self.head.rejection = Rejection.of(rejected, self._size, self.protocol.clock(), asked)
 
     # --- the end ---
 
@@ -183,7 +183,7 @@ class DirectExchange(Exchange):
             self._finish(str(reply.status), now)
 
     def _finish(self, code: str, now: float) -> None:
-        if self._submission is not None:
-            self._submission.withdraw()
-        self._computation = self._submission = None
+        if self._handle is not None:
+            self._handle.cancel()
+        self._computation = self._handle = None
         self.protocol.finished(self, code, now)

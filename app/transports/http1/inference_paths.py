@@ -11,9 +11,9 @@ from app.transports.http.asgi import Header
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import header_lines
-from app.transports.http1.coalescing import Turn
-from app.transports.http1.interrupt_moderation import Gusts
-from app.transports.http1.reply_buffer import Outbox
+from app.transports.http1.coalescing import Coalescer
+from app.transports.http1.interrupt_moderation import InterruptModeration
+from app.transports.http1.reply_buffer import ReplyBuffer
 
 #: Finds the protocol that a path (as sent, percent-encoded) belongs to.
 FindProtocol = Callable[[str], HttpProtocol | None]
@@ -48,9 +48,9 @@ class InferencePaths:
         self, find: FindProtocol, headers: Sequence[Header] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.clock = clock
-        self.outbox = Outbox()
-        self.turn = Turn(self.outbox)
-        self.gusts = Gusts(clock)
+        self.reply_buffer = ReplyBuffer()
+        self.turn = Coalescer(self.reply_buffer)
+        self.interrupt_moderation = InterruptModeration(clock)
         self.find = lru_cache(maxsize=1024)(self._look_up)
         self._find = find
         self._headers = headers

@@ -1,4 +1,4 @@
-"""Reading requests in gusts while they come only to be refused.
+"""Reads requests in bursts while they come only to be rejected.
 
 Each request that comes wakes the event loop, and on a core that a model computes on, a thread that wakes takes the
 core from it: thousands of times a second under overload, each time with the model's data pushed out of the caches. A
@@ -14,11 +14,11 @@ import os
 from collections.abc import Callable
 from math import inf
 
-#: Nobody was refused for so long: the overload is over.
+#: Nobody was rejected for so long: the overload is over.
 _CALM_S = 0.1
 
 
-class Gusts:
+class InterruptModeration:
     """Of the event loop's thread; another policy than the usual one, or a kernel that knows none, is left alone.
 
     A thread that is started meanwhile is as patient for good, which harms no thread that computes.
@@ -32,7 +32,7 @@ class Gusts:
         self._refused_s = -inf
         self._gathering = False
 
-    def refused(self, now: float) -> None:
+    def rejected(self, now: float) -> None:
         """One more came in vain."""
         self._refused_s = now
         if not self._gathering:

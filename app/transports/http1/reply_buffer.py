@@ -14,7 +14,7 @@ from app.core.inference import Buffer
 _Written = tuple[asyncio.Transport, Sequence[Buffer], bool]
 
 
-class Outbox:
+class ReplyBuffer:
     """Writes at once, unless it is held."""
 
     def __init__(self) -> None:

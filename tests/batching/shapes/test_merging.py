@@ -30,7 +30,7 @@ class Lanes:
     def distrust(self) -> None:
         (lane, *_) = self.queue.lanes
         assert lane.function.padding is not None
-        lane.function.padding.trusted = False
+        lane.function.padding.enabled = False
 
     def company(self, rows: int | None = None, most: int = LARGEST) -> dict[int, int]:
         """Rows that keep the first lane company, by length."""
@@ -81,7 +81,7 @@ def test_only_lanes_of_the_same_call_are_neighbours(key: LaneKey) -> None:
     assert list(company(lane, 1, LARGEST, [lane, Lane(key, lane.function)])) == []
 
 
-def test_what_is_not_trusted_any_more_has_no_company() -> None:
+def test_what_is_not_enabled_any_more_has_no_company() -> None:
     lanes = Lanes(1e6, (32, [1]), (28, [1]))
     lanes.distrust()
     assert lanes.company() == {}

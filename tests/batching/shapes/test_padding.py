@@ -41,8 +41,8 @@ def test_cells_are_the_elements_of_a_row_whose_number_is_free() -> None:
     assert ShapePadding({"x": ("a",), "k": (7,)}, {}, {}).cells(((0,), (7,))) == 1
 
 
-def test_what_is_not_trusted_any_more_pads_nothing() -> None:
-    padding = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0}, trusted=False)
+def test_what_is_not_enabled_any_more_pads_nothing() -> None:
+    padding = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0}, enabled=False)
     assert padding.bucket({"x": np.zeros((1, 3))}) is None
 
 

@@ -27,7 +27,7 @@ def test_every_kind_of_error_crosses_as_itself_or_its_nearest_base(kind: type[Se
 
 
 def test_an_uneven_output_is_a_failed_inference() -> None:
-    assert type(decode_error(*encode_error(app.batching.batch.UnevenOutputs("x")))) is InferenceFailed
+    assert type(decode_error(*encode_error(app.batching.batch.RowCountMismatch("x")))) is InferenceFailed
 
 
 def test_when_to_come_back_may_differ_from_the_kind() -> None:

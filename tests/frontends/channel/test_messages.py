@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.frontends.channel.messages import Kind, Outbox, new_unpacker
+from app.frontends.channel.messages import Kind, SendBuffer, new_unpacker
 
 
 class Pipe(asyncio.WriteTransport):
@@ -27,11 +27,11 @@ def read(data: bytes) -> list[tuple[object, ...]]:
 def test_messages_of_one_turn_are_one_write() -> None:
     async def main() -> list[bytes]:
         pipe = Pipe()
-        outbox = Outbox(pipe, lambda: None)
-        outbox.put(Kind.CANCEL, 1)
-        outbox.put(Kind.CANCEL, 2)
+        send_buffer = SendBuffer(pipe, lambda: None)
+        send_buffer.put(Kind.CANCEL, 1)
+        send_buffer.put(Kind.CANCEL, 2)
         await asyncio.sleep(0)
-        outbox.put(Kind.SEEN)
+        send_buffer.put(Kind.SEEN)
         await asyncio.sleep(0)
         return pipe.writes
 
@@ -43,11 +43,11 @@ def test_messages_of_one_turn_are_one_write() -> None:
 def test_what_cannot_be_told_costs_no_other_message() -> None:
     async def main() -> list[bytes]:
         pipe = Pipe()
-        outbox = Outbox(pipe, lambda: None)
-        outbox.put(Kind.CANCEL, 1)
+        send_buffer = SendBuffer(pipe, lambda: None)
+        send_buffer.put(Kind.CANCEL, 1)
         with pytest.raises(TypeError):
-            outbox.put(Kind.CANCEL, object())
-        outbox.put(Kind.CANCEL, 2)
+            send_buffer.put(Kind.CANCEL, object())
+        send_buffer.put(Kind.CANCEL, 2)
         await asyncio.sleep(0)
         return pipe.writes
 

@@ -121,7 +121,7 @@ def test_where_each_request_runs_alone_none_travel_together(tmp_path: Path) -> N
         def join() -> list[bool]:
             for model in models:  # quick, as it may be not while others keep this machine busy
                 model.response(InferenceRequest({}), Answer({}, BatchTiming(0.0, 1e-5, 1)))
-            return [model.joins("serving_default") for model in models]
+            return [model.coalesces("serving_default") for model in models]
 
         assert join() == [True, True]
         await frontends[0].tune_batching("m", {"policy": "one_by_one"})

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from exchange import case, main
-from stubs import TIMEOUT_S, Question, arrays, as_content, models, predict, predict_request, prediction, refusal
+from stubs import TIMEOUT_S, Question, arrays, as_content, models, predict, predict_request, prediction, rejection
 from tensorflow_serving.apis import get_model_status_pb2, model_management_pb2, model_pb2
 
 X = {"x": np.array([1, 5], np.float32)}
@@ -36,7 +36,7 @@ def fields_of_the_reply(question: Question) -> Any:
 
 @case
 def rest_of_the_models(question: Question) -> Any:
-    return refusal(lambda: predict(question["grpc"], "more", X, as_content))["code"]
+    return rejection(lambda: predict(question["grpc"], "more", X, as_content))["code"]
 
 
 @case
@@ -46,7 +46,7 @@ def after_reload(question: Question) -> Any:
     both = reload(question, {**half, "version_labels": {"stable": 1}}, more)
     answers = [arrays(labelled(question, "stable"))["y"], arrays(predict(question["grpc"], "more", X, as_content))["y"]]
     one = reload(question, more)
-    gone = refusal(lambda: predict(question["grpc"], "half", X, as_content))["code"]
+    gone = rejection(lambda: predict(question["grpc"], "half", X, as_content))["code"]
     request = get_model_status_pb2.GetModelStatusRequest(model_spec=model_pb2.ModelSpec(name="more"))
     states = models(question["grpc"]).GetModelStatus(request, timeout=TIMEOUT_S).model_version_status
     available = get_model_status_pb2.ModelVersionStatus.AVAILABLE

@@ -41,7 +41,7 @@ def known(question: Question) -> dict[str, Any]:
     return {name: one for name, one in question["requests"].items() if "bfloat16" not in one["inputs"]}
 
 
-async def refusal(call: Awaitable[Any]) -> dict[str, Any]:
+async def rejection(call: Awaitable[Any]) -> dict[str, Any]:
     try:
         return {"status": "OK", "text": str(await call)}
     except httpx.HTTPStatusError as error:
@@ -101,7 +101,7 @@ async def v1_predict(question: Question) -> Any:
 @case
 async def v1_refusal(question: Question) -> Any:
     async with rest("v1") as client:
-        return await refusal(client.infer(url(question), {"instances": [1]}, model_name="nope"))
+        return await rejection(client.infer(url(question), {"instances": [1]}, model_name="nope"))
 
 
 @case
@@ -115,18 +115,18 @@ async def rest_health(question: Question) -> Any:
 async def grpc_health(question: Question) -> Any:
     async with InferenceGRPCClient(question["grpc"]) as client:
         server = [await client.is_server_live(), await client.is_server_ready()]
-        return [*server, await client.is_model_ready("digits"), await refusal(client.is_model_ready("nope"))]
+        return [*server, await client.is_model_ready("digits"), await rejection(client.is_model_ready("nope"))]
 
 
 @case
-async def refusals(question: Question) -> Any:
+async def rejections(question: Question) -> Any:
     wrong = {"model": "half_plus_two", "inputs": {"x": np.int32([1])}}
     unknown = {"model": "nope", "inputs": {"x": np.float32([1])}}
     async with rest("v2") as http, InferenceGRPCClient(question["grpc"]) as over_grpc:
         return {
             name: [
-                await refusal(http.infer(url(question), infer_request(request, True), model_name=request["model"])),
-                await refusal(over_grpc.infer(infer_request(request, True))),
+                await rejection(http.infer(url(question), infer_request(request, True), model_name=request["model"])),
+                await rejection(over_grpc.infer(infer_request(request, True))),
             ]
             for name, request in {"dtype": wrong, "model": unknown}.items()
         }

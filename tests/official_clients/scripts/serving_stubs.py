@@ -22,7 +22,7 @@ from stubs import (
     predict,
     predict_request,
     prediction,
-    refusal,
+    rejection,
 )
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import (
@@ -72,28 +72,28 @@ def unix_socket(question: Question) -> Any:
 
 
 @case
-def refusals(question: Question) -> Any:
-    def refused(model: str = "half_plus_two", name: str = "x", value: Any = 1.0, **spec: Any) -> Any:
+def rejections(question: Question) -> Any:
+    def rejected(model: str = "half_plus_two", name: str = "x", value: Any = 1.0, **spec: Any) -> Any:
         request = predict_request(model, {name: np.atleast_1d(value)}, as_content)
         request.model_spec.MergeFrom(model_pb2.ModelSpec(**spec))
-        return refusal(lambda: prediction(question["grpc"]).Predict(request, timeout=TIMEOUT_S))
+        return rejection(lambda: prediction(question["grpc"]).Predict(request, timeout=TIMEOUT_S))
 
     one = np.float32(1)
     return {
-        "model": refused("nope", value=one),
-        "version": refused(value=one, version={"value": 9}),
-        "label": refused(value=one, version_label="none"),
-        "signature": refused(value=one, signature_name="none"),
-        "input": refused(name="z", value=one),
-        "dtype": refused(value=np.int32(1)),
-        "shape": refused(value=np.float32([[1]])),
+        "model": rejected("nope", value=one),
+        "version": rejected(value=one, version={"value": 9}),
+        "label": rejected(value=one, version_label="none"),
+        "signature": rejected(value=one, signature_name="none"),
+        "input": rejected(name="z", value=one),
+        "dtype": rejected(value=np.int32(1)),
+        "shape": rejected(value=np.float32([[1]])),
     }
 
 
 @case
 def deadline(question: Question) -> Any:
     request = predict_request("slow", {"steps": np.int32([question["slow_steps"]])}, as_content)
-    return refusal(lambda: prediction(question["grpc"]).Predict(request, timeout=0.2))
+    return rejection(lambda: prediction(question["grpc"]).Predict(request, timeout=0.2))
 
 
 def people(ages: list[float]) -> Any:
@@ -166,13 +166,13 @@ def status(question: Question) -> Any:
 @case
 def status_of_no_model(question: Question) -> Any:
     request = get_model_status_pb2.GetModelStatusRequest(model_spec=model_pb2.ModelSpec(name="nope"))
-    return refusal(lambda: models(question["grpc"]).GetModelStatus(request, timeout=TIMEOUT_S))
+    return rejection(lambda: models(question["grpc"]).GetModelStatus(request, timeout=TIMEOUT_S))
 
 
 @case
 def reload_of_a_folder(question: Question) -> Any:
     request = model_management_pb2.ReloadConfigRequest()
-    return refusal(lambda: models(question["grpc"]).HandleReloadConfigRequest(request, timeout=TIMEOUT_S))
+    return rejection(lambda: models(question["grpc"]).HandleReloadConfigRequest(request, timeout=TIMEOUT_S))
 
 
 @case
@@ -181,7 +181,7 @@ def health(question: Question) -> Any:
     names = ["", "tensorflow.serving.PredictionService", "tensorflow.serving.ModelService"]
     checks = [asked.Check(health_pb2.HealthCheckRequest(service=name), timeout=TIMEOUT_S) for name in names]
     watched = next(asked.Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S))
-    unknown = refusal(lambda: asked.Check(health_pb2.HealthCheckRequest(service="none"), timeout=TIMEOUT_S))
+    unknown = rejection(lambda: asked.Check(health_pb2.HealthCheckRequest(service="none"), timeout=TIMEOUT_S))
     return {"checks": [each.status for each in [*checks, watched]], "unknown": unknown["code"]}
 
 

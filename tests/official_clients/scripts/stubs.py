@@ -51,7 +51,7 @@ def arrays(reply: Any) -> dict[str, Any]:
     return {name: tf.make_ndarray(proto) for name, proto in reply.outputs.items()}
 
 
-def refusal(call: Callable[[], Any]) -> dict[str, str]:
+def rejection(call: Callable[[], Any]) -> dict[str, str]:
     try:
         return {"code": "OK", "text": str(call())}
     except grpc.RpcError as error:

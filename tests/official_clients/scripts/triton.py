@@ -40,7 +40,7 @@ def arrays(result: Any) -> dict[str, Any]:
     return {name: result.as_numpy(name) for name in names}
 
 
-def refusal(call: Callable[[], Any]) -> dict[str, Any]:
+def rejection(call: Callable[[], Any]) -> dict[str, Any]:
     try:
         return {"status": "OK", "text": str(call())}
     except InferenceServerException as error:

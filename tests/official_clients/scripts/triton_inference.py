@@ -10,7 +10,7 @@ import tritonclient.grpc.aio as triton_grpc_aio
 import tritonclient.http as triton_http
 import tritonclient.http.aio as triton_http_aio
 from exchange import case, main
-from triton import Question, arrays, both, client, infer_input, infer_inputs, refusal, requested
+from triton import Question, arrays, both, client, infer_input, infer_inputs, rejection, requested
 
 # --- the same numbers ---
 
@@ -137,25 +137,25 @@ def timeout_in_time(question: Question, protocol: str) -> Any:
 @both
 def timeout_passed(question: Question, protocol: str) -> Any:
     inputs = infer_inputs(protocol, {"steps": np.int32([question["slow_steps"]])})
-    return refusal(lambda: client(question, protocol).infer("slow", inputs, timeout=100_000))
+    return rejection(lambda: client(question, protocol).infer("slow", inputs, timeout=100_000))
 
 
 @both
-def refusals(question: Question, protocol: str) -> Any:
+def rejections(question: Question, protocol: str) -> Any:
     connection = client(question, protocol)
 
-    def refused(model: str = "half_plus_two", name: str = "x", value: Any = (1,), **more: Any) -> Any:
+    def rejected(model: str = "half_plus_two", name: str = "x", value: Any = (1,), **more: Any) -> Any:
         array = np.asarray(value, more.pop("dtype", np.float32))
-        return refusal(lambda: connection.infer(model, [infer_input(protocol, name, array)], **more))
+        return rejection(lambda: connection.infer(model, [infer_input(protocol, name, array)], **more))
 
     return {
-        "model": refused("nope"),
-        "version": refused(model_version="9"),
-        "input": refused(name="z"),
-        "output": refused(outputs=[requested(protocol, "z")]),
-        "dtype": refused(dtype=np.int32),
-        "shape": refused(value=[[1]]),
-        "sequence": refused(sequence_id=7, sequence_start=True),
+        "model": rejected("nope"),
+        "version": rejected(model_version="9"),
+        "input": rejected(name="z"),
+        "output": rejected(outputs=[requested(protocol, "z")]),
+        "dtype": rejected(dtype=np.int32),
+        "shape": rejected(value=[[1]]),
+        "sequence": rejected(sequence_id=7, sequence_start=True),
     }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from exchange import main
-from triton import PROTOCOLS, Question, both, client, infer_inputs, refusal, requested
+from triton import PROTOCOLS, Question, both, client, infer_inputs, rejection, requested
 from tritonclient.utils import shared_memory
 
 
@@ -30,7 +30,7 @@ def system_shared_memory(question: Question, protocol: str) -> Any:
         connection.infer("digits", [image], outputs=[output])
         got = shared_memory.get_contents_as_numpy(regions["out"], np.float32, [len(images), 10]).copy()
         connection.unregister_system_shared_memory()
-        after = refusal(lambda: connection.infer("digits", [image], outputs=[output]))
+        after = rejection(lambda: connection.infer("digits", [image], outputs=[output]))
         return {"known": sorted(known), "probabilities": got, "after": after}
     finally:
         for region in regions.values():
@@ -39,7 +39,7 @@ def system_shared_memory(question: Question, protocol: str) -> Any:
 
 @both
 def cuda_shared_memory(question: Question, protocol: str) -> Any:
-    return refusal(client(question, protocol).get_cuda_shared_memory_status)
+    return rejection(client(question, protocol).get_cuda_shared_memory_status)
 
 
 @both
@@ -105,7 +105,7 @@ def repository(question: Question, protocol: str) -> Any:
 
 @both
 def load_of_no_model(question: Question, protocol: str) -> Any:
-    return refusal(lambda: client(question, protocol).load_model("nope"))
+    return rejection(lambda: client(question, protocol).load_model("nope"))
 
 
 if __name__ == "__main__":

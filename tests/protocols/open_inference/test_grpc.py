@@ -41,7 +41,7 @@ def test_infer():
     ],
 )
 def test_infer_refuses(changes, code, text):
-    got, said = World().refusal("ModelInfer", **{**GOOD, **changes})
+    got, said = World().rejection("ModelInfer", **{**GOOD, **changes})
     assert got is code
     assert text in said
 
@@ -58,7 +58,7 @@ def test_failures_of_the_model(failure, code, text):
     model = sum_model()
     model.failure = failure
     world = World(model)
-    assert world.refusal("ModelInfer", **GOOD) == (code, text)
+    assert world.rejection("ModelInfer", **GOOD) == (code, text)
     assert world.finished.code == code.name
 
 
@@ -113,7 +113,7 @@ def test_a_caller_that_goes_withdraws_its_request():
             call = stub(channel, "ModelInfer")(request_message("ModelInfer", **GOOD))
             await until(lambda: bool(model.requests))
             call.cancel()
-            await until(lambda: bool(model.withdrawn and world.events))
+            await until(lambda: bool(model.cancelled and world.events))
         assert world.finished.code == "CANCELLED"
 
     asyncio.run(main())
@@ -146,7 +146,7 @@ def test_statistics():
     assert stats.inference_stats.success.count == 1
     assert stats.inference_stats.success.ns > 0
     assert len(world.call("ModelStatistics").model_stats) == 1
-    assert world.refusal("ModelStatistics", name="q")[0] is Code.NOT_FOUND
+    assert world.rejection("ModelStatistics", name="q")[0] is Code.NOT_FOUND
 
 
 def test_the_repository():
@@ -160,9 +160,9 @@ def test_the_repository():
     assert not world.call("RepositoryIndex", ready=True).models
     world.call("RepositoryModelLoad", model_name="m")
     assert len(world.call("RepositoryIndex", ready=True).models) == 1
-    assert world.refusal("RepositoryModelLoad", model_name="broken")[0] is Code.UNAVAILABLE
+    assert world.rejection("RepositoryModelLoad", model_name="broken")[0] is Code.UNAVAILABLE
     override = {"model_name": "m", "parameters": {"config": {"string_param": "{}"}}}
-    assert world.refusal("RepositoryModelLoad", **override)[0] is Code.INVALID_ARGUMENT
+    assert world.rejection("RepositoryModelLoad", **override)[0] is Code.INVALID_ARGUMENT
 
 
 def test_shared_memory(tmp_path):
@@ -185,7 +185,7 @@ def test_shared_memory(tmp_path):
     assert list(reply.raw_output_contents) == [b""]
     assert (tmp_path / "k").read_bytes()[16:] == (AB["a"] + AB["b"]).tobytes()
     world.call("SystemSharedMemoryUnregister", name="r")
-    assert world.refusal("SystemSharedMemoryStatus", name="r")[0] is Code.INVALID_ARGUMENT
+    assert world.rejection("SystemSharedMemoryStatus", name="r")[0] is Code.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_shared_memory(tmp_path):
      "SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister", "TraceSetting"],
 )  # fmt: skip
 def test_what_is_not_offered_is_unimplemented(method):
-    assert World().refusal(method)[0] is Code.UNIMPLEMENTED
+    assert World().rejection(method)[0] is Code.UNIMPLEMENTED
 
 
 def test_every_call_but_tracing_and_logging_is_served():
@@ -251,7 +251,7 @@ def test_a_stream_whose_caller_goes_withdraws_its_requests():
             call = stub(channel, "ModelStreamInfer")(ask())
             await until(lambda: len(model.requests) == 3)
             call.cancel()
-            await until(lambda: model.withdrawn == len(world.events) == 3)
+            await until(lambda: model.cancelled == len(world.events) == 3)
         assert {event.code for event in world.events if isinstance(event, RequestFinished)} == {"CANCELLED"}
 
     asyncio.run(main())

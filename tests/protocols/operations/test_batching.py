@@ -23,13 +23,13 @@ _VALUES = st.recursive(
 
 @given(st.one_of(st.dictionaries(_NAMES, _VALUES), _VALUES).map(lambda value: json.dumps(value).encode()) | st.binary())
 def test_any_body_is_read_or_refused(body: bytes) -> None:
-    changes, refusal = {}, ""
+    changes, rejection = {}, ""
     try:
         changes = read_changes(body)
     except InvalidRequest as error:
-        refusal = str(error)
-    assert bool(changes) != bool(refusal)
-    assert len(refusal) < 400
+        rejection = str(error)
+    assert bool(changes) != bool(rejection)
+    assert len(rejection) < 400
     assert BatchingOptions().changed(changes).as_dict().items() >= changes.items()
 
 

@@ -70,10 +70,10 @@ def test_named_inputs_and_the_outputs_wanted() -> None:
         peer = world.connect(f"{PATH}?signature_name=pair&output=w")
         peer.say({"x": [1, 1], "z": [2, 2]}, {"x": [1, 1]}, {"z": [3, 3], "x": [1, 1]})
         peer.stop()
-        first, refused, last = await peer.end()
+        first, rejected, last = await peer.end()
         assert (first, last) == ({"prediction": [6.0, 6.0]}, {"prediction": [9.0, 9.0]})
-        assert refused["error"].startswith("Line 2: ")
-        assert refused["error"].endswith("keys must be equal to: x,z")
+        assert rejected["error"].startswith("Line 2: ")
+        assert rejected["error"].endswith("keys must be equal to: x,z")
         assert set(world.loaded.wanted) == {("w",)}
 
     run_in_fake_time(main())
@@ -85,9 +85,9 @@ def test_what_cannot_share_a_call_runs_line_by_line() -> None:
         uneven = world.connect(f"{PATH}?signature_name=uneven")
         uneven.say([2, 3], [4, 4])
         uneven.stop()
-        refused, answered = await uneven.end()
+        rejected, answered = await uneven.end()
         assert answered == {"prediction": 4.0}
-        assert "made 2 predictions of 1 instance" in refused["error"]
+        assert "made 2 predictions of 1 instance" in rejected["error"]
         scalar = world.connect(f"{PATH}?signature_name=total")
         scalar.say(1, 2)
         scalar.stop()
@@ -428,10 +428,10 @@ def test_at_shutdown_what_was_taken_in_is_answered_and_the_stream_ends() -> None
         assert answered == doubled(*range(len(answered)))
         assert len(answered) + 1 >= taken_in
         await world.batcher.drain()
-        refused = world.connect()
-        await refused.end()
-        assert refused.status == 503
-        assert refused.replies == [last]
+        rejected = world.connect()
+        await rejected.end()
+        assert rejected.status == 503
+        assert rejected.replies == [last]
 
     run_in_fake_time(main())
 

@@ -50,7 +50,7 @@ def test_lines_are_read_as_instances_are(lines: list[bytes], signature: Any) -> 
             np.testing.assert_array_equal(array, expected[name])
 
 
-#: Together each of these is an array, line by line it is not.
+#: Coalesced each of these is an array, line by line it is not.
 TORN = [
     [b"[1", b"2]"],
     [b"[1", b"2],[3,4]"],

@@ -375,7 +375,7 @@ def test_the_client_goes_while_waiting() -> None:
     body = {"type": "http.request", "body": b'{"instances":[1]}'}
     receive = scripted(body, {"type": "http.disconnect"})
     run_in_fake_time(client.app(scope("POST", "/v1/models/m:predict"), receive, nothing_is_sent))
-    assert slow.withdrawn == 1
+    assert slow.cancelled == 1
     assert (client.finished.code, client.finished.model) == ("499", "m")
 
 

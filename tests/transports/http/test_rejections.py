@@ -1,4 +1,4 @@
-"""Of requests with one head, who is refused for being late stands for those after it, for a moment."""
+"""Of requests with one head, who is rejected for being late stands for those after it, for a moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import pytest
 
 from app.core.errors import WouldBeLate
-from app.transports.http.rejections import Refusal
+from app.transports.http.rejections import Rejection
 from tests.support.fakes import run_in_fake_time
 from tests.transports.http1.test_connection import COMPUTE_S, INFER, World, request
 
@@ -19,32 +19,32 @@ SIZE = len(json.dumps(ROWS))
 V1 = request(body=ROWS, headers=TIMEOUT)
 
 
-def refusal(retry_after_s: float) -> Refusal:
+def rejection(retry_after_s: float) -> Rejection:
     error = WouldBeLate("late")
     error.retry_after_s = retry_after_s
-    return Refusal.of(error, 100, 5.0, ("m", 1, "f"))
+    return Rejection.of(error, 100, 5.0, ("m", 1, "f"))
 
 
 def test_a_refusal_holds_for_no_smaller_body() -> None:
-    assert refusal(1.0).holds(bytes(100), 5.0)
-    assert refusal(1.0).holds(bytes(101), 5.0)
-    assert not refusal(1.0).holds(bytes(99), 5.0)
+    assert rejection(1.0).holds(bytes(100), 5.0)
+    assert rejection(1.0).holds(bytes(101), 5.0)
+    assert not rejection(1.0).holds(bytes(99), 5.0)
 
 
 @pytest.mark.parametrize(("retry_after_s", "until_s"), [(0.005, 5.005), (3.0, 5.02)])
 def test_a_refusal_holds_until_a_retry_is_worthwhile_and_never_for_long(retry_after_s: float, until_s: float) -> None:
-    assert refusal(retry_after_s).until_s == pytest.approx(until_s)
-    assert not refusal(retry_after_s).holds(bytes(100), until_s + 1e-9)
+    assert rejection(retry_after_s).until_s == pytest.approx(until_s)
+    assert not rejection(retry_after_s).holds(bytes(100), until_s + 1e-9)
 
 
-async def refusing(refused: bytes = V1, before: bytes = V1) -> World:
-    """Its first connection has just been refused: two calls of a second are before it."""
+async def rejecting(rejected: bytes = V1, before: bytes = V1) -> World:
+    """Its first connection has just been rejected: two calls of a second are before it."""
     world = World(True, admission=True)
     await world.hear(request(headers=TIMEOUT), 3.5 * COMPUTE_S)  # it knows what a call takes now
     world.transport.out = b""
     for _ in range(2):
         await send(world, before)
-    await world.hear(refused, 0.0)
+    await world.hear(rejected, 0.0)
     assert [status for status, _, _ in world.replies()] == [503]
     return world
 
@@ -64,7 +64,7 @@ def unreadable(size: int, headers: dict[str, str]) -> bytes:
 
 def test_what_is_like_a_refused_request_is_not_even_read() -> None:
     async def main() -> None:
-        world = await refusing()
+        world = await rejecting()
         assert await send(world, unreadable(SIZE, TIMEOUT)) == [503]
         told = [(event.code, event.model, event.version, event.signature) for event in world.finished[-2:]]
         assert told == [("503", "m", 1, "serving_default")] * 2
@@ -76,7 +76,7 @@ def test_while_requests_are_refused_unread_they_are_read_in_gusts() -> None:
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
     async def main() -> None:
-        world = await refusing()
+        world = await rejecting()
         assert os.sched_getscheduler(0) == os.SCHED_OTHER
         await send(world, V1)
         assert os.sched_getscheduler(0) == os.SCHED_BATCH
@@ -88,7 +88,7 @@ def test_while_requests_are_refused_unread_they_are_read_in_gusts() -> None:
 
 def test_a_refused_connection_goes_on_and_one_that_wants_no_more_is_closed() -> None:
     async def main() -> None:
-        world = await refusing()
+        world = await rejecting()
         connection, transport = world.connect()
         for _ in range(3):
             connection.data_received(V1)
@@ -100,7 +100,7 @@ def test_a_refused_connection_goes_on_and_one_that_wants_no_more_is_closed() -> 
         assert transport.closed
 
         last = request(body=ROWS, headers={**TIMEOUT, "Connection": "close"})
-        world = await refusing(last)
+        world = await rejecting(last)
         connection, transport = world.connect()
         connection.data_received(last)
         await asyncio.sleep(0)
@@ -125,7 +125,7 @@ def test_many_of_one_turn_are_refused_for_the_sake_of_the_first() -> None:
 
 def test_what_is_unlike_it_is_read() -> None:
     async def main() -> None:
-        world = await refusing()
+        world = await rejecting()
         assert await send(world, unreadable(SIZE - 1, TIMEOUT)) == [400]  # it may have fewer rows
         assert await send(world, unreadable(SIZE, {"X-Request-Timeout-Ms": "2501"})) == [400]
         assert await send(world, unreadable(SIZE, {**TIMEOUT, "X-Request-Priority": "1"})) == [400]
@@ -143,12 +143,12 @@ def v2(**parameters: int) -> bytes:
 @pytest.mark.parametrize("urgency", [{"priority": 9}, {"timeout": 2_400_000}])
 def test_who_says_in_the_body_how_urgent_it_is_is_read_and_stands_for_nobody(urgency: dict[str, int]) -> None:
     async def main() -> None:
-        world = await refusing(v2())
+        world = await rejecting(v2())
         other = b'{"parameters": %s, ' % json.dumps(urgency).encode()
         assert await send(world, request(INFER, other.ljust(1000), TIMEOUT)) == [400]
         assert await send(world, request(INFER, b" " * 1000, TIMEOUT)) == [503]
 
-        world = await refusing(v2(**urgency), v2())
+        world = await rejecting(v2(**urgency), v2())
         assert await send(world, request(INFER, b" " * 1000, TIMEOUT)) == [400]
 
     run_in_fake_time(main())
@@ -161,7 +161,7 @@ def pair(rows: int) -> bytes:
 
 def test_who_names_another_signature_is_read_and_stands_for_nobody() -> None:
     async def main() -> None:
-        world = await refusing()
+        world = await rejecting()
         other = b'{"signature_name": "pair", '
         assert await send(world, request(body=other.ljust(SIZE), headers=TIMEOUT)) == [400]
         assert await send(world, request(body=b"\xae" + other.replace(b'"', b"").ljust(SIZE), headers=TIMEOUT)) == [400]
@@ -179,7 +179,7 @@ def test_who_names_another_signature_is_read_and_stands_for_nobody() -> None:
 
 def test_who_names_the_usual_signature_is_refused_unread_as_those_who_name_none() -> None:
     async def main() -> None:
-        world = await refusing()
+        world = await rejecting()
         for named in (b'{"signature_name": "serving_default", ', b'{"signature_name":\n"serving_default", '):
             assert await send(world, request(body=named.ljust(SIZE), headers=TIMEOUT)) == [503]
         for other in (

@@ -23,8 +23,8 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.events import BatchExecuted, Event, RequestFinished
 from app.core.inference import InferenceRequest
-from app.core.interfaces import Withdrawable
-from app.core.reply import DONE
+from app.core.interfaces import Cancellable
+from app.core.reply import COMPLETED
 from app.model import Model
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
@@ -219,7 +219,7 @@ CASES = {
     "no body": request(body=b""),
     "no length": request(body=b"", headers={"Content-Length": ""}),
     "wrong shape": request(body={"instances": [[1.0]]}),
-    "refused value": request(body={"instances": [[-1.0, 2.0]]}),
+    "rejected value": request(body={"instances": [[-1.0, 2.0]]}),
     "model fails": request(body=b'{"instances": [[NaN, 2.0]]}'),
     "no such model": request("/v1/models/none:predict"),
     "no such version": request("/v1/models/m/versions/9:predict"),
@@ -391,9 +391,9 @@ def test_the_time_of_a_request_is_told() -> None:
             occupying = asyncio.create_task(world.model.infer(_request(7.0)))
             await asyncio.sleep(0.25)
             await world.hear(request(body={"instances": [[1.0, 2.0]] * 3}), 2 * COMPUTE_S, request(body=b"{"), 0.1)
-            (_, headers, _), (_, refused, _) = world.replies()
+            (_, headers, _), (_, rejected, _) = world.replies()
             assert headers["server-timing"] == 'queue;dur=750.000, compute;dur=1000.000, batch;desc="3"'
-            assert "server-timing" not in refused
+            assert "server-timing" not in rejected
             await occupying
 
     run_in_fake_time(main())
@@ -616,7 +616,7 @@ def test_whose_time_ran_out_while_its_body_came_is_not_computed() -> None:
 
 def test_a_bug_in_answering_together_loses_nobody(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Remote):
-        def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Any:
+        def submit_coalesced(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Any:
             raise ZeroDivisionError
 
     async def main() -> None:
@@ -660,15 +660,15 @@ class Remote:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def joins(self, signature: str) -> bool:
+    def coalesces(self, signature: str) -> bool:
         return True
 
-    def submit_joined(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Withdrawable:
+    def submit_coalesced(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Cancellable:
         try:
             return self._model.submit(request, reply)
         except ServingError as error:
             reply.set_exception(error)
-            return DONE
+            return COMPLETED
 
 
 def to_another_process(

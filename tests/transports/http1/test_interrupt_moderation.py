@@ -1,4 +1,4 @@
-"""While requests are refused the event loop's thread takes no core from one that computes, and only then."""
+"""While requests are rejected the event loop's thread takes no core from one that computes, and only then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.transports.http1.interrupt_moderation import Gusts
+from app.transports.http1.interrupt_moderation import InterruptModeration
 from tests.support.fakes import fake_time, run_in_fake_time
 
 USUAL, PATIENT, OTHERS = os.SCHED_OTHER, os.SCHED_BATCH, os.SCHED_IDLE
@@ -27,15 +27,15 @@ def _usual_policy() -> Iterator[None]:
 
 def test_the_thread_is_patient_until_nobody_was_refused_for_a_while() -> None:
     async def main() -> None:
-        gusts = Gusts(fake_time)
+        interrupt_moderation = InterruptModeration(fake_time)
         assert os.sched_getscheduler(0) == USUAL
         for _ in range(3):
-            gusts.refused(fake_time())
+            interrupt_moderation.rejected(fake_time())
             await asyncio.sleep(0.09)
             assert os.sched_getscheduler(0) == PATIENT
         await asyncio.sleep(0.2)
         assert os.sched_getscheduler(0) == USUAL
-        gusts.refused(fake_time())
+        interrupt_moderation.rejected(fake_time())
         assert os.sched_getscheduler(0) == PATIENT
 
     run_in_fake_time(main())
@@ -43,15 +43,15 @@ def test_the_thread_is_patient_until_nobody_was_refused_for_a_while() -> None:
 
 def test_what_somebody_else_chose_stays() -> None:
     async def main() -> None:
-        gusts = Gusts(fake_time)
+        interrupt_moderation = InterruptModeration(fake_time)
         set_policy(OTHERS)
-        gusts.refused(fake_time())
+        interrupt_moderation.rejected(fake_time())
         await asyncio.sleep(0.3)
         assert os.sched_getscheduler(0) == OTHERS
 
         set_policy(USUAL)
-        gusts = Gusts(fake_time)
-        gusts.refused(fake_time())
+        interrupt_moderation = InterruptModeration(fake_time)
+        interrupt_moderation.rejected(fake_time())
         set_policy(OTHERS)
         await asyncio.sleep(0.3)
         assert os.sched_getscheduler(0) == OTHERS
@@ -69,9 +69,9 @@ def test_a_sandbox_that_forbids_it_is_asked_once(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "sched_setscheduler", forbid)
 
     async def main() -> None:
-        gusts = Gusts(fake_time)
+        interrupt_moderation = InterruptModeration(fake_time)
         for _ in range(3):
-            gusts.refused(fake_time())
+            interrupt_moderation.rejected(fake_time())
             await asyncio.sleep(0.3)
         assert len(asked) == 1
 

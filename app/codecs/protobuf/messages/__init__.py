@@ -1,7 +1,7 @@
 """Protocol buffer messages, from the descriptor set that compile.sh makes of the .proto files here.
 
 They live in a pool of their own: TensorFlow registers messages of the same names in the
-process-wide one, and two registrations of a name are refused. Taking them from the packages
+process-wide one, and two registrations of a name are rejected. Taking them from the packages
 that publish them (tensorflow-serving-api, tritonclient) would pin TensorFlow's release or
 bring a whole client; names, numbers and types are all that the wire knows.
 """

@@ -71,7 +71,7 @@ def direct(graph: Any, device: str | None = None) -> Execute:
 
 @cache
 def available() -> bool:
-    """Does direct execution answer and refuse as a public call does?"""
+    """Does direct execution answer and reject as a public call does?"""
     variable = tf.Variable([1.0, 2.0])
 
     def scaled(tensors: _Tensors) -> _Tensors:

@@ -26,7 +26,7 @@ from app.runtimes.tensorflow.variants.search import VariantSearch
 from app.runtimes.tensorflow.variants.shape_search import ShapeSearch
 from app.runtimes.tensorflow.variants.variants import PLAIN, XLA, VariantMaker
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class SavedModel:
@@ -139,7 +139,7 @@ class SavedModel:
         """May a call of one signature change what another call, perhaps of another signature, returns?"""
         names = {name for function in self._functions.values() for name in function.state}
         if names:
-            log.info("%s runs as it is, because it keeps state: %s", self._name, ", ".join(sorted(names)))
+            logger.info("%s runs as it is, because it keeps state: %s", self._name, ", ".join(sorted(names)))
         return bool(names)
 
     def _fingerprint(self, sizes: Sequence[int]) -> str:

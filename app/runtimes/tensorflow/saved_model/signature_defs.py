@@ -17,7 +17,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as SavedModelPro
 from app.core.inference import Dimension, ModelSignature, TensorSpec
 from app.runtimes.tensorflow.saved_model.ragged_signatures import is_ragged, ragged_inputs, ragged_outputs
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TAGS = frozenset({"serve"})
 
@@ -41,7 +41,7 @@ def read_signatures(path: Path) -> dict[str, ModelSignature]:
     for name in sorted(set(definitions) - _NOT_FOR_CALLERS):
         definition = definitions[name]
         if reason := _not_servable(definition):
-            log.warning("signature %r of %s is not served: %s", name, "/".join(path.parts[-2:]), reason)
+            logger.warning("signature %r of %s is not served: %s", name, "/".join(path.parts[-2:]), reason)
         else:
             signatures[name] = ModelSignature(
                 name,

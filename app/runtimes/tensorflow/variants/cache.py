@@ -12,7 +12,7 @@ from typing import Any
 
 from app.runtime import VariantChoice
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Another number makes everything remembered so far be found again.
 _FORMAT = 2
@@ -39,7 +39,7 @@ def recall(folder: Path, key: str) -> dict[tuple[str, int], tuple[str, float]] |
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        log.debug("What is remembered of variants cannot be read: %s", error)
+        logger.debug("What is remembered of variants cannot be read: %s", error)
         return None
 
 
@@ -53,7 +53,7 @@ def remember(folder: Path, key: str, choices: Sequence[VariantChoice]) -> None:
         unfinished.write_text(json.dumps(rows))
         unfinished.replace(file)
     except OSError as error:
-        log.debug("The choice of variants is not remembered: %s", error)
+        logger.debug("The choice of variants is not remembered: %s", error)
 
 
 def default_folder() -> Path | None:

@@ -8,14 +8,14 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-# Called stateful, because they read what others may write, call what may be stateful, or only refuse.
+# Called stateful, because they read what others may write, call what may be stateful, or only reject.
 _ONLY_READ = """
     Assert Case If LookupTableFindV2 LookupTableSizeV2 Placeholder ReadVariableOp ResourceGather ResourceGatherNd
     StatefulPartitionedCall VarHandleOp VarIsInitializedOp VariableShape While
     _Arg _Retval
 """
 
-# They compute something from any value of their inputs: XLA's kernels and TensorFlow's refuse nothing but
+# They compute something from any value of their inputs: XLA's kernels and TensorFlow's reject nothing but
 # shapes, and shapes are fixed where XLA is used.
 _TAKE_ANY_VALUE = """
     Abs Acos Acosh Add AddN AddV2 All Any ArgMax ArgMin Asin Asinh Atan Atan2 Atanh AvgPool AvgPool3D
@@ -62,9 +62,9 @@ def devices_named(graph: Any) -> set[str]:
 
 
 def refusing_nodes(graph: Any, inputs: Iterable[str]) -> list[str]:
-    """The nodes of an inlined GraphDef that may refuse a value which comes from the nodes `inputs`.
+    """The nodes of an inlined GraphDef that may reject a value which comes from the nodes `inputs`.
 
-    Not those that are known to take any value: an operation that nobody thought of refuses.
+    Not those that are known to take any value: an operation that nobody thought of rejects.
     """
     varying = _reached_by_values(graph, frozenset(inputs))
     return [

@@ -27,7 +27,7 @@ from app.runtimes.tensorflow.execution.signature_function import SignatureFuncti
 from app.runtimes.tensorflow.variants.trial import LEAST_ROUNDS, Trial
 from app.runtimes.tensorflow.variants.variants import ALTERNATIVES, PLAIN, XLA, NotApplicable, Variant, VariantMaker
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Leaving plain must gain this much, or noise would decide.
 LEAST_GAIN = 1.05
@@ -105,7 +105,7 @@ class VariantSearch:
             try:
                 self._best[signature, size] = self._agreeing(signature, size, name)[0], speed_up
             except Exception as error:
-                log.warning("%s", _why_not(signature, size, name, error))
+                logger.warning("%s", _why_not(signature, size, name, error))
                 impossible.add((signature, name))
                 self._drop(signature, name)
         return self._use()
@@ -120,7 +120,7 @@ class VariantSearch:
             try:
                 gains[name].append(self._speed_up(signature, size, name))
             except Exception as error:
-                log.debug("%s", _why_not(signature, size, name, error))
+                logger.debug("%s", _why_not(signature, size, name, error))
                 if not isinstance(error, _NoTime):
                     self._drop(signature, name)
                     del gains[name]

@@ -18,7 +18,7 @@ from app.runtimes.tensorflow.variants.search import HOPELESS, LEAST_GAIN
 from app.runtimes.tensorflow.variants.trial import speed_up
 from app.runtimes.tensorflow.variants.variants import NotApplicable, Variant, VariantMaker
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Where so many shapes in a row, the first ones, gain nothing, no other is tried.
 _PATIENCE = 4
@@ -65,7 +65,7 @@ class ShapeSearch:
                 if self._is_hopeless():
                     break
         except Exception as error:
-            log.info("Signature %r is not compiled: %s", self._function.signature.name, first_meaningful_line(error))
+            logger.info("Signature %r is not compiled: %s", self._function.signature.name, first_meaningful_line(error))
             return []  # what failed or disagreed at one shape is not trusted at another
         self._function.use_compiled(self._variants)
         return gains
@@ -77,7 +77,7 @@ class ShapeSearch:
         try:
             expected = plain(inputs)
         except Exception as error:
-            log.debug("The model does not take a shape: %s", first_meaningful_line(error))
+            logger.debug("The model does not take a shape: %s", first_meaningful_line(error))
             return 0.0
         if not agree(expected, plain(inputs)):
             raise NotApplicable("its answers to equal calls differ")

@@ -32,7 +32,7 @@ class Trial:
         clock: seconds that only grow.
 
     Raises:
-        NotApplicable: plain refuses every example, or answers equal calls differently.
+        NotApplicable: plain rejects every example, or answers equal calls differently.
         ServingError: plain failed.
     """
 
@@ -63,7 +63,7 @@ class Trial:
             except Exception as error:
                 if not isinstance(failure := translate(error), InvalidRequest):
                     raise failure from error
-        raise NotApplicable("it refuses the example values")
+        raise NotApplicable("it rejects the example values")
 
     def _timed(self, call: Call) -> tuple[dict[str, Array], float]:
         start_s = self._clock()

@@ -118,12 +118,12 @@ def _compiled(
     signature: ModelSignature, traced: Any, inlined: InlinedGraph, shapes: Mapping[str, tuple[int, ...]]
 ) -> Graph:
     compiled: Graph = trace(traced.__call__, shapes, signature, jit_compile=True)
-    refusing = refusing_nodes(inlined.graph, inlined.inputs)
-    if not refusing:
+    rejecting = refusing_nodes(inlined.graph, inlined.inputs)
+    if not rejecting:
         return compiled
-    # XLA's code refuses nothing: an index beyond the end reads what lies at the end, an assertion is left
-    # out. So what may refuse a value runs a second time, as it is, and fails the call as it always did.
-    check = inlined.importer(refusing)
+    # XLA's code rejects nothing: an index beyond the end reads what lies at the end, an assertion is left
+    # out. So what may reject a value runs a second time, as it is, and fails the call as it always did.
+    check = inlined.importer(rejecting)
 
     def checked(tensors: Tensors) -> Tensors:
         # One element of each result must be an output, or TensorFlow would find that nobody needs it.

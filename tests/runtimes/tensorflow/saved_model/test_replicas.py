@@ -85,8 +85,8 @@ def test_only_what_gains_and_what_all_can_use_counts_as_compiled(able: bool, gai
 
 
 def test_each_replica_refuses_alike(found: dict[str, Any]) -> None:
-    assert len(found["refusals"]) == 3
-    assert all(text.startswith("InvalidRequest: assertion failed: [x must not be") for text in found["refusals"])
+    assert len(found["rejections"]) == 3
+    assert all(text.startswith("InvalidRequest: assertion failed: [x must not be") for text in found["rejections"])
 
 
 def test_what_keeps_state_or_names_its_device_has_one_replica_and_the_log_says_why(found: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ def graph_of(function: Callable[[Any], Any], spec: tf.TensorSpec = FLOATS) -> An
     return tf.function(function, input_signature=[spec], autograph=False).get_concrete_function().graph.as_graph_def()
 
 
-def refusing(function: Callable[[Any], Any], spec: tf.TensorSpec = FLOATS) -> list[str]:
+def rejecting(function: Callable[[Any], Any], spec: tf.TensorSpec = FLOATS) -> list[str]:
     graph = graph_of(function, spec)
     names = refusing_nodes(graph, ["x"])
     return [node.op for node in graph.node if node.name in names]
@@ -29,7 +29,7 @@ def test_a_network_keeps_no_state_and_takes_any_value() -> None:
         return tf.nn.softmax(tf.reshape(tf.nn.relu(x @ tf.ones([3, 4])), [rows, 4])[:, 1:])
 
     assert operations_with_state(graph_of(network)) == []
-    assert refusing(network) == []
+    assert rejecting(network) == []
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_model_that_counts_keeps_state(tmp_path: Path) -> None:
 def test_what_may_refuse_a_value_that_comes_from_an_input(
     function: Callable[[Any], Any], spec: tf.TensorSpec, operations: list[str]
 ) -> None:
-    assert refusing(function, spec) == operations
+    assert rejecting(function, spec) == operations
 
 
 def test_nodes_in_any_order_are_followed() -> None:

@@ -28,7 +28,7 @@ class Graph:
     error: float = 0.0
     compile_s: float = 0.0
     drifts: bool = False
-    refuses: bool = False
+    rejects: bool = False
     calls: list[int] = field(default_factory=list)
 
 
@@ -52,7 +52,7 @@ class World:
         rows = len(inputs["x"]) if self.signature.batchable else 1
         graph.calls.append(rows)
         self.now += graph.seconds * rows + (graph.compile_s if len(graph.calls) == 1 else 0)
-        if graph.refuses:
+        if graph.rejects:
             raise ValueError("not these values")
         return {"y": inputs["x"] + graph.error + (len(graph.calls) if graph.drifts else 0)}
 
@@ -136,7 +136,7 @@ def test_a_signature_whose_answers_drift_stays_plain() -> None:
 
 
 def test_a_signature_that_refuses_every_example_stays_plain() -> None:
-    assert World(Graph(0.003, refuses=True), frozen=Graph(0.001)).fastest() == every("plain")
+    assert World(Graph(0.003, rejects=True), frozen=Graph(0.001)).fastest() == every("plain")
 
 
 def test_a_failure_of_plain_is_no_failure_of_the_search() -> None:

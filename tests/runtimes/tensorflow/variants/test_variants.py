@@ -100,10 +100,10 @@ def test_what_cannot_be_frozen_is_compiled_all_the_same(monkeypatch: pytest.Monk
     factor = tf.Variable(2.0)
     function = function_of(lambda x: x * factor)
 
-    def refuse(_maker: VariantMaker) -> Variant:
+    def reject(_maker: VariantMaker) -> Variant:
         raise ValueError("a graph that cannot be rewritten")
 
-    monkeypatch.setattr(VariantMaker, "_freeze", refuse)
+    monkeypatch.setattr(VariantMaker, "_freeze", reject)
     x = rows([1, 2, 3])
     assert run(function, make(function, "xla", x).graph, {"x": x})["y"].tolist() == [[2, 4, 6]]
 
