@@ -1,9 +1,9 @@
-"""The Prometheus page: written from the counts, and from what the queue says, when it is asked for."""
+"""Ferry's Prometheus page. It is written when it is asked for: from the counts, and from the queue's length."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -11,30 +11,30 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from app.core.events import ModelPlaced, ModelStateChanged, Subscriptions, VariantsChosen
+from app.instrumentation import metrics_reference as reference
 from app.instrumentation.counts import SECONDS, BatchCounts, Counts
-from app.instrumentation.histogram import histogram_family, merged
+from app.instrumentation.histogram import Histogram, Labels, histogram_family, merge_histograms
+from app.instrumentation.metrics_reference import MetricDefinition
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-_MODEL = ("model", "version", "signature")
 
 
 class Metrics(Collector):
-    """All of Ferry's metrics, in a registry of their own."""
+    """All metrics of metrics_reference.py, in a registry of their own.
+
+    Args:
+        queue_rows: how many rows wait for a device now.
+    """
 
     def __init__(self, counts: Counts, queue_rows: Callable[[], int]) -> None:
         self._counts = counts
-        self._registry = registry = CollectorRegistry()
-        registry.register(self)
-        self._variant = Gauge(
-            "ferry_execution_variant", "How many times as fast as the plain SavedModel the variant in use is.",
-            (*_MODEL, "batch_size", "variant"), registry=registry,
-        )  # fmt: skip
-        self._replicas = Gauge(
-            "ferry_replicas", "On how many devices a version lives.", ("model", "version"), registry=registry
-        )
-        Gauge("ferry_queue_rows", "Rows that wait for a device.", registry=registry).set_function(queue_rows)
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._variant = self._gauge(reference.EXECUTION_VARIANT)
+        self._replicas = self._gauge(reference.REPLICAS)
+        self._gauge(reference.QUEUE_ROWS).set_function(queue_rows)
         self.subscriptions: Subscriptions = {
             ModelPlaced: self._model_placed,
             VariantsChosen: self._variants_chosen,
@@ -46,71 +46,52 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """What was counted, as prometheus_client asks for it."""
+        """The counted metrics, as prometheus_client asks for them."""
         yield from self._requests()
-        yield from self._batch_times()
-        yield from self._batch_counts()
+        yield from self._batch_histograms()
+        yield from self._batch_counters()
+
+    def _gauge(self, definition: MetricDefinition) -> Gauge:
+        return Gauge(definition.name, definition.help, definition.labels, registry=self._registry)
 
     def _requests(self) -> Iterator[Metric]:
         counted = [
             (protocol, code, (model, str(version), signature), seconds)
             for (protocol, code, model, version, signature), seconds in self._counts.requests.copy().items()
         ]
-        requests = CounterMetricFamily(
-            "ferry_requests", "Requests answered, by protocol and its status code.",
-            labels=("protocol", "code", *_MODEL),
-        )  # fmt: skip
+        requests = _counter(reference.REQUESTS)
         for protocol, code, function, seconds in counted:
             requests.add_metric((protocol, code, *function), seconds.count)
         yield requests
-        yield histogram_family(
-            "ferry_request_seconds", "Seconds from a request's arrival to its answer.", ("protocol", *_MODEL),
-            merged(((protocol, *function), seconds) for protocol, _, function, seconds in counted), bounds=SECONDS,
-        )  # fmt: skip
 
-    def _batch_times(self) -> Iterator[Metric]:
+        over_codes = merge_histograms(((protocol, *function), seconds) for protocol, _, function, seconds in counted)
+        yield _histogram(reference.REQUEST_SECONDS, over_codes)
+
+    def _batch_histograms(self) -> Iterator[Metric]:
         counted = self._batches()
-        yield histogram_family(
-            "ferry_queue_seconds", "Seconds that requests waited for a device.", _MODEL,
-            {function: counts.queue_s for function, counts in counted.items()}, bounds=SECONDS,
-        )  # fmt: skip
-        yield histogram_family(
-            "ferry_compute_seconds", "Seconds that batches took on the device.", _MODEL,
-            {function: counts.compute_s for function, counts in counted.items()}, bounds=SECONDS,
-        )  # fmt: skip
-        yield histogram_family(
-            "ferry_batch_rows", "Rows in a batch, padding not counted.", _MODEL,
-            {function: counts.rows(_ROWS) for function, counts in counted.items()}, bounds=_ROWS,
-        )  # fmt: skip
+        yield _histogram(reference.QUEUE_SECONDS, {labels: counts.queue_s for labels, counts in counted.items()})
+        yield _histogram(reference.COMPUTE_SECONDS, {labels: counts.compute_s for labels, counts in counted.items()})
+        rows = {labels: counts.rows(_ROWS) for labels, counts in counted.items()}
+        yield _histogram(reference.BATCH_ROWS, rows, _ROWS)
 
-    def _batch_counts(self) -> Iterator[Metric]:
-        batches = CounterMetricFamily(
-            "ferry_batches", "Batches executed, by the reason that closed them: full, idle, pause, delay or drain.",
-            labels=("reason", *_MODEL),
-        )  # fmt: skip
-        padded_rows = CounterMetricFamily(
-            "ferry_padded_rows", "Rows computed for nobody, to reach an allowed batch size.", labels=_MODEL
-        )
-        failed = CounterMetricFamily(
-            "ferry_failed_executions", "Requests whose execution failed, each alone.", labels=_MODEL
-        )
-        expired = CounterMetricFamily(
-            "ferry_expired_executions", "Requests executed although their time was over; 0 unless there is a bug.",
-            labels=_MODEL,
-        )  # fmt: skip
-        for function, counts in self._batches().items():
+    def _batch_counters(self) -> Iterator[Metric]:
+        batches, padded_rows = _counter(reference.BATCHES), _counter(reference.PADDED_ROWS)
+        failed, expired = _counter(reference.FAILED_EXECUTIONS), _counter(reference.EXPIRED_EXECUTIONS)
+        for labels, counts in self._batches().items():
             padding, reasons = 0, Counter[str]()
             for (_, padded, reason), calls in counts.calls.copy().items():
                 padding += padded * calls
                 reasons[reason] += calls
+
             for reason, calls in reasons.items():
-                batches.add_metric((reason, *function), calls)
-            padded_rows.add_metric(function, padding)
-            failed.add_metric(function, counts.failed)
-            expired.add_metric(function, counts.expired)
+                batches.add_metric((reason, *labels), calls)
+            padded_rows.add_metric(labels, padding)
+            failed.add_metric(labels, counts.failed)
+            expired.add_metric(labels, counts.expired)
         yield from (batches, padded_rows, failed, expired)
 
-    def _batches(self) -> dict[tuple[str, ...], BatchCounts]:
+    def _batches(self) -> dict[Labels, BatchCounts]:
+        """By model, version and signature."""
         return {
             (model, str(version), signature): counts
             for (model, version, signature), counts in self._counts.batches.copy().items()
@@ -127,3 +108,13 @@ class Metrics(Collector):
         if event.state == "END":
             for gauge in (self._variant, self._replicas):
                 gauge.remove_by_labels({"model": event.model, "version": str(event.version)})
+
+
+def _counter(definition: MetricDefinition) -> CounterMetricFamily:
+    return CounterMetricFamily(definition.name, definition.help, labels=definition.labels)
+
+
+def _histogram(
+    definition: MetricDefinition, histograms: Mapping[Labels, Histogram], bounds: tuple[float, ...] = SECONDS
+) -> Metric:
+    return histogram_family(definition.name, definition.help, definition.labels, histograms, bounds=bounds)

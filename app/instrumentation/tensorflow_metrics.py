@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from app.instrumentation.counts import IN_A_SECOND, MICROSECONDS, Counts
-from app.instrumentation.histogram import Histogram, Labels, histogram_family, merged
+from app.instrumentation.histogram import Histogram, Labels, histogram_family, merge_histograms
 
 _PREFIX = ":tensorflow:serving:"
 _BATCHING = _PREFIX + "batching_session:"
@@ -45,18 +45,18 @@ class TensorFlowMetrics(Collector):
         yield _times(
             _PREFIX + "request_latency", "Microseconds from a request's arrival to its answer.",
             ("model_name", "entrypoint"),
-            merged(
+            merge_histograms(
                 ((model, "GRPC" if "grpc" in protocol else "REST"), seconds)
                 for protocol, _, model, seconds in self._requests()
             ),
         )  # fmt: skip
         yield _times(
             _PREFIX + "runtime_latency", "Microseconds that one call of the model took.", ("model_name", "runtime"),
-            merged(((model, "TF2"), counts.compute_s) for model, counts in batches),
+            merge_histograms(((model, "TF2"), counts.compute_s) for model, counts in batches),
         )  # fmt: skip
         yield histogram_family(
             _BATCHING + "processed_batch_size", "Rows in a batch, padding counted.", ("model_name",),
-            merged(((model,), counts.rows(_ROWS, padded=True)) for model, counts in batches), bounds=_ROWS,
+            merge_histograms(((model,), counts.rows(_ROWS, padded=True)) for model, counts in batches), bounds=_ROWS,
         )  # fmt: skip
         yield histogram_family(
             _BATCHING + "padding_size", "Rows added to reach an allowed batch size.",
@@ -64,7 +64,7 @@ class TensorFlowMetrics(Collector):
         )  # fmt: skip
         yield _times(
             _BATCHING + "queuing_latency", "Microseconds that a request waited for its batch to start.",
-            ("model_name",), merged(((model,), counts.queue_s) for model, counts in batches),
+            ("model_name",), merge_histograms(((model,), counts.queue_s) for model, counts in batches),
         )  # fmt: skip
 
     def _requests(self) -> Iterator[tuple[str, str, str, Histogram]]:

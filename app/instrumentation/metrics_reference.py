@@ -1,0 +1,93 @@
+"""The one list of Ferry's metrics: the page is written from it, and so is docs/metrics.md.
+
+`python -m app.instrumentation.metrics_reference > docs/metrics.md` writes the page anew; a test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+_FUNCTION = ("model", "version", "signature")
+
+
+class MetricDefinition(NamedTuple):
+    """A metric as dashboards see it. A histogram `x` appears as `x_bucket`, `x_sum` and `x_count`."""
+
+    name: str
+    type: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+
+
+REQUESTS = MetricDefinition(
+    "ferry_requests_total", "counter", ("protocol", "code", *_FUNCTION),
+    "Requests answered, by protocol and its status code.",
+)  # fmt: skip
+REQUEST_SECONDS = MetricDefinition(
+    "ferry_request_seconds", "histogram", ("protocol", *_FUNCTION), "Seconds from a request's arrival to its answer."
+)
+QUEUE_SECONDS = MetricDefinition(
+    "ferry_queue_seconds", "histogram", _FUNCTION, "Seconds that requests waited for a device."
+)
+COMPUTE_SECONDS = MetricDefinition(
+    "ferry_compute_seconds", "histogram", _FUNCTION, "Seconds that batches took on the device."
+)
+BATCH_ROWS = MetricDefinition("ferry_batch_rows", "histogram", _FUNCTION, "Rows in a batch, padding not counted.")
+BATCHES = MetricDefinition(
+    "ferry_batches_total", "counter", ("reason", *_FUNCTION),
+    "Batches executed, by the reason that closed them: full, idle, pause, delay or drain.",
+)  # fmt: skip
+PADDED_ROWS = MetricDefinition(
+    "ferry_padded_rows_total", "counter", _FUNCTION, "Padding rows computed to reach an allowed batch size."
+)
+FAILED_EXECUTIONS = MetricDefinition(
+    "ferry_failed_executions_total", "counter", _FUNCTION, "Requests whose execution failed, each counted alone."
+)
+EXPIRED_EXECUTIONS = MetricDefinition(
+    "ferry_expired_executions_total", "counter", _FUNCTION,
+    "Requests executed although their deadline had passed; above 0 only by a bug.",
+)  # fmt: skip
+QUEUE_ROWS = MetricDefinition("ferry_queue_rows", "gauge", (), "Rows that wait for a device.")
+REPLICAS = MetricDefinition(
+    "ferry_replicas", "gauge", ("model", "version"), "Number of devices that hold a replica of a version."
+)
+EXECUTION_VARIANT = MetricDefinition(
+    "ferry_execution_variant", "gauge", (*_FUNCTION, "batch_size", "variant"),
+    "Speed-up of the execution variant in use over the plain SavedModel.",
+)  # fmt: skip
+
+#: In the order of docs/metrics.md.
+FERRY_METRICS = (
+    REQUESTS, REQUEST_SECONDS, QUEUE_ROWS, QUEUE_SECONDS, COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS,
+    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, REPLICAS, EXECUTION_VARIANT,
+)  # fmt: skip
+
+_INTRODUCTION = """\
+# Metrics
+
+`GET /metrics` shows these in Prometheus' text format. A histogram `x` appears as `x_bucket`, `x_sum` and `x_count`.
+`ferry-model-server` shows them at TensorFlow Serving's path, together with
+[metrics by TensorFlow Serving's names](migrate-from-tensorflow-serving.md#the-metrics-page).
+With several frontends the page counts the requests of all of them.
+
+A request that fails before its model is known has the labels `model=""` and `version="0"`.
+`protocol` is the name of the protocol and its transport, such as `tensorflow_rest`; `code` is the status in that
+protocol's own words: `200`, `503` over HTTP, `OK`, `UNAVAILABLE` over gRPC.
+
+This page is generated: `python -m app.instrumentation.metrics_reference > docs/metrics.md`.
+
+| name | type | labels | meaning |
+|---|---|---|---|
+"""
+
+
+def reference_page() -> str:
+    """docs/metrics.md."""
+    return _INTRODUCTION + "".join(
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels) or '-'} | {text} |\n"
+        for name, kind, labels, text in FERRY_METRICS
+    )
+
+
+if __name__ == "__main__":
+    print(reference_page(), end="")  # noqa: T201 - this is its output

@@ -1,0 +1,33 @@
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.core.events import BatchExecuted, ModelPlaced, RequestFinished, VariantsChosen, tell_all
+from app.instrumentation.counts import Counts
+from app.instrumentation.metrics import Metrics
+from app.instrumentation.metrics_reference import FERRY_METRICS, reference_page
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def test_the_documentation_is_generated_from_the_list_of_metrics() -> None:
+    assert PAGE.read_text() == reference_page(), (
+        "run: python -m app.instrumentation.metrics_reference > docs/metrics.md"
+    )
+
+
+def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
+    counts = Counts()
+    metrics = Metrics(counts, lambda: 0)
+    tell = tell_all(counts.subscriptions, metrics.subscriptions)
+    tell(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 0.1))
+    tell(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001]))
+    tell(ModelPlaced("m", 1, ("CPU:0",)))
+    tell(VariantsChosen("m", 1, "s", {1: ("xla", 2.0)}))
+
+    shown = {}
+    for family in text_string_to_metric_families(metrics.render().decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {label for sample in family.samples for label in sample.labels if label != "le"}
+        shown[name] = (family.type, labels, family.documentation)
+    assert shown == {name: (kind, set(labels), text) for name, kind, labels, text in FERRY_METRICS}
