@@ -1,6 +1,7 @@
-"""Every knob of Ferry: its unit in its name, its default, and one line of why.
+"""The settings of Ferry: name (with its unit), type, default and description of each.
 
-This is their one definition; config/sources.py says where values come from.
+This is the only definition. config/sources.py reads the values; config/reference.py and `ferry serve --help` print the
+descriptions.
 """
 
 from __future__ import annotations
@@ -26,162 +27,213 @@ PREFIX = "FERRY_"
 
 
 class Settings(BaseSettings):
-    """See the field descriptions; `ferry serve --help` prints them.
-
-    Made from arguments alone; `settings_sources.load_settings` reads the environment and the file too.
+    """All settings. The constructor takes keyword arguments only; `sources.load_settings` also reads the environment
+    and the settings file.
     """
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, protected_namespaces=()
     )
 
-    host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104 - a container serves its network
-    rest: bool = Field(True, description="Serve HTTP; without it only gRPC is served, and there are no health pages.")
-    rest_port: int = Field(8501, ge=0, le=65535, description="HTTP port; TensorFlow Serving's. 0 takes a free one.")
-    grpc_port: int = Field(8500, ge=0, le=65535, description="gRPC port; TensorFlow Serving's. 0 takes a free one.")
-    grpc_unix_socket: str = Field("", description="Path of a Unix socket that serves gRPC too; empty for none.")
+    host: str = Field("0.0.0.0", description="Address that HTTP and gRPC listen on.")  # noqa: S104 - a container serves its network
+    rest: bool = Field(
+        True, description="Serve HTTP. If off, only gRPC is served, and there are no health and metrics pages."
+    )
+    rest_port: int = Field(
+        8501, ge=0, le=65535, description="HTTP port; the default is TensorFlow Serving's. 0 takes a free port."
+    )
+    grpc_port: int = Field(
+        8500, ge=0, le=65535, description="gRPC port; the default is TensorFlow Serving's. 0 takes a free port."
+    )
+    grpc_unix_socket: str = Field(
+        "", description="Path of a Unix socket on which gRPC is served as well as on the port. Empty: none."
+    )
     grpc_max_message_bytes: PositiveInt = Field(
-        64 * 1024**2, le=2**31 - 1, description="Largest gRPC request; beyond it RESOURCE_EXHAUSTED."
+        64 * 1024**2,
+        le=2**31 - 1,
+        description="Largest gRPC request in bytes. A larger one is rejected with RESOURCE_EXHAUSTED.",
     )
     tensor_content: bool = Field(
-        True, description="TensorFlow's gRPC outputs are raw bytes, which is fast; without it lists of numbers."
+        True,
+        description="Write the outputs of TensorFlow Serving's gRPC as raw bytes, which is fast. If off, as lists of "
+        "numbers.",
     )
-    cors: bool = Field(False, description="Let web pages of any origin send requests.")
+    cors: bool = Field(False, description="Let web pages of any origin send requests (CORS).")
     metrics_path: str = Field(
-        "", pattern="^(/[^/?#][^?#]*)?$", description="Metrics also lie here, by TensorFlow Serving's names too."
-    )
-    models: Path = Field(Path("models"), description="Folder of models: <name>/<version>/saved_model.pb.")
-    default_model: str = Field("", description="Model behind POST /predict; may stay empty where there is one model.")
-    poll_interval_s: NonNegativeFloat = Field(1.0, description="How often model folders are looked at. 0 looks once.")
-    wait_for_models: bool = Field(
-        False, description="Take requests only when every model is loaded; end where one cannot be."
+        "",
+        pattern="^(/[^/?#][^?#]*)?$",
+        description="A second path for the metrics page, such as /monitoring/prometheus/metrics. If set, the page also "
+        "has the metrics that TensorFlow Serving has, by its names. Empty: none.",
     )
 
-    batching: bool = Field(True, description="Run requests in batches; without it each runs alone, just as it came.")
+    models: Path = Field(Path("models"), description="Folder of models: <name>/<version>/saved_model.pb.")
+    default_model: str = Field(
+        "", description="Model that POST /predict calls. Not needed if only one model is served."
+    )
+    poll_interval_s: NonNegativeFloat = Field(
+        1.0, description="Seconds between two checks of the models folder. 0: the folder is read once, at start."
+    )
+    wait_for_models: bool = Field(
+        False,
+        description="Accept requests only after every model has loaded, and exit if one cannot be loaded. If off, each "
+        "model is served as soon as it has loaded.",
+    )
+
+    batching: bool = Field(
+        True, description="Run requests in batches. If off, each request is a call of its own, without padding."
+    )
     max_batch_size: PositiveInt = Field(64, description="Most rows in one call of a model.")
     batch_sizes: Sizes = Field(
         default_factory=list,
-        description="Row counts that batches are padded to, ascending, the last being max_batch_size; "
-        "empty takes the powers of two.",
+        description="Row counts that batches are padded to, ascending; the last must equal max_batch_size. "
+        "Empty: the powers of two up to max_batch_size.",
     )
     pad_shapes: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="Pad requests of different inner shapes so that they share a batch: auto where warm-up finds that "
-        "answers stay the same.",
+        description="Pad requests of different inner shapes so that they can share a batch. auto: only if warm-up "
+        "finds that padding does not change the answers. always: also if it changes them. never: only requests of "
+        "equal shapes share a batch.",
     )
     shape_buckets: Sizes = Field(
         default_factory=list,
-        description="Sizes of a free inner dimension up to which requests share a batch, ascending, such as 64,256; "
-        "empty takes 8, 12, 16, 24, 32, 48 and so on.",
+        description="Upper bounds of the buckets into which sizes of a free inner dimension are grouped, ascending, "
+        "such as 64,256; requests of one bucket share a batch. Empty: 8, 12, 16, 24, 32, 48 and so on.",
     )
     pad_values: Values = Field(
         default_factory=dict,
-        description="What inputs are padded with, by name or <model>/<input>, such as tokens=1,bert/mask=0; "
-        "others with 0 or the empty string.",
+        description="Value that an input is padded with, by <input> or <model>/<input>, such as tokens=1,bert/mask=0. "
+        "Other inputs are padded with 0 or the empty string.",
     )
     mask_inputs: Links = Field(
         default_factory=dict,
-        description="Masks and lengths that callers may leave out, by name or <model>/<input>, and the input that each "
-        "tells of, such as bert/mask=tokens: Ferry fills in what is real before it pads.",
+        description="Masks and lengths that requests may leave out, by <input> or <model>/<input>, and the input that "
+        "each describes, such as bert/mask=tokens. Ferry computes them from the size of that input before padding.",
     )
     max_batch_delay_ms: NonNegativeFloat = Field(
         0.0,
         allow_inf_nan=False,
-        description="How long an idle device waits for company. 0 means 0: batches fill while the device works.",
+        description="Milliseconds that an idle device waits for more requests before it starts a batch that is not "
+        "full. With 0 it starts at once; batches fill while the device is busy.",
     )
     max_pause_ms: NonNegativeFloat = Field(
         2.0,
         allow_inf_nan=False,
-        description="While the process is short of CPU, a device pauses up to this long after a call shorter than this "
-        "until as many rows wait as were under way of late. A lone client never waits; 0 pauses never.",
+        description="If the process is short of CPU, a device pauses after a call shorter than this many milliseconds, "
+        "so that the next batch is larger: at most this long after the call began, and only until as many rows wait as "
+        "were recently in progress. A single client never waits. 0: no pause.",
     )
     max_inline_ms: NonNegativeFloat = Field(
         1.0,
-        description="A model whose calls take less, unless hindered, is called on the event loop: handing such a call "
-        "to a thread costs more. 0 always takes the thread.",
+        description="A model whose undisturbed calls take less than this many milliseconds is called on the event "
+        "loop, because handing such a call to a thread costs more. 0: always on a thread.",
     )
     target_p99_ms: NonNegativeFloat = Field(
         0.0,
         allow_inf_nan=False,
-        description="Batches are kept so small that a call and the wait for the one before take no longer; 0 for none. "
-        "Of self_tuning alone.",
+        description="Batches are kept so small that a call, plus the wait for the call before it, takes at most this "
+        "many milliseconds. Used by the policy self_tuning only. 0: no target.",
     )
     admission: bool = Field(
         True,
-        description="Reject a request at once, saying when to try again, if it would foreseeably miss its deadline.",
+        description="Reject a request at once, with the time after which to retry, if it is expected to miss its "
+        "deadline. If off, it waits and expires.",
     )
     max_queue_size: PositiveInt = Field(
-        8192, validate_default=True, description="Most rows that may wait; beyond it requests get 503."
+        8192,
+        validate_default=True,
+        description="Most rows that may wait in the queue. Requests beyond it are rejected with 503.",
     )
-    request_timeout_ms: PositiveFloat = Field(30_000.0, description="Time a request has from arrival to answer.")
+    request_timeout_ms: PositiveFloat = Field(
+        30_000.0, description="Milliseconds from the arrival of a request to its answer; after that it expires."
+    )
     batches_in_flight: NonNegativeInt = Field(
         0,
-        description="Batches that one device works on at the same time. 0 takes 1 on a GPU; on a CPU one for every 4 "
-        "cores, and 2 where there are 2 cores or more.",
+        description="Batches that one device computes at the same time. 0: 1 on a GPU; on a CPU one for every 4 "
+        "cores, but 2 if there are at least 2 cores.",
     )
     replicas: NonNegativeInt = Field(
-        1, description="GPUs that have a replica of each model, each working on batches of its own; 0 for all GPUs."
+        1,
+        description="Number of GPUs that hold a replica of each model; each computes batches of its own. 0: all GPUs.",
     )
     preserve_order: bool = Field(
         False,
-        description="With several batches under way, answer requests that may share a batch in the order in which they "
-        "came: who is done early waits.",
+        description="Answer requests that may share a batch in order of arrival, even if several batches are in "
+        "flight: a batch that is done early waits for the earlier ones.",
     )
     model_weights: Weights = Field(
         default_factory=dict,
-        description="Shares of the devices' time that busy models get, such as bert=3,resnet=1; others count 1. Empty: "
-        "the earliest deadline goes first, whatever the model.",
+        description="Weights by which busy models share the devices' time, such as bert=3,resnet=1; a model that is "
+        "not listed has weight 1. Empty: no sharing; the earliest deadline goes first, whatever the model.",
     )
     batching_policy: str = Field(
         "self_tuning",
-        description="How batches are formed; a name in batching/policy.py. self_tuning chooses their sizes by measured "
-        "costs, work_conserving takes all that waits.",
+        description="How batches are formed. self_tuning chooses batch sizes by measured costs; work_conserving takes "
+        "all rows that wait. Names are registered in batching/policy.py.",
     )
 
     per_model_batching: bool = Field(
-        False, description="Let batching_params.pbtxt in a version's folder set the batch sizes of that version."
+        False, description="Read the batch sizes of a version from batching_params.pbtxt in the version's folder."
     )
     strict_shapes: bool = Field(
-        True, description="Reject tensors whose shape does not fit the signature; without it they run alone."
+        True,
+        description="Reject tensors whose shape does not fit the signature. If off, such a request runs in a call of "
+        "its own, and the model decides.",
     )
 
-    runtime: str = Field("tensorflow", description="What executes models; a name in runtime.py.")
-    intra_op_threads: NonNegativeInt = Field(
-        0, description="Threads inside one operation; 0 shares the cores among the batches in flight."
+    runtime: str = Field(
+        "tensorflow", description="Runtime that executes models. Names are registered in app/runtime.py."
     )
-    inter_op_threads: NonNegativeInt = Field(0, description="Operations at a time; 0 lets TensorFlow choose.")
-    warm_up: bool = Field(True, description="Run every batch size once before a model counts as ready.")
+    intra_op_threads: NonNegativeInt = Field(
+        0, description="Threads inside one operation. 0: the cores are shared among the batches in flight."
+    )
+    inter_op_threads: NonNegativeInt = Field(
+        0, description="Operations that run at the same time. 0: TensorFlow chooses."
+    )
+    warm_up: bool = Field(
+        True,
+        description="Run a model once at every batch size before it counts as ready. If off, the first calls are slow.",
+    )
     execution_variant: Literal["auto", "plain", "frozen", "xla"] = Field(
         "auto",
-        description="How models are executed: as they are, with constants for variables, or compiled by XLA; "
-        "auto measures at warm-up.",
+        description="How models are executed. plain: as saved. frozen: variables become constants. xla: compiled by "
+        "XLA. auto: the fastest, measured during warm-up.",
     )
     forbidden_variants: Names[Literal["frozen", "xla"]] = Field(
         default_factory=list, description="Variants that auto does not try, such as frozen,xla."
     )
     variant_search_s: NonNegativeFloat = Field(
-        20.0, description="Most time that auto takes to measure the variants of one model."
+        20.0, description="Most seconds that auto takes to measure the variants of one model."
     )
     variant_cache: str = Field(
-        "", description="Folder that remembers what auto chose; empty takes ferry in the user's cache folder."
+        "", description="Folder where auto stores what it found. Empty: the folder ferry in the user's cache folder."
     )
     frozen_limit_mb: NonNegativeInt = Field(
-        64, description="Larger variables are not turned into constants, which take 7 times their size, 17 while made."
+        64,
+        description="Models whose variables are larger than this many megabytes are not frozen: constants take 7 "
+        "times their size in memory, and 17 times while they are made.",
     )
 
-    max_body_bytes: PositiveInt = Field(64 * 1024**2, description="Largest request body, inflated; beyond it 413.")
+    max_body_bytes: PositiveInt = Field(
+        64 * 1024**2,
+        description="Largest HTTP request body in bytes, after decompression. A larger one is rejected with 413.",
+    )
     allow_shared_memory: bool = Field(
-        False, description="Let clients of this machine pass tensors through system shared memory (Open Inference)."
+        False,
+        description="Let clients on this machine pass tensors through system shared memory (Open Inference Protocol).",
     )
     frontends: NonNegativeInt = Field(
         0,
-        description="HTTP processes before the process that executes models; 0 does all in one process. "
-        "Worth it where one core cannot read and write as fast as models compute.",
+        description="Number of HTTP processes in front of the process that executes models. 0: one process does both. "
+        "Useful if one core cannot read and write requests as fast as the models compute.",
     )
-    drain_timeout_s: PositiveFloat = Field(30.0, description="Time accepted requests get to finish after SIGTERM.")
-    stuck_after_s: PositiveFloat = Field(60.0, description="A batch that runs longer than this turns /livez red.")
+    drain_timeout_s: PositiveFloat = Field(
+        30.0, description="Seconds that accepted requests get to finish after SIGTERM."
+    )
+    stuck_after_s: PositiveFloat = Field(
+        60.0, description="/livez reports a failure if a batch runs for longer than this many seconds."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least severity that is logged."
+        "info", description="Least severe level that is logged."
     )
 
     @field_validator("shape_buckets")

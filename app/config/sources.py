@@ -42,7 +42,7 @@ def load_settings(overrides: Mapping[str, Any], config: Path | None = None) -> S
         SettingsError: a value, a name or the file is wrong.
     """
     file = config or (Path(named) if (named := os.environ.get(CONFIG_VARIABLE)) else None)
-    _refuse_unknown_variables()
+    _reject_unknown_variables()
     from_environment = EnvSettingsSource(Settings)()
     from_file = _read_file(file) if file else {}
     try:
@@ -66,7 +66,7 @@ def variable(name: str) -> str:
     return PREFIX + name.upper()
 
 
-def _refuse_unknown_variables() -> None:
+def _reject_unknown_variables() -> None:
     known = [*Settings.model_fields, "config"]
     for variable_name, value in sorted(os.environ.items()):
         name = variable_name.lower()
@@ -74,7 +74,7 @@ def _refuse_unknown_variables() -> None:
             continue
         name = name.removeprefix(PREFIX.lower())
         if name not in known:
-            raise SettingsError(f"{variable_name} is no setting of Ferry{_meant(name, known, variable)}")
+            raise SettingsError(f"{variable_name} is not a setting of Ferry{_meant(name, known, variable)}")
 
 
 def _read_file(file: Path) -> dict[str, Any]:
@@ -83,10 +83,10 @@ def _read_file(file: Path) -> dict[str, Any]:
     try:
         values = YamlConfigSettingsSource(Settings, yaml_file=file)()
     except Exception as error:  # the YAML reader has no common base of its errors
-        raise SettingsError(f"The settings file {file} is no YAML mapping: {' '.join(str(error).split())}") from None
+        raise SettingsError(f"The settings file {file} is not a YAML mapping: {' '.join(str(error).split())}") from None
     for name in values:
         if name not in Settings.model_fields:
-            raise SettingsError(f"{name} in {file} is no setting of Ferry{_meant(str(name), Settings.model_fields)}")
+            raise SettingsError(f"{name} in {file} is not a setting of Ferry{_meant(str(name), Settings.model_fields)}")
     return values
 
 
@@ -96,7 +96,7 @@ def _explain(error: ErrorDetails, names: Mapping[str, str]) -> str:
     expected = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ").partition(", unable to")[0]
     where = names.get(name, f"The default of {name}")
     if error["type"] == "extra_forbidden":
-        return f"{where} is no setting of Ferry{_meant(name, Settings.model_fields)}"
+        return f"{where} is not a setting of Ferry{_meant(name, Settings.model_fields)}"
     return f"{where} is {error['input']!r}, but should be {expected}"
 
 

@@ -143,7 +143,7 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("FERRY_MAX_BATCHSIZE", "8")
     rejected = ferry("serve")
     assert one_line(rejected, 2) == (
-        "ferry: FERRY_MAX_BATCHSIZE is no setting of Ferry; did you mean FERRY_MAX_BATCH_SIZE?"
+        "ferry: FERRY_MAX_BATCHSIZE is not a setting of Ferry; did you mean FERRY_MAX_BATCH_SIZE?"
     )
 
 

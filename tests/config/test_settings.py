@@ -118,7 +118,7 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
             {"max_batch_size": 10_000},
             "The default of max_queue_size is 8192, but should be at least max_batch_size, 10000",
         ),
-        ({"hosts": "x"}, "--hosts is no setting of Ferry; did you mean host?"),
+        ({"hosts": "x"}, "--hosts is not a setting of Ferry; did you mean host?"),
         (
             {"max_batch_size": 0, "batch_sizes": "1,2", "host": 5},
             "--host is 5, but should be a valid string; --max-batch-size is 0, but should be greater than 0",
@@ -146,12 +146,12 @@ def test_an_unknown_name_is_refused_with_the_one_that_was_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = yaml(tmp_path, "max_batchsize: 3")
-    assert rejection(config=file) == f"max_batchsize in {file} is no setting of Ferry; did you mean max_batch_size?"
+    assert rejection(config=file) == f"max_batchsize in {file} is not a setting of Ferry; did you mean max_batch_size?"
     monkeypatch.setenv("FERRY_MAX_BATCHSIZE", "3")
-    assert rejection() == "FERRY_MAX_BATCHSIZE is no setting of Ferry; did you mean FERRY_MAX_BATCH_SIZE?"
+    assert rejection() == "FERRY_MAX_BATCHSIZE is not a setting of Ferry; did you mean FERRY_MAX_BATCH_SIZE?"
     monkeypatch.delenv("FERRY_MAX_BATCHSIZE")
     monkeypatch.setenv("FERRY_ZZZ", "3")
-    assert rejection() == "FERRY_ZZZ is no setting of Ferry"
+    assert rejection() == "FERRY_ZZZ is not a setting of Ferry"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_the_variables_of_a_kubernetes_service_are_none_of_ours(
 
 def test_a_mistaken_port_is_not_taken_for_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FERRY_PORT", "9000")
-    assert rejection() == "FERRY_PORT is no setting of Ferry; did you mean FERRY_REST_PORT?"
+    assert rejection() == "FERRY_PORT is not a setting of Ferry; did you mean FERRY_REST_PORT?"
 
 
 def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("text", ["- 1", "a: b: c", "words", "\x00"])
 def test_a_file_that_is_no_mapping_is_named(text: str, tmp_path: Path) -> None:
     file = yaml(tmp_path, text)
-    assert rejection(config=file).startswith(f"The settings file {file} is no YAML mapping: ")
+    assert rejection(config=file).startswith(f"The settings file {file} is not a YAML mapping: ")
 
 
 def test_every_setting_is_described_and_can_be_given_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
