@@ -1,4 +1,7 @@
-"""Content-Type and Accept: which form a body has, and which form a reply may have. Pure."""
+"""Content-Type, Accept and Accept-Encoding: the format that a body has, and the formats that a reply may have.
+
+Source: RFC 9110, sections 8.3 (Content-Type), 12.4.2 (quality values) and 12.5.1 (Accept).
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,33 @@ from collections.abc import Mapping, Sequence
 
 
 def media_type(content_type: bytes) -> str:
-    """'application/json' for b'Application/JSON; charset=utf-8'."""
+    """The type without parameters, in lower case: 'application/json' for b'Application/JSON; charset=utf-8'."""
     return content_type.decode("latin-1").partition(";")[0].strip().lower()
 
 
 def choose(accept: bytes, offered: Sequence[str]) -> str | None:
-    """The media type of `offered` that is liked best, the first one of equals; None where none is liked."""
-    liked = _qualities(accept.decode("latin-1").lower())
-    best = max(offered, key=lambda each: _quality(each, liked))
-    return best if _quality(best, liked) > 0 else None
+    """The media type of `offered` with the highest quality value; of equals the first. None if all are 0."""
+    accepted = quality_values(accept)
+    best = max(offered, key=lambda each: _quality(each, accepted))
+    return best if _quality(best, accepted) > 0 else None
 
 
-def _quality(media: str, liked: Mapping[str, float]) -> float:
-    """By the most special range that covers the type."""
-    whole_kind = media.partition("/")[0] + "/*"
-    return next((liked[each] for each in (media, whole_kind, "*/*") if each in liked), 0.0)
+def quality_values(header: bytes) -> dict[str, float]:
+    """The quality value of each element of an Accept or Accept-Encoding header, names in lower case.
+
+    It is 1 for an element without `q`, and 0 where `q` is not a number.
+    """
+    values: dict[str, float] = {}
+    for element in header.decode("latin-1").lower().split(","):
+        name, *parameters = (part.strip() for part in element.split(";"))
+        values[name] = next((_number(each[2:]) for each in parameters if each.startswith("q=")), 1.0)
+    return values
 
 
-def _qualities(accept: str) -> dict[str, float]:
-    """The wish for each range of types; a lone `*`, as some clients send it, means `*/*`."""
-    liked: dict[str, float] = {}
-    for part in accept.split(","):
-        media, *parameters = (each.strip() for each in part.split(";"))
-        quality = next((each[2:] for each in parameters if each.startswith("q=")), "1")
-        liked["*/*" if media == "*" else media] = _number(quality)
-    return liked
+def _quality(media: str, accepted: Mapping[str, float]) -> float:
+    """By the most specific range that covers the type. Some clients send `*` for `*/*`."""
+    main_type = media.partition("/")[0] + "/*"
+    return next((accepted[each] for each in (media, main_type, "*/*", "*") if each in accepted), 0.0)
 
 
 def _number(quality: str) -> float:

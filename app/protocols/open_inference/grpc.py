@@ -15,7 +15,7 @@ from app.core.events import Listener, RequestFinished
 from app.protocols.open_inference.api import OpenInference, refuse_cuda_memory
 from app.protocols.open_inference.grpc_messages import read_message, write_message
 from app.protocols.open_inference.ordered_stream import answer_in_order
-from app.transports.grpc.calls import Call, GrpcCalls, Stream, Unary
+from app.transports.grpc.calls import GrpcCall, GrpcCalls, Stream, Unary
 from app.transports.grpc.codes import failure_of
 
 PROTOCOL = "open_inference_grpc"
@@ -71,7 +71,7 @@ class OpenInferenceGrpc:
 
     # --- infer ---
 
-    async def _infer(self, message: Any, exchange: Call) -> Any:
+    async def _infer(self, message: Any, exchange: GrpcCall) -> Any:
         """The ModelInferResponse. Raises ServingError."""
         started_s, latest_s = exchange.started_s, exchange.deadline_s
 
@@ -87,13 +87,13 @@ class OpenInferenceGrpc:
         response = await model.infer(call.request)
         return write_message(call, response, self._served.write)
 
-    def _infer_stream(self, messages: AsyncIterator[Any], stream: Call) -> AsyncIterator[Any]:
+    def _infer_stream(self, messages: AsyncIterator[Any], stream: GrpcCall) -> AsyncIterator[Any]:
         return answer_in_order(messages, partial(self._answer_in_stream, stream.priority))
 
     async def _answer_in_stream(self, priority: int, message: Any) -> Any:
         """The ModelStreamInferResponse, errors included."""
         started_s = time.monotonic()
-        exchange = Call(started_s, started_s + self._timeout_s)
+        exchange = GrpcCall(started_s, started_s + self._timeout_s)
         exchange.priority = priority
         code = "CANCELLED"
         try:
@@ -113,17 +113,17 @@ class OpenInferenceGrpc:
 
     # --- models ---
 
-    async def _statistics(self, message: Any, _: Call) -> Any:
+    async def _statistics(self, message: Any, _: GrpcCall) -> Any:
         document = await self._served.model_statistics(message.name, message.version)
         return ParseDict(document, message_class("inference.ModelStatisticsResponse")())
 
     # --- the repository ---
 
-    async def _load(self, message: Any, _: Call) -> Any:
+    async def _load(self, message: Any, _: GrpcCall) -> Any:
         await self._served.load_model(message.model_name, dict(message.parameters))
         return message_class("inference.RepositoryModelLoadResponse")()
 
-    async def _unload(self, message: Any, _: Call) -> Any:
+    async def _unload(self, message: Any, _: GrpcCall) -> Any:
         await self._served.unload_model(message.model_name)
         return message_class("inference.RepositoryModelUnloadResponse")()
 
@@ -142,7 +142,7 @@ def _document_reply(reply: str, document: Callable[[Any], Mapping[str, Any]]) ->
     """The reply message of that name from its document."""
     make = message_class(reply)
 
-    async def answer(message: Any, _: Call) -> Any:
+    async def answer(message: Any, _: GrpcCall) -> Any:
         return ParseDict(dict(document(message)), make())
 
     return answer

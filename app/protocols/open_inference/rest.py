@@ -22,7 +22,7 @@ from app.protocols.open_inference.routes import Action, NoSuchRoute, Route, find
 from app.transports.http.compression import MIN_BYTES, choose_encoding
 from app.transports.http.exchange import AsgiExchange, Clock, Computation, Exchange, HttpProtocol, Written, priority_of
 from app.transports.http.head import RequestHead
-from app.transports.http.replies import HttpLimits, Reply, Sendable, error_body
+from app.transports.http.replies import HttpLimits, HttpReply, Sendable, error_body
 
 _Answer = Callable[[Route, AsgiExchange], Awaitable[ContentReply]]
 
@@ -59,8 +59,8 @@ class OpenInferenceRest(HttpProtocol):
             route = find_route(exchange.head.method, exchange.head.path)
         except NoSuchRoute as error:
             if error.allowed is None:
-                return Reply(error_body(str(error)), 404)
-            return Reply(error_body(str(error)), 405, ((b"allow", error.allowed.encode()),))
+                return HttpReply(error_body(str(error)), 404)
+            return HttpReply(error_body(str(error)), 405, ((b"allow", error.allowed.encode()),))
         if route.action is Action.INFER:
             return await self.compute(exchange)
         reply = await self._answers[route.action](route, exchange)

@@ -17,7 +17,7 @@ from app.protocols.tensorflow_serving.grpc_metadata import Metadata
 from app.protocols.tensorflow_serving.grpc_predict import Predict
 from app.repository.model_config import ModelConfig
 from app.repository.model_server_config import decode_model_configs
-from app.transports.grpc.calls import Call, GrpcCalls
+from app.transports.grpc.calls import GrpcCall, GrpcCalls
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class TensorFlowGrpc:
             ),
         ]
 
-    async def _reload_config(self, request: Any, call: Call) -> Any:  # noqa: ARG002 - every answer's signature
+    async def _reload_config(self, request: Any, call: GrpcCall) -> Any:  # noqa: ARG002 - every answer's signature
         if self._reload is None:
             raise Unsupported("Which models this server serves is its own configuration, not changed by calls")
         configs = decode_model_configs(request.config)

@@ -18,7 +18,7 @@ from app.core.errors import InvalidRequest, Unsupported
 from app.core.inference import STRING, Array, InferenceRequest, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, find_signature, resolve, version_choice
-from app.transports.grpc.calls import Call
+from app.transports.grpc.calls import GrpcCall
 
 _INPUT = "inputs"
 _CLASSES, _SCORES = "classes", "scores"
@@ -40,17 +40,17 @@ class Examples:
     def __init__(self, repository: ServedRepository) -> None:
         self._repository = repository
 
-    async def classify(self, request: Any, call: Call) -> Any:
+    async def classify(self, request: Any, call: GrpcCall) -> Any:
         reply = message_class("tensorflow.serving.ClassificationResponse")()
         await self._one(request, call, _CLASSIFY, reply)
         return reply
 
-    async def regress(self, request: Any, call: Call) -> Any:
+    async def regress(self, request: Any, call: GrpcCall) -> Any:
         reply = message_class("tensorflow.serving.RegressionResponse")()
         await self._one(request, call, _REGRESS, reply)
         return reply
 
-    async def multi_inference(self, request: Any, call: Call) -> Any:
+    async def multi_inference(self, request: Any, call: GrpcCall) -> Any:
         """Every task on the same examples, by the same version of the model."""
         if not request.tasks:
             raise InvalidRequest("MultiInferenceRequest has no tasks")
@@ -64,7 +64,7 @@ class Examples:
         await asyncio.gather(*[_infer_task(model, task, examples, call, result) for task, result in results])
         return reply
 
-    async def _one(self, request: Any, call: Call, task: _Task, reply: Any) -> None:
+    async def _one(self, request: Any, call: GrpcCall, task: _Task, reply: Any) -> None:
         model = resolve(self._repository, request.model_spec, call)
         signature = find_signature(model, request.model_spec, call)
         examples = _examples(request.input)
@@ -73,7 +73,7 @@ class Examples:
         fill_spec(reply.model_spec, model.name, model.version, signature.name)
 
 
-async def _infer_task(model: ServedModel, request: Any, examples: Array, call: Call, result: Any) -> None:
+async def _infer_task(model: ServedModel, request: Any, examples: Array, call: GrpcCall, result: Any) -> None:
     signature = find_signature(model, request.model_spec, call)
     if request.method_name not in _TASKS:
         raise Unsupported(f"Unsupported signature method_name: {request.method_name!r}; have {', '.join(_TASKS)}")
@@ -84,7 +84,7 @@ async def _infer_task(model: ServedModel, request: Any, examples: Array, call: C
 
 
 async def _infer(
-    model: ServedModel, signature: ModelSignature, task: _Task, examples: Array, call: Call
+    model: ServedModel, signature: ModelSignature, task: _Task, examples: Array, call: GrpcCall
 ) -> Mapping[str, Array]:
     if signature.inputs.keys() != {_INPUT} or signature.inputs[_INPUT].dtype != STRING:
         raise _unfit(signature, task.verb, f"the one input {_INPUT!r} of type string", signature.inputs)

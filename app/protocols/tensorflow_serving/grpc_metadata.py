@@ -11,7 +11,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import ModelSignature, TensorSpec
 from app.core.interfaces import ServedRepository
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve, version_choice
-from app.transports.grpc.calls import Call
+from app.transports.grpc.calls import GrpcCall
 
 _SIGNATURES = "signature_def"
 
@@ -26,7 +26,7 @@ class Metadata:
     def __init__(self, repository: ServedRepository) -> None:
         self._repository = repository
 
-    async def signatures(self, request: Any, call: Call) -> Any:
+    async def signatures(self, request: Any, call: GrpcCall) -> Any:
         _check_fields(request.metadata_field)
         model = resolve(self._repository, request.model_spec, call)
         reply = message_class("tensorflow.serving.GetModelMetadataResponse")()
@@ -34,7 +34,7 @@ class Metadata:
         reply.metadata[_SIGNATURES].Pack(signature_map(model.signatures))
         return reply
 
-    async def status(self, request: Any, call: Call) -> Any:
+    async def status(self, request: Any, call: GrpcCall) -> Any:
         """Newest version first. A label is ignored, as TensorFlow Serving ignores it."""
         spec = request.model_spec
         if not spec.name:

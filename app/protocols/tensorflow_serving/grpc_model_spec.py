@@ -7,10 +7,10 @@ from typing import Any
 from app.core.errors import InvalidRequest, SignatureNotFound
 from app.core.inference import DEFAULT_SIGNATURE, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
-from app.transports.grpc.calls import Call
+from app.transports.grpc.calls import GrpcCall
 
 
-def resolve(repository: ServedRepository, spec: Any, call: Call) -> ServedModel:
+def resolve(repository: ServedRepository, spec: Any, call: GrpcCall) -> ServedModel:
     """The model to call. Raises InvalidRequest, ModelNotFound, ModelNotReady."""
     if not spec.name:
         raise InvalidRequest("ModelSpec has no name specified.")
@@ -31,7 +31,7 @@ def version_choice(spec: Any) -> tuple[int | None, str | None]:
             return None, None
 
 
-def find_signature(model: ServedModel, spec: Any, call: Call) -> ModelSignature:
+def find_signature(model: ServedModel, spec: Any, call: GrpcCall) -> ModelSignature:
     """The signature asked for; an empty name means the default one. Raises SignatureNotFound."""
     name = spec.signature_name or DEFAULT_SIGNATURE
     signature = model.signatures.get(name)

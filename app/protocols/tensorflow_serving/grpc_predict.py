@@ -13,7 +13,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceRequest, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, find_signature, resolve
-from app.transports.grpc.calls import Call
+from app.transports.grpc.calls import GrpcCall
 
 _PredictResponse = message_class("tensorflow.serving.PredictResponse")
 _OUTPUTS = _PredictResponse.DESCRIPTOR.fields_by_name["outputs"].number
@@ -32,7 +32,7 @@ class Predict:
         self._max_bytes = max_bytes
         self._tensor_content = tensor_content
 
-    async def __call__(self, request: Any, call: Call) -> bytes:
+    async def __call__(self, request: Any, call: GrpcCall) -> bytes:
         model = resolve(self._repository, request.model_spec, call)
         signature = find_signature(model, request.model_spec, call)
         inputs = self._inputs(request.inputs, signature)

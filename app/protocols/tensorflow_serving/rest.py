@@ -40,7 +40,7 @@ from app.transports.http.exchange import (
     priority_of,
 )
 from app.transports.http.head import RequestHead
-from app.transports.http.replies import HttpLimits, Reply, Sendable
+from app.transports.http.replies import HttpLimits, HttpReply, Sendable
 
 _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
 
@@ -75,14 +75,14 @@ class TensorFlowRest(HttpProtocol):
         route = find_route(exchange.head.method, exchange.head.path)
         match route.action:
             case Action.STATUS:
-                return Reply(dumps(status_document(self._repository.statuses(route.model or "", route.version))))
+                return HttpReply(dumps(status_document(self._repository.statuses(route.model or "", route.version))))
             case Action.METADATA:
                 model = self._resolve(route)
                 exchange.concerns(model)
-                return Reply(dumps(metadata_document(model.name, model.version, model.signatures)))
+                return HttpReply(dumps(metadata_document(model.name, model.version, model.signatures)))
             case Action.LIST:
                 names = self._repository.names()
-                return Reply(dumps(models_document({name: self._repository.statuses(name) for name in names})))
+                return HttpReply(dumps(models_document({name: self._repository.statuses(name) for name in names})))
             case Action.PREDICTSTREAM:
                 return self._streams.begin(exchange, partial(self._resolve, route), self.timeout_s(exchange.head))
             case _:
@@ -137,7 +137,7 @@ class TensorFlowRest(HttpProtocol):
         forms.reply.check({name: specs[name] for name in outputs} if outputs else specs)
         request = InferenceRequest(body.inputs(signature), signature.name, outputs, deadline_s, asked.priority)
         write, by_row, kind = forms.reply.write, body.by_row, forms.reply_type
-        return Computation(model, request, lambda response: Reply(write(response, by_row), content_type=kind))
+        return Computation(model, request, lambda response: HttpReply(write(response, by_row), content_type=kind))
 
     def _examine(self, asked: _Asked, exchange: Exchange, content: bytes) -> Computation:
         """Classify and regress: examples in JSON, results in JSON."""
@@ -149,7 +149,7 @@ class TensorFlowRest(HttpProtocol):
         exchange.concerns(model, signature.name)
         call = _CLASSIC[asked.route.action](document, signature)
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, asked.priority)
-        return Computation(model, request, lambda response: Reply(call.encode(response.outputs)))
+        return Computation(model, request, lambda response: HttpReply(call.encode(response.outputs)))
 
     def _resolve(self, route: Route) -> ServedModel:
         name = self._repository.default_name() if route.model is None else route.model
@@ -180,5 +180,5 @@ def _understand(head: RequestHead) -> _Asked:
     return _Asked(route, forms, predict, priority, plain)
 
 
-def _reply_by_row(outputs: Mapping[str, Array]) -> Reply:
-    return Reply(encode_predict(outputs, by_row=True))
+def _reply_by_row(outputs: Mapping[str, Array]) -> HttpReply:
+    return HttpReply(encode_predict(outputs, by_row=True))

@@ -21,7 +21,7 @@ from app.transports.request_priority import PRIORITY_HEADER, read_priority
 _PRIORITY = PRIORITY_HEADER.decode()
 
 
-class Call:
+class GrpcCall:
     """One call on its way, and what became known of it for those who listen.
 
     `deadline_s` is absolute on the monotonic clock: the caller's, or the server's where that is sooner.
@@ -41,10 +41,10 @@ class Call:
 
 
 #: A request message to the reply message, or to its bytes; raises ServingError.
-Unary = Callable[[Any, Call], Awaitable[Any]]
+Unary = Callable[[Any, GrpcCall], Awaitable[Any]]
 
 #: The same for a stream of requests, which tells of each for itself. One that does not parse ends the stream.
-Stream = Callable[[AsyncIterator[Any], Call], AsyncIterator[Any]]
+Stream = Callable[[AsyncIterator[Any], GrpcCall], AsyncIterator[Any]]
 
 #: Makes gRPC's handler of a method, for calls whose metadata name this priority (None for none).
 _MakeHandler = Callable[[str | None], grpc.RpcMethodHandler]
@@ -142,13 +142,13 @@ class GrpcCalls:
 
         return handle
 
-    def _begin(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> Call:
+    def _begin(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> GrpcCall:
         started_s = time.monotonic()
         remaining_s = context.time_remaining()
         timeout_s = self._timeout_s if remaining_s is None else min(remaining_s, self._timeout_s)
-        return Call(started_s, started_s + timeout_s)
+        return GrpcCall(started_s, started_s + timeout_s)
 
-    def _finish(self, call: Call) -> None:
+    def _finish(self, call: GrpcCall) -> None:
         """A call without a code was cancelled: gRPC does so when the caller hangs up or its deadline passes."""
         now = time.monotonic()
         code = call.code or ("DEADLINE_EXCEEDED" if now >= call.deadline_s else "CANCELLED")

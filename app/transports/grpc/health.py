@@ -12,7 +12,7 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has no types
+class GrpcHealthService(health.aio.HealthServicer):  # type: ignore[misc] # the package has no types
     """Every service is SERVING while `ready` says so. A check asks it; who watches hears of a change in `period_s`.
 
     A service goes by its full name and, as TensorFlow Serving has it, by the last part of that; '' is all of them.

@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from app.codecs.protobuf.messages import new_pool
-from app.transports.grpc.health import Health
+from app.transports.grpc.health import GrpcHealthService
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
@@ -46,7 +46,7 @@ class GrpcServer:
         self._options = options
         self._services = services
         self._names = [name for service in services if (name := service.service_name())]
-        self._health = Health(self._names, ready)
+        self._health = GrpcHealthService(self._names, ready)
         self._server: grpc.aio.Server | None = None
         self._following: asyncio.Task[None] | None = None
         self.port = 0

@@ -8,6 +8,7 @@ import asyncio
 import zlib
 from collections.abc import Iterator
 
+from app.codecs.media_types import quality_values
 from app.core.errors import InvalidRequest
 
 #: No piece is larger, however much a small body grows to.
@@ -103,12 +104,12 @@ _WINDOWS = {"gzip": 31, "deflate": 15}
 
 
 def choose_encoding(accept: bytes | None) -> str | None:
-    """'gzip', 'deflate', or None for neither. Of two that are liked equally, gzip."""
+    """'gzip', 'deflate', or None for neither. Of two with the same quality value, gzip."""
     if not accept:
         return None
-    quality = _qualities(accept.decode("latin-1").lower())
-    best = max(_WINDOWS, key=lambda name: quality.get(name, 0.0))
-    return best if quality.get(best, 0.0) > 0 else None
+    accepted = quality_values(accept)
+    best = max(_WINDOWS, key=lambda name: accepted.get(name, 0.0))
+    return best if accepted.get(best, 0.0) > 0 else None
 
 
 async def compress(body: bytes, encoding: str) -> bytes:
@@ -121,19 +122,3 @@ async def compress(body: bytes, encoding: str) -> bytes:
 def _compress(body: bytes, encoding: str) -> bytes:
     stream = zlib.compressobj(_LEVEL, wbits=_WINDOWS[encoding])
     return stream.compress(body) + stream.flush()
-
-
-def _qualities(accept: str) -> dict[str, float]:
-    qualities: dict[str, float] = {}
-    for part in accept.split(","):
-        name, _, parameters = part.partition(";")
-        key, _, value = parameters.partition("=")
-        qualities[name.strip()] = _quality(value) if key.strip() == "q" else 1.0
-    return qualities
-
-
-def _quality(value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        return 0.0

@@ -1,38 +1,30 @@
-"""Web pages of other origins may ask, too: TensorFlow Serving's --rest_api_enable_cors_support."""
+"""Cross-origin requests from any web page: TensorFlow Serving's --rest_api_enable_cors_support."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.transports.http.asgi import Header, Message, Receive, Scope, Send
-
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+from app.transports.http.asgi import Header
 
 ALLOW_ANY_ORIGIN: Header = (b"access-control-allow-origin", b"*")
-_PREFLIGHT: tuple[Header, ...] = (
-    ALLOW_ANY_ORIGIN,
-    (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
-    (b"access-control-allow-headers", b"*"),
-    (b"access-control-max-age", b"86400"),
-    (b"content-length", b"0"),
-)
+
+_ANY_ORIGIN = Headers({"origin": "*"})
 
 
-class AllowAnyOrigin:
-    """An ASGI application before `application`: answers OPTIONS that tell an Origin, and marks every reply."""
+class AllowAnyOrigin(CORSMiddleware):
+    """Starlette's CORS middleware for every origin: answers preflight requests and marks every other reply.
 
-    def __init__(self, application: Application) -> None:
-        self._application = application
+    Starlette marks only replies to requests with an Origin. Here all are marked, as replies are that need no ASGI.
+    """
+
+    def __init__(self, application: ASGIApp) -> None:
+        super().__init__(application, ["*"], ["GET", "POST", "OPTIONS"], ["*"], max_age=86400)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "OPTIONS" and any(name == b"origin" for name, _ in scope["headers"]):
-            await send({"type": "http.response.start", "status": 200, "headers": [*_PREFLIGHT]})
-            await send({"type": "http.response.body"})
-            return
-
-        async def marked(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], ALLOW_ANY_ORIGIN]}
-            await send(message)
-
-        await self._application(scope, receive, marked)
+        headers = Headers(scope=scope)
+        if scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers:
+            await super().__call__(scope, receive, send)
+        else:
+            await self.simple_response(scope, receive, send, _ANY_ORIGIN)

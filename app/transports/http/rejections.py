@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from app.core.errors import WouldBeLate
 from app.core.inference import DEFAULT_SIGNATURE
-from app.transports.http.replies import Reply, error_reply
+from app.transports.http.replies import HttpReply, error_reply
 
 #: No verdict is good for longer, though a retry may be advised later: calls can turn out quicker than was expected.
 _LONGEST_S = 0.02
@@ -32,7 +32,7 @@ class Rejection(NamedTuple):
     size: int
     until_s: float
     asked: tuple[str, int, str]
-    reply: Reply
+    reply: HttpReply
     rest: bytes
 
     @classmethod

@@ -90,7 +90,7 @@ class Sendable(Protocol):
 
 
 @dataclass(slots=True)  # freezing would cost each request as much as reading its headers
-class Reply:
+class HttpReply:
     """An answer, of JSON where nothing else is said. `headers` come on top of its type and length."""
 
     body: bytes
@@ -134,7 +134,7 @@ def code_of(kind: type[ServingError]) -> int:
     return next((CODES[base] for base in kind.__mro__ if base in CODES), 500)
 
 
-def error_reply(error: ServingError) -> Reply:
+def error_reply(error: ServingError) -> HttpReply:
     """`{"error": text}`; 503 says when to come back, and a connection that is of no more use is closed."""
     status = code_of(type(error))
     headers: list[Header] = []
@@ -142,16 +142,16 @@ def error_reply(error: ServingError) -> Reply:
         headers.append((b"retry-after", str(math.ceil(error.retry_after_s or 1)).encode()))
     if isinstance(error, ShuttingDown | BodyTooLarge):
         headers.append(CLOSE)
-    return Reply(error_body(str(error)), status, tuple(headers))
+    return HttpReply(error_body(str(error)), status, tuple(headers))
 
 
 def error_body(text: str) -> bytes:
     return orjson.dumps({"error": text.encode(errors="backslashreplace").decode()})
 
 
-def internal_error() -> Reply:
+def internal_error() -> HttpReply:
     """What a client sees of a bug of ours: nothing."""
-    return Reply(error_body("Internal error"), 500)
+    return HttpReply(error_body("Internal error"), 500)
 
 
 async def read_body(headers: Sequence[Header], receive: Receive, limit: int) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest
 from app.core.events import Event
-from app.transports.grpc.calls import Call, GrpcCalls
+from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 
 SERVICE = "inference.GRPCInferenceService"
@@ -26,7 +26,7 @@ deadlines: list[float] = []
 priorities: list[int] = []
 
 
-async def echo(requests: AsyncIterator[Any], call: Call) -> AsyncIterator[Any]:
+async def echo(requests: AsyncIterator[Any], call: GrpcCall) -> AsyncIterator[Any]:
     priorities.append(call.priority)
     async for request in requests:
         if request.id == "bad":
@@ -36,7 +36,7 @@ async def echo(requests: AsyncIterator[Any], call: Call) -> AsyncIterator[Any]:
         yield Response(error_message=request.id)
 
 
-async def alive(request: Any, call: Call) -> Any:
+async def alive(request: Any, call: GrpcCall) -> Any:
     deadlines.append(call.deadline_s - time.monotonic())
     priorities.append(call.priority)
     return Live(live=True)

@@ -5,14 +5,15 @@ import pytest
 
 from app.transports.http.asgi import Message, Receive, Scope, Send
 from app.transports.http.cors import AllowAnyOrigin
-from app.transports.http.replies import Reply, send_reply
+from app.transports.http.replies import HttpReply, send_reply
 
 ORIGIN = (b"origin", b"https://page.example")
+COOKIE = (b"cookie", b"a=b")
 ANY = (b"access-control-allow-origin", b"*")
 
 
 async def _application(scope: Scope, receive: Receive, send: Send) -> None:
-    await send_reply(Reply(b"{}", 404), send)
+    await send_reply(HttpReply(b"{}", 404), send)
 
 
 def ask(method: str, *headers: tuple[bytes, bytes]) -> list[Any]:
@@ -28,16 +29,27 @@ def ask(method: str, *headers: tuple[bytes, bytes]) -> list[Any]:
     return sent
 
 
-def test_options_of_a_page_are_answered_here() -> None:
-    start, body = ask("OPTIONS", ORIGIN)
+def test_a_preflight_request_is_answered_by_the_middleware() -> None:
+    start, _ = ask(
+        "OPTIONS",
+        ORIGIN,
+        (b"access-control-request-method", b"POST"),
+        (b"access-control-request-headers", b"content-type, x-mine"),
+    )
     assert start["status"] == 200
     assert ANY in start["headers"]
-    assert any(name == b"access-control-allow-methods" and b"POST" in value for name, value in start["headers"])
-    assert not body.get("body")
+    allowed = dict(start["headers"])
+    assert b"POST" in allowed[b"access-control-allow-methods"]
+    assert b"x-mine" in allowed[b"access-control-allow-headers"]
 
 
-@pytest.mark.parametrize(("method", "headers"), [("OPTIONS", []), ("POST", [ORIGIN]), ("GET", [])])
-def test_everything_else_is_the_applications_and_marked(method: str, headers: list[tuple[bytes, bytes]]) -> None:
+@pytest.mark.parametrize(
+    ("method", "headers"),
+    [("OPTIONS", []), ("OPTIONS", [ORIGIN]), ("POST", [ORIGIN]), ("POST", [ORIGIN, COOKIE]), ("GET", [])],
+)
+def test_every_other_request_is_answered_by_the_application_and_its_reply_is_marked(
+    method: str, headers: list[tuple[bytes, bytes]]
+) -> None:
     start, body = ask(method, *headers)
     assert start["status"] == 404
     assert ANY in start["headers"]

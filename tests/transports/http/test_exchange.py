@@ -8,7 +8,7 @@ import pytest
 from app.core.errors import InvalidRequest
 from app.core.events import RequestFinished
 from app.transports.http.exchange import Exchange, HttpProtocol
-from app.transports.http.replies import ClientGone, HttpLimits, Reply
+from app.transports.http.replies import ClientGone, HttpLimits, HttpReply
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.support.protocol_fakes import scope, scripted
 
@@ -23,7 +23,7 @@ class Answering(HttpProtocol):
         super().__init__(self.events.append, HttpLimits(100, 30_000.0), fake_time)
         self.reply = reply
 
-    async def answer(self, exchange: Exchange) -> Reply:
+    async def answer(self, exchange: Exchange) -> HttpReply:
         return self.reply(exchange)
 
 
@@ -42,7 +42,7 @@ def fail(error):
 
 
 def test_a_reply_is_sent_and_told():
-    protocol = Answering(lambda exchange: Reply(exchange.head.path.encode()))
+    protocol = Answering(lambda exchange: HttpReply(exchange.head.path.encode()))
     start, body = ask(protocol)
     assert (start["status"], body["body"]) == (200, b"/a%20b")
     assert protocol.events == [RequestFinished("answering", "200", "", 0, "", 0.0)]
@@ -74,13 +74,13 @@ def test_an_answer_that_is_missing_is_a_bug():
 @pytest.mark.parametrize(("given", "seconds"), [({}, 30), ({"X-Request-Timeout-Ms": "1500"}, 1.5),
                                                 ({"X-Request-Timeout-Ms": "1e9"}, 30)])  # fmt: skip
 def test_deadlines(given, seconds):
-    protocol = Answering(lambda exchange: Reply(str(protocol.deadline_s(exchange)).encode()))
+    protocol = Answering(lambda exchange: HttpReply(str(protocol.deadline_s(exchange)).encode()))
     assert float(ask(protocol, given)[1]["body"]) == 1000 + seconds
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "soon", "nan", ""])
 def test_a_timeout_that_is_none(given):
-    protocol = Answering(lambda exchange: Reply(str(protocol.deadline_s(exchange)).encode()))
+    protocol = Answering(lambda exchange: HttpReply(str(protocol.deadline_s(exchange)).encode()))
     start, body = ask(protocol, {"X-Request-Timeout-Ms": given})
     assert start["status"] == 400
     assert b"X-Request-Timeout-Ms" in body["body"]
