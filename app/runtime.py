@@ -140,7 +140,7 @@ class Runtime(Protocol):
         """
 
 
-_REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.runtime:TensorFlowRuntime"}
+_REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.tensorflow_runtime:TensorFlowRuntime"}
 
 
 def runtime_names() -> Sequence[str]:

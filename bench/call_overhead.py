@@ -26,9 +26,9 @@ from app.instrumentation import logs
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ExecutionVariants
-from app.instrumentation.statistics import Statistics
+from app.instrumentation.statistics import ModelStatistics
 from app.runtime import VariantOptions
-from app.runtimes.tensorflow.execution.direct_execution import direct
+from app.runtimes.tensorflow.execution.executors import direct
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from bench.models import ensure_models, saved_model
 
@@ -86,7 +86,7 @@ def batches(rounds: int) -> None:
 
 def events(rounds: int) -> None:
     counts = Counts()
-    listeners = (counts, Statistics(counts), Metrics(counts, lambda: 0), ExecutionVariants())
+    listeners = (counts, ModelStatistics(counts), Metrics(counts, lambda: 0), ExecutionVariants())
     tell = tell_all(*(listener.subscriptions for listener in listeners), logs.SUBSCRIPTIONS)
     steps: dict[str, Step] = {
         "request": lambda: tell(RequestFinished("tensorflow_rest", "200", "m", 1, SIGNATURE, 0.00123))

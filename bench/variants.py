@@ -21,7 +21,7 @@ import tensorflow as tf
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.variants.trial import Trial
-from app.runtimes.tensorflow.variants.variants import ALTERNATIVES, NotApplicable, VariantMaker
+from app.runtimes.tensorflow.variants.variant import ALTERNATIVES, VariantMaker, VariantNotPossible
 
 SIZES = (1, 8, 32)
 TOKENS, WIDTH, HEADS, LAYERS, WORDS = 64, 128, 4, 4, 1000
@@ -70,7 +70,7 @@ def compare(function: SignatureFunction, rows: int, seconds: float) -> list[str]
         try:
             variant = maker.make(name, trial.inputs)
             agrees = trial.agrees(variant)
-        except NotApplicable as reason:
+        except VariantNotPossible as reason:
             cells += [str(reason), ""]
             continue
         first_s = time.perf_counter() - start_s

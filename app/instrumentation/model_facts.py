@@ -11,7 +11,7 @@ from typing import Any
 from app.core.events import ModelPlaced, ModelStateChanged, ShapesProbed, Subscriptions, VariantsChosen
 
 
-class Placement:
+class ModelDevices:
     """A subscriber that remembers the devices of each version until that ends."""
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ class _Counts:
 _Answered = tuple[_Duration, _Duration]
 
 
-class Statistics:
+class ModelStatistics:
     """Counts batches, and reads from `requests` what became of requests since the version's life began.
 
     success, fail: requests to compute something, over all protocols, by their answer; from arrival to answer.

@@ -13,8 +13,8 @@ from app.config.settings import Settings
 from app.core.errors import InvalidRequest
 from app.model_server.flags import FLAGS, Value
 from app.model_server.text_files import metrics_path
-from app.repository.list_watch import ListedModels
 from app.repository.model_config import ModelConfig
+from app.repository.model_list_watch import WatchedModels
 from app.repository.model_server_config import read_model_configs
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def from_environment(environment: Mapping[str, str]) -> Mapping[str, Value]:
     return {"rest_api_port": 8501, "model_name": name, "model_base_path": f"{folder or _IMAGE_FOLDER}/{name}"}
 
 
-def models_of(given: Mapping[str, Value]) -> ListedModels:
+def models_of(given: Mapping[str, Value]) -> WatchedModels:
     """The models to serve.
 
     Raises:
@@ -51,9 +51,9 @@ def models_of(given: Mapping[str, Value]) -> ListedModels:
     anywhere = bool(value("allow_version_labels_for_unavailable_models"))
     if file := value("model_config_file"):
         read = partial(read_model_configs, Path(str(file)))
-        return ListedModels(read(), read, float(value("model_config_file_poll_wait_seconds")), anywhere)
+        return WatchedModels(read(), read, float(value("model_config_file_poll_wait_seconds")), anywhere)
     if folder := value("model_base_path"):
-        return ListedModels([ModelConfig(str(value("model_name")), Path(str(folder)).absolute())])
+        return WatchedModels([ModelConfig(str(value("model_name")), Path(str(folder)).absolute())])
     raise InvalidRequest("give --model_config_file, or --model_base_path with --model_name")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from app.codecs.protobuf.text import parse_text
 from app.core.errors import InvalidRequest
 from app.repository.model_config import TENSORFLOW, ModelConfig
-from app.repository.version_policy import Every, Latest, Specific, VersionPolicy
+from app.repository.version_policy import All, Latest, Specific, VersionPolicy
 
 _NAME = "tensorflow.serving.ModelServerConfig"
 _MODEL_TYPES = {0: "", 1: TENSORFLOW}
@@ -57,6 +57,6 @@ def _policy(name: str, policy: Any) -> VersionPolicy:
                 raise InvalidRequest(f"Model {name}: model_version_policy specific names no versions")
             return Specific(versions)
         case "all":
-            return Every()
+            return All()
         case _:
             return Latest(policy.latest.num_versions or 1)

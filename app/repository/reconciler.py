@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from app.core.events import Listener
 from app.core.versions import VersionState
 from app.repository.catalog import Catalog
-from app.repository.layout import Layout, fingerprint
+from app.repository.disk_layout import DiskLayout, fingerprint
 from app.repository.servable import Servable
 from app.repository.version_policy import VersionPolicy
 
@@ -43,7 +43,7 @@ class Reconciler:
         self._unloading: dict[asyncio.Task[None], str] = {}
         self._stopping = False
 
-    async def reconcile(self, name: str, layout: Layout) -> None:
+    async def reconcile(self, name: str, layout: DiskLayout) -> None:
         """Loads what the policy wants of one model, then unloads the rest.
 
         While a wanted version is not available the others stay: a model never drops to nothing in between.

@@ -14,12 +14,12 @@ from app.core.errors import ModelNotFound, ModelNotReady
 from app.core.events import Listener, ignore
 from app.core.versions import VersionStatus
 from app.repository.catalog import Catalog
-from app.repository.checks import check_labels, check_list, check_platforms
-from app.repository.layout import Ignored, Layout
+from app.repository.disk_layout import DiskLayout, IgnoredFolder
 from app.repository.model_config import ModelConfig
+from app.repository.model_list_checks import check_labels, check_list, check_platforms
+from app.repository.model_sources import ModelList, ModelSource
 from app.repository.reconciler import LoadModel, Reconciler
-from app.repository.sources import ModelList, ModelSource
-from app.repository.uninterrupted import uninterrupted
+from app.repository.shielded import shielded
 
 if TYPE_CHECKING:
     from app.model import Model
@@ -58,7 +58,7 @@ class ModelRepository:
         #: Returns when whoever keeps a copy of the catalog has it as it is now.
         self.mirrored: Callable[[], Awaitable[None]] = _nobody_mirrors
         self._reconciler = Reconciler(self.catalog, load, listener, lambda: self.mirrored())  # noqa: PLW0108 - set later
-        self._layout = Layout()
+        self._layout = DiskLayout()
         self._withdrawn: set[str] = set()
         self._awaited: frozenset[str] | None = None
         self._first_round = asyncio.Event()
@@ -113,7 +113,7 @@ class ModelRepository:
 
     # --- changes at run time ---
 
-    @uninterrupted
+    @shielded
     async def reload(self, configs: Sequence[ModelConfig]) -> None:
         """Serves these models from now on and no others; returns when the new ones among them are available.
 
@@ -134,7 +134,7 @@ class ModelRepository:
         for name in new:
             self._check_available(name)
 
-    @uninterrupted
+    @shielded
     async def load(self, name: str) -> None:
         """Puts a model (back) into service, a failed one by another try; returns when it is available.
 
@@ -150,7 +150,7 @@ class ModelRepository:
         await self._finish_loads([name])
         self._check_available(name)
 
-    @uninterrupted
+    @shielded
     async def unload(self, name: str) -> None:
         """Takes a model out of service until it is loaded again. What it accepted is still answered.
 
@@ -246,7 +246,7 @@ class ModelRepository:
         try:
             self._look(await asyncio.to_thread(self._source.scan))
         except OSError as error:
-            unreadable = Ignored(Path(error.filename), f"the models folder cannot be read: {error.strerror}")
+            unreadable = IgnoredFolder(Path(error.filename), f"the models folder cannot be read: {error.strerror}")
             self._report(frozenset({unreadable}))
         else:
             await self._reconcile_all()
@@ -255,7 +255,7 @@ class ModelRepository:
             self._first_round.set()
             self._one_round.notify_all()
 
-    def _look(self, layout: Layout) -> None:
+    def _look(self, layout: DiskLayout) -> None:
         self._report(layout.ignored)
         self._layout = layout.without(self._withdrawn)
         self.catalog.labels = {name: config.labels for name, config in layout.configs.items()}
@@ -264,7 +264,7 @@ class ModelRepository:
         elif layout.configs:
             self._awaited = frozenset(self._layout.configs)
 
-    def _report(self, ignored: frozenset[Ignored]) -> None:
+    def _report(self, ignored: frozenset[IgnoredFolder]) -> None:
         """Says what is ignored when it is new, not at every look."""
         for each in sorted(ignored - self._layout.ignored, key=str):
             logger.warning("%s is ignored: %s", each.path, each.reason)

@@ -31,7 +31,7 @@ class Specific:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class All:
     """All versions that there are."""
 
     def __call__(self, available: Collection[int]) -> set[int]:

@@ -27,12 +27,12 @@ from app.loading.bucket_compilation import compile_buckets
 from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
 from app.loading.warm_up import measure_calls, tune, warm_up
 from app.model import Model
-from app.repository.list_watch import ListedModels, follow
+from app.repository.model_list_watch import WatchedModels, watch_list
+from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
-from app.repository.sources import ModelList, ModelsFolder
 from app.runtime import Runtime, RuntimeOptions, VariantChoice, VariantOptions, create_runtime, replicas_of
 from app.runtimes.device_thread import DeviceThread
-from app.runtimes.tensorflow.variants.cache import default_folder
+from app.runtimes.tensorflow.variants.variant_cache import default_folder
 from app.server.memory import spare_from_collection
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Engine:
         models: the models to serve, which callers may change; None takes those of the folder that the settings name.
     """
 
-    def __init__(self, settings: Settings, models: ListedModels | None, listener: Listener) -> None:
+    def __init__(self, settings: Settings, models: WatchedModels | None, listener: Listener) -> None:
         self.settings = settings
         self.sizes = (
             BatchSizes.of(settings.max_batch_size, settings.batch_sizes) if settings.batching else BatchSizes((1,))
@@ -97,7 +97,7 @@ class Engine:
         if settings.wait_for_models:
             await self.repository.wait_until_available()
         if self._models is not None:
-            self._following = asyncio.create_task(follow(self._models, self.repository.reload), name="follow list")
+            self._following = asyncio.create_task(watch_list(self._models, self.repository.reload), name="watch the list of models")
 
     def begin_drain(self) -> None:
         """Not ready, nothing new accepted, everything that waits is due."""

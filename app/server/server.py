@@ -13,10 +13,10 @@ from app.config.settings import Settings
 from app.core.errors import ServingError
 from app.core.events import tell_all
 from app.instrumentation import logs, metrics
+from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts
-from app.instrumentation.explanations import Explanations
-from app.instrumentation.model_facts import ExecutionVariants, MixedShapes, Placement
-from app.instrumentation.statistics import Statistics
+from app.instrumentation.model_facts import ExecutionVariants, MixedShapes, ModelDevices
+from app.instrumentation.statistics import ModelStatistics
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.grpc import OpenInferenceGrpc
@@ -24,7 +24,7 @@ from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.open_inference.shared_memory import SharedMemory
 from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
-from app.repository.list_watch import ListedModels
+from app.repository.model_list_watch import WatchedModels
 from app.server.engine import Engine
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from app.transports.http.replies import HttpLimits
@@ -43,7 +43,9 @@ class Server:
         grpc: where and how gRPC is served; None takes what the settings say.
     """
 
-    def __init__(self, settings: Settings, models: ListedModels | None = None, grpc: GrpcOptions | None = None) -> None:
+    def __init__(
+        self, settings: Settings, models: WatchedModels | None = None, grpc: GrpcOptions | None = None
+    ) -> None:
         self.settings = settings
         self.failure = ""
         self.stopped = False
@@ -52,11 +54,11 @@ class Server:
         counts = Counts()
         self._metrics = metrics.Metrics(counts, lambda: self.engine.queue_rows())  # noqa: PLW0108 - no engine yet
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
-        statistics = Statistics(counts)
+        statistics = ModelStatistics(counts)
         self._variants = ExecutionVariants()
         self._shapes = MixedShapes()
-        self._explanations = Explanations(counts, self._variants, self._shapes)
-        self._placement = Placement()
+        self._explanations = BatchingExplainer(counts, self._variants, self._shapes)
+        self._placement = ModelDevices()
         self.listener = listener = tell_all(
             counts.subscriptions,
             statistics.subscriptions,
@@ -172,7 +174,7 @@ class Server:
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Changes options from the next batch on; those in force then. Raises as above, and InvalidRequest."""
         self.engine.tune(model, self.engine.batching_options(model).changed(changes))
-        self._explanations.begin_anew(model)
+        self._explanations.reset(model)
         return self.engine.batching_options(model).as_dict()
 
     # --- metrics ---

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from app.config.settings import Settings
 from app.instrumentation.logs import configure
-from app.repository.list_watch import ListedModels
+from app.repository.model_list_watch import WatchedModels
 from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory
 from app.server.server import Server
 from app.transports.grpc.server import GrpcOptions
 
 
-def serve(settings: Settings, models: ListedModels | None = None, grpc: GrpcOptions | None = None) -> int:
+def serve(settings: Settings, models: WatchedModels | None = None, grpc: GrpcOptions | None = None) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit code: 0 when everything accepted was answered.
 
     `models` are served instead of the folder that the settings name; `grpc` says how instead of the settings.

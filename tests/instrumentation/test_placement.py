@@ -1,9 +1,9 @@
 from app.core.events import ModelPlaced, ModelStateChanged, tell_all
-from app.instrumentation.model_facts import Placement
+from app.instrumentation.model_facts import ModelDevices
 
 
 def test_devices_are_shown_until_the_version_ends() -> None:
-    placement = Placement()
+    placement = ModelDevices()
     tell = tell_all(placement.subscriptions)
     tell(ModelPlaced("m", 1, ("GPU:0", "GPU:1")))
     tell(ModelPlaced("n", 2, ("GPU:0",)))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from app.core.events import BatchExecuted, ModelStateChanged, RequestFinished, tell_all
 from app.instrumentation.counts import Counts
-from app.instrumentation.statistics import Statistics
+from app.instrumentation.statistics import ModelStatistics
 
 NONE = {"count": 0, "ns": 0}
 
@@ -22,7 +22,7 @@ def told(*events):
 def living(*events):
     """And how to tell it more."""
     counts = Counts()
-    statistics = Statistics(counts, clock=lambda: 1234.5678)
+    statistics = ModelStatistics(counts, clock=lambda: 1234.5678)
     tell = tell_all(counts.subscriptions, statistics.subscriptions)
     for event in events:
         tell(event)

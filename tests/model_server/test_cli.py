@@ -12,11 +12,11 @@ from app.frontends.process_arguments import Arguments
 from app.model_server import __main__, engine
 from app.model_server.cli import run
 from app.model_server.flags import FLAGS
-from app.repository.list_watch import ListedModels
 from app.repository.model_config import ModelConfig
+from app.repository.model_list_watch import WatchedModels
 from app.transports.grpc.server import GrpcOptions
 
-Served = list[tuple[Settings, ListedModels, GrpcOptions]]
+Served = list[tuple[Settings, WatchedModels, GrpcOptions]]
 PATH = "/usr/bin/ferry-model-server"
 
 
@@ -31,7 +31,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
     """What a server would be started with."""
     starts: Served = []
 
-    def serve(settings: Settings, models: ListedModels, grpc: GrpcOptions) -> int:
+    def serve(settings: Settings, models: WatchedModels, grpc: GrpcOptions) -> int:
         starts.append((settings, models, grpc))
         return 5
 

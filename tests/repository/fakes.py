@@ -12,8 +12,8 @@ from typing import Any
 
 from app.core.errors import InferenceFailed
 from app.core.events import Event, ModelStateChanged
+from app.repository.model_sources import ModelsFolder
 from app.repository.repository import ModelRepository
-from app.repository.sources import ModelsFolder
 from app.repository.version_policy import NEWEST, VersionPolicy
 
 BROKEN = b"broken"

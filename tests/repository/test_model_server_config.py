@@ -5,7 +5,7 @@ import pytest
 from app.core.errors import InvalidRequest
 from app.repository.model_config import ModelConfig
 from app.repository.model_server_config import read_model_configs
-from app.repository.version_policy import Every, Latest, Specific
+from app.repository.version_policy import All, Latest, Specific
 
 
 def read(folder: Path, text: str) -> list[ModelConfig]:
@@ -37,7 +37,7 @@ def test_a_model_is_read_with_all_that_it_says(tmp_path: Path) -> None:
         ("model_version_policy {}", Latest(1)),
         ("model_version_policy { latest {} }", Latest(1)),
         ("model_version_policy { latest { num_versions: 3 } }", Latest(3)),
-        ("model_version_policy: { all: {} }", Every()),
+        ("model_version_policy: { all: {} }", All()),
     ],
 )
 def test_policies(text: str, policy: object, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady
 from app.core.versions import VersionState
 from app.repository.model_config import ModelConfig
+from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
-from app.repository.sources import ModelList
-from app.repository.version_policy import NEWEST, Every, Specific, VersionPolicy
+from app.repository.version_policy import NEWEST, All, Specific, VersionPolicy
 from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, remove, repository
 
 Steps = Callable[[ModelRepository], Awaitable[None]]
@@ -67,7 +67,7 @@ def test_each_model_has_its_own_policy(tmp_path: Path) -> None:
         assert served(models, "all") == {1, 2, 3}
         assert models.resolve("two").version == 2
 
-    play([model(tmp_path, "newest"), model(tmp_path, "two", versions(1, 2)), model(tmp_path, "all", Every())], steps)
+    play([model(tmp_path, "newest"), model(tmp_path, "two", versions(1, 2)), model(tmp_path, "all", All())], steps)
 
 
 def test_a_label_names_a_version(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_label_names_a_version(tmp_path: Path) -> None:
         with pytest.raises(ModelNotFound, match=r"^Servable not found for request: Specific\(m, 1\)$"):
             models.resolve("m", label="stable")
 
-    play([model(tmp_path, policy=Every(), stable=1, canary=2)], steps)
+    play([model(tmp_path, policy=All(), stable=1, canary=2)], steps)
 
 
 def test_a_label_moves_with_the_next_list(tmp_path: Path) -> None:
@@ -94,10 +94,10 @@ def test_a_label_moves_with_the_next_list(tmp_path: Path) -> None:
     add(tmp_path, "m", 2)
 
     async def steps(models: ModelRepository) -> None:
-        await models.reload([model(tmp_path, policy=Every(), stable=2)])
+        await models.reload([model(tmp_path, policy=All(), stable=2)])
         assert models.resolve("m", label="stable").version == 2
 
-    assert play([model(tmp_path, policy=Every(), stable=1)], steps).calls == [("m", 2), ("m", 1)], "nothing is reloaded"
+    assert play([model(tmp_path, policy=All(), stable=1)], steps).calls == [("m", 2), ("m", 1)], "nothing is reloaded"
 
 
 def test_a_label_of_a_version_that_is_not_served_is_refused_and_nothing_changes(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_label_of_a_version_that_is_not_served_is_refused_and_nothing_changes(
 
     async def steps(models: ModelRepository) -> None:
         with pytest.raises(InvalidRequest, match=f"^{text}$"):
-            await models.reload([model(tmp_path, policy=Every(), stable=2), model(tmp_path, "other")])
+            await models.reload([model(tmp_path, policy=All(), stable=2), model(tmp_path, "other")])
         assert served(models, "m") == {1}
         assert models.resolve("m", label="stable").version == 1
         assert models.known_names() == ["m"]

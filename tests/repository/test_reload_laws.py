@@ -12,16 +12,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
 from app.repository.model_config import ModelConfig
+from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
-from app.repository.sources import ModelList
-from app.repository.version_policy import Every, Latest, Specific
+from app.repository.version_policy import All, Latest, Specific
 from tests.repository.fakes import BROKEN, FakeLoader, add
 
 NAMES = ("a", "b")
 VERSIONS = st.integers(1, 4)
 POLICIES = st.one_of(
     st.builds(Latest, st.integers(1, 3)),
-    st.builds(Every),
+    st.builds(All),
     st.builds(Specific, st.frozensets(VERSIONS, min_size=1)),
 )
 LISTS = st.dictionaries(
@@ -63,7 +63,7 @@ class Lists(RuleBasedStateMachine):
         self._settle(self.models.poll_once())
 
     @rule(listed=LISTS)
-    def reload(self, listed: dict[str, tuple[Latest | Every | Specific, dict[str, int]]]) -> None:
+    def reload(self, listed: dict[str, tuple[Latest | All | Specific, dict[str, int]]]) -> None:
         configs = [ModelConfig(name, self.folder / name, *policy) for name, policy in listed.items()]
         before = {name: self._open(name) for name in NAMES}
         try:

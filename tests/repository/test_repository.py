@@ -9,9 +9,9 @@ import pytest
 
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady
 from app.core.versions import VersionState, VersionStatus
-from app.repository.layout import Layout
+from app.repository.disk_layout import DiskLayout
+from app.repository.model_sources import ModelsFolder
 from app.repository.repository import ModelRepository
-from app.repository.sources import ModelsFolder
 from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, Recorder, add, remove, repository
 
 
@@ -282,8 +282,8 @@ def test_a_server_without_models_waits_for_them(tmp_path: Path) -> None:
 def test_a_model_that_cannot_be_read_keeps_what_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add(tmp_path, "a", 1)
 
-    def refuse_a(_: ModelsFolder) -> Layout:
-        return Layout(unreadable=frozenset({"a"}))
+    def refuse_a(_: ModelsFolder) -> DiskLayout:
+        return DiskLayout(unreadable=frozenset({"a"}))
 
     async def steps(models: ModelRepository, load: FakeLoader) -> None:
         monkeypatch.setattr(ModelsFolder, "scan", refuse_a)
@@ -486,7 +486,7 @@ def test_the_watch_survives_what_nobody_foresaw(
 
     scan = ModelsFolder.scan
 
-    def faulty(source: ModelsFolder) -> Layout:
+    def faulty(source: ModelsFolder) -> DiskLayout:
         nonlocal looks
         looks += 1
         if looks == 1:

@@ -1,4 +1,4 @@
-from app.repository.version_policy import Every, Latest, Specific
+from app.repository.version_policy import All, Latest, Specific
 
 
 def test_latest_is_the_newest_by_number_and_nothing_of_nothing() -> None:
@@ -13,5 +13,5 @@ def test_specific_takes_those_of_its_versions_that_there_are() -> None:
 
 
 def test_every_takes_all() -> None:
-    assert Every()([3, 1]) == {1, 3}
-    assert Every()(()) == set()
+    assert All()([3, 1]) == {1, 3}
+    assert All()(()) == set()

@@ -23,8 +23,8 @@ from app.core.inference import InferenceRequest, InferenceResponse
 from app.loading.warm_up import tune, warm_up
 from app.runtime import CompilableModel, LoadedModel, RuntimeOptions, ShapeTrial, VariantOptions, replicas_of
 from app.runtimes.tensorflow.execution import direct_execution
-from app.runtimes.tensorflow.runtime import TensorFlowRuntime
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from app.server.engine import Engine
 from app.server.server import Server
 from tests.support import savedmodels

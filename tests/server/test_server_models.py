@@ -11,8 +11,8 @@ import pytest
 
 from app import runtime
 from app.config.settings import Settings
-from app.repository.list_watch import ListedModels
 from app.repository.model_config import ModelConfig
+from app.repository.model_list_watch import WatchedModels
 from app.server.http_app import create_app
 from app.server.server import Server
 from tests.repository.fakes import add
@@ -28,7 +28,7 @@ def settings(folder: Path, **more: Any) -> Settings:
 
 
 async def play(
-    scenario: Callable[[Server], Awaitable[None]], settings: Settings, models: ListedModels | None = None
+    scenario: Callable[[Server], Awaitable[None]], settings: Settings, models: WatchedModels | None = None
 ) -> Server:
     server = Server(settings, models)
     await server.start()
@@ -53,12 +53,12 @@ def test_a_start_that_waits_returns_when_the_models_are_there(tmp_path: Path) ->
         assert server.unready() == []
         assert server.grpc.port > 0
 
-    asyncio.run(play(scenario, settings(tmp_path, wait_for_models=True), ListedModels([model(tmp_path)])))
+    asyncio.run(play(scenario, settings(tmp_path, wait_for_models=True), WatchedModels([model(tmp_path)])))
 
 
 def test_a_start_that_waits_ends_with_a_model_that_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (add(tmp_path, "m", 1) / "saved_model.pb").rename(tmp_path / "m" / "1" / "saved_model.pbtxt")
-    server = asyncio.run(play(nothing, settings(tmp_path, wait_for_models=True), ListedModels([model(tmp_path)])))
+    server = asyncio.run(play(nothing, settings(tmp_path, wait_for_models=True), WatchedModels([model(tmp_path)])))
     text = "Failed to start server. Error: Model m version 1 failed to load: m/1 holds no saved_model.pb"
     assert server.dead()[0] == text
     assert text in caplog.messages
@@ -67,14 +67,14 @@ def test_a_start_that_waits_ends_with_a_model_that_fails(tmp_path: Path, caplog:
 
 def test_a_wrong_list_ends_the_start(tmp_path: Path) -> None:
     server = asyncio.run(
-        play(nothing, settings(tmp_path, wait_for_models=True), ListedModels([ModelConfig("m", Path("m"))]))
+        play(nothing, settings(tmp_path, wait_for_models=True), WatchedModels([ModelConfig("m", Path("m"))]))
     )
     assert "Failed to start server. Error: Expected model m to have an absolute local base_path" in server.failure
 
 
 def test_a_start_that_waits_for_a_missing_model_can_be_ended(tmp_path: Path) -> None:
     async def main() -> None:
-        server = Server(settings(tmp_path, wait_for_models=True), ListedModels([model(tmp_path)]))
+        server = Server(settings(tmp_path, wait_for_models=True), WatchedModels([model(tmp_path)]))
         starting = asyncio.create_task(server.start())
         await asyncio.sleep(0)
         assert not starting.done()
@@ -108,7 +108,7 @@ def test_the_list_is_followed(tmp_path: Path) -> None:
             return [model(tmp_path, "b")]
 
         await play(
-            scenario, settings(tmp_path, wait_for_models=True), ListedModels([model(tmp_path, "a")], read, 0.001)
+            scenario, settings(tmp_path, wait_for_models=True), WatchedModels([model(tmp_path, "a")], read, 0.001)
         )
 
     asyncio.run(main())

@@ -20,7 +20,7 @@ from app.core.errors import ModelNotFound, ModelNotReady
 from app.core.events import Event, RequestFinished, tell_all
 from app.core.inference import ModelSignature
 from app.instrumentation.counts import Counts
-from app.instrumentation.statistics import Statistics
+from app.instrumentation.statistics import ModelStatistics
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.binary import encode
 from app.protocols.open_inference.grpc import SERVICE, OpenInferenceGrpc
@@ -118,7 +118,7 @@ class World:
         self.repository: Any = Repository(*(models or (sum_model(),)))
         self.health = FakeHealth()
         counts = Counts()
-        self.statistics = Statistics(counts)
+        self.statistics = ModelStatistics(counts)
         self._tell = tell_all(counts.subscriptions, self.statistics.subscriptions)
         self.events: list[Event] = []
         regions = SharedMemory(shared) if shared else None

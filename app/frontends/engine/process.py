@@ -15,7 +15,7 @@ import uvloop
 from app.frontends.engine.listener import Door
 from app.frontends.process_arguments import COULD_NOT_START, Arguments, when_parent_ends
 from app.instrumentation.logs import configure
-from app.repository.list_watch import ListedModels
+from app.repository.model_list_watch import WatchedModels
 from app.server.memory import keep_freed_memory
 from app.server.server import Server
 from app.transports.grpc.server import GrpcOptions
@@ -63,7 +63,7 @@ async def run_engine(server: Server, listener: socket.socket) -> int:
     return code
 
 
-def main(arguments: Arguments, models: ListedModels | None = None, grpc: GrpcOptions | None = None) -> int:
+def main(arguments: Arguments, models: WatchedModels | None = None, grpc: GrpcOptions | None = None) -> int:
     """`run_engine` in a process of its own."""
     configure(arguments.settings.log_level)
     keep_freed_memory()

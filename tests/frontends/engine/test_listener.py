@@ -20,8 +20,8 @@ from app.core.reply import Answer
 from app.frontends.engine import listener as door_module
 from app.frontends.engine.listener import Door
 from app.frontends.frontend.server import Frontend
-from app.repository.list_watch import ListedModels
 from app.repository.model_config import ModelConfig
+from app.repository.model_list_watch import WatchedModels
 from app.repository.version_policy import NEWEST
 from app.server.server import Server
 from tests.every_protocol.driver import rows
@@ -36,7 +36,7 @@ def _runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(runtime._REGISTRY, *RUNTIME)
 
 
-def play(folder: Path, scenario: Scenario, models: ListedModels | None = None, **more: Any) -> None:
+def play(folder: Path, scenario: Scenario, models: WatchedModels | None = None, **more: Any) -> None:
     async def main() -> None:
         server = Server(settings(folder, frontends=2, **more), models)
         await server.start()
@@ -154,7 +154,7 @@ def test_labels_are_seen(tmp_path: Path) -> None:
         with pytest.raises(InvalidRequest, match="stable"):
             frontends[1].repository.resolve("m", label="stable")
 
-    play(tmp_path, scenario, ListedModels([config]))
+    play(tmp_path, scenario, WatchedModels([config]))
 
 
 def test_requests_of_all_frontends_share_batches_and_leave_the_queue_with_their_frontend(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from app.core.errors import ModelNotReady
 from app.repository.model_config import ModelConfig
 from app.repository.version_policy import Specific
 from app.runtime import RuntimeOptions
-from app.runtimes.tensorflow.runtime import TensorFlowRuntime
+from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from tests.support.grpc_live import MODEL, PREDICTION, Live, outputs_of, predict_request, rows, with_live
 from tests.support.savedmodels import DTYPES, make_every_dtype
 

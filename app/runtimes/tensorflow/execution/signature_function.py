@@ -9,12 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from app.core.inference import Array, ModelSignature
-from app.runtimes.tensorflow.execution.direct_execution import Execute, execution, public
+from app.runtimes.tensorflow.execution.executors import Execute, execution, public
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 from app.runtimes.tensorflow.execution.staging import Shapes
 from app.runtimes.tensorflow.variants.graph_inlining import trace
 from app.runtimes.tensorflow.variants.operations import operations_with_state
-from app.runtimes.tensorflow.variants.variants import Variant
+from app.runtimes.tensorflow.variants.variant import Variant
 
 #: Sets of outputs that get a graph of their own, per signature. Each costs a trace and memory.
 MAX_GRAPHS = 16

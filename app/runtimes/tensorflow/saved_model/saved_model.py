@@ -17,14 +17,14 @@ import tensorflow as tf
 from app.core.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
 from app.core.inference import Array, ModelSignature
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
-from app.runtimes.tensorflow.errors import translate
+from app.runtimes.tensorflow.error_mapping import translate
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.saved_model.signature_defs import TAGS, read_signatures
-from app.runtimes.tensorflow.variants.cache import fingerprint, recall, remember
 from app.runtimes.tensorflow.variants.operations import devices_named, is_shared
-from app.runtimes.tensorflow.variants.search import VariantSearch
 from app.runtimes.tensorflow.variants.shape_search import ShapeSearch
-from app.runtimes.tensorflow.variants.variants import PLAIN, XLA, VariantMaker
+from app.runtimes.tensorflow.variants.variant import PLAIN, XLA, VariantMaker
+from app.runtimes.tensorflow.variants.variant_cache import fingerprint, recall, remember
+from app.runtimes.tensorflow.variants.variant_search import VariantSearch
 
 logger = logging.getLogger(__name__)
 

@@ -61,7 +61,7 @@ def devices_named(graph: Any) -> set[str]:
     return {device for device in named if tf.DeviceSpec.from_string(device).device_type not in {None, "CPU"}}
 
 
-def refusing_nodes(graph: Any, inputs: Iterable[str]) -> list[str]:
+def rejecting_nodes(graph: Any, inputs: Iterable[str]) -> list[str]:
     """The nodes of an inlined GraphDef that may reject a value which comes from the nodes `inputs`.
 
     Not those that are known to take any value: an operation that nobody thought of rejects.

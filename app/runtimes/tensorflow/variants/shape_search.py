@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 
 from app.core.agreement import agree
 from app.runtime import ShapeTrial
-from app.runtimes.tensorflow.errors import first_meaningful_line
+from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
-from app.runtimes.tensorflow.variants.search import HOPELESS, LEAST_GAIN
 from app.runtimes.tensorflow.variants.trial import speed_up
-from app.runtimes.tensorflow.variants.variants import NotApplicable, Variant, VariantMaker
+from app.runtimes.tensorflow.variants.variant import Variant, VariantMaker, VariantNotPossible
+from app.runtimes.tensorflow.variants.variant_search import HOPELESS, LEAST_GAIN
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class ShapeSearch:
         return gains
 
     def _gain(self, trial: ShapeTrial) -> float:
-        """Raises NotApplicable, or whatever TensorFlow says of what it cannot compile."""
+        """Raises VariantNotPossible, or whatever TensorFlow says of what it cannot compile."""
         function, inputs = self._function, trial.inputs
         plain = function.prepare(function.plain, inputs)
         try:
@@ -80,11 +80,11 @@ class ShapeSearch:
             logger.debug("The model does not take a shape: %s", first_meaningful_line(error))
             return 0.0
         if not agree(expected, plain(inputs)):
-            raise NotApplicable("its answers to equal calls differ")
+            raise VariantNotPossible("its answers to equal calls differ")
         variant = self._maker.compile(inputs)
         compiled = function.prepare(variant.graph, inputs)
         if not agree(expected, compiled(inputs)):
-            raise NotApplicable("its answers differ from plain's")
+            raise VariantNotPossible("its answers differ from plain's")
         gain = 1.0
         if self._measured:
             gain = speed_up(lambda: function(trial.shorter, ()), lambda: compiled(inputs), self._clock)

@@ -10,9 +10,9 @@ from app.core.agreement import agree
 from app.core.errors import InvalidRequest
 from app.core.examples import example_inputs, random_inputs
 from app.core.inference import Array
-from app.runtimes.tensorflow.errors import translate
+from app.runtimes.tensorflow.error_mapping import translate
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
-from app.runtimes.tensorflow.variants.variants import NotApplicable, Variant
+from app.runtimes.tensorflow.variants.variant import Variant, VariantNotPossible
 
 Call = Callable[[Mapping[str, Array]], dict[str, Array]]
 
@@ -32,7 +32,7 @@ class Trial:
         clock: seconds that only grow.
 
     Raises:
-        NotApplicable: plain rejects every example, or answers equal calls differently.
+        VariantNotPossible: plain rejects every example, or answers equal calls differently.
         ServingError: plain failed.
     """
 
@@ -42,7 +42,7 @@ class Trial:
         self.inputs, self._plain, self._expected = self._accepted(rows)
         again, self.plain_s = self._timed(self._plain)
         if not agree(self._expected, again):
-            raise NotApplicable("its answers to equal calls differ")
+            raise VariantNotPossible("its answers to equal calls differ")
 
     def agrees(self, variant: Variant) -> bool:
         """Does the variant answer as plain does? Its first call, which may compile it."""
@@ -63,7 +63,7 @@ class Trial:
             except Exception as error:
                 if not isinstance(failure := translate(error), InvalidRequest):
                     raise failure from error
-        raise NotApplicable("it rejects the example values")
+        raise VariantNotPossible("it rejects the example values")
 
     def _timed(self, call: Call) -> tuple[dict[str, Array], float]:
         start_s = self._clock()

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
-from app.runtimes.tensorflow.variants.operations import operations_with_state, refusing_nodes, rounds_to_integers
+from app.runtimes.tensorflow.variants.operations import operations_with_state, rejecting_nodes, rounds_to_integers
 from tests.support import savedmodels
 
 FLOATS = tf.TensorSpec([2, 3], tf.float32, name="x")
@@ -19,7 +19,7 @@ def graph_of(function: Callable[[Any], Any], spec: tf.TensorSpec = FLOATS) -> An
 
 def rejecting(function: Callable[[Any], Any], spec: tf.TensorSpec = FLOATS) -> list[str]:
     graph = graph_of(function, spec)
-    names = refusing_nodes(graph, ["x"])
+    names = rejecting_nodes(graph, ["x"])
     return [node.op for node in graph.node if node.name in names]
 
 
@@ -103,7 +103,7 @@ def test_nodes_in_any_order_are_followed() -> None:
     graph = graph_of(lambda x: tf.gather(tf.ones([9, 4]), x + 1), WHOLE)
     reverse = tf.compat.v1.GraphDef(library=graph.library)
     reverse.node.extend(reversed(graph.node))
-    assert refusing_nodes(reverse, ["x"]) == refusing_nodes(graph, ["x"]) != []
+    assert rejecting_nodes(reverse, ["x"]) == rejecting_nodes(graph, ["x"]) != []
 
 
 def test_rounding_to_whole_numbers_is_seen() -> None:

@@ -12,7 +12,7 @@ import pytest
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.variants.shape_search import ShapeSearch
-from app.runtimes.tensorflow.variants.variants import NotApplicable, Variant
+from app.runtimes.tensorflow.variants.variant import Variant, VariantNotPossible
 
 SPEC = TensorSpec("x", np.dtype(np.float32), (None, None))
 
@@ -43,7 +43,7 @@ class World:
 
     def compile(self, inputs: Mapping[str, Array]) -> Variant:
         if self.compiled_s < 0:
-            raise NotApplicable("XLA knows no strings")
+            raise VariantNotPossible("XLA knows no strings")
         self.now += self.compile_s
         self.made.append(inputs["x"].shape)
         return Variant("xla", object(), (inputs["x"].shape,))  # type: ignore[arg-type]

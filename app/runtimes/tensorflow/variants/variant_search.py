@@ -22,10 +22,10 @@ from typing import Any
 
 from app.core.inference import ModelSignature
 from app.runtime import ProgressReport, VariantChoice, VariantOptions
-from app.runtimes.tensorflow.errors import first_meaningful_line
+from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.variants.trial import LEAST_ROUNDS, Trial
-from app.runtimes.tensorflow.variants.variants import ALTERNATIVES, PLAIN, XLA, NotApplicable, Variant, VariantMaker
+from app.runtimes.tensorflow.variants.variant import ALTERNATIVES, PLAIN, XLA, Variant, VariantMaker, VariantNotPossible
 
 logger = logging.getLogger(__name__)
 
@@ -144,13 +144,13 @@ class VariantSearch:
         return speed_up
 
     def _agreeing(self, signature: str, size: int, name: str) -> tuple[Variant, Trial]:
-        """Raises NotApplicable, or whatever TensorFlow says."""
+        """Raises VariantNotPossible, or whatever TensorFlow says."""
         if self._trial is None or self._trial[0] != (signature, size):
             self._trial = (signature, size), Trial(self._functions[signature], size, self._clock)
         trial = self._trial[1]
         variant = self._makers[signature].make(name, trial.inputs)
         if not trial.agrees(variant):
-            raise NotApplicable("its answers differ from plain's")
+            raise VariantNotPossible("its answers differ from plain's")
         return variant, trial
 
     def _check_time(self, needed_s: float) -> None:

@@ -44,8 +44,8 @@ class _Counted(NamedTuple):
     answers: dict[str, Counter[str]]
 
 
-class Explanations:
-    """Figures count from when a version was loaded, or from `begin_anew`."""
+class BatchingExplainer:
+    """Figures count from when a version was loaded, or from `reset`."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Explanations:
         self._before: dict[tuple[str, int], _Counted] = {}
         self.subscriptions: Subscriptions = {ModelStateChanged: self._model_state_changed}
 
-    def begin_anew(self, model: str) -> None:
+    def reset(self, model: str) -> None:
         """What was counted of the model so far was under other conditions."""
         for name, version in self._before:
             if name == model:

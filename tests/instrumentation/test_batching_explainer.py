@@ -16,8 +16,8 @@ from app.core.batch_sizes import BatchSizes
 from app.core.events import BatchExecuted, ModelStateChanged, RequestFinished, ShapesProbed, VariantsChosen, tell_all
 from app.core.explanation import ROWS_LOST, BatchingExplanation, SignatureExplanation
 from app.core.inference import InferenceRequest, ModelSignature, TensorSpec
+from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts
-from app.instrumentation.explanations import Explanations
 from app.instrumentation.model_facts import ExecutionVariants, MixedShapes
 from app.model import Model
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, rows_of, run_in_fake_time
@@ -30,7 +30,7 @@ class World:
 
     def __init__(self, **more: Any) -> None:
         counts, variants, shapes = Counts(), ExecutionVariants(), MixedShapes()
-        self.explanations = Explanations(counts, variants, shapes, fake_time)
+        self.explanations = BatchingExplainer(counts, variants, shapes, fake_time)
         self.tell = tell_all(
             counts.subscriptions, variants.subscriptions, shapes.subscriptions, self.explanations.subscriptions
         )
@@ -206,9 +206,9 @@ def test_figures_begin_anew_with_new_options_and_with_a_new_life(again: str) -> 
         await world.infer(1, 1)
         assert world.explain().versions[0].counted_for_s == 1.0
         if again == "options":
-            world.explanations.begin_anew("another")
+            world.explanations.reset("another")
             assert world.signature().calls == 1
-            world.explanations.begin_anew("m")
+            world.explanations.reset("m")
         else:
             for state in ("END", "LOADING", "AVAILABLE"):
                 world.tell(ModelStateChanged("m", 1, state))

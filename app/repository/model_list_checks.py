@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from app.core.errors import InvalidRequest
 from app.repository.catalog import Catalog
-from app.repository.layout import Layout
+from app.repository.disk_layout import DiskLayout
 from app.repository.model_config import TENSORFLOW, ModelConfig
 
 
@@ -38,7 +38,7 @@ def check_platforms(old: Mapping[str, ModelConfig], new: Sequence[ModelConfig]) 
             raise InvalidRequest(f"Model {config.name} has platform {config.platform!r}; expected {TENSORFLOW!r}")
 
 
-def check_labels(old: Mapping[str, ModelConfig], new: Layout, catalog: Catalog, new_anywhere: bool) -> None:
+def check_labels(old: Mapping[str, ModelConfig], new: DiskLayout, catalog: Catalog, new_anywhere: bool) -> None:
     """Raises InvalidRequest where a label names a version that is neither available nor will be with its new model.
 
     Args:
@@ -56,6 +56,6 @@ def check_labels(old: Mapping[str, ModelConfig], new: Layout, catalog: Catalog, 
                 )
 
 
-def _callable(config: ModelConfig, new: Layout, catalog: Catalog) -> set[int]:
+def _callable(config: ModelConfig, new: DiskLayout, catalog: Catalog) -> set[int]:
     """The versions that can be called; of a model that is not served yet, those that will be loaded first."""
     return catalog.available(config.name) or config.policy(new.models.get(config.name, {}).keys())

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.repository import layout
-from app.repository.layout import Ignored, fingerprint, missing_part, scan_model, version_number
+from app.repository.disk_layout import IgnoredFolder, fingerprint, missing_part, scan_model, version_number
 from app.repository.model_config import ModelConfig
-from app.repository.sources import ModelsFolder
+from app.repository.model_sources import ModelsFolder
 from tests.repository.fakes import add, remove
 
 
@@ -51,7 +51,7 @@ def test_models_are_found_with_their_versions(tmp_path: Path) -> None:
     (tmp_path / "README.md").touch()
     configs = {name: ModelConfig(name, tmp_path / name) for name in "ab"}
     models = {"a": {1: one, 2: two}, "b": {3: tmp_path / "b" / "3"}}
-    assert ModelsFolder(tmp_path).scan() == layout.Layout(configs, models)
+    assert ModelsFolder(tmp_path).scan() == layout.DiskLayout(configs, models)
 
 
 def test_what_is_ignored_says_why(tmp_path: Path) -> None:
@@ -66,10 +66,10 @@ def test_what_is_ignored_says_why(tmp_path: Path) -> None:
     assert set(found.models) == {"m"}
     assert set(found.models["m"]) == {1}
     assert found.ignored == {
-        Ignored(tmp_path / "m" / "v2", "its name is not a version: a whole number from 0 to 2^63-1"),
-        Ignored(tmp_path / "m" / "3", "it holds no saved_model.pb"),
-        Ignored(tmp_path / "empty", "it holds no version folder, named by a whole number"),
-        Ignored(
+        IgnoredFolder(tmp_path / "m" / "v2", "its name is not a version: a whole number from 0 to 2^63-1"),
+        IgnoredFolder(tmp_path / "m" / "3", "it holds no saved_model.pb"),
+        IgnoredFolder(tmp_path / "empty", "it holds no version folder, named by a whole number"),
+        IgnoredFolder(
             tmp_path / "flat", "it holds saved_model.pb itself; a models folder is <name>/<version>/saved_model.pb"
         ),
     }
@@ -79,7 +79,7 @@ def test_of_two_folders_with_one_number_the_last_sorted_counts(tmp_path: Path) -
     first, last = add(tmp_path, "m", "001"), add(tmp_path, "m", "1")
     found = scan_model(tmp_path / "m")
     assert found.versions == {1: last}
-    assert found.ignored == (Ignored(first, "1 has the same version number 1 and is taken instead"),)
+    assert found.ignored == (IgnoredFolder(first, "1 has the same version number 1 and is taken instead"),)
 
 
 def test_an_incomplete_twin_does_not_count(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_one_unreadable_model_does_not_hide_the_others(tmp_path: Path, monkeypat
     found = ModelsFolder(tmp_path).scan()
     assert set(found.models) == {"b"}
     assert found.unreadable == {"a"}
-    assert found.ignored == {Ignored(tmp_path / "a", "cannot be read: Input/output error")}
+    assert found.ignored == {IgnoredFolder(tmp_path / "a", "cannot be read: Input/output error")}
 
 
 def test_a_version_lacks_its_graph_until_it_is_there(tmp_path: Path) -> None:

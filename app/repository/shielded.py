@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 _running: set[asyncio.Task[Any]] = set()
 
 
-def uninterrupted(
+def shielded(
     method: Callable[Parameters, Coroutine[Any, Any, Result]],
 ) -> Callable[Parameters, Coroutine[Any, Any, Result]]:
     """The caller of the coroutine function may be cancelled, as calls over a network are; what it began is finished."""

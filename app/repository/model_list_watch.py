@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class ListedModels:
+class WatchedModels:
     """The models to start with, and how to read the list again.
 
     read: blocking; raises ServingError or OSError where there is no list to be had.
@@ -28,7 +28,7 @@ class ListedModels:
     labels_anywhere: bool = False
 
 
-async def follow(models: ListedModels, reload: Callable[[Sequence[ModelConfig]], Awaitable[None]]) -> None:
+async def watch_list(models: WatchedModels, reload: Callable[[Sequence[ModelConfig]], Awaitable[None]]) -> None:
     """Puts every change of the list into effect, until cancelled. What cannot be is said once and tried again."""
     current, said = models.configs, ""
     while models.read is not None and models.poll_interval_s > 0:

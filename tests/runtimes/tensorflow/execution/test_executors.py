@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from app.runtimes.tensorflow.execution import direct_execution
-from app.runtimes.tensorflow.execution.direct_execution import available, direct, execution, public
+from app.runtimes.tensorflow.execution.executors import available, direct, execution, public
 
 NAMES = ("a", "b")
 TENSORS = [tf.constant([1.0, 2.0]), tf.constant([4.0])]

@@ -1,17 +1,17 @@
 from pathlib import Path
 
-from app.repository.layout import Ignored, Layout
+from app.repository.disk_layout import DiskLayout, IgnoredFolder
 from app.repository.model_config import ModelConfig
-from app.repository.sources import ModelList, ModelsFolder
-from app.repository.version_policy import Every
+from app.repository.model_sources import ModelList, ModelsFolder
+from app.repository.version_policy import All
 from tests.repository.fakes import add
 
 
 def test_each_subfolder_with_a_version_is_a_model_of_its_name(tmp_path: Path) -> None:
     add(tmp_path, "a", 1)
     (tmp_path / "no-model").mkdir()
-    layout = ModelsFolder(tmp_path, Every()).scan()
-    assert layout.configs == {"a": ModelConfig("a", tmp_path / "a", Every())}
+    layout = ModelsFolder(tmp_path, All()).scan()
+    assert layout.configs == {"a": ModelConfig("a", tmp_path / "a", All())}
     assert str(ModelsFolder(tmp_path)) == str(tmp_path)
 
 
@@ -19,13 +19,13 @@ def test_a_listed_model_is_known_whatever_its_folder_holds(tmp_path: Path) -> No
     version = add(tmp_path, "there", 1)
     (tmp_path / "empty").mkdir()
     configs = [ModelConfig(name, tmp_path / name) for name in ("there", "empty", "missing")]
-    assert ModelList(configs).scan() == Layout(
+    assert ModelList(configs).scan() == DiskLayout(
         {config.name: config for config in configs},
         {"there": {1: version}},
         frozenset(
             {
-                Ignored(tmp_path / "empty", "it holds no version folder, named by a whole number"),
-                Ignored(tmp_path / "missing", "cannot be read: No such file or directory"),
+                IgnoredFolder(tmp_path / "empty", "it holds no version folder, named by a whole number"),
+                IgnoredFolder(tmp_path / "missing", "cannot be read: No such file or directory"),
             }
         ),
         frozenset({"missing"}),

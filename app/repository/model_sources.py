@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from app.repository.layout import Layout, scan, subfolders
+from app.repository.disk_layout import DiskLayout, scan, subfolders
 from app.repository.model_config import ModelConfig
 from app.repository.version_policy import NEWEST, VersionPolicy
 
@@ -15,7 +15,7 @@ from app.repository.version_policy import NEWEST, VersionPolicy
 class ModelSource(Protocol):
     """Knows the models that there are. Its text says where they come from."""
 
-    def scan(self) -> Layout:
+    def scan(self) -> DiskLayout:
         """Looks at the disk, blocking.
 
         Raises:
@@ -30,7 +30,7 @@ class ModelsFolder:
     folder: Path
     policy: VersionPolicy = NEWEST
 
-    def scan(self) -> Layout:
+    def scan(self) -> DiskLayout:
         layout = scan([ModelConfig(path.name, path, self.policy) for path in subfolders(self.folder)])
         return replace(layout, configs={name: layout.configs[name] for name in layout.models})
 
@@ -44,7 +44,7 @@ class ModelList:
 
     configs: Sequence[ModelConfig]
 
-    def scan(self) -> Layout:
+    def scan(self) -> DiskLayout:
         return scan(self.configs)
 
     def __str__(self) -> str:

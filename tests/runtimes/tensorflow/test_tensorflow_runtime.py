@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from app.core.errors import InvalidRequest
 from app.runtime import RuntimeOptions
-from app.runtimes.tensorflow.runtime import TensorFlowRuntime
+from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 
 
 def test_threads_are_set_before_tensorflow_starts_and_checked_after() -> None:

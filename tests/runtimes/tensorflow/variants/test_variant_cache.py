@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from app.runtime import VariantChoice
-from app.runtimes.tensorflow.variants.cache import default_folder, fingerprint, recall, remember
+from app.runtimes.tensorflow.variants.variant_cache import default_folder, fingerprint, recall, remember
 
 CHOICES = [VariantChoice("f", 1, "xla", 1.5), VariantChoice("f", 8, "plain", 1.0)]
 

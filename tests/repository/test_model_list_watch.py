@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import InvalidRequest
-from app.repository.list_watch import ListedModels, follow
 from app.repository.model_config import ModelConfig
+from app.repository.model_list_watch import WatchedModels, watch_list
 
 A, B = ModelConfig("a", Path("/a")), ModelConfig("b", Path("/b"))
 
@@ -33,7 +33,7 @@ def watch(*readings: Callable[[], Sequence[ModelConfig]], reject: Sequence[Excep
             loop.call_soon_threadsafe(done.set)
             return waiting[0]()
 
-        following = asyncio.create_task(follow(ListedModels([A], read, 0.001), reload))
+        following = asyncio.create_task(watch_list(WatchedModels([A], read, 0.001), reload))
         async with asyncio.timeout(10):
             await done.wait()
         following.cancel()
@@ -77,9 +77,11 @@ def test_a_bug_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
     assert "Following the list of models failed" in caplog.text
 
 
-@pytest.mark.parametrize("models", [ListedModels([A]), ListedModels([A], lists(B), 0.0), ListedModels([A], None, 1.0)])
-def test_a_list_that_is_not_polled_is_not_followed(models: ListedModels) -> None:
+@pytest.mark.parametrize(
+    "models", [WatchedModels([A]), WatchedModels([A], lists(B), 0.0), WatchedModels([A], None, 1.0)]
+)
+def test_a_list_that_is_not_polled_is_not_followed(models: WatchedModels) -> None:
     async def reload(configs: Sequence[ModelConfig]) -> None:
         raise AssertionError
 
-    asyncio.run(follow(models, reload))
+    asyncio.run(watch_list(models, reload))

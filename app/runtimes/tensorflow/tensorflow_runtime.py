@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from app.core.errors import InferenceFailed, InvalidRequest
 from app.runtime import LoadedModel, RuntimeOptions
-from app.runtimes.tensorflow.errors import first_meaningful_line
+from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
-from app.runtimes.tensorflow.errors import MAX_CHARACTERS, first_meaningful_line, translate
+from app.runtimes.tensorflow.error_mapping import MAX_CHARACTERS, first_meaningful_line, translate
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ Fingerprint = frozenset[tuple[str, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
+class IgnoredFolder:
     """A folder that serves nothing, and why."""
 
     path: Path
@@ -29,12 +29,12 @@ class ModelFolder:
     """The complete versions of one model by number. `empty` says that no child has a version's name at all."""
 
     versions: Mapping[int, Path]
-    ignored: tuple[Ignored, ...]
+    ignored: tuple[IgnoredFolder, ...]
     empty: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DiskLayout:
     """One look at the disk.
 
     configs: the models that there should be, by name.
@@ -44,20 +44,20 @@ class Layout:
 
     configs: Mapping[str, ModelConfig] = field(default_factory=dict)
     models: Mapping[str, Mapping[int, Path]] = field(default_factory=dict)
-    ignored: frozenset[Ignored] = frozenset()
+    ignored: frozenset[IgnoredFolder] = frozenset()
     unreadable: frozenset[str] = frozenset()
 
-    def without(self, names: Collection[str]) -> Layout:
+    def without(self, names: Collection[str]) -> DiskLayout:
         """As if these models were not there."""
         configs = {name: config for name, config in self.configs.items() if name not in names}
         models = {name: versions for name, versions in self.models.items() if name not in names}
         return replace(self, configs=configs, models=models, unreadable=self.unreadable.difference(names))
 
 
-def scan(configs: Iterable[ModelConfig]) -> Layout:
+def scan(configs: Iterable[ModelConfig]) -> DiskLayout:
     """Looks at the folder of every model. One that cannot be read does not hide the others."""
     models: dict[str, Mapping[int, Path]] = {}
-    ignored: set[Ignored] = set()
+    ignored: set[IgnoredFolder] = set()
     unreadable: set[str] = set()
     by_name = {config.name: config for config in configs}
     for name, config in by_name.items():
@@ -65,14 +65,14 @@ def scan(configs: Iterable[ModelConfig]) -> Layout:
             model = scan_model(config.base_path)
         except OSError as error:
             unreadable.add(name)
-            ignored.add(Ignored(config.base_path, f"cannot be read: {error.strerror}"))
+            ignored.add(IgnoredFolder(config.base_path, f"cannot be read: {error.strerror}"))
             continue
         ignored.update(model.ignored)
         if model.empty:
-            ignored.add(Ignored(config.base_path, _why_no_model(config.base_path)))
+            ignored.add(IgnoredFolder(config.base_path, _why_no_model(config.base_path)))
         else:
             models[name] = model.versions
-    return Layout(by_name, models, frozenset(ignored), frozenset(unreadable))
+    return DiskLayout(by_name, models, frozenset(ignored), frozenset(unreadable))
 
 
 def scan_model(folder: Path) -> ModelFolder:
@@ -82,19 +82,21 @@ def scan_model(folder: Path) -> ModelFolder:
         OSError: the folder cannot be read.
     """
     versions: dict[int, Path] = {}
-    ignored: list[Ignored] = []
+    ignored: list[IgnoredFolder] = []
     empty = True
     for path in subfolders(folder):
         version = version_number(path.name)
         if version is None:
-            ignored.append(Ignored(path, "its name is not a version: a whole number from 0 to 2^63-1"))
+            ignored.append(IgnoredFolder(path, "its name is not a version: a whole number from 0 to 2^63-1"))
             continue
         empty = False
         if missing := missing_part(path):
-            ignored.append(Ignored(path, missing))
+            ignored.append(IgnoredFolder(path, missing))
             continue
         if twin := versions.get(version):
-            ignored.append(Ignored(twin, f"{path.name} has the same version number {version} and is taken instead"))
+            ignored.append(
+                IgnoredFolder(twin, f"{path.name} has the same version number {version} and is used instead")
+            )
         versions[version] = path
     return ModelFolder(versions, tuple(ignored), empty)
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 from app.core.inference import STRING, Array, ModelSignature
 from app.runtimes.tensorflow.execution.staging import Shapes
 from app.runtimes.tensorflow.variants.graph_inlining import Graph, InlinedGraph, Tensors, trace
-from app.runtimes.tensorflow.variants.operations import refusing_nodes, rounds_to_integers
+from app.runtimes.tensorflow.variants.operations import rejecting_nodes, rounds_to_integers
 
 PLAIN, FROZEN, XLA = "plain", "frozen", "xla"
 
@@ -30,7 +30,7 @@ _MIB = 2**20
 _XLA_CONSTANTS_MB = 1
 
 
-class NotApplicable(Exception):
+class VariantNotPossible(Exception):
     """A signature cannot have this variant; the text says why."""
 
 
@@ -64,19 +64,19 @@ class VariantMaker:
     def make(self, name: str, inputs: Mapping[str, Array]) -> Variant:
         """The variant for inputs of these shapes. Compiling happens at its first call.
 
-        Raises NotApplicable, or whatever TensorFlow says of a graph that it cannot rewrite.
+        Raises VariantNotPossible, or whatever TensorFlow says of a graph that it cannot rewrite.
         """
         if name == FROZEN:
             return self._freeze()
         signature = self._signature
         if not all(_is_fixed(spec.shape, signature.batchable) for spec in signature.inputs.values()):
-            raise NotApplicable("XLA compiles each shape of its inputs: only those that shape_buckets name")
+            raise VariantNotPossible("XLA compiles each shape of its inputs: only those that shape_buckets name")
         return self.compile(inputs)
 
     def _freeze(self) -> Variant:
         if self._frozen is None:
             if self._variables_mb > self._frozen_limit_mb:
-                raise NotApplicable(
+                raise VariantNotPossible(
                     f"its variables, {self._variables_mb:.0f} MB, are more than {self._frozen_limit_mb} MB"
                 )
             self._frozen = Variant(FROZEN, InlinedGraph(self._signature, self._traced, with_constants=True).function())
@@ -101,11 +101,11 @@ class VariantMaker:
         signature = self._signature
         specs = (*signature.inputs.values(), *signature.outputs.values())
         if any(spec.dtype == STRING for spec in specs):
-            raise NotApplicable("XLA knows no strings")
+            raise VariantNotPossible("XLA knows no strings")
         if self._inlined is None:
             self._inlined = InlinedGraph(signature, self._traced)
         if rounds_to_integers(self._inlined.graph):
-            raise NotApplicable("XLA rounds some fractions to other whole numbers")
+            raise VariantNotPossible("XLA rounds some fractions to other whole numbers")
         shapes = {name: inputs[name].shape for name in sorted(signature.inputs)}
         return Variant(XLA, _compiled(signature, self._to_compile(), self._inlined, shapes), tuple(shapes.values()))
 
@@ -118,7 +118,7 @@ def _compiled(
     signature: ModelSignature, traced: Any, inlined: InlinedGraph, shapes: Mapping[str, tuple[int, ...]]
 ) -> Graph:
     compiled: Graph = trace(traced.__call__, shapes, signature, jit_compile=True)
-    rejecting = refusing_nodes(inlined.graph, inlined.inputs)
+    rejecting = rejecting_nodes(inlined.graph, inlined.inputs)
     if not rejecting:
         return compiled
     # XLA's code rejects nothing: an index beyond the end reads what lies at the end, an assertion is left

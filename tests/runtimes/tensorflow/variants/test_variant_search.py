@@ -13,8 +13,8 @@ import pytest
 
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.runtime import VariantOptions
-from app.runtimes.tensorflow.variants.search import VariantSearch
-from app.runtimes.tensorflow.variants.variants import NotApplicable, Variant
+from app.runtimes.tensorflow.variants.variant import Variant, VariantNotPossible
+from app.runtimes.tensorflow.variants.variant_search import VariantSearch
 
 SIZES = (1, 2, 4)
 FLOAT32 = np.dtype(np.float32)
@@ -60,7 +60,7 @@ class World:
         self.used = variants
 
     def make(self, name: str, inputs: Mapping[str, Array]) -> Variant:
-        graph = self.variants.get(name, NotApplicable("there is none"))
+        graph = self.variants.get(name, VariantNotPossible("there is none"))
         if isinstance(graph, Exception):
             raise graph
         if name == "xla":  # compiled for each shape
@@ -117,7 +117,9 @@ def test_a_forbidden_variant_is_not_even_made() -> None:
     assert world.fastest(forbidden=("xla", "frozen")) == every("plain")
 
 
-@pytest.mark.parametrize("broken", [Graph(0.001, error=1.0), NotApplicable("no"), RuntimeError("TensorFlow says no")])
+@pytest.mark.parametrize(
+    "broken", [Graph(0.001, error=1.0), VariantNotPossible("no"), RuntimeError("TensorFlow says no")]
+)
 def test_what_disagrees_or_fails_is_not_used(broken: Graph | Exception) -> None:
     assert World(Graph(0.003), frozen=broken, xla=Graph(0.002)).fastest() == every("xla")
 

@@ -10,7 +10,7 @@ from app.core.inference import Array, ModelSignature, TensorSpec
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.variants.graph_inlining import InlinedGraph
-from app.runtimes.tensorflow.variants.variants import ALTERNATIVES, NotApplicable, Variant, VariantMaker
+from app.runtimes.tensorflow.variants.variant import ALTERNATIVES, Variant, VariantMaker, VariantNotPossible
 from tests.support import savedmodels
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
@@ -124,7 +124,7 @@ def test_variables_above_the_limit_are_not_frozen() -> None:
     weights = tf.Variable(tf.ones([3, 2**17]))
     function = function_of(lambda x: x @ weights)
     x = rows([1, 2, 3])
-    with pytest.raises(NotApplicable, match="2 MB, are more than 1 MB"):
+    with pytest.raises(VariantNotPossible, match="2 MB, are more than 1 MB"):
         make(function, "frozen", x, limit_mb=1)
     assert make(function, "frozen", x, limit_mb=2).name == "frozen"
 
@@ -138,7 +138,7 @@ def test_variables_above_the_limit_are_not_frozen() -> None:
     ],
 )
 def test_xla_is_not_for_every_signature(function: SignatureFunction, x: Array, reason: str) -> None:
-    with pytest.raises(NotApplicable, match=reason):
+    with pytest.raises(VariantNotPossible, match=reason):
         make(function, "xla", x)
 
 
