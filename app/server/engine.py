@@ -97,7 +97,9 @@ class Engine:
         if settings.wait_for_models:
             await self.repository.wait_until_available()
         if self._models is not None:
-            self._following = asyncio.create_task(watch_list(self._models, self.repository.reload), name="watch the list of models")
+            self._following = asyncio.create_task(
+                watch_list(self._models, self.repository.reload), name="watch the list of models"
+            )
 
     def begin_drain(self) -> None:
         """Not ready, nothing new accepted, everything that waits is due."""

@@ -79,7 +79,7 @@ def test_of_two_folders_with_one_number_the_last_sorted_counts(tmp_path: Path) -
     first, last = add(tmp_path, "m", "001"), add(tmp_path, "m", "1")
     found = scan_model(tmp_path / "m")
     assert found.versions == {1: last}
-    assert found.ignored == (IgnoredFolder(first, "1 has the same version number 1 and is taken instead"),)
+    assert found.ignored == (IgnoredFolder(first, "1 has the same version number 1 and is used instead"),)
 
 
 def test_an_incomplete_twin_does_not_count(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from app.runtime import VariantChoice, VariantOptions
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+from app.runtimes.tensorflow.variants.variant_search import VariantSearch
 from tests.support import savedmodels
 
 DEFAULT = "serving_default"
@@ -55,9 +56,7 @@ def test_auto_searches_remembers_and_recalls(tmp_path: Path, monkeypatch: pytest
     assert all(choice.speed_up >= 1 for choice in choices)
     assert any("trying frozen" in what for _, _, what in reports)
 
-    monkeypatch.setattr(
-        "app.runtimes.tensorflow.variants.variant_search.VariantSearch.fastest", None
-    )  # a search would fail
+    monkeypatch.setattr(VariantSearch, "fastest", None)  # a search would fail
     again = SavedModel(tmp_path / "1", VariantOptions(**options))  # type: ignore[arg-type]
     assert again.tune((1, 4), lambda *_: None) == choices
 
