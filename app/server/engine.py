@@ -98,7 +98,7 @@ class Engine:
             await self.repository.wait_until_available()
         if self._models is not None:
             self._following = asyncio.create_task(
-                watch_list(self._models, self.repository.reload), name="watch the list of models"
+                watch_list(self._models, self.repository.reload), name="watch model list"
             )
 
     def begin_drain(self) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.repository import layout
+from app.repository import disk_layout
 from app.repository.disk_layout import IgnoredFolder, fingerprint, missing_part, scan_model, version_number
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelsFolder
@@ -51,7 +51,7 @@ def test_models_are_found_with_their_versions(tmp_path: Path) -> None:
     (tmp_path / "README.md").touch()
     configs = {name: ModelConfig(name, tmp_path / name) for name in "ab"}
     models = {"a": {1: one, 2: two}, "b": {3: tmp_path / "b" / "3"}}
-    assert ModelsFolder(tmp_path).scan() == layout.DiskLayout(configs, models)
+    assert ModelsFolder(tmp_path).scan() == disk_layout.DiskLayout(configs, models)
 
 
 def test_what_is_ignored_says_why(tmp_path: Path) -> None:
@@ -110,12 +110,12 @@ def test_one_unreadable_model_does_not_hide_the_others(tmp_path: Path, monkeypat
     add(tmp_path, "a", 1)
     add(tmp_path, "b", 1)
 
-    def refuse_a(folder: Path) -> layout.ModelFolder:
+    def reject_a(folder: Path) -> disk_layout.ModelFolder:
         if folder.name == "a":
             raise OSError(5, "Input/output error")
         return scan_model(folder)
 
-    monkeypatch.setattr(layout, "scan_model", refuse_a)
+    monkeypatch.setattr(disk_layout, "scan_model", reject_a)
     found = ModelsFolder(tmp_path).scan()
     assert set(found.models) == {"b"}
     assert found.unreadable == {"a"}
