@@ -22,7 +22,7 @@ from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse
 from app.loading.warm_up import tune, warm_up
 from app.runtime import CompilableModel, LoadedModel, RuntimeOptions, ShapeTrial, VariantOptions, replicas_of
-from app.runtimes.tensorflow.execution import direct_execution
+from app.runtimes.tensorflow.execution import executors
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from app.server.engine import Engine
@@ -104,13 +104,13 @@ def _result_of(replica: LoadedModel) -> Any:
 
 def publicly(folder: Path) -> LoadedModel:
     """A model that is called without the short cut into TensorFlow."""
-    available, direct_execution.available = direct_execution.available, lambda: False  # type: ignore[assignment]
+    available, executors.available = executors.available, lambda: False  # type: ignore[assignment]
     try:
         model = runtime(DEVICES).load(folder / "image_net" / "1")
         apart(model)
         return model
     finally:
-        direct_execution.available = available
+        executors.available = available
 
 
 def apart(model: LoadedModel) -> float:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from app.runtimes.tensorflow.execution import direct_execution
+from app.runtimes.tensorflow.execution import executors
 from app.runtimes.tensorflow.execution.executors import available, direct, execution, public
 
 NAMES = ("a", "b")
@@ -62,7 +62,7 @@ def test_a_tensorflow_without_it_is_called_publicly(monkeypatch: pytest.MonkeyPa
 
     for broken in (gone, wrong):
         available.cache_clear()
-        monkeypatch.setattr(direct_execution, "direct", broken)
+        monkeypatch.setattr(executors, "direct", broken)
         try:
             assert not available()
             assert values(execution(graph, NAMES)(TENSORS)) == [[4], [5, 6]]
