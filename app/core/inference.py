@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 Buffer = bytes | memoryview
 
-
 Array = NDArray[Any]
+
+#: The inner shape (all dimensions but the first) of each input, in the order of the signature.
+InnerShapes = tuple[tuple[int, ...], ...]
 
 STRING = np.dtype(object)
 

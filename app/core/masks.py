@@ -74,15 +74,17 @@ def _hint(signature: ModelSignature, spec: TensorSpec) -> None:
         )  # fmt: skip
 
 
-def with_masks(signature: ModelSignature, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """These inputs and the masks that they lack.
+def with_masks(signature: ModelSignature, inputs: dict[str, Array]) -> dict[str, Array]:
+    """Check names and dtypes, and add the masks that `inputs` lacks; the same dict if it lacks none.
 
     Raises:
         InvalidRequest: another input is missing, of another dtype, or has too few dimensions for its mask.
     """
     check_names_and_dtypes(signature, inputs)
     missing = {name: source for name, source in signature.masks.items() if name not in inputs}
-    return {**inputs, **{name: _mask(signature, name, inputs[source], source) for name, source in missing.items()}}
+    if not missing:
+        return inputs
+    return inputs | {name: _mask(signature, name, inputs[source], source) for name, source in missing.items()}
 
 
 def _mask(signature: ModelSignature, name: str, array: Array, source: str) -> Array:

@@ -1,4 +1,7 @@
-"""Does a request fit the signature? Pure; every rejection names the input and what was expected."""
+"""Checks of a request against a signature. Each error text names the input, what came and what is expected.
+
+Used by app/placement.py before a request is queued, and by frontends and protocols before a request is sent on.
+"""
 
 from __future__ import annotations
 
@@ -18,39 +21,47 @@ def find_signature(signatures: Mapping[str, ModelSignature], name: str) -> Model
 
 
 def check_inputs(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
-    """Raises InvalidRequest unless names, dtypes and shapes are the signature's; masks may be left out."""
+    """Check names, dtypes and shapes; masks may be left out.
+
+    Raises:
+        InvalidRequest: the first that does not fit.
+    """
     check_names_and_dtypes(signature, inputs)
-    for name, array in inputs.items():
-        spec = signature.inputs[name]
-        if not spec.accepts_shape(array.shape):
-            _reject_shape(spec, array)
+    check_shapes(signature, inputs)
 
 
 def check_names_and_dtypes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
-    """Raises InvalidRequest unless they are the signature's; masks may be left out, shapes are left to the model."""
+    """Raises InvalidRequest unless names and dtypes are the signature's; masks may be left out."""
     if inputs.keys() != signature.expected(inputs).keys():
-        _refuse_names(signature, inputs)
+        _reject_names(signature, inputs)
     for name, array in inputs.items():
         spec = signature.inputs[name]
         if array.dtype != spec.dtype:
             raise InvalidRequest(f"Input {name!r} has dtype {dtype_name(array.dtype)}; expected {spec}")
 
 
+def check_shapes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
+    """Raises InvalidRequest unless each shape fits the signature; the names were checked before."""
+    for name, array in inputs.items():
+        spec = signature.inputs[name]
+        if not spec.accepts_shape(array.shape):
+            shape, expected = format_shape(array.shape), format_shape(spec.shape)
+            raise InvalidRequest(f"Input {name!r} has shape {shape}; expected {expected}")
+
+
 def shapes_fit(signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:
-    """Are the shapes the signature's, with equally many rows in each input of a batchable one?"""
-    if not all(spec.accepts_shape(inputs[name].shape) for name, spec in signature.inputs.items()):
-        return False
-    if not signature.batchable:
-        return True
+    """Whether all shapes fit the signature and, if it is batchable, all inputs have the same number of rows."""
     try:
-        count_rows(signature, inputs)
+        check_shapes(signature, inputs)
+        if signature.batchable:
+            count_rows(signature, inputs)
     except InvalidRequest:
         return False
     return True
 
 
 def count_rows(signature: ModelSignature, inputs: Mapping[str, Array]) -> int:
-    """The rows of checked inputs of a batchable signature. Raises InvalidRequest where inputs disagree."""
+    """The number of rows of checked inputs of a batchable signature. Raises InvalidRequest if inputs differ in it."""
     rows: dict[str, int] = {name: array.shape[0] for name, array in inputs.items()}
     for values, splits in signature.ragged.items():
         rows[values] = _count_ragged_rows(inputs, values, splits)
@@ -63,7 +74,7 @@ def count_rows(signature: ModelSignature, inputs: Mapping[str, Array]) -> int:
 
 
 def _count_ragged_rows(inputs: Mapping[str, Array], values: str, splits: Sequence[str]) -> int:
-    """Row splits must lead from one to the next, and the last to the values: others' rows lie beside these."""
+    """The rows of a ragged input, whose row splits must be complete: in a batch, rows of others lie beside them."""
     for name, inner in pairwise([*splits, values]):
         ends = inputs[name]
         inner_rows = len(inputs[inner]) - (inner != values)
@@ -76,7 +87,7 @@ def _count_ragged_rows(inputs: Mapping[str, Array], values: str, splits: Sequenc
 
 
 def check_outputs(signature: ModelSignature, outputs: tuple[str, ...]) -> None:
-    """Raises InvalidRequest where an output is wanted that the signature has not."""
+    """Raises InvalidRequest if a wanted output is not one of the signature's."""
     for name in outputs:
         if name not in signature.outputs:
             raise InvalidRequest(
@@ -84,18 +95,12 @@ def check_outputs(signature: ModelSignature, outputs: tuple[str, ...]) -> None:
             )
 
 
-def _refuse_names(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
+def _reject_names(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
     missing = signature.expected(inputs).keys() - inputs.keys()
     unknown = inputs.keys() - signature.inputs.keys()
     parts = [f"{word} {_names(names)}" for word, names in (("missing", missing), ("unknown", unknown)) if names]
     raise InvalidRequest(
         f"Inputs do not match signature {signature.name!r}: {'; '.join(parts)}; expected {_names(signature.inputs)}"
-    )
-
-
-def _reject_shape(spec: TensorSpec, array: Array) -> None:
-    raise InvalidRequest(
-        f"Input {spec.name!r} has shape {format_shape(array.shape)}; expected {format_shape(spec.shape)}"
     )
 
 

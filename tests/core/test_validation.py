@@ -3,7 +3,8 @@ import pytest
 
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
-from app.core.validation import check_inputs, check_outputs, count_rows
+from app.core.validation import check_inputs, check_outputs, count_rows, shapes_fit
+from tests.support.fakes import FakeLoadedModel
 
 FLOAT = np.dtype(np.float32)
 SIGNATURE = ModelSignature(
@@ -52,3 +53,22 @@ def test_inputs_must_have_equally_many_rows() -> None:
     assert count_rows(SIGNATURE, {"x": x(3, 2)}) == 3
     with pytest.raises(InvalidRequest, match="'x' has 3, 's' has 1"):
         count_rows(SIGNATURE, GOOD)
+
+
+@pytest.mark.parametrize(
+    ("signature", "shapes", "fit"),
+    [
+        ("serving_default", [(0, 2)], True),
+        ("serving_default", [(1, 3)], False),
+        ("serving_default", [()], False),
+        ("total", [()], True),
+        ("total", [(1,)], False),
+        ("uneven", [(4, 2)], True),
+        ("pair", [(2, 2), (2, 2)], True),
+        ("pair", [(2, 2), (3, 2)], False),
+    ],
+)
+def test_shapes_fit_or_not(signature: str, shapes: list[tuple[int, ...]], fit: bool) -> None:
+    found = FakeLoadedModel().signatures[signature]
+    inputs = {name: np.zeros(shape, np.float32) for name, shape in zip(found.inputs, shapes, strict=True)}
+    assert shapes_fit(found, inputs) is fit

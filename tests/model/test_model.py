@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_refused(
 
 
 def test_choices_of_outputs_are_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.model._MAX_FUNCTIONS", 1)
+    monkeypatch.setattr("app.placement._MAX_FUNCTIONS", 1)
 
     async def scenario(model: Model, loaded: FakeLoadedModel) -> None:
         pair = {"x": rows_of(1.0)["x"], "z": rows_of(5.0)["x"]}

@@ -11,7 +11,6 @@ from app.batching.policy import WorkConserving
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceRequest, InferenceResponse
-from app.core.validation import shapes_fit
 from app.model import Model
 from tests.support.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fake_time
 
@@ -80,22 +79,3 @@ def test_names_and_dtypes_are_checked_all_the_same(inputs: dict[str, Array]) -> 
             await ask(model, inputs)
 
     with_model(scenario, strict_shapes=False)
-
-
-@pytest.mark.parametrize(
-    ("signature", "shapes", "fit"),
-    [
-        ("serving_default", [(0, 2)], True),
-        ("serving_default", [(1, 3)], False),
-        ("serving_default", [()], False),
-        ("total", [()], True),
-        ("total", [(1,)], False),
-        ("uneven", [(4, 2)], True),
-        ("pair", [(2, 2), (2, 2)], True),
-        ("pair", [(2, 2), (3, 2)], False),
-    ],
-)
-def test_shapes_fit_or_not(signature: str, shapes: list[tuple[int, ...]], fit: bool) -> None:
-    found = FakeLoadedModel().signatures[signature]
-    inputs = {name: np.zeros(shape, np.float32) for name, shape in zip(found.inputs, shapes, strict=True)}
-    assert shapes_fit(found, inputs) is fit

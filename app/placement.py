@@ -1,0 +1,203 @@
+"""Where a request goes: the lane it waits in, the function that runs it, and the rows it counts for.
+
+A request whose form (signature, outputs, and name, dtype, rank and inner shape of each input) was accepted before needs
+one dictionary lookup and equal row counts. Only a form that may share calls is remembered; all other requests are
+checked in full, every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from app.batching.function import BatchFunction, Run
+from app.batching.request import LaneKey
+from app.batching.shapes.padding import ShapePadding
+from app.batching.shapes.ragged import RaggedRows
+from app.core.batch_sizes import BatchSizes
+from app.core.bounded_cache import BoundedCache
+from app.core.errors import ModelNotReady
+from app.core.inference import InferenceRequest, InnerShapes, ModelSignature
+from app.core.masks import with_masks
+from app.core.validation import check_outputs, check_shapes, count_rows, find_signature, shapes_fit
+from app.runtime import LoadedModel, replicas_of
+
+#: Callers choose subsets of outputs and the shapes of inputs, so both caches are bounded. Both sizes are chosen.
+_MAX_FUNCTIONS = 256
+_MAX_LANES = 1024
+
+#: A request that runs alone counts as one row, whatever its inputs are.
+_ALONE = BatchSizes((1,))
+
+#: Signature, outputs, and name, dtype, rank and inner shape of each input.
+_Form = tuple[Any, ...]
+
+
+class FunctionKey(NamedTuple):
+    """Requests with equal keys are run by one function.
+
+    `bucket` bounds the inner shapes of requests that are padded to share calls; None where only equal shapes do.
+    """
+
+    signature: str
+    outputs: tuple[str, ...] = ()
+    alone: bool = False
+    bucket: InnerShapes | None = None
+
+
+class RequestPlacement:
+    """Checks the requests of one version of a model and gives each its place. For the arguments see Model.
+
+    Attributes:
+        functions: those in use or used lately, by key; one with requests under way is never dropped.
+        closed: True once the version accepts no request any more.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        version: int,
+        loaded: LoadedModel,
+        sizes: BatchSizes,
+        *,
+        batching: bool = True,
+        strict_shapes: bool = True,
+        paddings: Mapping[str, ShapePadding] = MappingProxyType({}),
+        costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
+        signatures: Mapping[str, ModelSignature] | None = None,
+    ) -> None:
+        self.signatures = loaded.signatures if signatures is None else signatures
+        self.functions: BoundedCache[FunctionKey, BatchFunction] = BoundedCache(
+            _MAX_FUNCTIONS, spared=lambda function: function.requests_under_way > 0
+        )
+        self.closed = False
+        self._model = model
+        self._version = version
+        self._loaded = loaded
+        self._sizes = sizes
+        self._batching = batching
+        self._strict_shapes = strict_shapes
+        self._paddings = paddings
+        self._costs = costs
+        self._lanes: BoundedCache[_Form, tuple[LaneKey, BatchFunction]] = BoundedCache(_MAX_LANES)
+
+    def place(self, request: InferenceRequest) -> tuple[LaneKey, BatchFunction, int]:
+        """The lane, the function and the number of rows of a request. Fills in the masks that it leaves out.
+
+        Raises:
+            InvalidRequest, SignatureNotFound: the request does not fit the signature.
+            ModelNotReady: this version is being unloaded.
+        """
+        # 1. A version that is being unloaded accepts nothing.
+        if self.closed:
+            raise ModelNotReady(f"Version {self._version} of model {self._model} is being unloaded")
+
+        # 2. A form that was accepted before, whose requests still share calls: only the rows are left to compare.
+        form = request.signature, request.outputs, *[
+            (name, array.dtype, array.ndim, array.shape[1:]) for name, array in request.inputs.items()
+        ]  # fmt: skip
+        known = self._lanes.get(form)
+        if known is None:
+            return self._check(request, form)
+        key, function = known
+        if not function.batchable or (function.padding is not None and not function.padding.enabled):
+            return self._check(request, form)
+        rows = -1
+        for array in request.inputs.values():
+            if rows not in {-1, len(array)}:
+                return self._check(request, form)
+            rows = len(array)
+        return key, function, rows
+
+    def _check(self, request: InferenceRequest, form: _Form) -> tuple[LaneKey, BatchFunction, int]:
+        """`place` with every check, in the order in which errors are reported."""
+        # 1. Names and dtypes. Once missing masks are filled in, the form may be one that is known.
+        signature = find_signature(self.signatures, request.signature)
+        inputs = with_masks(signature, request.inputs)
+        if inputs is not request.inputs:
+            request.inputs = inputs
+            return self.place(request)
+
+        # 2. Shapes. With strict_shapes off, the model judges what does not fit, in a call of its own.
+        fits = True
+        if self._strict_shapes:
+            check_shapes(signature, inputs)
+        else:
+            fits = shapes_fit(signature, inputs)
+
+        # 3. Outputs.
+        outputs = request.outputs
+        check_outputs(signature, outputs)
+
+        # 4. The function. It may have turned out since that its outputs do not follow the rows of its inputs; then
+        #    its requests run alone, too, in the same lane and function as all others that do.
+        alone = not (fits and self._batching and signature.batchable) or _splits_ragged_output(signature, outputs)
+        padding = None if alone else self._paddings.get(signature.name)
+        bucket = None if padding is None else padding.bucket(inputs)
+        function = self._function(signature, FunctionKey(signature.name, outputs, alone, bucket))
+        if not function.batchable:
+            function = self._function(signature, FunctionKey(signature.name, outputs, alone=True))
+            return LaneKey(self._model, self._version, signature.name, outputs), function, 1
+
+        # 5. Rows, and the lane: that of the bucket, or of the request's own inner shapes.
+        rows = count_rows(signature, inputs)
+        shapes = bucket or tuple([inputs[name].shape[1:] for name in signature.inputs])
+        key = LaneKey(self._model, self._version, signature.name, outputs, shapes, bucket is not None)
+        if not signature.ragged:  # the lengths of ragged inputs are not their rows
+            self._lanes.keep(form, (key, function))
+        return key, function, rows
+
+    def _function(self, signature: ModelSignature, key: FunctionKey) -> BatchFunction:
+        function = self.functions.get(key)
+        if function is not None:
+            return function
+        runs = [_run_of(replica, signature.name, key.outputs) for replica in replicas_of(self._loaded)]
+        wanted = _wanted_ragged_outputs(signature, key.outputs)
+        function = BatchFunction(
+            runs[0],
+            _ALONE if key.alone else self._sizes,
+            batchable=not key.alone,
+            padding=self._paddings[signature.name] if key.bucket is not None else None,
+            ragged=RaggedRows(signature.ragged) if signature.ragged else None,
+            seeds=None if key.alone else self._costs.get(signature.name),
+            ragged_outputs=RaggedRows(wanted) if signature.ragged_outputs else None,
+            replicas=runs,
+        )
+        functions_before = len(self.functions)
+        self.functions.keep(key, function)
+        if len(self.functions) == functions_before:
+            self._drop_lanes_without_function()
+        return function
+
+    def _drop_lanes_without_function(self) -> None:
+        """One function was dropped. No form may lead to it any more: its requests would not be counted."""
+        kept = {id(function) for function in self.functions.values()}
+        for form in [form for form, (_, function) in self._lanes.items() if id(function) not in kept]:
+            del self._lanes[form]
+
+    @property
+    def open_requests(self) -> int:
+        """Requests that are not answered yet."""
+        return sum(function.requests_under_way for function in self.functions.values())
+
+    def __repr__(self) -> str:
+        state = "closed, " if self.closed else ""
+        counts = f"{len(self.functions)} functions, {len(self._lanes)} lanes, {self.open_requests} open requests"
+        return f"<RequestPlacement {self._model}/{self._version}, {state}{counts}>"
+
+
+def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...]) -> Run:
+    run = replica.run
+    return lambda inputs: run(signature, inputs, outputs)
+
+
+def _splits_ragged_output(signature: ModelSignature, outputs: tuple[str, ...]) -> bool:
+    """Are values wanted without their row splits, or splits without the values? Then rows cannot be told apart."""
+    groups = [{values, *splits} for values, splits in signature.ragged_outputs.items()]
+    return bool(outputs) and any(not (group.isdisjoint(outputs) or group.issubset(outputs)) for group in groups)
+
+
+def _wanted_ragged_outputs(signature: ModelSignature, outputs: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    ragged = signature.ragged_outputs
+    return {values: splits for values, splits in ragged.items() if not outputs or values in outputs}

@@ -1,0 +1,145 @@
+import asyncio
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from app.batching.batcher import Batcher
+from app.batching.policy import WorkConserving
+from app.batching.request import LaneKey
+from app.batching.shapes.padding import ShapePadding
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import InvalidRequest, ModelNotReady
+from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
+from app.model import Model
+from app.placement import RequestPlacement
+from tests.support.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fake_time
+
+SIZES = BatchSizes.powers_of_two(8)
+FLOAT = np.dtype(np.float32)
+
+
+def pair(x_rows: int, z_rows: int) -> InferenceRequest:
+    return InferenceRequest({"x": rows_of(1.0, x_rows)["x"], "z": rows_of(2.0, z_rows)["x"]}, "pair")
+
+
+def test_a_form_seen_before_has_its_lane_and_its_own_rows() -> None:
+    placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES)
+    first, second = placement.place(pair(2, 2)), placement.place(pair(5, 5))
+    assert first[0] == second[0] == LaneKey("m", 3, "pair", (), ((2,), (2,)))
+    assert first[1] is second[1]
+    assert (first[2], second[2]) == (2, 5)
+
+
+@pytest.mark.parametrize(("x_rows", "z_rows"), [(2, 3), (3, 2), (0, 1)])
+def test_unequal_rows_are_an_error_also_for_a_form_seen_before(x_rows: int, z_rows: int) -> None:
+    text = f"Inputs of signature 'pair' must have equally many rows; 'x' has {x_rows}, 'z' has {z_rows}"
+    placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES)
+    for _ in range(2):
+        with pytest.raises(InvalidRequest) as caught:
+            placement.place(pair(x_rows, z_rows))
+        assert str(caught.value) == text
+        placement.place(pair(2, 2))
+
+
+def test_unequal_rows_of_a_form_seen_before_run_alone_if_shapes_are_not_strict() -> None:
+    placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES, strict_shapes=False)
+    placement.place(pair(2, 2))
+    key, function, rows = placement.place(pair(2, 3))
+    assert (key.shape, function.batchable, rows) == ((), False, 1)
+
+
+def test_errors_are_reported_in_the_order_names_dtypes_shapes_outputs_rows() -> None:
+    placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES)
+    x = np.zeros((1, 2), np.float32)
+    texts = []
+    for inputs, outputs in (
+        ({"x": np.zeros((2, 3))}, ("none",)),
+        ({"x": np.zeros((2, 3)), "z": x}, ("none",)),
+        ({"x": np.zeros((2, 3), np.float32), "z": x}, ("none",)),
+        ({"x": np.zeros((2, 2), np.float32), "z": x}, ("none",)),
+        ({"x": np.zeros((2, 2), np.float32), "z": x}, ("y",)),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            placement.place(InferenceRequest(inputs, "pair", outputs))
+        texts.append(str(caught.value))
+    expected = ["missing 'z'", "has dtype float64", "has shape [2,3]", "has no output 'none'", "equally many rows"]
+    assert all(part in text for part, text in zip(expected, texts, strict=True))
+
+
+def test_a_request_without_its_mask_goes_where_the_same_request_with_it_goes() -> None:
+    ids = TensorSpec("ids", FLOAT, (None, None))
+    mask = TensorSpec("mask", FLOAT, (None, None))
+    loaded = FakeLoadedModel()
+    loaded.signatures = {"s": ModelSignature("s", {"ids": ids, "mask": mask}, {"y": ids}, masks={"mask": "ids"})}
+    placement = RequestPlacement("m", 3, loaded, SIZES)
+    array = np.zeros((2, 5), np.float32)
+    short = InferenceRequest({"ids": array}, "s")
+    whole = InferenceRequest({"ids": array, "mask": np.ones((2, 5), np.float32)}, "s")
+    assert placement.place(short) == placement.place(whole) == placement.place(InferenceRequest({"ids": array}, "s"))
+    assert short.inputs["mask"].tolist() == whole.inputs["mask"].tolist()
+    assert repr(placement) == "<RequestPlacement m/3, 1 functions, 1 lanes, 0 open requests>"
+
+
+def test_a_function_with_requests_under_way_is_not_dropped_and_no_form_leads_to_a_dropped_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.placement._MAX_FUNCTIONS", 1)
+    placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES)
+    busy = placement.place(InferenceRequest(rows_of(1.0)))[1]
+    busy.enter(1)
+    idle = placement.place(pair(1, 1))[1]
+    assert set(map(id, placement.functions.values())) == {id(busy), id(idle)}
+
+    scalar = InferenceRequest({"x": np.array(1.0, np.float32)}, "total")
+    placement.place(scalar)
+    assert idle not in placement.functions.values()
+    assert placement.place(InferenceRequest(rows_of(2.0)))[1] is busy
+    assert placement.place(pair(1, 1))[1] is not idle
+
+    busy.leave(1, 1)
+    placement.place(scalar)
+    assert busy not in placement.functions.values()
+    assert placement.place(InferenceRequest(rows_of(2.0)))[1] is not busy
+
+
+def test_a_closed_version_accepts_no_request_and_says_so() -> None:
+    placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES)
+    placement.place(pair(1, 1))
+    placement.closed = True
+    with pytest.raises(ModelNotReady, match="Version 3 of model m is being unloaded"):
+        placement.place(pair(1, 1))
+    assert repr(placement) == "<RequestPlacement m/3, closed, 1 functions, 1 lanes, 0 open requests>"
+
+
+def test_requests_for_some_outputs_share_a_call_with_neighbouring_shapes_and_get_those_outputs() -> None:
+    wanted = []
+
+    def run(signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        wanted.append((inputs["x"].shape, outputs))
+        both = {"y": inputs["x"] * 2, "w": inputs["x"].sum(axis=1)}
+        return {name: both[name] for name in outputs or both}
+
+    async def main() -> None:
+        spec = TensorSpec("x", FLOAT, (None, None))
+        loaded = FakeLoadedModel()
+        loaded.signatures = {
+            "free": ModelSignature("free", {"x": spec}, {"y": spec, "w": TensorSpec("w", FLOAT, (None,))})
+        }
+        loaded.run = run  # type: ignore[method-assign]  # of a fake
+        # A call costs as much as many cells: neighbouring buckets are merged.
+        padding = ShapePadding({"x": ("n",)}, {"y": ("n",), "w": ()}, {"x": 0}, call_cells=1e6)
+        batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=asyncio.get_running_loop().time)
+        model = Model("m", 3, loaded, batcher, SIZES, paddings={"free": padding})
+        rows = [np.full((1, width), width, np.float32) for width in (5, 20, 40)]
+        answers = await asyncio.gather(*[model.infer(InferenceRequest({"x": x}, "free", ("y",))) for x in rows])
+
+        assert wanted == [((4, 40), ("y",))]
+        assert [answer.timing.rows for answer in answers] == [3, 3, 3]
+        for x, answer in zip(rows, answers, strict=True):
+            assert answer.outputs.keys() == {"y"}
+            assert np.array_equal(answer.outputs["y"], x * 2)
+        assert all(one.outputs["y"].shape != other.outputs["y"].shape for one, other in pairwise(answers))
+
+    run_in_fake_time(main())
