@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from app.bench.connection import Reply
+from app.bench.load_connection import ServerReply
 
 _TIMING = re.compile(r'compute;dur=([\d.]+), batch;desc="(\d+)"')
 
@@ -24,7 +24,7 @@ class Called:
     def __init__(self) -> None:
         self._replies = Counter[Call]()
 
-    def hear(self, reply: Reply, _latency_s: float) -> None:
+    def hear(self, reply: ServerReply, _latency_s: float) -> None:
         """Those that were rejected have no timing."""
         timing = _TIMING.search(reply.headers.get("server-timing", ""))
         if timing is not None:

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.bench.connection import Reply, write_request
+from app.bench.load_connection import ServerReply, write_request
 from bench.answers import Sample, WrongAnswer
 from bench.cache import CACHE
 from bench.cores import for_server_and_load, on_cores
@@ -53,7 +53,7 @@ class HeavyRequests:
             write_request("POST", _PATH, "127.0.0.1", {**body.headers, **own}, body.content) for body in bodies
         ]
 
-    def check(self, number: int, reply: Reply) -> None:
+    def check(self, number: int, reply: ServerReply) -> None:
         """Raises ValueError where the reply is not what the SavedModel says."""
         try:
             self._samples[number].check(reply.status, reply.headers, reply.body)

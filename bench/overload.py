@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.bench.connection import Reply
-from app.bench.open_loop import OpenLoop, Target, open_loop, percentile, run_precisely
-from app.bench.search import RateSearch
+from app.bench.load_connection import ServerReply
+from app.bench.open_loop import LoadTarget, OpenLoopResult, open_loop, percentile, run_precisely
+from app.bench.rate_search import RateSearch
 from bench.goals import all_met, goals_table, of_script
 from bench.heavy_server import HeavyRequests, heavy_server, read_metrics
 
@@ -45,7 +45,7 @@ class Replies:
     refused_s: list[float] = field(default_factory=list)
     without_retry_after: int = 0
 
-    def hear(self, reply: Reply, latency_s: float) -> None:
+    def hear(self, reply: ServerReply, latency_s: float) -> None:
         if reply.status == 503:
             self.refused_s.append(latency_s)
             self.without_retry_after += "retry-after" not in reply.headers
@@ -70,7 +70,7 @@ class Offer:
     others: str
 
     @classmethod
-    def of(cls, load: OpenLoop, replies: Replies, deadline_s: float, generator: float, rss_mib: float) -> Offer:
+    def of(cls, load: OpenLoopResult, replies: Replies, deadline_s: float, generator: float, rss_mib: float) -> Offer:
         """Who got no reply at all was accepted, and never answered."""
         unanswered = load.intended - len(replies.accepted_s) - len(replies.refused_s)
         accepted_s = sorted([*replies.accepted_s, *[float("inf")] * unanswered])
@@ -94,7 +94,7 @@ class Load:
     """Offers rates to one server."""
 
     def __init__(self, port: int, process: int, deadline_s: float, rows: int) -> None:
-        self._target, self._process, self.deadline_s = Target("127.0.0.1", port), process, deadline_s
+        self._target, self._process, self.deadline_s = LoadTarget("127.0.0.1", port), process, deadline_s
         self._requests = HeavyRequests(deadline_s, rows)
         self._seed = 0
 

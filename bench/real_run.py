@@ -21,7 +21,7 @@ from statistics import median
 import numpy as np
 
 from app.batching.policy import SelfTuning
-from app.bench.open_loop import OpenLoop, Target, arrivals, open_loop, run_precisely
+from app.bench.open_loop import LoadTarget, OpenLoopResult, arrivals, open_loop, run_precisely
 from app.core.batch_sizes import BatchSizes
 from bench.called import Call, Called
 from bench.cores import for_server_and_load, on_cores
@@ -50,7 +50,7 @@ _PASSES, _MOST_CALLS = 8, 8
 class Played:
     """What a server did with a load, and for how long in all."""
 
-    load: OpenLoop
+    load: OpenLoopResult
     calls: Sequence[Call]
     seconds: float
 
@@ -66,7 +66,7 @@ class Pair:
     """One load, real and simulated, and the costs of the latter."""
 
     load: float
-    real: OpenLoop
+    real: OpenLoopResult
     real_batch: float
     simulated: Outcome
     costs: MeasuredCosts
@@ -113,7 +113,7 @@ def flooded(port: int, rate: float) -> Played:
 
 def play(port: int, rate: float, seconds: float, seed: int) -> Played:
     requests, called, begin_s = HeavyRequests(_DEADLINE_S), Called(), time.perf_counter()
-    target = Target("127.0.0.1", port)
+    target = LoadTarget("127.0.0.1", port)
     load = run_precisely(
         open_loop(target, requests.bytes, rate, seconds, seed=seed, check=requests.check, heard=called.hear)
     )
@@ -127,7 +127,7 @@ def costs_of(calls: Sequence[Call], alone: Mapping[int, float], around_row_s: fl
     return MeasuredCosts(alone, times, alone_s, around_row_s, np.random.default_rng(seed))
 
 
-def simulated_like(real: OpenLoop, costs: CallCosts, seed: int) -> Outcome:
+def simulated_like(real: OpenLoopResult, costs: CallCosts, seed: int) -> Outcome:
     """The same arrivals."""
     at_s = [Arrival(time_s) for time_s in arrivals(real.rate, real.seconds, seed)]
     return simulate(at_s, SelfTuning(), costs=costs, deadline_s=_DEADLINE_S, admission=True, sizes=_SIZES)
@@ -199,6 +199,6 @@ def spread(costs: MeasuredCosts) -> float:
     return float(np.average(np.abs(np.array(costs.times) / costs.level - 1), weights=costs.weights))
 
 
-def percentile_of_answers(load: OpenLoop) -> float:
+def percentile_of_answers(load: OpenLoopResult) -> float:
     """p99 of those who were answered."""
     return float(np.quantile(load.latencies_s, 0.99)) if load.latencies_s else float("inf")

@@ -5,6 +5,7 @@ cd "$(dirname "$0")"
 lock() { uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --index-strategy unsafe-best-match "$@"; }
 lock serve.in -o serve.txt
 lock dev.in -c serve.txt -o dev.txt
+lock client.in -c dev.txt -o client.txt
 lock gpu.in -o gpu.txt
 lock clients.in --no-emit-package tensorflow -o clients.txt
 lock perf-analyzer.in --no-deps -o perf-analyzer.txt

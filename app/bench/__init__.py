@@ -1,4 +1,4 @@
-"""Load from this side: requests sent by the clock, and the highest rate that a server answers in time.
+"""`ferry bench`: a load generator, and the search for the highest rate that a server answers in time.
 
-Standard library and the client's codecs alone; it measures any HTTP server, Ferry or not.
+It measures any HTTP server and imports nothing else of `app/`; `app/cli` and the project's `bench/` import it.
 """

@@ -1,4 +1,4 @@
-"""Throughput against latency as a picture: an SVG that every browser shows, drawn without any library. Pure."""
+"""Throughput against latency as a picture: an SVG that every browser shows, drawn without any library."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _COLOURS = {"p50": "#1b9e77", "p99": "#d95f02"}
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """One rate. Rates are requests a second; infinite latencies are left out of the picture.
+class RatePoint:
+    """The result of one rate, for people. Rates are requests a second; an infinite latency is not drawn.
 
-    `failures` says in words what failed most; `late_p99_ms` is how late the generator itself was.
+    `failures` says in words what failed most; `late_p99_ms` is the lateness of the generator itself.
     """
 
     rate: float
@@ -28,8 +28,8 @@ class Point:
     failures: str = ""
 
 
-def draw(points: Sequence[Point], target_p99_ms: float, title: str) -> str:
-    """The rate from left to right, latencies (p50, p99) on a logarithmic scale, the target as a dashed line."""
+def draw(points: Sequence[RatePoint], target_p99_ms: float, title: str) -> str:
+    """An SVG: rates on the x axis, latencies (p50, p99) on a logarithmic y axis, the target as a dashed line."""
     ordered = sorted(points, key=lambda point: point.rate)
     drawn = {
         name: [(point.rate, ms) for point in ordered if math.isfinite(ms := getattr(point, f"{name}_ms"))]

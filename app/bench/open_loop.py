@@ -1,9 +1,8 @@
-"""Requests sent by the clock, whether or not the server keeps up.
+"""An open loop: requests are sent by the clock, whether or not the server keeps up.
 
-Rules: 1. Arrivals are Poisson's, from a seed, and known before anything is sent. 2. A latency runs from the time at
-which its request was meant to be sent: where all connections are busy, or this generator is late, that counts
-against the figure, never for it (no coordinated omission). 3. `late_p99_s` is the generator's own share of that.
-4. Whoever gets no answer in time counts as failed, not as absent.
+Rules: 1. Arrival times are a Poisson process, made from a seed before anything is sent. 2. A latency runs from the time
+at which its request was due, so waiting for a connection and a late generator add to it (no coordinated omission).
+3. `late_p99_s` is the generator's own share of that. 4. A request without an answer in time counts as failed.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from app.bench.connection import BadReply, Connection, Reply, connect
+from app.bench.load_connection import BadReply, LoadConnection, ServerReply, connect
 
 T = TypeVar("T")
 
-#: Time for the last replies after the last request was due.
+#: Chosen: how long the last replies may take after the last request was due.
 GRACE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where requests go; `connections` bounds how many are on their way at the same time."""
+class LoadTarget:
+    """Where requests go; at most `connections` of them are sent and unanswered at the same time."""
 
     host: str
     port: int
@@ -34,8 +33,8 @@ class Target:
 
 
 @dataclass(slots=True)
-class OpenLoop:
-    """What came of one rate, in requests a second, over `seconds`. Latencies ascend and are of successes alone."""
+class OpenLoopResult:
+    """The result of one rate (requests a second) over `seconds`. Latencies are those of successes, ascending."""
 
     rate: float
     seconds: float
@@ -54,23 +53,23 @@ class OpenLoop:
 
     @property
     def late_p99_s(self) -> float:
-        """How long after its time the generator itself got to send a request."""
+        """p99 of the time between a request's due time and the generator handling it."""
         return percentile(sorted(self.late_s), 0.99)
 
     def latency_s(self, q: float) -> float:
-        """Infinite where so many failed that nobody knows."""
+        """The quantile `q`, with a failure counted as an infinite latency."""
         return percentile([*self.latencies_s, *[float("inf")] * self.failed], q)
 
 
 def percentile(ascending: Sequence[float], q: float) -> float:
-    """The nearest rank: a value that was truly seen. Infinite without values."""
+    """The quantile `q` by nearest rank, so one of the values. Infinite if there are none."""
     if not ascending:
         return float("inf")
     return ascending[min(len(ascending) - 1, int(q * len(ascending)))]
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> Iterator[float]:
-    """Poisson's: times after the beginning."""
+    """Arrival times of a Poisson process, in seconds after its start."""
     draw = random.Random(seed)  # noqa: S311 - no secret
     at = draw.expovariate(rate)
     while at < seconds:
@@ -79,23 +78,25 @@ def arrivals(rate: float, seconds: float, seed: int) -> Iterator[float]:
 
 
 async def open_loop(
-    target: Target,
+    target: LoadTarget,
     requests: Sequence[bytes],
     rate: float,
     seconds: float,
     *,
     seed: int = 0,
-    check: Callable[[int, Reply], None] | None = None,
-    heard: Callable[[Reply, float], None] | None = None,
-) -> OpenLoop:
-    """Sends the requests in turn at Poisson times.
+    check: Callable[[int, ServerReply], None] | None = None,
+    heard: Callable[[ServerReply, float], None] | None = None,
+) -> OpenLoopResult:
+    """Send the requests in rotation at Poisson times.
 
-    `check` gets the number of the request and its successful reply, and raises ValueError where that is wrong;
-    `heard` gets every reply, whatever its status, and its latency.
+    Args:
+        check: gets the index of the request and its successful reply; raises ValueError if the reply is wrong.
+        heard: gets every reply, of any status, and its latency in seconds.
 
-    Raises OSError where the server cannot be reached at all.
+    Raises:
+        OSError: the first connection cannot be opened.
     """
-    load = _Load(target, requests, OpenLoop(rate, seconds), check, heard)
+    load = _Load(target, requests, OpenLoopResult(rate, seconds), check, heard)
     try:
         await load.run(list(arrivals(rate, seconds, seed)))
     finally:
@@ -105,17 +106,19 @@ async def open_loop(
 
 
 class _Load:
+    """One run: connections, requests that are due, and the result."""
+
     def __init__(
         self,
-        target: Target,
+        target: LoadTarget,
         requests: Sequence[bytes],
-        result: OpenLoop,
-        check: Callable[[int, Reply], None] | None,
-        heard: Callable[[Reply, float], None] | None,
+        result: OpenLoopResult,
+        check: Callable[[int, ServerReply], None] | None,
+        heard: Callable[[ServerReply, float], None] | None,
     ) -> None:
         self.result = result
         self._target, self._requests, self._check, self._heard = target, requests, check, heard
-        self._free: list[Connection] = []
+        self._free: list[LoadConnection] = []
         self._open = 0
         self._waiting: deque[tuple[int, float]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -128,7 +131,7 @@ class _Load:
         start = self._now()
         for number, time in enumerate(times):
             due = start + time
-            await asyncio.sleep(max(0.0, due - self._now()))  # also where late: replies must be read
+            await asyncio.sleep(max(0.0, due - self._now()))  # also if it is late: replies must be read
             self.result.late_s.append(self._now() - due)
             self._waiting.append((number, due))
             self._start_carrier()
@@ -145,7 +148,7 @@ class _Load:
             connection.close()
 
     def _start_carrier(self) -> None:
-        """A connection that is free, or may be made, takes the first that wait; it goes on while any do."""
+        """Start a task that sends waiting requests over a free or new connection until none waits."""
         if not self._free and self._open >= self._target.connections:
             return
         connection = self._free.pop() if self._free else None
@@ -154,7 +157,7 @@ class _Load:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry(self, connection: Connection | None) -> None:
+    async def _carry(self, connection: LoadConnection | None) -> None:
         try:
             while self._waiting:
                 number, due = self._waiting.popleft()
@@ -169,14 +172,14 @@ class _Load:
             else:
                 self._open -= 1
 
-    async def _connected(self) -> Connection | None:
+    async def _connected(self) -> LoadConnection | None:
         try:
             return await connect(self._target.host, self._target.port)
         except OSError as error:
             self.result.failures[f"no connection: {error.strerror or error}"] += 1
             return None
 
-    async def _exchange(self, connection: Connection, number: int, due: float) -> None:
+    async def _exchange(self, connection: LoadConnection, number: int, due: float) -> None:
         kind = number % len(self._requests)
         try:
             reply = await connection.send(self._requests[kind])
@@ -193,7 +196,7 @@ class _Load:
         else:
             self.result.latencies_s.append(latency)
 
-    def _wrong(self, kind: int, reply: Reply) -> str | None:
+    def _wrong(self, kind: int, reply: ServerReply) -> str | None:
         if self._check is None:
             return None
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from app.bench.curve import Point
+    from app.bench.curve import RatePoint
     from app.bench.trials import Trials
 
 
@@ -18,23 +18,27 @@ def bench(
         typer.Argument(
             metavar="URL",
             help="Where requests go: http://HOST:PORT/v1/models/MODEL:predict (JSON), .../v2/models/MODEL/infer "
-            "(binary), or any other address with --body.",
+            "(binary), or any other URL with --body.",
         ),
     ],
     *,
     body: Annotated[
         Path | None,
-        typer.Option("--body", metavar="FILE", help="What to send; else made up from the model's metadata."),
+        typer.Option("--body", metavar="FILE", help="What to send; made from the model's metadata if not given."),
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", metavar="NAME:VALUE", help="Sent along; may be repeated.")
+        list[str] | None, typer.Option("--header", metavar="NAME:VALUE", help="A request header; may be repeated.")
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Rows in a request that is made up.")] = 1,
-    target_p99_ms: Annotated[float, typer.Option(min=0.1, help="Latency that 99 of 100 requests must keep.")] = 50.0,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of a request made from metadata.")] = 1,
+    target_p99_ms: Annotated[
+        float, typer.Option(min=0.1, help="Latency that 99 of 100 requests must not exceed.")
+    ] = 50.0,
     seconds: Annotated[float, typer.Option(min=0.1, max=600, help="How long each rate is tried.")] = 3.0,
-    first_rate: Annotated[float, typer.Option(min=1, help="Requests a second to begin with.")] = 100.0,
-    trials: Annotated[int, typer.Option(min=1, max=50, help="Most rates that are tried.")] = 14,
-    connections: Annotated[int, typer.Option(min=1, max=900, help="Most requests on their way at once.")] = 256,
+    first_rate: Annotated[float, typer.Option(min=1, help="The first rate, in requests a second.")] = 100.0,
+    trials: Annotated[int, typer.Option(min=1, max=50, help="How many rates are tried at most.")] = 14,
+    connections: Annotated[
+        int, typer.Option(min=1, max=900, help="How many requests are sent and unanswered at most.")
+    ] = 256,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE.svg", help="Draws throughput against latency.")
     ] = None,
@@ -42,9 +46,9 @@ def bench(
     """Find the highest rate that a server answers within a latency target.
 
     Requests are sent by the clock (Poisson arrivals) whether or not the server keeps up, and each latency runs from
-    the time at which its request was due. A rate is good where p99 keeps the target and nothing fails.
+    the time at which its request was due. A rate is good if p99 is within the target and nothing fails.
     """
-    from app.bench.body import NoBody  # noqa: PLC0415 - `ferry --help` needs none of it
+    from app.bench.request_body import CannotMakeRequest  # noqa: PLC0415 - `ferry --help` needs none of it
     from app.bench.trials import Trials  # noqa: PLC0415
 
     try:
@@ -59,7 +63,7 @@ def bench(
             seconds=seconds,
         )
         points = _run_all(wanted, first_rate, trials)
-    except (NoBody, OSError) as error:
+    except (CannotMakeRequest, OSError) as error:
         typer.echo(" ".join(f"ferry: {error}".split()), err=True)
         raise typer.Exit(1) from None
     _show(points, target_p99_ms, connections)
@@ -80,7 +84,7 @@ def _headers(given: list[str]) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[Point]:
+def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[RatePoint]:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
@@ -91,14 +95,14 @@ def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[Point]:
         def before(rate: float) -> None:
             progress.update(bar, description=f"{rate:,.0f} requests/s")
 
-        def after(point: Point) -> None:
+        def after(point: RatePoint) -> None:
             progress.advance(bar)
             progress.console.print(f"{point.rate:,.0f} requests/s: p99 {point.p99_ms:.1f} ms")
 
         return wanted.search(first_rate, trials, before, after)
 
 
-def _show(points: list[Point], target_p99_ms: float, connections: int) -> None:
+def _show(points: list[RatePoint], target_p99_ms: float, connections: int) -> None:
     typer.echo(f"{'rate/s':>10} {'answered/s':>11} {'p50 ms':>9} {'p99 ms':>9} {'failed':>7}  ")
     for point in sorted(points, key=lambda point: point.rate):
         note = "ok" if point.good else "too much"

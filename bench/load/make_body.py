@@ -3,20 +3,17 @@
     python bench/load/make_body.py http://127.0.0.1:8501/v1/models/digits:predict body [--rows 1]   (V1, JSON)
     python bench/load/make_body.py http://127.0.0.1:8501/v2/models/digits/infer body [--form json]  (V2, binary or JSON)
 
-Needs Ferry with its client: pip install 'ferry[client]'.
+Needs Ferry: run it with the Python of .venv (make setup).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import numpy as np
-
-from app.bench.body import Endpoint
+from app.bench.request_body import InferencePath
 
 
 def main() -> None:
@@ -27,29 +24,12 @@ def main() -> None:
     parser.add_argument("--form", choices=("binary", "json"), default="binary", help="of the tensors in V2")
     options = parser.parse_args()
     parts = urlsplit(options.url)
-    endpoint = Endpoint(parts.path)
-    with urllib.request.urlopen(f"{parts.scheme}://{parts.netloc}{endpoint.metadata_path}", timeout=30) as reply:
-        made = endpoint.request(reply.read(), options.rows)
-    body, headers = made.body, dict(made.headers)
-    if options.form == "json" and "/v2/" in parts.path:
-        body, headers = (
-            as_json(body, int(headers["inference-header-content-length"])),
-            {"content-type": "application/json"},
-        )
-    options.file.write_bytes(body)
-    Path(f"{options.file}.headers").write_text("".join(f"{name}: {value}\n" for name, value in headers.items()))
-    print(f"{options.file}: {len(body)} bytes")
-
-
-def as_json(body: bytes, head: int) -> bytes:
-    """The same request with its numbers in the document."""
-    types = {"FP32": "<f4", "FP64": "<f8", "INT32": "<i4", "INT64": "<i8", "UINT8": "u1", "INT8": "i1", "BOOL": "?"}
-    document, tail = json.loads(body[:head]), body[head:]
-    for tensor in document["inputs"]:
-        size = tensor.pop("parameters")["binary_data_size"]
-        tensor["data"] = np.frombuffer(tail[:size], types[tensor["datatype"]]).tolist()
-        tail = tail[size:]
-    return json.dumps({"inputs": document["inputs"]}).encode()
+    inference = InferencePath(parts.path)
+    with urllib.request.urlopen(f"{parts.scheme}://{parts.netloc}{inference.metadata_path}", timeout=30) as reply:
+        made = inference.make_body(reply.read(), options.rows, binary=options.form == "binary")
+    options.file.write_bytes(made.content)
+    Path(f"{options.file}.headers").write_text("".join(f"{name}: {value}\n" for name, value in made.headers.items()))
+    print(f"{options.file}: {len(made.content)} bytes")
 
 
 if __name__ == "__main__":

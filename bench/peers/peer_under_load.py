@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.bench.connection import write_request
-from app.bench.open_loop import Target, open_loop, run_precisely
+from app.bench.load_connection import write_request
+from app.bench.open_loop import LoadTarget, open_loop, run_precisely
 from bench.answers import Probe, Sample, WrongAnswer, ask
 from bench.cache import CACHE
 from bench.environments import python_of
@@ -118,8 +118,8 @@ class PeerUnderLoad:
         bodies = (sample.body for sample in self.samples)
         return [write_request("POST", self._path, "127.0.0.1", body.headers, body.content) for body in bodies]
 
-    def _target(self) -> Target:
-        return Target("127.0.0.1", self._port)
+    def _target(self) -> LoadTarget:
+        return LoadTarget("127.0.0.1", self._port)
 
     @property
     def url(self) -> str:

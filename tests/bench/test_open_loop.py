@@ -1,145 +1,22 @@
 """The load generator, against servers on loopback that are as bad as servers can be."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.bench.connection import BadReply, Reply, connect, write_request
-from app.bench.open_loop import OpenLoop, Target, arrivals, open_loop, percentile, run_precisely
-
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-REQUEST = write_request("POST", "/x", "127.0.0.1", {"A": "b"}, b"body")
-
-Answer = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
+from app.bench.load_connection import ServerReply
+from app.bench.open_loop import LoadTarget, OpenLoopResult, arrivals, open_loop, percentile, run_precisely
+from tests.bench.scripted_server import OK, REQUEST, Answer, Scripted, always
 
 
-class Scripted:
-    """A server that answers each request as `answer` says, given its number; `async with` gives its port."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.requests: list[bytes] = []
-        self._answer = answer
-        self._writers: set[asyncio.StreamWriter] = set()
-
-    async def __aenter__(self) -> int:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for writer in self._writers:
-            writer.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-                self.requests.append(head + await reader.readexactly(length))
-                await self._answer(len(self.requests) - 1, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-
-
-def always(*parts: bytes, close: bool = False) -> Answer:
-    async def answer(number: int, writer: asyncio.StreamWriter) -> None:
-        for part in parts:
-            writer.write(part)
-            await writer.drain()
-            await asyncio.sleep(0)
-        if close:
-            writer.close()
-
-    return answer
-
-
-def sent_to(answer: Answer) -> Reply:
-    async def main() -> Reply:
-        async with Scripted(answer) as port:
-            connection = await connect("127.0.0.1", port)
-            try:
-                return await connection.send(REQUEST)
-            finally:
-                connection.close()
-
-    return asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    ("answer", "body"),
-    [
-        (always(OK), b"ok"),
-        (always(OK[:9], OK[9:20], OK[20:]), b"ok"),
-        (
-            always(
-                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-                b"3;x=y\r\nabc\r\n",
-                b"1\r\nd\r",
-                b"\n0\r\n\r\n",
-            ),
-            b"abcd",
-        ),
-        (always(b"HTTP/1.1 200 OK\r\n\r\nto the end", close=True), b"to the end"),
-        (always(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx"), b"x"),
-    ],
-)
-def test_a_reply_is_read_whole_however_it_is_framed(answer: Answer, body: bytes) -> None:
-    assert sent_to(answer).body == body
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        always(b"SSH-2.0\r\n\r\n"),
-        always(b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n"),
-        always(OK[:-1], close=True),
-        always(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx", close=True),
-        always(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
-        always(b"", close=True),
-    ],
-)
-def test_what_is_no_reply_is_an_error(answer: Answer) -> None:
-    with pytest.raises(BadReply):
-        sent_to(answer)
-
-
-def test_a_closed_connection_sends_no_more() -> None:
-    async def main() -> None:
-        async with Scripted(always(OK)) as port:
-            connection = await connect("127.0.0.1", port)
-            connection.close()
-            with pytest.raises(BadReply, match="closed"):
-                await connection.send(REQUEST)
-
-    asyncio.run(main())
-
-
-def test_a_cancelled_request_takes_its_connection_along() -> None:
-    async def main() -> bool:
-        async def never(number: int, writer: asyncio.StreamWriter) -> None: ...
-
-        async with Scripted(never) as port:
-            connection = await connect("127.0.0.1", port)
-            task = asyncio.create_task(connection.send(REQUEST))
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait([task])
-            return connection.closed
-
-    assert asyncio.run(main())
-
-
-def load(answer: Answer, rate: float = 200, seconds: float = 0.2, **options: object) -> tuple[OpenLoop, Scripted]:
+def load(answer: Answer, rate: float = 200, seconds: float = 0.2, **options: object) -> tuple[OpenLoopResult, Scripted]:
     server = Scripted(answer)
 
-    async def main() -> OpenLoop:
+    async def main() -> OpenLoopResult:
         async with server as port:
-            return await open_loop(Target("127.0.0.1", port, 4), [REQUEST], rate, seconds, **options)  # type: ignore[arg-type]
+            return await open_loop(LoadTarget("127.0.0.1", port, 4), [REQUEST], rate, seconds, **options)  # type: ignore[arg-type]
 
     return run_precisely(main()), server
 
@@ -185,7 +62,7 @@ def test_failures_are_counted_by_their_kind(answer: Answer, failure: str) -> Non
 
 
 def test_wrong_answers_are_failures() -> None:
-    def check(number: int, reply: Reply) -> None:
+    def check(number: int, reply: ServerReply) -> None:
         if reply.body != b"right":
             raise ValueError(f"{reply.body!r}")
 
@@ -216,7 +93,7 @@ def test_who_gets_no_answer_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nobody_listening_is_an_error_at_once_and_later_a_failure() -> None:
     with pytest.raises(OSError, match=r"rejected|Connect call failed"):
-        run_precisely(open_loop(Target("127.0.0.1", 1), [REQUEST], 10, 0.1))
+        run_precisely(open_loop(LoadTarget("127.0.0.1", 1), [REQUEST], 10, 0.1))
 
     server = Scripted(always(b"", close=True))
 
@@ -226,9 +103,9 @@ def test_nobody_listening_is_an_error_at_once_and_later_a_failure() -> None:
 
     server._answer = answer_and_leave
 
-    async def main() -> OpenLoop:
+    async def main() -> OpenLoopResult:
         async with server as port:
-            return await open_loop(Target("127.0.0.1", port, 1), [REQUEST], 200, 0.2)
+            return await open_loop(LoadTarget("127.0.0.1", port, 1), [REQUEST], 200, 0.2)
 
     result = run_precisely(main())
     assert result.failed == result.intended

@@ -2,8 +2,8 @@ from collections import Counter
 
 import pytest
 
-from app.bench.connection import Reply
-from app.bench.open_loop import OpenLoop
+from app.bench.load_connection import ServerReply
+from app.bench.open_loop import OpenLoopResult
 from bench.goals import all_met, goals_table, of_script
 from bench.overload import FACTORS, Offer, Replies, figures_of, report
 
@@ -21,14 +21,14 @@ def offer(
     """One second of load."""
     replies = Replies()
     for latency_s in answered_s:
-        replies.hear(Reply(200, {}, b""), latency_s)
+        replies.hear(ServerReply(200, {}, b""), latency_s)
     for latency_s in expired_s:
-        replies.hear(Reply(504, {}, b""), latency_s)
+        replies.hear(ServerReply(504, {}, b""), latency_s)
     for _ in range(rejected):
-        replies.hear(Reply(503, {"retry-after": "1"}, b""), 0.001)
+        replies.hear(ServerReply(503, {"retry-after": "1"}, b""), 0.001)
     failures = Counter({"status 504": len(expired_s), "status 503": rejected, "no answer in time": silent})
     intended = len(answered_s) + len(expired_s) + rejected + silent
-    load = OpenLoop(intended, 1.0, intended, sorted(answered_s), [0.0] * intended, +failures)
+    load = OpenLoopResult(intended, 1.0, intended, sorted(answered_s), [0.0] * intended, +failures)
     return Offer.of(load, replies, DEADLINE_S, 0.5, rss_mib)
 
 
@@ -45,7 +45,7 @@ def test_what_was_not_refused_was_accepted_whatever_became_of_it() -> None:
 def test_who_is_refused_hears_so_and_when_to_come_back() -> None:
     assert offer([], rejected=3).without_retry_after == 0
     replies = Replies()
-    replies.hear(Reply(503, {}, b""), 0.001)
+    replies.hear(ServerReply(503, {}, b""), 0.001)
     assert replies.without_retry_after == 1
 
 

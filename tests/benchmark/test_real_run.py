@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.bench.open_loop import OpenLoop, arrivals
+from app.bench.open_loop import OpenLoopResult, arrivals
 from bench.called import Call
 from bench.real_run import LOADS, Pair, Played, costs_of, curve_alone, differences, report, simulated_like
 from bench.simulation import MeasuredCosts
@@ -33,10 +33,10 @@ def test_what_is_not_spent_in_calls_is_spent_around_their_rows() -> None:
     assert Played(load, [Call(2, 1.0)], 0.9).around_row_s == 0.0  # calls of two devices
 
 
-def real(load: float, seconds: float = 2.0) -> OpenLoop:
+def real(load: float, seconds: float = 2.0) -> OpenLoopResult:
     rate = load * 64 / ALONE[64]
     count = len(list(arrivals(rate, seconds, 1)))
-    return OpenLoop(rate, seconds, count, [0.05] * count)
+    return OpenLoopResult(rate, seconds, count, [0.05] * count)
 
 
 def test_it_is_simulated_with_the_arrivals_and_costs_of_the_real_run() -> None:

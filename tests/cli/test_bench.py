@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import app
-from tests.bench.test_body import v1
+from tests.bench.test_request_body import v1
 
 FAST = ("--seconds", "0.2", "--first-rate", "100", "--trials", "2", "--target-p99-ms", "5000")
 
@@ -112,7 +112,7 @@ def one_line(result: Result) -> str:
 @pytest.mark.parametrize(
     ("replies", "text"),
     [
-        ({"/v1/models/m/metadata": (404, {"error": "no such model"})}, "404 instead of metadata.*no such model"),
+        ({"/v1/models/m/metadata": (404, {"error": "no such model"})}, "status 404, not metadata.*no such model"),
         (
             {"/v1/models/m/metadata": (200, json.loads(v1())), "/v1/models/m:predict": (400, {"error": "bad"})},
             "rejects the request with 400.*bad",

@@ -295,3 +295,45 @@ def test_importing_the_client_is_light() -> None:
     code = f"import sys, ferry_client; print(sorted({heavy} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert shown.strip() == "[]"
+
+
+@pytest.mark.parametrize(("client", "name"), [(Client, "Client"), (AsyncClient, "AsyncClient")])
+def test_a_client_prints_its_server_and_protocol(client: Any, name: str) -> None:
+    assert repr(client("http://ferry.test/", protocol="v1-json")) == f"<{name} http://ferry.test, TensorFlowJson>"
+
+
+WITHOUT_ML_DTYPES = """
+import json, sys
+sys.modules["ml_dtypes"] = None
+import numpy as np
+from ferry_client.exchange import Response
+from ferry_client.errors import ServingError
+from ferry_client.models import ModelSpec
+from ferry_client.open_inference import OpenInference
+from ferry_client.protocol import PredictCall
+from ferry_client.tensorflow_json import TensorFlowJson
+
+tensor = {"name": "y", "datatype": "BF16", "shape": [1], "data": [1.0]}
+described = {"dtype": "DT_BFLOAT16", "tensor_shape": {"dim": []}}
+signature = {"signature_def": {"serving_default": {"inputs": {}, "outputs": {"y": described}}}}
+metadata = {"model_spec": {"name": "m", "version": "1"}, "metadata": {"signature_def": signature}}
+for protocol, about, reply in (
+    (OpenInference(), {"name": "m", "inputs": [], "outputs": [tensor]}, {"outputs": [tensor]}),
+    (TensorFlowJson(), metadata, {"outputs": [1.0]}),
+):
+    known = protocol.metadata_response(Response({}, json.dumps(about).encode()), ModelSpec("m"))
+    print(known.outputs["y"].dtype)
+    try:
+        call = PredictCall(ModelSpec("m"), {}, (), 1.0)
+        protocol.predict_response(call, Response({}, json.dumps(reply).encode()), known)
+    except ServingError as error:
+        print(error)
+"""
+
+
+def test_without_ml_dtypes_only_bfloat16_is_an_error_and_it_names_the_package() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_ML_DTYPES], check=True, capture_output=True, text=True)
+    v2_dtype, v2_error, v1_dtype, v1_error = done.stdout.splitlines()
+    assert v2_dtype == v1_dtype == "None"
+    assert v2_error == "Output 'y' is bfloat16, which needs the package ml_dtypes (pip install ml-dtypes)"
+    assert "needs the package ml_dtypes" in v1_error

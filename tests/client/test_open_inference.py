@@ -9,7 +9,7 @@ import pytest
 from ferry_client import InvalidRequest, InvalidResponse, ModelStatus, Unsupported
 from ferry_client.arrays import STRING, Array, Inputs
 from ferry_client.binary import DTYPES, decode
-from ferry_client.core import Core
+from ferry_client.calls import Calls
 from ferry_client.exchange import Request, Response
 from ferry_client.models import ModelSpec
 from ferry_client.open_inference import OpenInference
@@ -38,11 +38,11 @@ def echo(request: Request) -> Response:
 
 
 def predict(inputs: Inputs, answer: Any = echo, outputs: tuple[str, ...] = (), **spec: str) -> dict[str, Array]:
-    return run(Core(OpenInference()).predict(ModelSpec("m", **spec), inputs, outputs, 2.0), answer)
+    return run(Calls(OpenInference()).predict(ModelSpec("m", **spec), inputs, outputs, 2.0), answer)
 
 
 def sent(inputs: Inputs, outputs: tuple[str, ...] = (), **spec: str) -> Request:
-    return next(Core(OpenInference()).predict(ModelSpec("m", **spec), inputs, outputs, 2.0))
+    return next(Calls(OpenInference()).predict(ModelSpec("m", **spec), inputs, outputs, 2.0))
 
 
 @given(st.dictionaries(st.text(max_size=5), TENSORS, min_size=1, max_size=3))
@@ -85,7 +85,7 @@ def test_everything_asked_for_is_in_the_request() -> None:
 
 
 def test_names_are_quoted_in_the_path() -> None:
-    path = next(Core(OpenInference()).metadata(ModelSpec("a/b c"))).path
+    path = next(Calls(OpenInference()).metadata(ModelSpec("a/b c"))).path
     assert path == "/v2/models/a%2Fb%20c"
 
 
@@ -101,7 +101,7 @@ def test_outputs_come_in_the_order_asked_for() -> None:
 
 
 def test_one_name_is_one_output() -> None:
-    document, _ = split(next(Core(OpenInference()).predict(ModelSpec("m"), {"x": np.zeros(1)}, "out", 1.0)))
+    document, _ = split(next(Calls(OpenInference()).predict(ModelSpec("m"), {"x": np.zeros(1)}, "out", 1.0)))
     assert [output["name"] for output in document["outputs"]] == ["out"]
 
 
@@ -173,7 +173,7 @@ def test_types_without_a_name_are_refused() -> None:
 
 
 def test_metadata_is_asked_for_once() -> None:
-    core, asked = Core(OpenInference()), []
+    core, asked = Calls(OpenInference()), []
 
     def answer(request: Request) -> Response:
         asked.append(request.method)
@@ -185,7 +185,7 @@ def test_metadata_is_asked_for_once() -> None:
 
 
 def test_metadata_is_asked_for_anew_after_a_refusal() -> None:
-    core = Core(OpenInference())
+    core = Calls(OpenInference())
     refused = core.predict(ModelSpec("m"), [[1.0]], (), 1.0)
     assert next(refused).method == "GET"
     assert refused.send(reply_of(METADATA)).method == "POST"
@@ -195,7 +195,7 @@ def test_metadata_is_asked_for_anew_after_a_refusal() -> None:
 
 
 def test_metadata_names_types_and_sizes() -> None:
-    metadata = run(Core(OpenInference()).metadata(ModelSpec("m")), lambda _: reply_of(METADATA))
+    metadata = run(Calls(OpenInference()).metadata(ModelSpec("m")), lambda _: reply_of(METADATA))
     assert metadata.versions == ("1",)
     assert metadata.inputs["x"].dtype == np.float32
     assert metadata.inputs["x"].shape == (None, 2)
@@ -204,7 +204,7 @@ def test_metadata_names_types_and_sizes() -> None:
 
 def test_models_are_listed() -> None:
     index = [{"name": "m", "version": "2", "state": "READY", "reason": ""}, {"name": "n", "reason": "gone"}]
-    models = run(Core(OpenInference()).models(), lambda _: reply_of(index))
+    models = run(Calls(OpenInference()).models(), lambda _: reply_of(index))
     assert models == [ModelStatus("m", "2", True), ModelStatus("n", "", False, "gone")]
 
 
@@ -213,13 +213,13 @@ def test_models_are_listed() -> None:
     [(b"", True), (b'{"ready":true}', True), (b'{"ready":false}', False), (b"[]", True), (b"{", False)],
 )
 def test_ready(body: bytes, ready: bool) -> None:
-    assert run(Core(OpenInference()).ready(ModelSpec("")), lambda _: Response({}, body)) is ready
+    assert run(Calls(OpenInference()).ready(ModelSpec("")), lambda _: Response({}, body)) is ready
 
 
 def test_readiness_of_one_model() -> None:
-    request = next(Core(OpenInference()).ready(ModelSpec("m", "2")))
+    request = next(Calls(OpenInference()).ready(ModelSpec("m", "2")))
     assert (request.path, request.retried) == ("/v2/models/m/versions/2/ready", False)
-    assert next(Core(OpenInference()).ready(ModelSpec(""))).path == "/v2/health/ready"
+    assert next(Calls(OpenInference()).ready(ModelSpec(""))).path == "/v2/health/ready"
 
 
 @pytest.mark.parametrize("data", [[[1, 2], [3, 4]], [1, 2, 3, 4]])
@@ -272,9 +272,9 @@ def test_replies_that_make_no_sense_say_so(body: Response) -> None:
 )
 def test_metadata_and_index_that_make_no_sense_say_so(document: Any) -> None:
     with pytest.raises(InvalidResponse):
-        run(Core(OpenInference()).metadata(ModelSpec("m")), lambda _: reply_of(document))
+        run(Calls(OpenInference()).metadata(ModelSpec("m")), lambda _: reply_of(document))
     with pytest.raises(InvalidResponse):
-        run(Core(OpenInference()).models(), lambda _: reply_of([{"version": document}]))
+        run(Calls(OpenInference()).models(), lambda _: reply_of([{"version": document}]))
 
 
 @given(st.binary(max_size=30), st.sampled_from(list(DTYPES)), st.lists(st.integers(0, 3), max_size=2))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ferry_client import InvalidRequest, InvalidResponse, ModelStatus, Unsupported
 from ferry_client.arrays import STRING, Array, Inputs
-from ferry_client.core import Core
+from ferry_client.calls import Calls
 from ferry_client.exchange import Request, Response
 from ferry_client.models import ModelSpec
 from ferry_client.tensorflow_json import _DTYPES, TensorFlowJson
@@ -47,7 +47,7 @@ def echo(described: dict[str, Any]) -> Any:
 
 
 def predict(inputs: Inputs, answer: Any, outputs: tuple[str, ...] = (), signature: str = "") -> dict[str, Array]:
-    return run(Core(TensorFlowJson()).predict(ModelSpec("m", "", signature), inputs, outputs, 1.0), answer)
+    return run(Calls(TensorFlowJson()).predict(ModelSpec("m", "", signature), inputs, outputs, 1.0), answer)
 
 
 @given(st.dictionaries(st.text(max_size=5), TENSORS, min_size=1, max_size=3))
@@ -79,7 +79,7 @@ def test_strings_come_as_text_or_base64() -> None:
 
 def test_request_names_signature_and_version() -> None:
     array = np.zeros(1, np.float32)
-    call = Core(TensorFlowJson()).predict(ModelSpec("m", "3"), {"x": array}, (), 1.0)
+    call = Calls(TensorFlowJson()).predict(ModelSpec("m", "3"), {"x": array}, (), 1.0)
     assert next(call).path == "/v1/models/m/versions/3/metadata"
     request = call.send(reply_of(metadata({"x": spec(array)})))
     assert request.path == "/v1/models/m/versions/3:predict"
@@ -109,7 +109,7 @@ def test_metadata_names_types_and_sizes() -> None:
         "x": {"dtype": "DT_BFLOAT16", "tensor_shape": {"dim": [{"size": "-1"}, {"size": "2"}]}},
         "y": {"dtype": "DT_VARIANT", "tensor_shape": {"dim": [], "unknown_rank": True}},
     }
-    found = run(Core(TensorFlowJson()).metadata(ModelSpec("m")), echo(metadata(tensors)))
+    found = run(Calls(TensorFlowJson()).metadata(ModelSpec("m")), echo(metadata(tensors)))
     assert (found.name, found.versions) == ("m", ("7",))
     assert (found.inputs["x"].dtype, found.inputs["x"].shape) == (ml_dtypes.bfloat16, (None, 2))
     assert (found.outputs["y"].dtype, found.outputs["y"].shape) == (None, None)
@@ -121,20 +121,20 @@ def status(version: str, state: str) -> dict[str, Any]:
 
 def test_models_are_listed() -> None:
     listed = {"models": [{"name": "m", "model_version_status": [status("2", "AVAILABLE"), status("1", "END")]}]}
-    models = run(Core(TensorFlowJson()).models(), lambda _: reply_of(listed))
+    models = run(Calls(TensorFlowJson()).models(), lambda _: reply_of(listed))
     assert models == [ModelStatus("m", "2", True, "why"), ModelStatus("m", "1", False, "why")]
 
 
 @pytest.mark.parametrize(("states", "ready"), [(["END", "AVAILABLE"], True), (["LOADING"], False), ([], False)])
 def test_ready(states: list[str], ready: bool) -> None:
     document = {"model_version_status": [status("1", state) for state in states]}
-    assert run(Core(TensorFlowJson()).ready(ModelSpec("m")), lambda _: reply_of(document)) is ready
+    assert run(Calls(TensorFlowJson()).ready(ModelSpec("m")), lambda _: reply_of(document)) is ready
 
 
 def test_readiness_that_makes_no_sense_is_none() -> None:
-    assert run(Core(TensorFlowJson()).ready(ModelSpec("m")), lambda _: reply_of([])) is False
-    with pytest.raises(InvalidRequest, match="name one"):
-        next(Core(TensorFlowJson()).ready(ModelSpec("")))
+    assert run(Calls(TensorFlowJson()).ready(ModelSpec("m")), lambda _: reply_of([])) is False
+    with pytest.raises(InvalidRequest, match="name a model"):
+        next(Calls(TensorFlowJson()).ready(ModelSpec("")))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_outputs_that_do_not_fit_the_metadata_say_so(array: Array, outputs: Any)
 
 def test_outputs_of_types_that_numpy_lacks_cannot_be_read() -> None:
     variant = {"dtype": "DT_VARIANT", "tensor_shape": {}}
-    with pytest.raises(InvalidResponse, match="'x' has a type that numpy does not know"):
+    with pytest.raises(InvalidResponse, match="'x' has a type that numpy does not have"):
         predict(np.zeros(1), echo(metadata({"x": variant})))
 
 
@@ -169,6 +169,6 @@ def test_outputs_of_types_that_numpy_lacks_cannot_be_read() -> None:
 )
 def test_documents_that_make_no_sense_say_so(document: Any) -> None:
     with pytest.raises(InvalidResponse):
-        run(Core(TensorFlowJson()).metadata(ModelSpec("m")), lambda _: reply_of(document))
+        run(Calls(TensorFlowJson()).metadata(ModelSpec("m")), lambda _: reply_of(document))
     with pytest.raises(InvalidResponse):
-        run(Core(TensorFlowJson()).models(), lambda _: reply_of(document))
+        run(Calls(TensorFlowJson()).models(), lambda _: reply_of(document))

@@ -15,7 +15,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder: Path = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (path,) = folder.glob("ferry-*.whl")
+    (path,) = folder.glob("ferry_serving-*.whl")
     return zipfile.ZipFile(path)
 
 
@@ -23,7 +23,7 @@ def test_holds_the_package_and_nothing_beside_it(wheel: zipfile.ZipFile) -> None
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "app").rglob("*.py")}
     packaged = set(wheel.namelist())
     assert sources <= packaged
-    assert {name.split("/")[0].split("-")[0] for name in packaged} == {"app", "ferry"}
+    assert {name.split("/")[0].split("-")[0] for name in packaged} == {"app", "ferry_serving"}
 
 
 def test_names_the_command_and_carries_the_licence(wheel: zipfile.ZipFile) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.deploy.manifests import ROOT
 
-LOCKS = ["serve", "dev", "gpu", "clients", "perf-analyzer"]
+LOCKS = ["serve", "dev", "client", "gpu", "clients", "perf-analyzer"]
 FOLDER = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: The CPU wheel of the package that pyproject.toml names.
@@ -42,6 +42,13 @@ def test_development_extends_what_serves() -> None:
 def test_requirements_are_those_of_the_project(name: str) -> None:
     asked = _names((FOLDER / f"{name}.in").read_text().splitlines())
     assert asked - BUILD == _names(PROJECT["dependencies"])
+
+
+def test_the_clients_requirements_are_those_of_its_project() -> None:
+    client = tomllib.loads((ROOT / "clients" / "python" / "pyproject.toml").read_text())["project"]
+    assert _names((FOLDER / "client.in").read_text().splitlines()) == _names(client["dependencies"])
+    pinned, tested = ({line.split(" ;")[0] for line in _locked(FOLDER / name)} for name in ("client.txt", "dev.txt"))
+    assert pinned <= tested
 
 
 @pytest.mark.parametrize("name", LOCKS)

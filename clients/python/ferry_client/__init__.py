@@ -1,7 +1,7 @@
 """A client for Ferry and for every server that speaks the Open Inference Protocol or TensorFlow Serving's REST API.
 
-Importing it loads neither TensorFlow nor a web framework. The logic performs no I/O: a protocol says what to send
-and reads what came back (`exchange.py`); `Client` and `AsyncClient` differ in how a request is carried alone.
+It needs numpy and httpx only. The logic performs no I/O: a protocol writes requests and reads replies
+(`exchange.py`); `Client` and `AsyncClient` differ only in how a request is sent.
 """
 
 from ferry_client.asynchronous import AsyncClient

@@ -1,8 +1,9 @@
-"""What callers pass as tensors, as arrays that the wire knows."""
+"""From the values that callers pass to arrays of the types that the protocols have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,22 +20,32 @@ Inputs = Mapping[str, npt.ArrayLike] | npt.ArrayLike
 #: Strings are arrays of bytes objects.
 STRING: np.dtype[Any] = np.dtype(object)
 
+#: numpy has no bfloat16 of its own; None unless ml_dtypes is installed.
+BFLOAT16: np.dtype[Any] | None = None
+with suppress(ImportError):
+    import ml_dtypes
+
+    BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+#: Error text for a bfloat16 tensor without that package.
+NO_BFLOAT16 = "is bfloat16, which needs the package ml_dtypes (pip install ml-dtypes)"
+
 _PLAIN = (list, tuple, str, bytes, bool, int, float)
 
 
 def is_complete(inputs: Inputs) -> bool:
-    """Whether names and types are all there. Plain Python values have no type of their own."""
+    """Whether each input has a name and a type; plain Python values have no type."""
     return isinstance(inputs, Mapping) and not any(isinstance(value, _PLAIN) for value in inputs.values())
 
 
 def name_arrays(inputs: Inputs, metadata: ModelMetadata | None) -> dict[str, Array]:
-    """Arrays keep their type; plain Python values take the model's.
+    """Each input as an array by its name. Arrays keep their type; plain Python values take the model's.
 
     Args:
-        metadata: may be None where the inputs are complete.
+        metadata: the model's inputs; None if `is_complete(inputs)`.
 
     Raises:
-        InvalidRequest: a value is no tensor, or nothing says which input it is for.
+        InvalidRequest: a value cannot be made a tensor, or it has no name and the model has several inputs.
     """
     if not isinstance(inputs, Mapping):
         inputs = {_only_input(metadata): inputs}
@@ -48,7 +59,7 @@ def _only_input(metadata: ModelMetadata | None) -> str:
     names = list(metadata.inputs) if metadata else []
     if len(names) != 1:
         known = ", ".join(map(repr, names)) or "none"
-        raise InvalidRequest(f"One tensor without a name is for a model with one input; this one has: {known}")
+        raise InvalidRequest(f"A tensor without a name needs a model with one input; this model has: {known}")
     return names[0]
 
 

@@ -8,18 +8,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 
 import httpx
-from tenacity import AsyncRetrying
 
 from ferry_client.arrays import Array, Inputs
 from ferry_client.errors import ServingError
 from ferry_client.exchange import Exchange, Request, Response, Result
 from ferry_client.models import ModelMetadata, ModelSpec, ModelStatus
-from ferry_client.retries import WORTHWHILE, Deadline, exhausted, pause_s
-from ferry_client.transport import LIMITS, ProtocolName, Target, failure, received
+from ferry_client.retries import Deadline, pause_before_retry_s
+from ferry_client.transport import LIMITS, ProtocolName, ServerEndpoint, failure, received
 
 
 class AsyncClient:
-    """As Client, for asyncio: what it says there holds here. One client serves any number of calls at once."""
+    """As Client, for asyncio, with the same arguments. One client runs any number of calls at once."""
 
     def __init__(
         self,
@@ -32,7 +31,7 @@ class AsyncClient:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._target = Target(url, protocol, timeout_s, attempts, clock)
+        self._server = ServerEndpoint(url, protocol, timeout_s, attempts, clock)
         self._http = http or httpx.AsyncClient(limits=LIMITS)
         self._owns_http = http is None
         self._sleep = sleep
@@ -48,25 +47,28 @@ class AsyncClient:
         timeout_s: float | None = None,
     ) -> dict[str, Array]:
         """As Client.predict."""
-        deadline = self._target.deadline(timeout_s)
-        core = self._target.core
-        call = core.predict(ModelSpec(model, str(version), signature), inputs, outputs, deadline.left_s())
+        deadline = self._server.deadline(timeout_s)
+        calls = self._server.calls
+        call = calls.predict(ModelSpec(model, str(version), signature), inputs, outputs, deadline.left_s())
         return await self._run(call, deadline)
 
     async def metadata(
         self, model: str, *, signature: str = "", version: int | str = "", timeout_s: float | None = None
     ) -> ModelMetadata:
-        call = self._target.core.metadata(ModelSpec(model, str(version), signature))
-        return await self._run(call, self._target.deadline(timeout_s))
+        call = self._server.calls.metadata(ModelSpec(model, str(version), signature))
+        return await self._run(call, self._server.deadline(timeout_s))
 
     async def models(self, *, timeout_s: float | None = None) -> list[ModelStatus]:
-        return await self._run(self._target.core.models(), self._target.deadline(timeout_s))
+        return await self._run(self._server.calls.models(), self._server.deadline(timeout_s))
 
     async def ready(self, model: str = "", *, version: int | str = "", timeout_s: float | None = None) -> bool:
         """As Client.ready."""
         return await self._run(
-            self._target.core.ready(ModelSpec(model, str(version))), self._target.deadline(timeout_s)
+            self._server.calls.ready(ModelSpec(model, str(version))), self._server.deadline(timeout_s)
         )
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient {self._server}>"
 
     async def close(self) -> None:
         if self._owns_http:
@@ -95,15 +97,22 @@ class AsyncClient:
             return result
 
     async def _send(self, request: Request, deadline: Deadline) -> Response:
-        attempts = self._target.attempts if request.retried else 1
-        stop = exhausted(deadline, attempts)
-        retrying = AsyncRetrying(retry=WORTHWHILE, wait=pause_s, stop=stop, sleep=self._sleep, reraise=True)
-        return await retrying(self._send_once, request, deadline)
+        attempts = self._server.attempts if request.retried else 1
+        attempt = 1
+        while True:
+            try:
+                return await self._send_once(request, deadline)
+            except ServingError as error:
+                pause_s = pause_before_retry_s(error, attempt, attempts, deadline)
+                if pause_s is None:
+                    raise
+            await self._sleep(pause_s)
+            attempt += 1
 
     async def _send_once(self, request: Request, deadline: Deadline) -> Response:
         try:
             async with asyncio.timeout(deadline.left_s()):
-                reply = await self._http.send(self._target.outgoing(self._http, request, deadline))
+                reply = await self._http.send(self._server.outgoing(self._http, request, deadline))
         except TimeoutError as error:
             raise deadline.exceeded() from error
         except httpx.RequestError as error:

@@ -1,6 +1,6 @@
-"""Tensors as the Open Inference Protocol writes them: its type names, and bytes, little-endian and row-major.
+"""Tensors in the Open Inference Protocol's binary form: its type names, and bytes, little-endian and row-major.
 
-An element of BYTES is its length in four bytes, then its bytes; one of BOOL is one byte.
+An element of BYTES is its length in four bytes, then its bytes; an element of BOOL is one byte.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ import struct
 from math import prod
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from ferry_client.arrays import STRING, Array
+from ferry_client.arrays import BFLOAT16, NO_BFLOAT16, STRING, Array
 from ferry_client.errors import InvalidResponse, Unsupported
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -28,9 +27,10 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "FP16": np.dtype(np.float16),
     "FP32": np.dtype(np.float32),
     "FP64": np.dtype(np.float64),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
     "BYTES": STRING,
 }
+if BFLOAT16 is not None:
+    DTYPES["BF16"] = BFLOAT16
 _DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 
 _LENGTH = struct.Struct("<I")
@@ -45,15 +45,22 @@ def datatype_of(name: str, array: Array) -> str:
     return _DATATYPES[array.dtype]
 
 
+def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
+    """float32 for 'FP32'. Raises Unsupported for bfloat16 without ml_dtypes, KeyError for an unknown type."""
+    if datatype == "BF16" and BFLOAT16 is None:
+        raise Unsupported(f"Output {name!r} {NO_BFLOAT16}")
+    return DTYPES[datatype]
+
+
 def encode(array: Array) -> Buffer:
-    """All of the tensor's bytes; shared with the array where it is in one piece."""
+    """The tensor's bytes; not copied if the array is contiguous."""
     if array.dtype != STRING:
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     return b"".join(part for text in array.reshape(-1).tolist() for part in (_LENGTH.pack(len(text)), text))
 
 
 def decode(raw: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Numbers are not copied: the array reads `raw` and cannot be written. Raises InvalidResponse."""
+    """The tensor in these bytes; numbers as a read-only view of `raw`, not copied. Raises InvalidResponse."""
     if dtype == STRING:
         return _decode_strings(bytes(raw), shape)
     if len(raw) != prod(shape) * dtype.itemsize:

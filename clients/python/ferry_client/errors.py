@@ -1,4 +1,4 @@
-"""What can go wrong with a call, in the server's terms: whose fault it is, and whether a retry may help."""
+"""The errors of a call: whose fault it is, and whether a retry may help."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class ServingError(Exception):
     """Base of every error of a call.
 
     Attributes:
-        text: what went wrong, in the server's words where it answered.
-        status: the HTTP status; None where no reply came.
-        retry_after_s: how long the server asks to wait; None where it does not say.
+        text: what went wrong; the server's own text if it answered.
+        status: the HTTP status; None if there was no reply.
+        retry_after_s: seconds that the server asks to wait (Retry-After); None if it does not say.
     """
 
     def __init__(self, text: str, status: int | None = None, retry_after_s: float | None = None) -> None:
@@ -35,7 +35,7 @@ class RequestTooLarge(InvalidRequest):
 
 
 class Unsupported(InvalidRequest):
-    """The caller's fault: the protocol has no form for this; another one may have."""
+    """The caller's fault: the protocol cannot express this; another protocol may."""
 
 
 class ModelNotFound(ServingError):
@@ -43,23 +43,23 @@ class ModelNotFound(ServingError):
 
 
 class Overloaded(ServingError):
-    """The server takes nothing now: its queue is full, the model still loads, or it drains. Retried."""
+    """The server accepts no request now: its queue is full, the model still loads, or it drains. Retried."""
 
 
 class ConnectionFailed(ServingError):
-    """No server could be reached, or it hung up before it had answered. Retried."""
+    """No server was reached, or it closed the connection before it answered. Retried."""
 
 
 class DeadlineExceeded(ServingError):
-    """The call's time ran out, here or at the server."""
+    """The call's time ended, here or at the server."""
 
 
 class InferenceFailed(ServingError):
-    """The model or the server failed on a request that was in order."""
+    """The model or the server failed on a valid request."""
 
 
 class InvalidResponse(ServingError):
-    """The reply is not what the protocol says; perhaps it comes from another kind of server."""
+    """The reply does not follow the protocol; it may come from another kind of server."""
 
 
 _KINDS: Mapping[int, type[ServingError]] = {
@@ -68,21 +68,20 @@ _KINDS: Mapping[int, type[ServingError]] = {
     413: RequestTooLarge,
     429: Overloaded,
     501: Unsupported,
-    # A proxy that reached no server.
-    502: ConnectionFailed,
+    502: ConnectionFailed,  # from a proxy that reached no server
     503: Overloaded,
     504: DeadlineExceeded,
 }
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> ServingError:
-    """The error in a reply that is no success."""
+    """The error that a reply without success means."""
     kind = _KINDS.get(status) or {4: InvalidRequest, 5: InferenceFailed}.get(status // 100, InvalidResponse)
     return kind(_text(body) or f"The server answered {status}", status, _seconds(headers.get("retry-after", "")))
 
 
 def _text(body: bytes) -> str:
-    """All protocols here write `{"error": text}`; a proxy may write anything."""
+    """The text of `{"error": text}`, which both protocols write; of other bodies, their beginning."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, TypeError, KeyError):
@@ -90,7 +89,7 @@ def _text(body: bytes) -> str:
 
 
 def _seconds(retry_after: str) -> float | None:
-    """From either form of Retry-After: seconds, or a date."""
+    """Retry-After in seconds, from a number or a date (RFC 9110, section 10.2.3); None if it is neither."""
     if retry_after.isdecimal():
         return float(retry_after)
     try:

@@ -1,7 +1,7 @@
 """Requests and replies without a connection.
 
-A call is a generator: it yields each request, gets the reply sent in (or the error of that request thrown in), and
-returns its result. So one piece of logic serves blocking and asyncio callers, and tests need no server.
+A call is a generator: it yields each request, receives its reply (or its error, thrown in), and returns the result.
+So the same logic serves blocking and asyncio callers, and tests need no server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`path` follows the server's base URL. `retried` is false where a refusal is an answer too."""
+    """`path` is appended to the server's base URL. `retried` is false if an error is an answer, too."""
 
     method: str
     path: str
@@ -31,13 +31,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A success. Names of `headers` are in lower case."""
+    """A reply with a status of success. Names of `headers` are in lower case."""
 
     headers: Mapping[str, str]
     body: bytes
 
     def document(self) -> Any:
-        """Raises InvalidResponse where the body is not JSON."""
+        """The body as JSON. Raises InvalidResponse."""
         return parse(self.body)
 
 
@@ -45,7 +45,7 @@ Exchange = Generator[Request, Response, Result]
 
 
 def parse(text: bytes) -> Any:
-    """JSON, and NaN and Infinity as TensorFlow Serving writes them."""
+    """JSON, with NaN and Infinity as TensorFlow Serving writes them. Raises InvalidResponse."""
     try:
         return json.loads(text)
     except ValueError as error:

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Which model is meant: `version` is empty for the newest, `signature` for the default."""
+    """Names a model. An empty `version` means the newest, an empty `signature` the default."""
 
     name: str
     version: str = ""
@@ -23,8 +23,8 @@ class TensorMetadata:
     """An input or output.
 
     Attributes:
-        dtype: None where numpy or the protocol has no such type.
-        shape: None stands for a size that is free; the whole is None where even the rank is.
+        dtype: None if numpy or the protocol has no such type.
+        shape: None in it is a free size; None instead of it means that the rank is unknown.
     """
 
     name: str
@@ -34,7 +34,7 @@ class TensorMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """A model's signature, and the versions that it can be called at."""
+    """A model's signature, and its versions that can be called."""
 
     name: str
     versions: tuple[str, ...]
@@ -44,7 +44,7 @@ class ModelMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """One version of a model. `reason` says why it cannot be called, where that is known."""
+    """One version of a model. `reason` says why it cannot be called, if the server says so."""
 
     name: str
     version: str
@@ -53,5 +53,5 @@ class ModelStatus:
 
 
 def tensor_metadata(name: str, dtype: np.dtype[Any] | None, sizes: list[int] | None) -> TensorMetadata:
-    """From sizes as the wire has them: -1 is free."""
+    """From sizes as protocols write them: -1 is a free size."""
     return TensorMetadata(name, dtype, None if sizes is None else tuple(n if n >= 0 else None for n in sizes))

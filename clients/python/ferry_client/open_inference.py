@@ -9,21 +9,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ferry_client.arrays import STRING, Array
-from ferry_client.binary import DTYPES, datatype_of, decode, encode
-from ferry_client.codec import PredictCall
+from ferry_client.binary import DTYPES, datatype_of, decode, dtype_of, encode
 from ferry_client.errors import InvalidRequest, InvalidResponse
 from ferry_client.exchange import Request, Response, model_path, parse
 from ferry_client.models import ModelMetadata, ModelSpec, ModelStatus, tensor_metadata
+from ferry_client.protocol import PredictCall
 
 _PREFIX = "/v2/models"
 _LENGTH_HEADER = "inference-header-content-length"
 
-#: What reading a document may raise that is not made as the protocol says.
+#: Raised while reading a document that does not follow the protocol.
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 class OpenInference:
-    """See Codec. Works with every server that has the binary tensor extension, Triton among them."""
+    """See ServingProtocol. Works with every server that has the binary tensor extension, such as Triton."""
 
     needs_metadata: ClassVar[bool] = False
 
@@ -58,7 +58,7 @@ class OpenInference:
     def metadata_request(self, spec: ModelSpec) -> Request:
         if spec.signature:
             raise InvalidRequest(
-                "The Open Inference Protocol describes the default signature alone; "
+                "The Open Inference Protocol describes only the default signature; "
                 f"inputs for signature {spec.signature!r} must be numpy arrays by name"
             )
         return Request("GET", model_path(_PREFIX, spec))
@@ -98,7 +98,7 @@ class OpenInference:
         return Request("GET", path, retried=False)
 
     def ready_response(self, response: Response) -> bool:
-        """The protocol has a document here, Triton says it by the status alone."""
+        """The protocol defines a document; Triton sends a status without one."""
         document = response.document() if response.body else {}
         return not isinstance(document, dict) or document.get("ready", True) is True
 
@@ -122,7 +122,7 @@ def _read_outputs(response: Response) -> Iterator[tuple[str, Array]]:
     tail = whole[length:]
     for output in parse(bytes(whole[:length]))["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
-        dtype, shape = DTYPES[output["datatype"]], tuple(map(int, output["shape"]))
+        dtype, shape = dtype_of(output["name"], output["datatype"]), tuple(map(int, output["shape"]))
         if size is None:
             yield output["name"], _read_json(output["data"], dtype, shape)
             continue
@@ -131,7 +131,7 @@ def _read_outputs(response: Response) -> Iterator[tuple[str, Array]]:
 
 
 def _read_json(values: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """From a server that has no binary replies. `values` may be flat or nested."""
+    """The array of an output in JSON, from a server without binary replies. `values` may be flat or nested."""
     array = np.array(values, dtype).reshape(shape)
     if dtype == STRING:
         array = np.array([value.encode() for value in array.reshape(-1).tolist()], STRING).reshape(shape)

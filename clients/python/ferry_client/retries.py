@@ -1,23 +1,22 @@
-"""When a request is tried again: where that may help, not before the server asks, and within the call's time."""
+"""When a request is sent again: only after an error that may pass, never before Retry-After, within the deadline.
+
+The decision is one function without I/O; `Client` and `AsyncClient` differ only in how they wait.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from math import inf
 
-from tenacity import RetryCallState, retry_if_exception_type, wait_random_exponential
+from ferry_client.errors import ConnectionFailed, DeadlineExceeded, Overloaded, ServingError
 
-from ferry_client.errors import ConnectionFailed, DeadlineExceeded, Overloaded
-
-#: Inference changes nothing at the server, so a request whose fate is unknown may be sent again.
-WORTHWHILE = retry_if_exception_type((Overloaded, ConnectionFailed))
-
-#: Random, so that clients that were refused together do not return together.
-_BACKOFF = wait_random_exponential(multiplier=0.1, max=2.0)
+#: Chosen: the upper bound of the random pause, which doubles from the first to the largest.
+_FIRST_PAUSE_S, _LARGEST_PAUSE_S = 0.1, 2.0
 
 
 class Deadline:
-    """The end of a call."""
+    """The end of a call, `timeout_s` seconds after this object is made."""
 
     def __init__(self, timeout_s: float, clock: Callable[[], float]) -> None:
         if not 0 < timeout_s < inf:
@@ -27,7 +26,7 @@ class Deadline:
         self._timeout_s = timeout_s
 
     def left_s(self) -> float:
-        """Above 0. Raises DeadlineExceeded."""
+        """Seconds until the deadline, above 0. Raises DeadlineExceeded."""
         left_s = self._at_s - self._clock()
         if left_s <= 0:
             raise self.exceeded()
@@ -39,17 +38,26 @@ class Deadline:
     def exceeded(self) -> DeadlineExceeded:
         return DeadlineExceeded(f"No answer within {self._timeout_s:g} s")
 
-
-def pause_s(state: RetryCallState) -> float:
-    """What the server asked for and a random, growing share on top."""
-    error = state.outcome.exception() if state.outcome else None
-    return (getattr(error, "retry_after_s", None) or 0.0) + _BACKOFF(state)
+    def __repr__(self) -> str:
+        return f"<Deadline in {self._at_s - self._clock():.3f} s>"
 
 
-def exhausted(deadline: Deadline, attempts: int) -> Callable[[RetryCallState], bool]:
-    """True where another attempt would be one too many or too late: then the last error is the call's."""
+def pause_before_retry_s(error: ServingError, attempt: int, attempts: int, deadline: Deadline) -> float | None:
+    """How long to wait before the request is sent again; None: the error is final.
 
-    def is_exhausted(state: RetryCallState) -> bool:
-        return state.attempt_number >= attempts or deadline.comes_within(state.upcoming_sleep)
+    A request may be sent twice, since inference changes nothing at the server.
 
-    return is_exhausted
+    Args:
+        attempt: the number of the attempt that failed, from 1.
+        attempts: how many there may be.
+    """
+    # 1. Only an overloaded or unreachable server may answer better the next time.
+    if not isinstance(error, Overloaded | ConnectionFailed) or attempt >= attempts:
+        return None
+
+    # 2. What the server asks for, and a random share on top: clients that were rejected together return apart.
+    largest_s = min(_LARGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(attempt - 1, 10))
+    pause_s = (error.retry_after_s or 0.0) + random.uniform(0.0, largest_s)  # noqa: S311 - no secret
+
+    # 3. An attempt after the deadline would be useless.
+    return None if deadline.comes_within(pause_s) else pause_s

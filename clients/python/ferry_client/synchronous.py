@@ -8,14 +8,13 @@ from contextlib import closing
 from types import TracebackType
 
 import httpx
-from tenacity import Retrying
 
 from ferry_client.arrays import Array, Inputs
 from ferry_client.errors import ServingError
 from ferry_client.exchange import Exchange, Request, Response, Result
 from ferry_client.models import ModelMetadata, ModelSpec, ModelStatus
-from ferry_client.retries import WORTHWHILE, Deadline, exhausted, pause_s
-from ferry_client.transport import LIMITS, ProtocolName, Target, failure, received
+from ferry_client.retries import Deadline, pause_before_retry_s
+from ferry_client.transport import LIMITS, ProtocolName, ServerEndpoint, failure, received
 
 
 class Client:
@@ -23,16 +22,17 @@ class Client:
 
     `Client("http://host:8501").predict("digits", {"image": images})["probabilities"]`
 
-    A call takes `timeout_s` in all: it is passed on to the server, and attempts that fail for want of a connection or
-    with 503 are repeated within it, not before the server's Retry-After. Every call may raise ServingError.
+    A call takes at most `timeout_s`. The server is told what is left of it with every attempt. Attempts that reach no
+    server, and those that it rejects as overloaded, are repeated within that time, never before its Retry-After.
+    Every call may raise ServingError.
 
     Args:
-        url: where the server is; a path in it precedes every path.
+        url: of the server, such as `http://host:8501`; a path in it precedes every path.
         protocol: "v2" for the Open Inference Protocol in binary, "v1-json" for TensorFlow Serving's REST API.
-        timeout_s: the time of a call that does not say.
+        timeout_s: seconds for a call that sets none of its own.
         attempts: how often a request is sent at most; 1 switches retries off.
         http: an httpx client of your own, for TLS, proxies or authentication; you close it.
-        clock, sleep: others for tests.
+        clock, sleep: replaced by tests.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Client:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._target = Target(url, protocol, timeout_s, attempts, clock)
+        self._server = ServerEndpoint(url, protocol, timeout_s, attempts, clock)
         self._http = http or httpx.Client(limits=LIMITS)
         self._owns_http = http is None
         self._sleep = sleep
@@ -61,32 +61,35 @@ class Client:
         version: int | str = "",
         timeout_s: float | None = None,
     ) -> dict[str, Array]:
-        """The outputs by name; arrays of numbers may be read-only views of the reply.
+        """Call a model. Returns its outputs by name; arrays of numbers may be read-only views of the reply.
 
         Args:
-            inputs: arrays by the input's name, or just the array where the model has one input. Types and shapes go as
-                they are; plain Python values take the model's type. Strings are object arrays of bytes; str is UTF-8.
-            outputs: what is wanted; everything, where left out.
+            inputs: arrays by the input's name, or one array for a model with one input. Arrays keep type and shape;
+                plain Python values take the model's type. Strings are object arrays of bytes; str is sent as UTF-8.
+            outputs: names of the wanted outputs; empty for all.
         """
-        deadline = self._target.deadline(timeout_s)
-        core = self._target.core
+        deadline = self._server.deadline(timeout_s)
+        calls = self._server.calls
         return self._run(
-            core.predict(ModelSpec(model, str(version), signature), inputs, outputs, deadline.left_s()), deadline
+            calls.predict(ModelSpec(model, str(version), signature), inputs, outputs, deadline.left_s()), deadline
         )
 
     def metadata(
         self, model: str, *, signature: str = "", version: int | str = "", timeout_s: float | None = None
     ) -> ModelMetadata:
         return self._run(
-            self._target.core.metadata(ModelSpec(model, str(version), signature)), self._target.deadline(timeout_s)
+            self._server.calls.metadata(ModelSpec(model, str(version), signature)), self._server.deadline(timeout_s)
         )
 
     def models(self, *, timeout_s: float | None = None) -> list[ModelStatus]:
-        return self._run(self._target.core.models(), self._target.deadline(timeout_s))
+        return self._run(self._server.calls.models(), self._server.deadline(timeout_s))
 
     def ready(self, model: str = "", *, version: int | str = "", timeout_s: float | None = None) -> bool:
-        """Whether the server, or this model, can be called now. No answer means no."""
-        return self._run(self._target.core.ready(ModelSpec(model, str(version))), self._target.deadline(timeout_s))
+        """Whether the server, or this model, can be called now. False, too, if there is no answer."""
+        return self._run(self._server.calls.ready(ModelSpec(model, str(version))), self._server.deadline(timeout_s))
+
+    def __repr__(self) -> str:
+        return f"<Client {self._server}>"
 
     def close(self) -> None:
         if self._owns_http:
@@ -115,14 +118,21 @@ class Client:
             return result
 
     def _send(self, request: Request, deadline: Deadline) -> Response:
-        attempts = self._target.attempts if request.retried else 1
-        stop = exhausted(deadline, attempts)
-        retrying = Retrying(retry=WORTHWHILE, wait=pause_s, stop=stop, sleep=self._sleep, reraise=True)
-        return retrying(self._send_once, request, deadline)
+        attempts = self._server.attempts if request.retried else 1
+        attempt = 1
+        while True:
+            try:
+                return self._send_once(request, deadline)
+            except ServingError as error:
+                pause_s = pause_before_retry_s(error, attempt, attempts, deadline)
+                if pause_s is None:
+                    raise
+            self._sleep(pause_s)
+            attempt += 1
 
     def _send_once(self, request: Request, deadline: Deadline) -> Response:
         try:
-            with closing(self._http.send(self._target.outgoing(self._http, request, deadline), stream=True)) as reply:
+            with closing(self._http.send(self._server.outgoing(self._http, request, deadline), stream=True)) as reply:
                 body = b"".join(_within(deadline, reply.iter_bytes()))
         except httpx.RequestError as error:
             raise failure(error, deadline) from error
@@ -130,7 +140,7 @@ class Client:
 
 
 def _within(deadline: Deadline, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """httpx limits the wait for each chunk, not for all of them."""
+    """Checks the deadline at each chunk: httpx limits the wait for one chunk, not for all of them."""
     for chunk in chunks:
         deadline.left_s()
         yield chunk

@@ -6,21 +6,19 @@ import json
 from base64 import b64decode, b64encode
 from typing import Any, ClassVar
 
-import ml_dtypes
 import numpy as np
 
-from ferry_client.arrays import STRING, Array
-from ferry_client.codec import PredictCall
+from ferry_client.arrays import BFLOAT16, NO_BFLOAT16, STRING, Array
 from ferry_client.errors import InvalidRequest, InvalidResponse, Unsupported
 from ferry_client.exchange import Request, Response, model_path
 from ferry_client.models import ModelMetadata, ModelSpec, ModelStatus, TensorMetadata, tensor_metadata
+from ferry_client.protocol import PredictCall
 
 _PREFIX = "/v1/models"
 _DEFAULT_SIGNATURE = "serving_default"
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 _DTYPES: dict[str, np.dtype[Any]] = {
-    "DT_BFLOAT16": np.dtype(ml_dtypes.bfloat16),
     "DT_BOOL": np.dtype(np.bool_),
     "DT_DOUBLE": np.dtype(np.float64),
     "DT_FLOAT": np.dtype(np.float32),
@@ -28,10 +26,12 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "DT_STRING": STRING,
     **{f"DT_{kind}{bits}": np.dtype(f"{kind.lower()}{bits}") for kind in ("INT", "UINT") for bits in (8, 16, 32, 64)},
 }
+if BFLOAT16 is not None:
+    _DTYPES["DT_BFLOAT16"] = BFLOAT16
 
 
 class TensorFlowJson:
-    """See Codec. Strings go as base64, so that any bytes can. All outputs come, and those not wanted are dropped."""
+    """See ServingProtocol. Strings are sent as base64, since they may hold any bytes; unwanted outputs are dropped."""
 
     needs_metadata: ClassVar[bool] = True
 
@@ -78,7 +78,7 @@ class TensorFlowJson:
             raise InvalidResponse(f"The metadata is not TensorFlow Serving's: {error!r}") from error
 
     def models_request(self) -> Request:
-        """Ferry's own; TensorFlow Serving has no list of models and refuses."""
+        """Ferry's list of models; TensorFlow Serving has none and rejects this request."""
         return Request("GET", _PREFIX)
 
     def models_response(self, response: Response) -> list[ModelStatus]:
@@ -99,7 +99,7 @@ class TensorFlowJson:
 
     def ready_request(self, spec: ModelSpec) -> Request:
         if not spec.name:
-            raise InvalidRequest("TensorFlow Serving knows no readiness but a model's: name one")
+            raise InvalidRequest("TensorFlow Serving reports readiness per model only: name a model")
         return Request("GET", model_path(_PREFIX, spec), retried=False)
 
     def ready_response(self, response: Response) -> bool:
@@ -121,12 +121,13 @@ def _write(name: str, array: Array) -> Any:
     if array.dtype == STRING:
         texts = [{"b64": b64encode(text).decode()} for text in array.reshape(-1).tolist()]
         return np.array(texts, STRING).reshape(array.shape).tolist()
-    return (array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else array).tolist()
+    return (array.astype(np.float32) if array.dtype == BFLOAT16 else array).tolist()
 
 
 def _read(value: Any, spec: TensorMetadata) -> Array:
     if spec.dtype is None:
-        raise ValueError(f"output {spec.name!r} has a type that numpy does not know")
+        hint = f"; if it {NO_BFLOAT16}" if BFLOAT16 is None else ""
+        raise ValueError(f"output {spec.name!r} has a type that numpy does not have{hint}")
     if spec.dtype == STRING:
         array = np.array(_bytes(value), STRING)
     else:
@@ -143,5 +144,5 @@ def _bytes(value: Any) -> Any:
 
 
 def _empty_shape(seen: tuple[int, ...], declared: tuple[int | None, ...] | None) -> tuple[int, ...]:
-    """JSON cannot say what the rows of an empty tensor would look like; the metadata can."""
+    """The shape of an empty tensor: JSON does not hold the sizes after the first empty axis, the metadata does."""
     return seen + tuple(size or 0 for size in (declared or ())[len(seen) :])

@@ -1,15 +1,15 @@
-"""Which rate to try next, to find the highest that a server bears. Pure."""
+"""Chooses the rate to try next, to find the highest one that a server answers in time. No I/O, no clock."""
 
 from __future__ import annotations
 
 
 class RateSearch:
-    """Doubles the rate until one is too high, then halves the gap, until it is narrower than `precision`.
+    """Doubles the rate until one is too high, then bisects (geometrically) until the gap is at most `precision`.
 
     Args:
-        first: requests a second to begin with; where that is too high already, it goes down by halves.
-        most_trials: it ends then, however wide the gap is.
-        precision: the highest good rate is known when the lowest bad one is at most this much above, as a share.
+        first: the first rate, requests a second; if it is too high already, rates are halved.
+        most_trials: the search ends after so many, however wide the gap is.
+        precision: the search ends when the lowest bad rate is above the highest good one by at most this share.
     """
 
     def __init__(self, first: float, most_trials: int = 14, precision: float = 0.05) -> None:
@@ -22,7 +22,7 @@ class RateSearch:
         self._precision = precision
 
     def next_rate(self) -> float | None:
-        """None when there is nothing left to learn."""
+        """None if the search has ended."""
         if self.trials_left <= 0 or self._next < 1:
             return None
         if self.best is not None and self._bad is not None and self._bad <= self.best * (1 + self._precision):
@@ -35,9 +35,13 @@ class RateSearch:
             self.best = max(rate, self.best or 0.0)
         else:
             self._bad = min(rate, self._bad or rate)
+        # Double, halve, or take the geometric mean of what is known.
         if self._bad is None:
             self._next = rate * 2
         elif self.best is None:
             self._next = self._bad / 2
         else:
             self._next = (self.best * self._bad) ** 0.5
+
+    def __repr__(self) -> str:
+        return f"<RateSearch best {self.best}, lowest bad {self._bad}, {self.trials_left} trials left>"

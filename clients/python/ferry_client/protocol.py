@@ -1,4 +1,4 @@
-"""What a protocol has to say: how calls are written and replies read."""
+"""The interface of a protocol: how calls are written and how replies are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ferry_client.models import ModelMetadata, ModelSpec, ModelStatus
 
 @dataclass(frozen=True, slots=True)
 class PredictCall:
-    """No `outputs` means all of them."""
+    """One prediction. Empty `outputs` means all outputs; `timeout_s` is what is left of the call's time."""
 
     spec: ModelSpec
     inputs: Mapping[str, Array]
@@ -21,31 +21,31 @@ class PredictCall:
     timeout_s: float
 
 
-class Codec(Protocol):
-    """A protocol, without any I/O. What reads a reply raises InvalidResponse where it makes no sense."""
+class ServingProtocol(Protocol):
+    """A protocol, without I/O. Every `*_response` raises InvalidResponse if the reply does not follow the protocol."""
 
-    #: Whether predict's replies can only be read by who knows the model's metadata.
+    #: Whether the model's metadata is needed to read a reply of predict.
     needs_metadata: ClassVar[bool]
 
     def predict_request(self, call: PredictCall) -> Request:
-        """Raises InvalidRequest where the protocol has no form for an input."""
+        """Raises InvalidRequest if the protocol cannot express an input."""
 
     def predict_response(
         self, call: PredictCall, response: Response, metadata: ModelMetadata | None
     ) -> dict[str, Array]:
-        """The outputs wanted, by name. `metadata` is there where it is needed."""
+        """The wanted outputs by name. `metadata` is given if `needs_metadata`."""
 
     def metadata_request(self, spec: ModelSpec) -> Request:
-        """Raises InvalidRequest where the protocol does not describe that signature."""
+        """Raises InvalidRequest if the protocol does not describe that signature."""
 
     def metadata_response(self, response: Response, spec: ModelSpec) -> ModelMetadata:
-        """Raises InvalidRequest where there is no such signature."""
+        """Raises InvalidRequest if there is no such signature."""
 
     def models_request(self) -> Request: ...
 
     def models_response(self, response: Response) -> list[ModelStatus]: ...
 
     def ready_request(self, spec: ModelSpec) -> Request:
-        """The name is empty for the server as a whole. Raises InvalidRequest where that has no form."""
+        """An empty name asks for the whole server. Raises InvalidRequest if the protocol cannot ask that."""
 
     def ready_response(self, response: Response) -> bool: ...

@@ -1,13 +1,12 @@
 """Requests made from metadata, as TensorFlow Serving and the Open Inference Protocol write it."""
 
 import json
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.bench.body import Address, Endpoint, NoBody
+from app.bench.request_body import CannotMakeRequest, InferencePath, TargetUrl
 
 
 def v1(dtype: str = "DT_FLOAT", sizes: tuple[int, ...] = (-1, 4), unknown_rank: bool = False) -> bytes:
@@ -26,18 +25,18 @@ def v2(datatype: str = "FP32", shape: tuple[int, ...] = (-1, 4)) -> bytes:
 
 
 def v1_inputs(metadata: bytes, rows: int = 1) -> Any:
-    return json.loads(Endpoint("/v1/models/m:predict").request(metadata, rows).body)["inputs"]["x"]
+    return json.loads(InferencePath("/v1/models/m:predict").make_body(metadata, rows).content)["inputs"]["x"]
 
 
-def test_an_address_has_its_parts() -> None:
-    assert Address.of("http://h:81/v1/models/m:predict?a=b") == Address("h", 81, "/v1/models/m:predict?a=b")
-    assert Address.of("http://h") == Address("h", 80, "/")
+def test_a_url_has_its_parts() -> None:
+    assert TargetUrl.parse("http://h:81/v1/models/m:predict?a=b") == TargetUrl("h", 81, "/v1/models/m:predict?a=b")
+    assert TargetUrl.parse("http://h") == TargetUrl("h", 80, "/")
 
 
 @pytest.mark.parametrize("url", ["h:80/x", "https://h/x", "http://", "http://h:port/", "http://h:99999/"])
-def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(NoBody, match="URL"):
-        Address.of(url)
+def test_an_invalid_url_is_rejected(url: str) -> None:
+    with pytest.raises(CannotMakeRequest, match="URL"):
+        TargetUrl.parse(url)
 
 
 @pytest.mark.parametrize(
@@ -49,13 +48,13 @@ def test_what_is_no_address_is_refused(url: str) -> None:
         ("/v2/models/m/versions/3/infer", "/v2/models/m/versions/3"),
     ],
 )
-def test_metadata_lies_beside_the_endpoint(path: str, metadata: str) -> None:
-    assert Endpoint(path).metadata_path == metadata
+def test_each_path_has_its_metadata_path(path: str, metadata: str) -> None:
+    assert InferencePath(path).metadata_path == metadata
 
 
 def test_another_path_needs_a_body() -> None:
-    with pytest.raises(NoBody, match="--body"):
-        Endpoint("/predict")
+    with pytest.raises(CannotMakeRequest, match="--body"):
+        InferencePath("/predict")
 
 
 def test_rows_fill_the_free_first_axis() -> None:
@@ -73,26 +72,42 @@ def test_whole_numbers_are_small() -> None:
     assert {value for row in v1_inputs(v1("DT_INT64"), rows=20) for value in row} == {0, 1}
 
 
-def test_binary_rows_go_over_the_second_protocol() -> None:
-    request = Endpoint("/v2/models/m/infer").request(v2(), 2)
+def test_rows_for_v2_are_binary() -> None:
+    request = InferencePath("/v2/models/m/infer").make_body(v2(), 2)
     head = int(request.headers["inference-header-content-length"])
-    assert json.loads(request.body[:head])["inputs"][0]["shape"] == [2, 4]
-    assert len(request.body) == head + 2 * 4 * 4
+    assert json.loads(request.content[:head])["inputs"][0]["shape"] == [2, 4]
+    assert len(request.content) == head + 2 * 4 * 4
 
 
 @pytest.mark.parametrize("metadata", [v1("DT_STRING"), v1("DT_RESOURCE"), v1("DT_COMPLEX64"), v1(unknown_rank=True)])
-def test_what_numbers_cannot_fill_needs_a_body(metadata: bytes) -> None:
-    with pytest.raises(NoBody, match=r"'x'.*--body"):
+def test_an_input_that_numbers_cannot_fill_needs_a_body(metadata: bytes) -> None:
+    with pytest.raises(CannotMakeRequest, match=r"'x'.*--body"):
         v1_inputs(metadata)
 
 
 @pytest.mark.parametrize("metadata", [b"not JSON", b"{}"])
-def test_metadata_that_makes_no_sense_is_refused(metadata: bytes) -> None:
-    with pytest.raises(NoBody):
+def test_unreadable_metadata_is_rejected(metadata: bytes) -> None:
+    with pytest.raises(CannotMakeRequest):
         v1_inputs(metadata)
 
 
-def test_without_the_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ferry_client.exchange", None)
-    with pytest.raises(NoBody, match="--body"):
-        Endpoint("/v1/models/m:predict")
+def test_rows_for_v2_can_be_json() -> None:
+    request = InferencePath("/v2/models/m/infer").make_body(v2("INT32"), 2, binary=False)
+    (tensor,) = json.loads(request.content)["inputs"]
+    assert (tensor["name"], tensor["datatype"], tensor["shape"]) == ("x", "INT32", [2, 4])
+    assert len(tensor["data"]) == 8
+    assert set(tensor["data"]) <= {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("datatype", "size"), [("BOOL", 1), ("UINT8", 1), ("FP16", 2), ("BF16", 2), ("INT64", 8), ("FP64", 8)]
+)
+def test_every_datatype_of_v2_has_its_size(datatype: str, size: int) -> None:
+    request = InferencePath("/v2/models/m/infer").make_body(v2(datatype), 1)
+    head = int(request.headers["inference-header-content-length"])
+    assert len(request.content) == head + 4 * size
+
+
+@pytest.mark.parametrize("dtype", ["DT_BFLOAT16", "DT_HALF", "DT_DOUBLE", "DT_UINT16", "DT_BOOL"])
+def test_every_number_type_of_v1_is_filled(dtype: str) -> None:
+    assert np.shape(v1_inputs(v1(dtype), rows=2)) == (2, 4)
