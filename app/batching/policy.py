@@ -211,36 +211,27 @@ class SelfTuning(WorkConserving):
         return first if first < lane.rows else most_rows
 
 
-class OneByOne:
-    """No batching: every request runs alone. For comparison, and for models that forbid company."""
-
-    def __init__(self, options: BatchingOptions = DEFAULTS) -> None:
-        """Has no use for options."""
-
-    def most_rows(self, lane: LaneView) -> int:
-        return lane.max_rows
-
-    @property
-    def eager(self) -> bool:
-        return False
-
-    def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:  # noqa: ARG002 - the seam's signature
-        return BatchPlan(lane.oldest_arrival_s, 1, "idle", lane.max_rows)
-
-
 _REGISTRY: dict[str, Callable[[BatchingOptions], BatchingPolicy]] = {
     "self_tuning": SelfTuning,
     "work_conserving": WorkConserving,
-    "one_by_one": OneByOne,
 }
+
+#: What to use instead of a policy that is no longer there.
+_REMOVED = {"one_by_one": "requests run alone with the setting batching=false, or with max_batch_size 1"}
 
 
 def policy_names() -> Sequence[str]:
     return tuple(_REGISTRY)
 
 
+def expected_policy(name: str) -> str:
+    """What an error text says instead of an unknown `name`."""
+    hint = f"; {name} was removed: {_REMOVED[name]}" if name in _REMOVED else ""
+    return f"one of: {', '.join(_REGISTRY)}{hint}"
+
+
 def create_policy(name: str, options: BatchingOptions = DEFAULTS) -> BatchingPolicy:
-    """Makes the policy registered under `name`. Raises InvalidRequest where there is none."""
+    """The policy registered under `name`. Raises InvalidRequest if there is none."""
     if name not in _REGISTRY:
-        raise InvalidRequest(f"policy is {name[:64]!r}, but should be one of: {', '.join(_REGISTRY)}")
+        raise InvalidRequest(f"policy is {name[:64]!r}, but should be {expected_policy(name)}")
     return _REGISTRY[name](options)

@@ -270,9 +270,11 @@ class Settings(BaseSettings):
     @field_validator("batching_policy")
     @classmethod
     def _policy_is_known(cls, name: str) -> str:
-        from app.batching.policy import policy_names  # noqa: PLC0415 - `ferry --help` needs no numpy
+        from app.batching.policy import expected_policy, policy_names  # noqa: PLC0415 - `ferry --help` needs no numpy
 
-        return _one_of(name, policy_names())
+        if name not in policy_names():
+            raise ValueError(expected_policy(name))
+        return name
 
     @field_validator("runtime")
     @classmethod

@@ -29,7 +29,7 @@ class Options(_Document):
     weight: float = Field(
         ge=0, description="The model's share of the devices' time beside other models; 0: none of its own."
     )
-    policy: str = Field(description="self_tuning, work_conserving or one_by_one.")
+    policy: str = Field(description="self_tuning or work_conserving.")
 
 
 class Durations(_Document):

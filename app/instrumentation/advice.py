@@ -71,8 +71,6 @@ def _company(
         )
     elif sizes[-1] == 1:
         yield "each request runs alone, as batches have one row at most: set batching on, or max_batch_size higher."
-    elif options.policy == "one_by_one":
-        yield "each request runs alone, as the policy is one_by_one: self_tuning lets those that wait share calls."
     elif signature.requests_per_call >= _ALONE:
         return
     elif _share(signature, "delay") >= _MANY:

@@ -79,7 +79,7 @@ def work(costs: Costs, calls: int, true_s: dict[int, float] = TRUE_S) -> list[in
     return called
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(st.fixed_dictionaries({size: st.floats(0.5, 2) for size in SIZES}))
 def test_whatever_the_first_measurements_say_the_best_size_is_found(wrong: dict[int, float]) -> None:
     """Each may be wrong by a factor of two."""

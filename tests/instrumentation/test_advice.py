@@ -106,7 +106,6 @@ def test_few_calls_say_little(calls: int) -> None:
         (alone(batched=False), {}, SIZES, "each request runs alone, as its inputs and outputs do not all have a free"),
         (alone(batched=False, shapes=LOST), {}, SIZES, f"{ROWS_LOST}. Export the model so that no output mixes rows."),
         (alone(), {}, (1,), "each request runs alone, as batches have one row at most: set batching on"),
-        (alone(), {"policy": "one_by_one"}, SIZES, "each request runs alone, as the policy is one_by_one"),
         (
             alone(closed_by={"delay": 90, "idle": 10}, wait_ms=ms(40)),
             {"max_batch_delay_ms": 40},

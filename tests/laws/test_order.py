@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
-from app.batching.policy import create_policy
+from app.batching.policy import BatchingOptions, create_policy
 from app.batching.request import LaneKey
 from app.core.errors import DeadlineExceeded, ServingError
 from app.core.inference import Array
@@ -168,7 +168,12 @@ def test_without_it_who_is_done_first_is_answered_first() -> None:
         for in_order in (False, True):
             workers = [FakeDevice(5.0, "slow"), FakeDevice(1.0, "quick")]
             batcher = Batcher(
-                workers, create_policy("one_by_one"), 10, clock=loop.time, preserve_order=in_order, admission=False
+                workers,
+                create_policy("work_conserving", BatchingOptions(max_batch_size=1)),
+                10,
+                clock=loop.time,
+                preserve_order=in_order,
+                admission=False,
             )
             function, order = batch_function(FakeFunction()), answered.setdefault(in_order, [])
 
@@ -190,7 +195,12 @@ def test_who_is_stuck_holds_nobody_back_beyond_its_deadline() -> None:
         start_s = loop.time()
         workers = [FakeDevice(1000.0, "stuck"), FakeDevice(1.0, "quick")]
         batcher = Batcher(
-            workers, create_policy("one_by_one"), 10, clock=loop.time, preserve_order=True, admission=False
+            workers,
+            create_policy("work_conserving", BatchingOptions(max_batch_size=1)),
+            10,
+            clock=loop.time,
+            preserve_order=True,
+            admission=False,
         )
         function = batch_function(FakeFunction())
 

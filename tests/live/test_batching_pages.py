@@ -52,8 +52,8 @@ def test_options_change_from_the_next_batch_on(play: Callable[[Scenario], None])
             await running.rows_wait(6)
         answers = await asyncio.gather(*asked)
         assert [answer.headers["server-timing"].rpartition(", ")[2] for answer in answers] == ['batch;desc="2"'] * 6
-        reply = await http.patch(PAGE, json={"max_batch_size": 0, "policy": "one_by_one"})
-        assert (reply.json()["policy"], reply.json()["target_p99_ms"]) == ("one_by_one", 50)
+        reply = await http.patch(PAGE, json={"max_batch_size": 0, "policy": "work_conserving"})
+        assert (reply.json()["policy"], reply.json()["target_p99_ms"]) == ("work_conserving", 50)
 
     play(scenario)
 
@@ -68,7 +68,12 @@ def test_options_change_from_the_next_batch_on(play: Callable[[Scenario], None])
         (b'{"target_p99_ms": "50"}', "target_p99_ms is '50', but should be a number of milliseconds"),
         (b'{"max_batch_delay_ms": null}', "max_batch_delay_ms is None, but should be a number of milliseconds"),
         (b'{"max_pause_ms": -1}', "max_pause_ms is -1, but should be a number of milliseconds that is not negative"),
-        (b'{"policy": "best"}', "policy is 'best', but should be one of: self_tuning, work_conserving, one_by_one"),
+        (b'{"policy": "best"}', "policy is 'best', but should be one of: self_tuning, work_conserving"),
+        (
+            b'{"policy": "one_by_one"}',
+            "policy is 'one_by_one', but should be one of: self_tuning, work_conserving; one_by_one was removed: "
+            "requests run alone with the setting batching=false, or with max_batch_size 1",
+        ),
         (b'{"policy": ["self_tuning"]}', "policy is ['self_tuning'], but should be a name"),
         (b'{"max_delay": 1}', "max_delay is no batching option; there are max_batch_size, max_batch_delay_ms, "),
         (b'{"max_batch_size": 4, "max_delay": 1}', "max_delay is no batching option"),

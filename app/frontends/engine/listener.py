@@ -27,9 +27,6 @@ _LOOK_S = 0.25
 #: A frontend that is busy for longer does not hold up the others.
 _SEEN_WITHIN_S = 5.0
 
-#: The policy under which no two requests share a call.
-_ALONE = "one_by_one"
-
 #: A frontend introduces itself at once; whoever does not is none.
 _HELLO_WITHIN_S = 5.0
 
@@ -145,7 +142,7 @@ class Door:
 
     def _runs_alone(self, name: str) -> bool:
         with suppress(ServingError):  # its last version is just leaving
-            return self._server.engine.batching_options(name).policy == _ALONE
+            return self._server.engine.batching_options(name).max_batch_size == 1
         return False
 
     def _id(self, model: ServedModel) -> int:

@@ -124,9 +124,9 @@ def test_where_each_request_runs_alone_none_travel_together(tmp_path: Path) -> N
             return [model.coalesces("serving_default") for model in models]
 
         assert join() == [True, True]
-        await frontends[0].tune_batching("m", {"policy": "one_by_one"})
+        await frontends[0].tune_batching("m", {"max_batch_size": 1})
         assert join() == [False, False]
-        await frontends[1].tune_batching("m", {"policy": "self_tuning"})
+        await frontends[1].tune_batching("m", {"max_batch_size": 0})
         assert join() == [True, True]
 
     play(tmp_path, scenario)
