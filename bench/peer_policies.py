@@ -28,7 +28,7 @@ class FixedTimeout:
     def most_rows(self, lane: LaneView) -> int:
         return min(self.max_rows, lane.max_rows)
 
-    def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:  # noqa: ARG002 - the seam's signature
+    def plan(self, lane: LaneView) -> BatchPlan:
         most_rows = self.most_rows(lane)
         if lane.rows >= most_rows:
             return BatchPlan(lane.oldest_arrival_s, most_rows, "full", most_rows)
@@ -52,7 +52,7 @@ class PreferredSizes:
     def most_rows(self, lane: LaneView) -> int:
         return lane.max_rows
 
-    def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:  # noqa: ARG002 - the seam's signature
+    def plan(self, lane: LaneView) -> BatchPlan:
         filled = [rows for rows in self.preferred if rows <= lane.rows]
         if filled:
             return BatchPlan(lane.oldest_arrival_s, max(filled), "full", lane.max_rows)
@@ -76,7 +76,7 @@ class AdditiveIncrease:
     def most_rows(self, lane: LaneView) -> int:
         return max(1, min(int(self._rows), lane.max_rows))
 
-    def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:  # noqa: ARG002 - the seam's signature
+    def plan(self, lane: LaneView) -> BatchPlan:
         most_rows = self.most_rows(lane)
         return BatchPlan(lane.oldest_arrival_s, most_rows, "full", most_rows)
 

@@ -204,7 +204,7 @@ async def _play(  # noqa: PLR0917 - `simulate` names them
             if isinstance(policy, AdditiveIncrease):
                 policy.called(event.rows, event.compute_s)
 
-    batcher = Batcher([device], policy, max_queue_rows, heard, loop.time, cpu_clock=lambda: 0.0, admission=admission)
+    batcher = Batcher([device], policy, max_queue_rows, heard, loop.time, admission=admission)
     functions = {length: function(length) for length in {arrival.length for arrival in arrivals}}
     row = {"x": np.zeros((1, 1), np.float32)}
     begin_s = loop.time()

@@ -53,7 +53,6 @@ class Batcher:
         devices: each works on one batch at a time; list one twice for two batches in flight.
         max_queue_rows: rows that may wait, over all lanes.
         clock: monotonic seconds, the same base as the event loop's timers.
-        cpu_clock: seconds of CPU that the process has used.
         max_inline_s: functions whose calls take less, unless hindered, are called on the event loop; 0 for none.
         admission: reject at once what would foreseeably be answered too late.
         weights: by model, its share of the devices' time beside other models'; empty for none.
@@ -68,7 +67,6 @@ class Batcher:
         listener: Listener = ignore,
         clock: Clock = time.monotonic,
         *,
-        cpu_clock: Clock = time.process_time,
         max_inline_s: float = 0.0,
         admission: bool = True,
         weights: Mapping[str, float] = MappingProxyType({}),
@@ -88,8 +86,7 @@ class Batcher:
         self._due_timer: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
         self._max_inline_s = max_inline_s
-        self._cpu_clock = cpu_clock
-        self._pace = CallStatistics(clock(), cpu_clock())
+        self._pace = CallStatistics()
         self._failure = ""
 
     # --- the caller's side ---
@@ -203,7 +200,7 @@ class Batcher:
             if self._expiry.at_s <= now:  # the timer may be late, and what has expired is never computed
                 self._expiry.expire()
                 continue
-            plan, lane = self._schedule.first_due(self.queue.lanes, now, self._pace.idle_since_s)
+            plan, lane = self._schedule.first_due(self.queue.lanes, now)
             if plan.due_s > now and self._drained is None:
                 self._arm_due(plan.due_s, now)
                 return
@@ -232,7 +229,7 @@ class Batcher:
         if inline:
             execution = timed_execution(lane.function, requests, self._clock)
             self._begun(batch)
-            self._note(batch, execution, on_device=False)
+            self._note(batch, execution)
             self._replies.ended(batch, execution)
         else:
             self._pace.expect(batch.expected_s)
@@ -244,12 +241,12 @@ class Batcher:
         self._replies.begun(batch)
 
     def _ended(self, batch: BatchInFlight, execution: Execution) -> None:
-        self._note(batch, execution, on_device=True)
+        self._note(batch, execution)
         self._dispatch()  # first: the device must not wait for the replies
         self._replies.ended(batch, execution)
 
-    def _note(self, batch: BatchInFlight, execution: Execution, *, on_device: bool) -> None:
-        self._pace.note(batch.function, execution, self._cpu_clock(), on_device=on_device)
+    def _note(self, batch: BatchInFlight, execution: Execution) -> None:
+        self._pace.note(batch.function, execution)
         self._schedule.ended(batch, execution.ended_s - execution.started_s)
 
     # --- the end, and health ---
@@ -286,7 +283,7 @@ class Batcher:
         if self._failure:
             found.append(self._failure)
         if self._slots.free and self.queue.lanes:
-            plan, _ = self._schedule.first_due(self.queue.lanes, now, self._pace.idle_since_s)
+            plan, _ = self._schedule.first_due(self.queue.lanes, now)
             if now - plan.due_s > stranded_after_s:
                 found.append(f"A batch is due for more than {stranded_after_s:g} s although a device is free")
         return found

@@ -22,10 +22,6 @@ Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 _MAX_SHAPES = 256
 
 
-def _mix(average: float, value: float) -> float:
-    return average + (value - average) / 16
-
-
 @dataclass(slots=True, eq=False)
 class BatchFunction:
     """What a lane's batches are run through.
@@ -33,9 +29,8 @@ class BatchFunction:
     Where `batchable` is false a request runs alone, as it came, and counts as one row. With `padding` requests
     of different shapes share its calls, with `ragged` rows of different lengths do. `ragged_outputs` are those of
     which each row has a length of its own.
-    Measured: `call_s`, how long a call of late took, and `uncontended_s`, how long one takes
-    that nothing hinders, by the quicker ones of late (seconds;
-    infinity before the first); `peak_rows`, how many rows of late were under way at the most, waiting or executing.
+    `uncontended_s` is measured: how long a call takes that nothing hinders, by the quicker ones of late (seconds;
+    infinity before the first).
     `run` is the model on the first device; where it is on several, `replicas` are all of them.
     `seeds` are seconds by batch size that were measured before the first call, where they do not depend on the
     inner shape.
@@ -48,11 +43,9 @@ class BatchFunction:
     ragged: RaggedRows | None = None
     seeds: Mapping[int, float] | None = None
     ragged_outputs: RaggedRows | None = None
-    call_s: float = 0.0
     uncontended_s: float = inf
     requests_under_way: int = 0
     rows_under_way: int = 0
-    peak_rows: float = 0.0
     on_idle: Callable[[], None] | None = None
     replicas: Sequence[Run] = ()
     _costs: dict[Shape, Costs] = field(default_factory=dict)
@@ -83,7 +76,6 @@ class BatchFunction:
         """A request waits from now on."""
         self.requests_under_way += 1
         self.rows_under_way += rows
-        self.peak_rows = max(self.peak_rows, self.rows_under_way)
 
     def leave(self, requests: int, rows: int) -> None:
         """So many requests were answered, or are no longer waited for; after the last one `on_idle` is told."""
@@ -94,7 +86,5 @@ class BatchFunction:
 
     def took(self, seconds: float) -> None:
         """A call ended."""
-        self.call_s = _mix(self.call_s, seconds) if self.call_s else seconds
         # On a busy machine most calls are hindered: by the GIL, by other processes.
-        self.uncontended_s = min(seconds, _mix(self.uncontended_s, seconds))
-        self.peak_rows = max(_mix(self.peak_rows, 0.0), self.rows_under_way)
+        self.uncontended_s = min(seconds, self.uncontended_s + (seconds - self.uncontended_s) / 16)

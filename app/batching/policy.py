@@ -29,7 +29,6 @@ class BatchingOptions:
     Attributes:
         max_batch_size: most rows in one call; 0 for as many as the model was warmed up with.
         max_batch_delay_ms: how long an idle device waits for company.
-        max_pause_ms: see the setting of that name.
         target_p99_ms: batches are kept so small that a call and the wait for the one before take no longer; 0 for none.
         weight: the model's share of the devices' time beside other models'; 0 for none, which counts as 1 beside those.
         policy: a name in policy.py.
@@ -40,14 +39,13 @@ class BatchingOptions:
 
     max_batch_size: int = 0
     max_batch_delay_ms: float = 0.0
-    max_pause_ms: float = 0.0
     target_p99_ms: float = 0.0
     weight: float = 0.0
     policy: str = "self_tuning"
 
     def __post_init__(self) -> None:
         _check_rows("max_batch_size", self.max_batch_size)
-        for name in ("max_batch_delay_ms", "max_pause_ms", "target_p99_ms"):
+        for name in ("max_batch_delay_ms", "target_p99_ms"):
             _check_number(name, getattr(self, name), "a number of milliseconds that is not negative")
         _check_number("weight", self.weight, _WEIGHT)
         if self.weight and not LEAST_WEIGHT <= self.weight <= MOST_WEIGHT:
@@ -91,9 +89,11 @@ DEFAULTS = BatchingOptions()
 
 
 class LaneView(Protocol):
-    """What a policy may look at: what waits, what calls cost (`call_s`: whatever their size), and how many rows of
-    late were under way. `timeout_s` is the time that the head has from arrival to answer, `margin` by which share
-    calls may take longer than `curve` says."""
+    """What a policy may read of a lane.
+
+    `timeout_s` is the time that the head has from arrival to answer; `margin` is the share by which calls may take
+    longer than `curve` says.
+    """
 
     @property
     def rows(self) -> int: ...
@@ -104,20 +104,16 @@ class LaneView(Protocol):
     @property
     def timeout_s(self) -> float: ...
     @property
-    def call_s(self) -> float: ...
-    @property
     def curve(self) -> CostCurve | None: ...
     @property
     def margin(self) -> float: ...
-    @property
-    def peak_rows(self) -> float: ...
 
 
 class BatchPlan(NamedTuple):
     """Take requests off the front while they fit into `rows`, from `due_s` on (monotonic seconds).
 
-    Requests of more than `most_rows` are cut. `reason` says why the batch is closed then: 'full', 'idle', 'pause'
-    or 'delay'.
+    Requests of more than `most_rows` are cut. `reason` says why the batch is closed then: 'full', 'idle' or
+    'delay'.
     """
 
     due_s: float
@@ -136,12 +132,9 @@ class BatchingPolicy(Protocol):
     def most_rows(self, lane: LaneView) -> int:
         """The rows of a full batch."""
 
-    def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:
-        """`idle_since_s` is when a device last became free (monotonic seconds), if the process is short of CPU."""
+    def plan(self, lane: LaneView) -> BatchPlan:
+        """When the next batch is due and how many rows it may have."""
 
-
-#: A pause this many calls long makes calls an eighth as frequent at most.
-_CALLS_A_PAUSE = 8
 
 #: The share of the time allowed that is planned with: answers have a way to go after their call.
 HEADROOM = 0.99
@@ -150,18 +143,13 @@ HEADROOM = 0.99
 class WorkConserving:
     """A free device takes at once whatever waits; batches fill while the device works.
 
-    Two exceptions. A delay above 0 makes a free device wait for company until the oldest request is that
-    old. And while the process is short of CPU the device pauses after a short call, up to `max_pause_ms` from
-    the start of the call, until as many rows wait as were under way at the most of late: calls much shorter
-    than what stands around them cost the event loop more than they give (docs/architecture.md, "Short
-    calls"). A lone client never waits.
-    Source: the adaptive batching of TensorFlow's `batch_scheduler` with a zero timeout; the pause is ours.
+    One exception: with a delay above 0 a free device waits until the oldest request is that old or the batch is full.
+    Source: the adaptive batching of TensorFlow's `batch_scheduler` with a zero timeout.
     """
 
     def __init__(self, options: BatchingOptions = DEFAULTS) -> None:
         self._largest = options.max_batch_size
         self._max_delay_s = options.max_batch_delay_ms / 1000
-        self._max_pause_s = options.max_pause_ms / 1000
 
     def most_rows(self, lane: LaneView) -> int:
         return min(lane.max_rows, self._largest) if self._largest else lane.max_rows
@@ -170,15 +158,12 @@ class WorkConserving:
     def eager(self) -> bool:
         return not (self._max_delay_s or self._largest)
 
-    def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:
-        arrival_s, most_rows, call_s = lane.oldest_arrival_s, self.most_rows(lane), lane.call_s
+    def plan(self, lane: LaneView) -> BatchPlan:
+        arrival_s, most_rows = lane.oldest_arrival_s, self.most_rows(lane)
         if lane.rows >= most_rows:
             return BatchPlan(arrival_s, most_rows, "full", most_rows)
-        due_s = arrival_s + self._max_delay_s
-        pause_s = min(_CALLS_A_PAUSE * call_s, self._max_pause_s - call_s)
-        if pause_s > 0 and lane.rows < lane.peak_rows and idle_since_s + pause_s > due_s:
-            return BatchPlan(idle_since_s + pause_s, most_rows, "pause", most_rows)
-        return BatchPlan(due_s, self._rows(lane, most_rows), "delay" if self._max_delay_s else "idle", most_rows)
+        reason = "delay" if self._max_delay_s else "idle"
+        return BatchPlan(arrival_s + self._max_delay_s, self._rows(lane, most_rows), reason, most_rows)
 
     def _rows(self, lane: LaneView, most_rows: int) -> int:  # noqa: ARG002 - others look at the lane
         return most_rows

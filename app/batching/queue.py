@@ -146,14 +146,6 @@ class Lane:
         """Also if it was found since that outputs do not follow rows: what came for a batch must not be cut smaller."""
         return self.largest
 
-    @property
-    def call_s(self) -> float:
-        return self.function.call_s
-
-    @property
-    def peak_rows(self) -> float:
-        return self.function.peak_rows
-
 
 def _urgency_s(request: PendingRequest) -> float:
     return request.scheduling_key_s

@@ -89,13 +89,13 @@ class Schedule:
         """The rows of a full batch."""
         return self._of(lane).most_rows(lane)
 
-    def first_due(self, lanes: Collection[Lane], now: float, idle_since_s: float) -> tuple[BatchPlan, Lane]:
+    def first_due(self, lanes: Collection[Lane], now: float) -> tuple[BatchPlan, Lane]:
         """Of the lanes that are due the most urgent one, of the model whose turn it is where models have weights;
         else the next one due. Of equal ones the oldest."""
         shares = self.shares
         if not shares or len(lanes) == 1:
             lane = min(lanes, key=_urgency)
-            plan = self._of(lane).plan(lane, idle_since_s)
+            plan = self._of(lane).plan(lane)
             if plan.due_s <= now or len(lanes) == 1:  # as a rule, so of many lanes one is planned
                 return plan, lane
 
@@ -105,7 +105,7 @@ class Schedule:
                 return True, 0.0, due_s, lane.oldest_arrival_s
             return False, shares.start(lane.key.model) if shares else 0.0, lane.scheduling_key_s, lane.oldest_arrival_s
 
-        return min(((self._of(lane).plan(lane, idle_since_s), lane) for lane in lanes), key=place)
+        return min(((self._of(lane).plan(lane), lane) for lane in lanes), key=place)
 
     def begun(self, batch: BatchInFlight) -> None:
         """A batch is being computed."""

@@ -115,13 +115,6 @@ class Settings(BaseSettings):
         description="Milliseconds that an idle device waits for more requests before it starts a batch that is not "
         "full. With 0 it starts at once; batches fill while the device is busy.",
     )
-    max_pause_ms: NonNegativeFloat = Field(
-        2.0,
-        allow_inf_nan=False,
-        description="If the process is short of CPU, a device pauses after a call shorter than this many milliseconds, "
-        "so that the next batch is larger: at most this long after the call began, and only until as many rows wait as "
-        "were recently in progress. A single client never waits. 0: no pause.",
-    )
     max_inline_ms: NonNegativeFloat = Field(
         1.0,
         description="A model whose undisturbed calls take less than this many milliseconds is called on the event "

@@ -14,7 +14,7 @@ class BatchExecuted(NamedTuple):
     """One call of a model ended, well or not.
 
     rows: real rows in the batch; padded_rows: rows added to reach an allowed size.
-    reason: why the batch was closed: 'full', 'idle', 'pause', 'delay' or 'drain'.
+    reason: why the batch was closed: 'full', 'idle', 'delay' or 'drain'.
     queue_s: seconds each of its requests waited, in arrival order.
     failed, failed_rows: how many of its requests, and rows, were answered with an error.
     expired: how many of its requests had no time left when it began; more than 0 is a bug.

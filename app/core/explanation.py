@@ -21,7 +21,6 @@ class Options(_Document):
 
     max_batch_size: int = Field(ge=0, description="Most rows in one call; 0: as many as the model was warmed up with.")
     max_batch_delay_ms: float = Field(ge=0, description="How long an idle device waits for company.")
-    max_pause_ms: float = Field(ge=0, description="How long a device pauses after a quick call when CPU is short.")
     target_p99_ms: float = Field(
         ge=0,
         description="Batches of self_tuning are so small that a call and the one before take no longer; 0: no target.",
@@ -102,7 +101,7 @@ class SignatureExplanation(_Document):
     rows_per_call: float
     requests_per_call: float
     batch_sizes: Sequence[BatchSize]
-    closed_by: dict[str, int] = Field(description="Why batches were closed: full, idle, pause, delay or drain.")
+    closed_by: dict[str, int] = Field(description="Why batches were closed: full, idle, delay or drain.")
     wait_ms: Durations | None = Field(description="What requests waited for their calls to begin.")
     compute_ms: Durations | None = Field(description="What calls took.")
     padding: Padding

@@ -123,12 +123,7 @@ def _saturation(
     if wait.mean <= _LONG * compute.mean or (options.max_batch_delay_ms and _share(signature, "delay") >= _MANY):
         return
     ratio = f"requests wait {wait.mean / compute.mean:.2g} times as long as their calls take"
-    if _share(signature, "pause") >= _MANY:
-        yield (
-            f"{ratio}: the process is short of CPU, so quick calls pause to gather company. More CPU or the setting "
-            f"frontends help; max_pause_ms (now {options.max_pause_ms:g}) bounds the pause."
-        )
-    elif compute.mean < _QUICK_MS:
+    if compute.mean < _QUICK_MS:
         yield (
             f"{ratio}, and calls are quick: what is short is the CPU that reads and writes requests. Add servers, or "
             "use the setting frontends."

@@ -35,7 +35,7 @@ COMPUTE_SECONDS = MetricDefinition(
 BATCH_ROWS = MetricDefinition("ferry_batch_rows", "histogram", _FUNCTION, "Rows in a batch, padding not counted.")
 BATCHES = MetricDefinition(
     "ferry_batches_total", "counter", ("reason", *_FUNCTION),
-    "Batches executed, by the reason that closed them: full, idle, pause, delay or drain.",
+    "Batches executed, by the reason that closed them: full, idle, delay or drain.",
 )  # fmt: skip
 PADDED_ROWS = MetricDefinition(
     "ferry_padded_rows_total", "counter", _FUNCTION, "Padding rows computed to reach an allowed batch size."

@@ -278,7 +278,6 @@ def _padding_options(settings: Settings, model: str) -> PaddingOptions:
 def _batching_options(settings: Settings, model: str = "") -> BatchingOptions:
     return BatchingOptions(
         max_batch_delay_ms=settings.max_batch_delay_ms,
-        max_pause_ms=settings.max_pause_ms,
         target_p99_ms=settings.target_p99_ms,
         weight=settings.model_weights.get(model, 0.0),
         policy=settings.batching_policy,

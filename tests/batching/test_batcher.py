@@ -42,22 +42,18 @@ class Bench:
         delay_s: float = 0.0,
         max_rows: int = 100,
         largest: int = 4,
-        pause_s: float = 0.0,
-        busy: bool = True,
         inline_s: float = 0.0,
         admission: bool = True,
     ) -> None:
         self.devices: Sequence[FakeDevice] = [FakeDevice() for _ in range(devices)]
         self.events: list[Event] = []
         self.loop = asyncio.get_running_loop()
-        cpu_clock = self.loop.time if busy else lambda: 0.0
         self.batcher = Batcher(
             self.devices,
-            SelfTuning(BatchingOptions(max_batch_delay_ms=1000 * delay_s, max_pause_ms=1000 * pause_s)),
+            SelfTuning(BatchingOptions(max_batch_delay_ms=1000 * delay_s)),
             max_rows,
             self.events.append,
             self.loop.time,
-            cpu_clock=cpu_clock,
             max_inline_s=inline_s,
             admission=admission,
         )
@@ -139,36 +135,9 @@ def test_the_delay_counts_from_the_oldest_request() -> None:
     scenario(main)
 
 
-def test_after_a_short_call_the_device_pauses_until_everyone_is_back() -> None:
-    async def main() -> None:
-        bench = Bench(largest=64, pause_s=4.0)
-        await asyncio.gather(*[bench.send(float(value)) for value in range(8)])
-        assert bench.now == 1.0
-        early = [bench.send(float(value)) for value in range(6)]
-        await asyncio.sleep(0.5)
-        await asyncio.gather(*early, bench.send(6.0), bench.send(7.0))
-        assert [len(call) for call in bench.model.calls] == [8, 8]
-        assert bench.now == 2.5
-        await bench.send(1.0)  # the others stay away: the pause ends by itself
-        assert bench.reasons == ["idle", "idle", "pause"]
-        assert bench.now == 2.5 + 3.0 + 1.0
-
-    scenario(main)
-
-
-def test_a_process_with_cpu_to_spare_does_not_pause() -> None:
-    async def main() -> None:
-        bench = Bench(largest=64, pause_s=4.0, busy=False)
-        await asyncio.gather(*[bench.send(float(value)) for value in range(8)])
-        await bench.send(1.0)
-        assert bench.now == 2.0
-
-    scenario(main)
-
-
 def test_a_lone_client_never_waits() -> None:
     async def main() -> None:
-        bench = Bench(largest=64, pause_s=4.0)
+        bench = Bench(largest=64)
         for _ in range(3):
             await bench.send(1.0)
         assert bench.now == 3.0
@@ -449,7 +418,7 @@ class BrokenPolicy:
     def most_rows(self, lane: LaneView) -> int:
         return lane.max_rows
 
-    def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:
+    def plan(self, lane: LaneView) -> BatchPlan:
         raise ZeroDivisionError
 
 

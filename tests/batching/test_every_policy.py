@@ -16,8 +16,6 @@ class View:
     rows: int
     max_rows: int
     oldest_arrival_s: float
-    call_s: float = 0.0
-    peak_rows: float = 0.0
     timeout_s: float = inf
     curve: CostCurve | None = None
     margin: float = 0.0
@@ -36,8 +34,6 @@ views = st.builds(
     rows=st.integers(1, 1000),
     max_rows=st.integers(1, 128),
     oldest_arrival_s=st.floats(0, 1e6),
-    call_s=st.floats(0, 1),
-    peak_rows=st.floats(0, 2000),
     timeout_s=st.one_of(st.just(inf), st.floats(1e-3, 60)),
     curve=curves,
     margin=st.floats(0, 3),
@@ -46,24 +42,21 @@ options = st.builds(
     BatchingOptions,
     max_batch_size=st.integers(0, 128),
     max_batch_delay_ms=st.floats(0, 1000),
-    max_pause_ms=st.floats(0, 10),
     target_p99_ms=st.floats(0, 1000),
 )
 
 
 @pytest.mark.parametrize("name", policy_names())
-@given(view=views, options=options, idle_for_s=st.floats(0, 10))
-def test_contract(name: str, view: View, options: BatchingOptions, idle_for_s: float) -> None:
+@given(view=views, options=options)
+def test_contract(name: str, view: View, options: BatchingOptions) -> None:
     policy = create_policy(name, options)
-    idle_since_s = view.oldest_arrival_s - idle_for_s
-    plan = policy.plan(view, idle_since_s)
-    assert plan == policy.plan(view, idle_since_s)  # stateless
+    plan = policy.plan(view)
+    assert plan == policy.plan(view)  # stateless
     assert 1 <= plan.rows <= plan.most_rows <= view.max_rows
     assert plan.most_rows == policy.most_rows(view)
-    # Timers start at the oldest request, and at the end of the last call where there was one just now.
-    delay_s, pause_s = options.max_batch_delay_ms / 1000, options.max_pause_ms / 1000
-    assert view.oldest_arrival_s <= plan.due_s <= max(view.oldest_arrival_s + delay_s, idle_since_s + pause_s)
-    assert plan.reason in {"full", "idle", "pause", "delay"}
+    # Timers start at the oldest request.
+    assert view.oldest_arrival_s <= plan.due_s <= view.oldest_arrival_s + options.max_batch_delay_ms / 1000
+    assert plan.reason in {"full", "idle", "delay"}
     if view.rows >= plan.most_rows:
         assert plan.due_s == view.oldest_arrival_s  # nobody waits for company that has no seat
     if options.max_batch_size:
@@ -72,34 +65,10 @@ def test_contract(name: str, view: View, options: BatchingOptions, idle_for_s: f
 
 def test_work_conserving_reasons() -> None:
     delayed = BatchingOptions(max_batch_delay_ms=500)
-    assert WorkConserving().plan(View(3, 4, 7.0), -inf) == (7.0, 4, "idle", 4)
-    assert WorkConserving(delayed).plan(View(3, 4, 7.0), -inf) == (7.5, 4, "delay", 4)
-    assert WorkConserving(delayed).plan(View(4, 4, 7.0), -inf) == (7.0, 4, "full", 4)
-    assert WorkConserving(BatchingOptions(max_batch_size=3)).plan(View(3, 4, 7.0), -inf) == (7.0, 3, "full", 3)
-
-
-@pytest.mark.parametrize(
-    ("rows", "peak_rows", "call_s", "pause_s"),
-    [
-        (2, 16, 1 / 64, 8 / 64),  # eight calls long
-        (2, 16, 3 / 16, 1 / 16),  # the longest pause counts from the start of the call
-        (2, 16, 1 / 4, 0.0),  # no short call
-        (2, 16, 0.0, 0.0),  # nothing measured yet
-        (16, 16, 1 / 64, 0.0),  # everyone is here
-        (1, 1, 1 / 64, 0.0),  # a lone client
-    ],
-)
-def test_a_device_pauses_after_a_short_call_until_everyone_is_there(
-    rows: int, peak_rows: float, call_s: float, pause_s: float
-) -> None:
-    policy = WorkConserving(BatchingOptions(max_pause_ms=250))
-    plan = policy.plan(View(rows, 64, 7.0, call_s, peak_rows), idle_since_s=7.0)
-    assert plan == (7.0 + pause_s, 64, "pause" if pause_s else "idle", 64)
-
-
-def test_a_pause_is_over_when_the_device_has_been_idle_for_long() -> None:
-    view = View(2, 64, 7.0, call_s=1 / 64, peak_rows=16)
-    assert WorkConserving(BatchingOptions(max_pause_ms=250)).plan(view, idle_since_s=6.0) == (7.0, 64, "idle", 64)
+    assert WorkConserving().plan(View(3, 4, 7.0)) == (7.0, 4, "idle", 4)
+    assert WorkConserving(delayed).plan(View(3, 4, 7.0)) == (7.5, 4, "delay", 4)
+    assert WorkConserving(delayed).plan(View(4, 4, 7.0)) == (7.0, 4, "full", 4)
+    assert WorkConserving(BatchingOptions(max_batch_size=3)).plan(View(3, 4, 7.0)) == (7.0, 3, "full", 3)
 
 
 # --- self-tuning ---
@@ -125,7 +94,7 @@ def test_a_call_and_the_one_before_fit_the_target_and_the_time_that_requests_hav
 ) -> None:
     policy = SelfTuning(BatchingOptions(target_p99_ms=target_p99_ms))
     view = View(40, 32, 7.0, timeout_s=timeout_s, curve=_AFFINE)
-    assert policy.plan(view, -inf) == (7.0, most_rows, "full", most_rows)
+    assert policy.plan(view) == (7.0, most_rows, "full", most_rows)
     if most_rows > 2:
         assert 2 * _AFFINE.call_s(most_rows) <= HEADROOM * min(timeout_s, target_p99_ms / 1000 or inf)
 
@@ -138,13 +107,13 @@ def test_calls_that_vary_are_planned_to_take_longer() -> None:
 
 
 def test_what_waits_is_split_where_padding_would_cost_more() -> None:
-    assert SelfTuning().plan(View(5, 8, 7.0, curve=CostCurve((1, 8), (0.01, 0.02))), -inf).rows == 8
-    assert SelfTuning().plan(View(5, 8, 7.0, curve=_BY_THE_ROW), -inf).rows == 4
-    assert SelfTuning().plan(View(5, 32, 7.0, curve=_AFFINE), -inf).rows == 32  # all of them
+    assert SelfTuning().plan(View(5, 8, 7.0, curve=CostCurve((1, 8), (0.01, 0.02)))).rows == 8
+    assert SelfTuning().plan(View(5, 8, 7.0, curve=_BY_THE_ROW)).rows == 4
+    assert SelfTuning().plan(View(5, 32, 7.0, curve=_AFFINE)).rows == 32  # all of them
 
 
 def test_rows_that_company_makes_no_cheaper_are_not_kept_together() -> None:
-    assert SelfTuning().plan(View(8, 8, 7.0, curve=_BY_THE_ROW), -inf).most_rows == 8  # but no call more than need be
+    assert SelfTuning().plan(View(8, 8, 7.0, curve=_BY_THE_ROW)).most_rows == 8  # but no call more than need be
     dear = CostCurve((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.2))
-    assert SelfTuning().plan(View(8, 8, 7.0, curve=dear), -inf) == (7.0, 4, "full", 4)
-    assert SelfTuning().plan(View(3, 8, 7.0, curve=_BY_THE_ROW), -inf).rows == 2  # 2 and 1, not 4
+    assert SelfTuning().plan(View(8, 8, 7.0, curve=dear)) == (7.0, 4, "full", 4)
+    assert SelfTuning().plan(View(3, 8, 7.0, curve=_BY_THE_ROW)).rows == 2  # 2 and 1, not 4

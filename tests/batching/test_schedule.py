@@ -32,14 +32,14 @@ def test_the_most_urgent_of_those_that_are_due_goes_first_else_who_is_due_next(
 ) -> None:
     lanes = queue_of(arrivals).lanes
     policy = SelfTuning(BatchingOptions(max_batch_delay_ms=delay_ms))
-    plans = [(policy.plan(lane, 0.0), lane) for lane in lanes]
+    plans = [(policy.plan(lane), lane) for lane in lanes]
 
     def place(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float]:
         plan, lane = planned
         due = plan.due_s <= NOW
         return not due, lane.scheduling_key_s if due else plan.due_s, lane.oldest_arrival_s
 
-    assert Schedule(policy, {}).first_due(lanes, NOW, 0.0) == min(plans, key=place)
+    assert Schedule(policy, {}).first_due(lanes, NOW) == min(plans, key=place)
 
 
 @pytest.mark.parametrize("lanes", [1, 500])
@@ -49,11 +49,11 @@ def test_however_many_lanes_wait_one_is_planned(lanes: int) -> None:
     class Counting(SelfTuning):
         plans = 0
 
-        def plan(self, lane: LaneView, idle_since_s: float) -> BatchPlan:
+        def plan(self, lane: LaneView) -> BatchPlan:
             self.plans += 1
-            return super().plan(lane, idle_since_s)
+            return super().plan(lane)
 
     policy = Counting()
     queue = queue_of([(lane, 1, 9.0 + lane / 1000, 5.0) for lane in range(lanes)])
-    _, lane = Schedule(policy, {}).first_due(queue.lanes, NOW, 0.0)
+    _, lane = Schedule(policy, {}).first_due(queue.lanes, NOW)
     assert (lane.key.signature, policy.plans) == ("0", 1)

@@ -1,6 +1,5 @@
 from collections import Counter
 from itertools import accumulate, combinations
-from math import inf
 
 import pytest
 from hypothesis import given
@@ -32,7 +31,7 @@ class Scene:
             self.queue.push(LaneKey(model, 1, signature), self.functions[model], pending(arrival_s=arrival_s))
 
     def begin(self) -> BatchInFlight:
-        plan, lane = self.schedule.first_due(self.queue.lanes, 1000.0, -inf)
+        plan, lane = self.schedule.first_due(self.queue.lanes, 1000.0)
         batch = BatchInFlight(lane, self.queue.take(lane, plan.rows, plan.most_rows, 1000.0), plan.reason)
         self.schedule.begun(batch)
         return batch

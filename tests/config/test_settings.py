@@ -92,7 +92,6 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
         ({"replicas": -1}, "--replicas is -1, but should be greater than or equal to 0"),
         ({"max_batch_size": 0}, "--max-batch-size is 0, but should be greater than 0"),
         ({"max_batch_delay_ms": "inf"}, "--max-batch-delay-ms is 'inf', but should be a finite number"),
-        ({"max_pause_ms": "inf"}, "--max-pause-ms is 'inf', but should be a finite number"),
         ({"target_p99_ms": "inf"}, "--target-p99-ms is 'inf', but should be a finite number"),
         ({"rest_port": "abc"}, "--rest-port is 'abc', but should be a valid integer"),
         ({"rest_port": 70000}, "--rest-port is 70000, but should be less than or equal to 65535"),

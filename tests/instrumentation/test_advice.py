@@ -30,7 +30,7 @@ NO_PADDING = Padding(rows=0, row_share=0.0, compute_share=0.0)
 def options(**changes: Any) -> Options:
     return Options(
         **{
-            "max_batch_size": 0, "max_batch_delay_ms": 0, "max_pause_ms": 2, "target_p99_ms": 0, "weight": 0,
+            "max_batch_size": 0, "max_batch_delay_ms": 0, "target_p99_ms": 0, "weight": 0,
             "policy": "self_tuning", **changes,
         }
     )  # fmt: skip
@@ -176,12 +176,6 @@ def test_few_calls_say_little(calls: int) -> None:
             {},
             SIZES,
             "requests wait 4 times as long as their calls take, and calls are quick: what is short is the CPU",
-        ),
-        (
-            signature(wait_ms=ms(2), compute_ms=ms(0.5), closed_by={"pause": 80, "idle": 20}),
-            {},
-            SIZES,
-            "requests wait 4 times as long as their calls take: the process is short of CPU, so quick calls pause",
         ),
         (
             padded(0.4, 0.4, costs=[costs(10, 20, 40, 80)]),

@@ -63,7 +63,6 @@ class Run:
         *,
         devices: int,
         delay_s: float,
-        pause_s: float,
         late: bool,
         inline_s: float,
         drain_at_s: float,
@@ -87,11 +86,10 @@ class Run:
         self.functions = [batch_function(self._watched(model, late), MAX_ROWS) for model in self.models]
         self.batcher = Batcher(
             [(LateDevice if late else FakeDevice)(1.0, f"fake:{index}") for index in range(devices)],
-            create_policy(policy, BatchingOptions(max_batch_delay_ms=1000 * delay_s, max_pause_ms=1000 * pause_s)),
+            create_policy(policy, BatchingOptions(max_batch_delay_ms=1000 * delay_s)),
             CAPACITY,
             self.events.append,
             self.loop.time,
-            cpu_clock=self.loop.time,
             max_inline_s=inline_s,
         )
 
@@ -201,7 +199,6 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
     policy=st.sampled_from(policy_names()),
     devices=st.integers(1, 3),
     delay_s=st.sampled_from([0.0, 0.0, 0.4]),
-    pause_s=st.sampled_from([0.0, 1.1, 3.0]),
     late=st.booleans(),
     inline_s=st.sampled_from([0.0, 0.5, 2.0]),
     drain_at_s=st.sampled_from([0.2, 1.0, 3.0, 60.0]),
@@ -211,7 +208,6 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
     policy="work_conserving",
     devices=1,
     delay_s=0.4,
-    pause_s=1.1,
     late=False,
     inline_s=2.0,
     drain_at_s=0.2,
@@ -222,7 +218,6 @@ def test_laws(
     policy: str,
     devices: int,
     delay_s: float,
-    pause_s: float,
     late: bool,
     inline_s: float,
     drain_at_s: float,
@@ -233,7 +228,6 @@ def test_laws(
             policy,
             devices=devices,
             delay_s=delay_s,
-            pause_s=pause_s,
             late=late,
             inline_s=inline_s,
             drain_at_s=drain_at_s,

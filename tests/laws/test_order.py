@@ -94,7 +94,7 @@ def play(calls: list[Call], devices: int, durations: list[float], inline_s: floa
 
         functions = [batch_function(run, MAX_ROWS) for _ in range(2)]
         batcher = Batcher(
-            workers, create_policy("work_conserving"), 1000, clock=loop.time, cpu_clock=lambda: 0.0,
+            workers, create_policy("work_conserving"), 1000, clock=loop.time,
             max_inline_s=inline_s, admission=False, preserve_order=True,
         )  # fmt: skip
 

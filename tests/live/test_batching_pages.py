@@ -67,7 +67,10 @@ def test_options_change_from_the_next_batch_on(play: Callable[[Scenario], None])
         (b'{"max_batch_size": 18446744073709551615}', "max_batch_size is 18446744073709551615, but should be at most"),
         (b'{"target_p99_ms": "50"}', "target_p99_ms is '50', but should be a number of milliseconds"),
         (b'{"max_batch_delay_ms": null}', "max_batch_delay_ms is None, but should be a number of milliseconds"),
-        (b'{"max_pause_ms": -1}', "max_pause_ms is -1, but should be a number of milliseconds that is not negative"),
+        (
+            b'{"max_batch_delay_ms": -1}',
+            "max_batch_delay_ms is -1, but should be a number of milliseconds that is not negative",
+        ),
         (b'{"policy": "best"}', "policy is 'best', but should be one of: self_tuning, work_conserving"),
         (
             b'{"policy": "one_by_one"}',

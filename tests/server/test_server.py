@@ -203,12 +203,12 @@ def test_stopping_does_not_wait_for_a_load_under_way(tmp_path: Path, monkeypatch
 
 def test_batching_is_changed_while_the_server_runs(tmp_path: Path) -> None:
     async def main() -> None:
-        server = await started(Server(settings(tmp_path, max_pause_ms=1.0, model_weights={"m": 3.0})))
+        server = await started(Server(settings(tmp_path, model_weights={"m": 3.0})))
         engine = server.engine
-        assert engine.batching_options("m") == BatchingOptions(max_pause_ms=1.0, weight=3.0)
+        assert engine.batching_options("m") == BatchingOptions(weight=3.0)
         engine.tune("m", engine.batching_options("m").changed({"max_batch_size": 2, "target_p99_ms": 20}))
         assert engine.batching_options("m").as_dict() == {
-            "max_batch_size": 2, "max_batch_delay_ms": 0.0, "max_pause_ms": 1.0, "target_p99_ms": 20,
+            "max_batch_size": 2, "max_batch_delay_ms": 0.0, "target_p99_ms": 20,
             "weight": 3.0, "policy": "self_tuning",
         }  # fmt: skip
         requests = [InferenceRequest(rows_of(float(value))) for value in range(4)]
