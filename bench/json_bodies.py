@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from app.codecs.json import body as body_json
+from app.codecs.json import predict_documents
 from app.codecs.json.predict_documents import encode_predict
 from app.codecs.json.writing import dumps
 from app.core.inference import ModelSignature, TensorSpec
@@ -70,7 +70,7 @@ def read_v1(
     signature = ModelSignature("serving_default", {"x": TensorSpec("x", array.dtype, (None, *array.shape[1:]))}, {})
 
     def ours() -> Array:
-        return body_json.read(body, len(body)).inputs(signature)["x"]
+        return predict_documents.read(body, len(body)).inputs(signature)["x"]
 
     return _checked(
         Comparison(f"read V1 {name}", len(body), lambda: np.array(pick(orjson.loads(body)), array.dtype), ours), array

@@ -42,8 +42,8 @@ def predict(
 
 def _answer(loaded: LoadedModel, body: bytes, name: str) -> bytes:
     from app.cli import arrays  # noqa: PLC0415 - numpy
+    from app.codecs.json.parsing import parse  # noqa: PLC0415 - orjson
     from app.codecs.json.predict_documents import decode_predict, encode_predict, signature_name  # noqa: PLC0415 - numpy
-    from app.codecs.json.text import parse  # noqa: PLC0415 - orjson
     from app.core.validation import check_inputs  # noqa: PLC0415 - numpy
 
     if arrays.are_in(body):

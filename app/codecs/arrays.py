@@ -1,4 +1,4 @@
-"""Arrays that come and go with a type of their own, in forms other than JSON. Pure."""
+"""Arrays in body formats that name their own types, that is, in all formats but JSON."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ from app.codecs.tensorflow_types import enum_name
 from app.core.errors import InvalidRequest, Unsupported
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec, dtype_name, format_shape
 
-#: No deeper than every numpy allows.
+#: The most dimensions of a tensor. numpy 1 allows 32, and lists of tensors have one dimension more.
 MAX_RANK = 31
 
-#: An empty array may have large dimensions beside the empty one; batches are padded, and these then become real.
+#: An empty array may have large dimensions beside the 0: padding a batch gives it rows, which then take memory. Chosen.
 _MAX_HIDDEN_BYTES = 64 * 1024**2
 
 
-def only_input(signature: ModelSignature, form: str) -> TensorSpec:
-    """The input that a body without names is for. Raises InvalidRequest unless there is exactly one."""
+def only_input(signature: ModelSignature, body: str) -> TensorSpec:
+    """The input for a body without names. Raises InvalidRequest unless there is exactly one.
+
+    Args:
+        body: the kind of body, for the error text.
+    """
     needed = signature.expected(())
     if len(needed) != 1:
         names = ", ".join(map(repr, sorted(signature.inputs))) or "none"
         raise InvalidRequest(
-            f"{form} is a single array, but the inputs of signature {signature.name!r} are {names}; send .npz or JSON"
+            f"{body} is a single array, but the inputs of signature {signature.name!r} are {names}; send .npz or JSON"
         )
     return next(iter(needed.values()))
 
 
 def cast(array: Array, spec: TensorSpec) -> Array:
-    """The array in the input's type, if no value can change by that. Raises InvalidRequest, naming both types."""
+    """The array in the input's type. Raises InvalidRequest if a value of its type could change by that."""
     if array.dtype == spec.dtype:
         return array
     if spec.dtype == STRING and array.dtype.kind in "SU":
         return _strings(array, spec.name)
     if array.dtype.kind == "V" and is_foreign(spec.dtype) and array.dtype.itemsize == spec.dtype.itemsize:
-        return array.view(spec.dtype)  # how numpy saves bfloat16 and the like: bytes without a type
+        return array.view(spec.dtype)  # numpy saves bfloat16 and the like as bytes without a type
     if spec.dtype == STRING or not np.can_cast(array.dtype, spec.dtype, "safe"):
         raise InvalidRequest(
             f"Input {spec.name!r} has dtype {dtype_name(array.dtype)}, which {dtype_name(spec.dtype)}"
@@ -48,12 +52,16 @@ def cast(array: Array, spec: TensorSpec) -> Array:
 
 
 def is_foreign(dtype: np.dtype[Any]) -> bool:
-    """bfloat16 and its like, which plain numpy knows nothing of."""
+    """Is it a type of ml_dtypes, such as bfloat16, that numpy alone does not have?"""
     return dtype.isbuiltin == 2
 
 
 def from_bytes(content: bytes | memoryview, dtype: np.dtype[Any], shape: Sequence[int], name: str) -> Array:
-    """The row-major array in all of `content`, read-only. Raises InvalidRequest where the bytes are not as many."""
+    """The row-major array that fills `content`, read-only. Raises InvalidRequest if its size differs.
+
+    Args:
+        name: what has this content, for error texts.
+    """
     if len(shape) > MAX_RANK:
         raise InvalidRequest(f"{name} has {len(shape)} dimensions; expected {MAX_RANK} at most")
     expected = prod(shape) * dtype.itemsize
@@ -69,7 +77,7 @@ def from_bytes(content: bytes | memoryview, dtype: np.dtype[Any], shape: Sequenc
 
 
 def check_simple(outputs: Mapping[str, TensorSpec]) -> None:
-    """Raises Unsupported where an element is a structure, as quantized types are."""
+    """Raises Unsupported if elements are structures, as those of quantized types are."""
     for name, spec in outputs.items():
         if spec.dtype.names:
             raise Unsupported(f"Output {name!r} of type {enum_name(spec.dtype)} cannot be written")
@@ -81,12 +89,12 @@ def _strings(array: Array, name: str) -> Array:
         _check_text(array)
         values[:] = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
     except ValueError as error:
-        raise InvalidRequest(f"Input {name!r} has text that is no valid Unicode") from error
+        raise InvalidRequest(f"Input {name!r} has text that is not valid Unicode") from error
     return values.reshape(array.shape)
 
 
 def _check_text(array: Array) -> None:
-    """Raises ValueError where an element has a number that is no character: Python must not see those."""
+    """Raises ValueError if an element has a code point that does not exist: Python must not see such a string."""
     if array.dtype.kind == "U" and array.size:
         points = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1).view(np.uint32)
         if points.max() > sys.maxunicode:

@@ -1,4 +1,4 @@
-"""What a form of predict bodies consists of: reading a request of it, and writing a reply in it."""
+"""The interface of a body format: how a predict request is read, and how its reply is written."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from app.core.validation import check_outputs
 
 @dataclass(slots=True)
 class PredictBody:
-    """A predict request as far as its body tells, before it is known which model it meets.
+    """The content of a predict body, read before the model is resolved.
 
-    `inputs` gives the arrays for a signature; it raises InvalidRequest, or Unsupported where the form cannot
-    carry a type. Names left out are empty: the default signature, all outputs, whichever model the URL names.
-    `by_row` is for replies in JSON: an element for each row instead of one for each output.
+    Attributes:
+        inputs: makes the arrays for a signature: name -> [rows, ...]. Raises InvalidRequest, or Unsupported if
+            the format cannot carry a type.
+        signature_name: empty for the default signature.
+        outputs: the outputs wanted; empty for all.
+        by_row: JSON replies have an element for each row instead of one for each output.
+        model, version: what the body itself names; empty and None if it names none.
     """
 
     inputs: Callable[[ModelSignature], dict[str, Array]]
@@ -28,9 +32,10 @@ class PredictBody:
     version: int | None = None
 
     def wanted(self, signature: ModelSignature) -> tuple[str, ...]:
-        """The outputs, in the signature's order, and none for all: whoever wants the same shares a batch.
+        """The outputs wanted, in the signature's order; empty for all, so that equal wishes share a batch.
 
-        Raises InvalidRequest where the signature lacks one.
+        Raises:
+            InvalidRequest: the signature lacks one.
         """
         if not self.outputs:
             return ()
@@ -39,7 +44,7 @@ class PredictBody:
         return () if len(wanted) == len(signature.outputs) else wanted
 
     def check_model(self, model: ServedModel) -> None:
-        """Raises InvalidRequest where the body names another model or version than the URL found."""
+        """Raises InvalidRequest if the body names another model or version than the URL."""
         if self.model and self.model != model.name:
             raise InvalidRequest(f"The body is for model {self.model[:256]!r}, the URL for {model.name!r}")
         if self.version is not None and self.version != model.version:
@@ -50,12 +55,14 @@ class PredictBody:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyForm:
+class ReplyFormat:
     """How replies are written.
 
-    `check` takes the outputs wanted, before they are computed; it raises NotAcceptable or Unsupported where the
-    form cannot carry them. `write` takes what was computed and PredictBody.by_row; it raises InvalidRequest
-    where outputs asked for by row are no rows.
+    Attributes:
+        check: takes the wanted outputs before they are computed. Raises NotAcceptable or Unsupported if the format
+            cannot carry them.
+        write: takes the response and `PredictBody.by_row`. Raises InvalidRequest if outputs have no rows and
+            `by_row` is set.
     """
 
     check: Callable[[Mapping[str, TensorSpec]], None]
@@ -63,14 +70,18 @@ class ReplyForm:
 
 
 @dataclass(frozen=True, slots=True)
-class BodyForm:
-    """One form of bodies.
+class BodyFormat:
+    """One format of predict bodies.
 
-    `media_types` name it in requests and replies, the usual one first; `also_read` in requests only.
-    `read` takes a body and the most bytes that it may grow to in memory; it raises InvalidRequest.
+    Attributes:
+        media_types: its Content-Types in requests and replies, the usual one first.
+        read: takes a body and the largest size in bytes that it may have in memory. Raises InvalidRequest,
+            BodyTooLarge.
+        reply: None if no reply can have this format.
+        also_read: further Content-Types of requests.
     """
 
     media_types: tuple[str, ...]
     read: Callable[[bytes, int], PredictBody]
-    reply: ReplyForm | None = None
+    reply: ReplyFormat | None = None
     also_read: tuple[str, ...] = ()

@@ -1,68 +1,75 @@
-"""Every form that predict bodies and replies may have, by content type."""
+"""The registry of body formats, and the choice of formats by Content-Type and Accept.
+
+A new format is one new file that defines a `BodyFormat`, and one line in `_REGISTRY`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from pkgutil import resolve_name
 from typing import NamedTuple
 
-from app.codecs import image as body_image
-from app.codecs import msgpack as body_msgpack
-from app.codecs import npy as body_npy
-from app.codecs import npz as body_npz
-from app.codecs.body_format import BodyForm, ReplyForm
+from app.codecs.body_format import BodyFormat, ReplyFormat
 from app.codecs.errors import NotAcceptable, UnsupportedMediaType
-from app.codecs.json import body as body_json
 from app.codecs.media_types import choose, media_type
-from app.codecs.protobuf import body as body_protobuf
 
-JSON = body_json.FORM
-
-FORMS = (
-    JSON,
-    body_npy.FORM,
-    body_npz.FORM,
-    body_msgpack.FORM,
-    body_protobuf.FORM,
-    *body_image.FORMS,
+_REGISTRY = (
+    "app.codecs.json.predict_documents:FORMAT",
+    "app.codecs.npy:FORMAT",
+    "app.codecs.npz:FORMAT",
+    "app.codecs.msgpack:FORMAT",
+    "app.codecs.protobuf.predict_request:FORMAT",
+    "app.codecs.image:JPEG",
+    "app.codecs.image:PNG",
 )
 
+#: Every body format. The first one is JSON; replies prefer formats in this order.
+BODY_FORMATS: tuple[BodyFormat, ...] = tuple(resolve_name(each) for each in _REGISTRY)
 
-class Forms(NamedTuple):
-    """What an exchange has agreed on. `reply_type` is the content type of the reply."""
+JSON = BODY_FORMATS[0]
 
-    request: BodyForm
-    reply: ReplyForm
+
+class AgreedFormats(NamedTuple):
+    """The formats of one exchange. `reply_type` is the Content-Type of the reply."""
+
+    request: BodyFormat
+    reply: ReplyFormat
     reply_type: bytes
 
 
 @lru_cache(maxsize=1024)
-def agree(content_type: bytes | None, accept: bytes | None, json_only: bool = False) -> Forms:
-    """The forms for these two headers.
-
-    Without an Accept the reply has the request's form, or is JSON where no reply can have it; of types that
-    Accept likes equally, that one is preferred too.
+def agree(content_type: bytes | None, accept: bytes | None, json_only: bool = False) -> AgreedFormats:
+    """The formats for these values of Content-Type and Accept.
 
     Raises:
-        UnsupportedMediaType, NotAcceptable: naming what there is.
+        UnsupportedMediaType, NotAcceptable: the text lists the supported types.
     """
-    forms = (JSON,) if json_only else FORMS
-    kind = media_type(content_type) if content_type else ""
-    request = _request_form(kind, forms)
-    replies = {name: form.reply for form in forms if form.reply for name in form.media_types}
-    own = kind if kind in replies else request.media_types[0]
+    formats = (JSON,) if json_only else BODY_FORMATS
+    sent = media_type(content_type) if content_type else ""
+    request = _request_format(sent, formats)
+
+    # 1. The types that a reply can have: the request's own type first, or JSON's if a reply cannot have it.
+    replies = {name: each.reply for each in formats if each.reply for name in each.media_types}
+    own = sent if sent in replies else request.media_types[0]
     preferred = [own, *replies] if own in replies else list(replies)
+
+    # 2. Of these the one that Accept ranks highest; the first of several with equal rank.
     chosen = choose(accept, preferred) if accept else preferred[0]
     if chosen is None:
         shown = (accept or b"").decode("latin-1")[:256]
-        raise NotAcceptable(f"Accept {shown!r} allows none of the forms of this reply: {', '.join(replies)}")
-    return Forms(request, replies[chosen], chosen.encode())
+        raise NotAcceptable(f"Accept is {shown!r}; expected one of the types of this reply: {_list(replies)}")
+    return AgreedFormats(request, replies[chosen], chosen.encode())
 
 
-def _request_form(kind: str, forms: Iterable[BodyForm]) -> BodyForm:
-    """No type at all means JSON."""
-    for form in forms:
-        if not kind or kind in form.media_types or kind in form.also_read:
-            return form
-    accepted = ", ".join(name for form in forms for name in form.media_types)
-    raise UnsupportedMediaType(f"Content-Type {kind[:256]!r} is not read here; send one of {accepted}")
+def _request_format(sent: str, formats: Iterable[BodyFormat]) -> BodyFormat:
+    """Without a Content-Type a body is JSON."""
+    for each in formats:
+        if not sent or sent in each.media_types or sent in each.also_read:
+            return each
+    names = _list(name for each in formats for name in each.media_types)
+    raise UnsupportedMediaType(f"Content-Type is {sent[:256]!r}; expected one of {names}")
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -1,20 +1,17 @@
-"""NEW."""
+"""Errors of bodies, beside those of `app.core.errors`."""
 
 from __future__ import annotations
 
-from app.core.errors import (
-    InvalidRequest,
-    RequestTooLarge,
-)
+from app.core.errors import InvalidRequest, RequestTooLarge
 
 
 class BodyTooLarge(RequestTooLarge):
-    """The caller's fault: the body is beyond the limit, and the rest of it is not read."""
+    """The caller's fault: the body exceeds the limit. The rest of it is not read."""
 
 
 class UnsupportedMediaType(InvalidRequest):
-    """The caller's fault: a Content-Type that is not read here."""
+    """The caller's fault: the Content-Type or Content-Encoding is not supported."""
 
 
 class NotAcceptable(InvalidRequest):
-    """The caller's fault: no reply to this request has a form that its Accept allows."""
+    """The caller's fault: the Accept header allows no format that the reply can have."""

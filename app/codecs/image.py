@@ -1,6 +1,6 @@
-"""Predict bodies that are one image: its pixels for a numeric input, the file itself for one of strings. Pure.
+"""Predict bodies that are one image: its pixels for a numeric input, the file itself for an input of strings.
 
-Pixels are the decoded 8-bit values, 0 to 255, unscaled and in the input's type. Nothing is resized.
+Pixels are the decoded 8-bit values, 0 to 255, in the input's type: neither scaled nor resized.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import numpy as np
 from PIL import Image
 
 from app.codecs.arrays import cast, only_input
-from app.codecs.body_format import BodyForm, PredictBody
+from app.codecs.body_format import BodyFormat, PredictBody
 from app.codecs.errors import BodyTooLarge
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, Dimension, ModelSignature, TensorSpec
 
-#: Pillow's own limit only warns at first, and knows nothing of ours.
+#: Pillow's own limit, which only warns at first; `_check_size` has ours.
 Image.MAX_IMAGE_PIXELS = None
 
-#: Pillow's name of the colours for a number of channels.
+#: Number of channels of an input -> Pillow's mode.
 _COLOURS = {1: "L", 3: "RGB", 4: "RGBA"}
 
-#: What a free number of channels becomes: what the image has.
+#: For an input with a free number of channels: the image's mode -> the mode that keeps its channels.
 _OWN_COLOURS = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "PA": "RGB", "CMYK": "RGB", "RGB": "RGB", "RGBA": "RGBA"}
 
 
 def read(format_: str, body: bytes, max_bytes: int) -> PredictBody:
-    """Raises InvalidRequest, as the inputs do."""
+    """A body that makes one row; its inputs raise InvalidRequest, BodyTooLarge."""
     return PredictBody(partial(_inputs, format_, body, max_bytes), by_row=True)
 
 
 def takes_image(signature: ModelSignature) -> bool:
-    """May a body for this signature be an image?"""
+    """Can a body for this signature be an image?"""
     specs = list(signature.expected(()).values())
     return len(specs) == 1 and (specs[0].dtype == STRING or _has_pixels(specs[0]))
 
@@ -47,8 +47,8 @@ def _inputs(format_: str, body: bytes, max_bytes: int, signature: ModelSignature
         return {spec.name: file.reshape((1,) * (1 if spec.shape is None else len(spec.shape)))}
     if not _has_pixels(spec):
         raise InvalidRequest(
-            f"Input {spec.name!r} {spec} takes no image; expected [N,H,W], or [N,H,W,C] with 1, 3 or 4 channels,"
-            " or strings"
+            f"Input {spec.name!r} {spec} cannot be an image; expected shape [N,H,W], or [N,H,W,C] with 1, 3 or 4"
+            " channels, or strings"
         )
     return {spec.name: cast(_pixels(format_, body, max_bytes, spec), spec)}
 
@@ -70,20 +70,20 @@ def _pixels(format_: str, body: bytes, max_bytes: int, spec: TensorSpec) -> Arra
             pixels = _decode(image, _colours(image.mode, channels))
     except ServingError:
         raise
-    except Exception as error:  # whatever a decoder raises of hostile bytes is their fault
-        raise InvalidRequest(f"The body is no valid {format_} image: {_reason(error)}") from error
+    except Exception as error:  # decoders raise many types of errors for damaged bytes
+        raise InvalidRequest(f"The body is not a valid {format_} image: {_reason(error)}") from error
     return pixels.reshape(1, *pixels.shape[:2], *([-1] if channels else []))
 
 
 def _decode(image: Any, colours: str) -> Array:
     image.load()
     if colours != "RGBA":
-        image.info.pop("transparency", None)  # Pillow would warn of losing it
+        image.info.pop("transparency", None)  # otherwise Pillow warns that it is lost
     return np.asarray(image.convert(colours))
 
 
 def _check_size(image: Any, height: Dimension, width: Dimension, spec: TensorSpec, max_bytes: int) -> None:
-    """Raises InvalidRequest, BodyTooLarge: before anything is decoded."""
+    """Checks the size in the file's header, before pixels are decoded. Raises InvalidRequest, BodyTooLarge."""
     if image.height != (height or image.height) or image.width != (width or image.width):
         expected = ", ".join(f"{name} {size}" for name, size in (("height", height), ("width", width)) if size)
         raise InvalidRequest(
@@ -92,7 +92,8 @@ def _check_size(image: Any, height: Dimension, width: Dimension, spec: TensorSpe
         )
     if image.height * image.width * max(4, spec.dtype.itemsize * 3) > max_bytes:
         raise BodyTooLarge(
-            f"The image's {image.width} x {image.height} pixels take more than max_body_bytes, {max_bytes} bytes"
+            f"The image has {image.width} x {image.height} pixels,"
+            f" which take more than max_body_bytes, {max_bytes} bytes"
         )
 
 
@@ -106,11 +107,10 @@ def _colours(mode: str, channels: list[Dimension]) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Without the address of the file in memory that Pillow may name."""
+    """The error's text, unless Pillow names an address in memory."""
     return "it cannot be read" if "<_io." in str(error) else str(error)[:256] or type(error).__name__
 
 
-JPEG = BodyForm(("image/jpeg",), partial(read, "JPEG"), also_read=("image/jpg",))
-PNG = BodyForm(("image/png",), partial(read, "PNG"))
-
-FORMS = (JPEG, PNG)
+#: Requests only: a reply cannot be an image.
+JPEG = BodyFormat(("image/jpeg",), partial(read, "JPEG"), also_read=("image/jpg",))
+PNG = BodyFormat(("image/png",), partial(read, "PNG"))

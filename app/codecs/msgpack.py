@@ -1,7 +1,7 @@
-"""Predict bodies as MessagePack: JSON's document, with tensors as bytes. Pure.
+"""Predict bodies in MessagePack: the documents of JSON, with tensors as bytes.
 
-Wherever the document has `inputs`, or the whole batch of `instances`, a tensor may be a map of exactly
-`dtype`, `shape` and `data` instead of nested lists: little-endian, row-major bytes, or a list for strings.
+Instead of nested lists, the value of an input, or all of `instances`, may be a tensor: a map of exactly `dtype`,
+`shape` and `data`. `data` is little-endian, row-major bytes; for strings a flat list.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import msgpack
 import numpy as np
 
 from app.codecs.arrays import MAX_RANK, check_simple, from_bytes
-from app.codecs.body_format import BodyForm, PredictBody, ReplyForm
-from app.codecs.json.body import document_body
+from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
+from app.codecs.json.parsing import quote
+from app.codecs.json.predict_documents import document_body
 from app.codecs.json.scalars import to_bytes
-from app.codecs.json.text import quote
-from app.codecs.protobuf.tensors import BY_DTYPE
+from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, InferenceResponse, dtype_name
 
 _KEYS = {"dtype", "shape", "data"}
-_DTYPES = {dtype_name(dtype): dtype for dtype in BY_DTYPE}
+_DTYPES = {dtype_name(dtype): dtype for dtype in ENCODING_BY_DTYPE}
 
 
-def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - lengths are limited by those of the body
+def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - no length can exceed the body's
     """Raises InvalidRequest."""
     try:
         document = msgpack.unpackb(body, object_hook=_tensor_or_map)
@@ -33,21 +33,21 @@ def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - lengths 
         raise InvalidRequest(f"MessagePack parse error: {str(error)[:256] or type(error).__name__}") from error
     if type(document) is not dict:
         raise InvalidRequest(
-            f"The MessagePack document must be a map with 'inputs' or 'instances', not {quote(document)}"
+            f"The MessagePack document is {quote(document)}; expected a map with 'inputs' or 'instances'"
         )
-    question = document_body(_by_column(document))
-    question.by_row = "instances" in document
-    return question
+    predict = document_body(_by_column(document))
+    predict.by_row = "instances" in document
+    return predict
 
 
 def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 - rows are the first dimension
-    """`{"outputs": {name: tensor}}`, however many there are."""
+    """`{"outputs": {name: tensor}}`, also for a single output."""
     packed: bytes = msgpack.packb({"outputs": {name: _map_of(array) for name, array in response.outputs.items()}})
     return packed
 
 
 def _by_column(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A batch that is one tensor is a column, not a list of rows."""
+    """`instances` that are one tensor become `inputs`: a column instead of a list of rows."""
     if "inputs" in document or not isinstance(document.get("instances"), np.ndarray):
         return document
     return {("inputs" if key == "instances" else key): value for key, value in document.items()}
@@ -92,6 +92,6 @@ def _strings(content: Any, shape: list[int]) -> Array:
         raise InvalidRequest(f"A tensor has {len(content)} strings in 'data'; expected 'shape' {shape}") from error
 
 
-FORM = BodyForm(
-    ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack"), read, ReplyForm(check_simple, write)
+FORMAT = BodyFormat(
+    ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack"), read, ReplyFormat(check_simple, write)
 )

@@ -1,6 +1,6 @@
-"""Predict bodies as .npz: arrays by name in a zip archive. Pure.
+"""Predict bodies in numpy's .npz format: arrays by name in a zip archive.
 
-The sizes that the archive declares are added up before anything is inflated, and no member grows beyond its own.
+The sizes that the archive declares are checked before any member is inflated, and no member grows beyond its own size.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from app.codecs.arrays import cast
-from app.codecs.body_format import BodyForm, PredictBody, ReplyForm
+from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
 from app.codecs.errors import BodyTooLarge
 from app.codecs.npy import check_numpy, read_npy, write_npy
 from app.core.errors import InvalidRequest
@@ -19,41 +19,41 @@ from app.core.inference import Array, InferenceResponse, ModelSignature
 
 _SUFFIX = ".npy"
 
-#: What ends an archive: a signature, and among other things the size of its directory.
+#: The last record of an archive without a comment: signature, size of its directory, and fields that are not used.
 _END = struct.Struct("<4s8xI4x2x")
 _END_SIGNATURE = b"PK\x05\x06"
 _ZIP64_SIGNATURE, _ZIP64_SIZE = b"PK\x06\x07", 20
 
-#: Some thousand members; reading the directory takes a while for each.
+#: Enough for some thousand members; zipfile needs time for each. Chosen.
 _MAX_DIRECTORY_BYTES = 256 * 1024
 
-#: What the standard library raises of an archive that is none.
+#: What zipfile raises for a damaged archive.
 _FAULTS = (BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError, NotImplementedError)
 
 
 def read(body: bytes, max_bytes: int) -> PredictBody:
-    """Raises InvalidRequest; BodyTooLarge where it would grow beyond `max_bytes`."""
+    """Raises InvalidRequest; BodyTooLarge if the members take more than `max_bytes`."""
     _check_directory(body)
     try:
         with ZipFile(BytesIO(body)) as archive:
             _check_members(archive, max_bytes)
             contents = {member.filename: _inflate(archive, member) for member in archive.infolist()}
     except _FAULTS as error:
-        raise InvalidRequest(f"The body is no valid .npz archive: {str(error)[:256]}") from error
+        raise InvalidRequest(f"The body is not a valid .npz archive: {str(error)[:256]}") from error
     arrays = {
         name.removesuffix(_SUFFIX): read_npy(content, f"Array {name[:256]!r}") for name, content in contents.items()
     }
 
     def inputs(signature: ModelSignature) -> dict[str, Array]:
         specs = signature.inputs
-        # Names that are not the signature's are rejected with all others' requests, by Model.
+        # Unknown names are rejected later, by the model's validation, as for every format.
         return {name: cast(array, specs[name]) if name in specs else array for name, array in arrays.items()}
 
     return PredictBody(inputs)
 
 
 def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 - rows are the first dimension
-    """Stored, not deflated: numbers hardly shrink."""
+    """Stored, not deflated: deflate hardly shortens numbers."""
     file = BytesIO()
     with ZipFile(file, "w", ZIP_STORED) as archive:
         for name, array in response.outputs.items():
@@ -62,22 +62,25 @@ def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 -
 
 
 def _inflate(archive: ZipFile, member: ZipInfo) -> bytes:
-    """Asked for all there is, zipfile would inflate more than the size declared, and then cut it."""
+    """Reads the declared size: without it zipfile inflates more than that, and then truncates it."""
     with archive.open(member) as file:
         return file.read(member.file_size)
 
 
 def _check_directory(body: bytes) -> None:
-    """Raises InvalidRequest unless the archive ends plainly, as numpy writes it, with a directory of sane size."""
+    """Raises InvalidRequest unless the archive ends as numpy's archives do, with a directory of limited size."""
     end = body[-_END.size :]
     plain = len(end) == _END.size and end.startswith(_END_SIGNATURE) and end.endswith(b"\0\0")
     if not plain or body[-_END.size - _ZIP64_SIZE :].startswith(_ZIP64_SIGNATURE):
-        raise InvalidRequest("The body is no .npz archive, or one with a comment or in the zip64 form")
+        raise InvalidRequest(
+            "The body is not an .npz archive, or it has a comment or a zip64 ending, which are not supported"
+        )
     if _END.unpack(end)[1] > _MAX_DIRECTORY_BYTES:
         raise InvalidRequest(f"The .npz archive's directory is larger than {_MAX_DIRECTORY_BYTES} bytes")
 
 
 def _check_members(archive: ZipFile, max_bytes: int) -> None:
+    """Raises InvalidRequest, BodyTooLarge."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
         raise InvalidRequest("The .npz archive has two members of the same name")
@@ -85,9 +88,9 @@ def _check_members(archive: ZipFile, max_bytes: int) -> None:
         if not member.filename.endswith(_SUFFIX):
             raise InvalidRequest(f"Member {member.filename[:256]!r}: expected a name that ends in .npy")
         if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            raise InvalidRequest(f"Member {member.filename[:256]!r} must be stored or deflated")
+            raise InvalidRequest(f"Member {member.filename[:256]!r}: expected compression 'stored' or 'deflated'")
     if sum(member.file_size for member in members) > max_bytes:
         raise BodyTooLarge(f"The .npz archive holds more than max_body_bytes, {max_bytes} bytes")
 
 
-FORM = BodyForm(("application/x-npz",), read, ReplyForm(check_numpy, write))
+FORMAT = BodyFormat(("application/x-npz",), read, ReplyFormat(check_numpy, write))

@@ -1,4 +1,4 @@
-"""TensorFlow's own names of tensor types. Pure."""
+"""TensorFlow's names of tensor types."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from app.core.inference import dtype_name
 
-#: Types whose TensorFlow name is not their numpy name in capitals.
+#: numpy name -> TensorFlow's name, if that is not numpy's in capitals.
 _RENAMED = {"float16": "HALF", "float32": "FLOAT", "float64": "DOUBLE"}
 
 
 def enum_name(dtype: np.dtype[Any]) -> str:
     """The name in the DataType enum: 'DT_FLOAT', 'DT_STRING', ..."""
-    # numpy has no quantized types: TensorFlow makes them structures of one field, named for the type.
+    # TensorFlow represents quantized types as numpy structures of one field with the type's name.
     name = dtype.names[0] if dtype.names else dtype_name(dtype)
     return "DT_" + _RENAMED.get(name, name.upper())
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.codecs.protobuf.text import parse_text
+from app.codecs.protobuf.text_format import parse_text
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.codecs.protobuf.text import parse_text
+from app.codecs.protobuf.text_format import parse_text
 from app.core.errors import InvalidRequest
 
 _METRICS_PATH = "/monitoring/prometheus/metrics"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from app.codecs.protobuf.text import parse_text
+from app.codecs.protobuf.text_format import parse_text
 from app.core.errors import InvalidRequest
 from app.repository.model_config import TENSORFLOW, ModelConfig
 from app.repository.version_policy import All, Latest, Specific, VersionPolicy

@@ -20,7 +20,7 @@ from app.config.settings import Settings
 from app.core.errors import ServingError
 from app.core.interfaces import ServedRepository
 from app.protocols.open_inference.rest import OpenInferenceRest
-from app.protocols.operations.batching import BATCHING_PATH, Batching, batching_routes
+from app.protocols.operations.batching_page import BATCHING_PATH, Batching, batching_routes
 from app.protocols.operations.health import Health, health_routes
 from app.protocols.operations.openapi import model_paths
 from app.protocols.tensorflow_serving.rest import TensorFlowRest

@@ -59,8 +59,8 @@ def test_casts_that_change_no_value(array: Any, dtype: Any, values: Any) -> None
         (np.array(["1"]), "float32", "which float32 cannot hold"),
         (np.array([1], np.float32), "string", "has dtype float32, which string cannot hold"),
         (np.array([b"1"], STRING), "float32", "has dtype string, which float32 cannot hold"),
-        (np.array(["\ud800"]), "string", "text that is no valid Unicode"),
-        (np.array([0x7FFFFFFF], np.uint32).view("U1"), "string", "text that is no valid Unicode"),
+        (np.array(["\ud800"]), "string", "text that is not valid Unicode"),
+        (np.array([0x7FFFFFFF], np.uint32).view("U1"), "string", "text that is not valid Unicode"),
     ],
 )
 def test_casts_that_might(array: Any, dtype: Any, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.codecs.body_formats import FORMS, agree
+from app.codecs.body_formats import BODY_FORMATS, agree
 from app.core.inference import STRING
 from tests.support.bodies import JSON, MSGPACK, NPY, NPZ, PROTOBUF, as_msgpack, from_msgpack, image, npy
 from tests.support.protocol_fakes import Client, FakeModel, echo_model, model, scope, scripted, specs
@@ -51,8 +51,8 @@ def test_other_types_are_not_read(content_type: str) -> None:
     answer = client().predict({"instances": [1]}, {"content-type": content_type})
     assert answer.status == 415
     assert content_type in answer.error
-    for form in FORMS:
-        assert form.media_types[0] in answer.error
+    for each in BODY_FORMATS:
+        assert each.media_types[0] in answer.error
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_other_types_are_not_read(content_type: str) -> None:
     ],
 )
 def test_the_form_of_the_reply(sent: str, accept: str | None, expected: str) -> None:
-    forms = agree(sent.encode(), accept and accept.encode())  # type: ignore[arg-type]
-    assert forms.reply_type.decode() == expected
+    formats = agree(sent.encode(), accept and accept.encode())  # type: ignore[arg-type]
+    assert formats.reply_type.decode() == expected
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/png", "image/*", "application/json;q=0"])
@@ -109,7 +109,7 @@ def test_classify_and_regress_know_json_only() -> None:
     answer = Client(served).post("/v1/models/m:regress", body, {"content-type": NPY})
     assert (answer.status, answer.error) == (
         415,
-        "Content-Type 'application/x-npy' is not read here; send one of application/json",
+        "Content-Type is 'application/x-npy'; expected one of application/json",
     )
     assert Client(served).post("/v1/models/m:classify", body, {"accept": NPZ}).status == 406
 
@@ -123,7 +123,7 @@ def test_one_output_for_npy() -> None:
     assert Client(two_outputs()).post(f"{path}?output=z", body, {"content-type": NPY}).body == npy(-X)
     answer = Client(two_outputs()).post(f"{path}?output=text", body, {"content-type": NPY})
     assert answer.status == 406
-    assert "Output 'text' is of strings" in answer.error
+    assert "Output 'text' has strings" in answer.error
     answer = Client(two_outputs()).post(path, body, {"content-type": NPY, "accept": NPZ})
     assert answer.status == 406
     answer = Client(two_outputs()).post(path, body, {"content-type": NPY, "accept": MSGPACK})

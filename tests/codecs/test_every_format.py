@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.codecs.body_formats import FORMS
-from app.codecs.protobuf.tensors import BY_DTYPE
+from app.codecs.body_formats import BODY_FORMATS
+from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE
 from app.core.inference import STRING, Array
 from tests.support.bodies import (
     JSON,
@@ -30,7 +30,7 @@ from tests.support.bodies import (
 )
 from tests.support.protocol_fakes import Answer, Client, FakeModel, echo_model, model, specs
 
-DTYPES = {("string" if dtype == STRING else dtype.name): dtype for dtype in BY_DTYPE}
+DTYPES = {("string" if dtype == STRING else dtype.name): dtype for dtype in ENCODING_BY_DTYPE}
 NUMBERS = {name: dtype for name, dtype in DTYPES.items() if dtype != STRING}
 
 
@@ -185,8 +185,9 @@ def test_the_good_bodies_are_good() -> None:
         assert post(Client(SERVED["pixels"]), body, kind).status == 200, kind
 
 
-def test_every_form_is_covered_here() -> None:
-    assert [form.media_types[0] for form in FORMS] == [JSON, NPY, NPZ, MSGPACK, PROTOBUF, "image/jpeg", "image/png"]
+def test_every_registered_format_is_covered_here() -> None:
+    assert [each.media_types[0] for each in BODY_FORMATS if each.reply] == [JSON, NPY, NPZ, MSGPACK, PROTOBUF]
+    assert {each.media_types[0] for each in BODY_FORMATS} == GOOD.keys()
 
 
 def test_the_forms_agree_on_shapes() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.codecs.msgpack import FORM
+from app.codecs.msgpack import FORMAT
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, InferenceResponse
 from tests.support.bodies import from_msgpack, packed, tensor_map
@@ -24,7 +24,7 @@ TENSOR = tensor_map(A)
 
 def read(document: Any, signature: Any) -> Any:
     body = document if isinstance(document, bytes) else packed(document)
-    return {name: array.tolist() for name, array in FORM.read(body, 1 << 20).inputs(signature).items()}
+    return {name: array.tolist() for name, array in FORMAT.read(body, 1 << 20).inputs(signature).items()}
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,12 @@ def read(document: Any, signature: Any) -> Any:
 )
 def test_requests(document: Any, signature: Any, inputs: Any, by_row: bool) -> None:
     assert read(document, signature) == inputs
-    assert FORM.read(packed(document), 0).by_row == by_row
+    assert FORMAT.read(packed(document), 0).by_row == by_row
 
 
 def test_the_signature_is_named_as_in_json() -> None:
-    assert FORM.read(packed({"inputs": TENSOR, "signature_name": "other"}), 0).signature_name == "other"
-    assert FORM.read(packed({"inputs": TENSOR}), 0).signature_name == ""
+    assert FORMAT.read(packed({"inputs": TENSOR, "signature_name": "other"}), 0).signature_name == "other"
+    assert FORMAT.read(packed({"inputs": TENSOR}), 0).signature_name == ""
 
 
 def tensor(**changed: Any) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def tensor(**changed: Any) -> dict[str, Any]:
         (b"\x91" * 5000, ONE, "MessagePack parse error"),
         (b"\x81\xa1\xff\x01", ONE, "MessagePack parse error: 'utf-8' codec"),
         ({1: 2}, ONE, "MessagePack parse error: int is not allowed for map key"),
-        ([1], ONE, "must be a map with 'inputs' or 'instances', not [1]"),
-        (TENSOR, ONE, "must be a map with 'inputs' or 'instances'"),
+        ([1], ONE, "document is [1]; expected a map with 'inputs' or 'instances'"),
+        (TENSOR, ONE, "expected a map with 'inputs' or 'instances'"),
         ({}, ONE, "Missing 'inputs' or 'instances' key"),
         ({"inputs": TENSOR, "instances": TENSOR}, ONE, "expecting only one of 'inputs' or 'instances'"),
         ({"instances": TENSOR}, TWO, "expecting an object as multiple input tensors required: a,b"),
@@ -118,7 +118,7 @@ def test_any_bytes_are_a_document_or_refused(body: bytes) -> None:
 
 
 def test_replies_are_by_name_whatever_was_asked() -> None:
-    assert FORM.reply
+    assert FORMAT.reply
     outputs = {
         "y": A.T,
         "s": np.array([b"\xff", b""], STRING),
@@ -126,7 +126,7 @@ def test_replies_are_by_name_whatever_was_asked() -> None:
         "e": np.zeros((0, 3), np.complex64),
     }
     for by_row in (False, True):
-        back = from_msgpack(FORM.reply.write(InferenceResponse(outputs, "m", 1, "s"), by_row))
+        back = from_msgpack(FORMAT.reply.write(InferenceResponse(outputs, "m", 1, "s"), by_row))
         assert {name: (array.dtype, array.tolist()) for name, array in back.items()} == {
             name: (array.dtype, array.tolist()) for name, array in outputs.items()
         }

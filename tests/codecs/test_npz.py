@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.codecs.errors import BodyTooLarge
-from app.codecs.npz import FORM
+from app.codecs.npz import FORMAT
 from app.core.errors import InvalidRequest
 from tests.support.bodies import npy, npz
 from tests.support.protocol_fakes import signature_of, specs
@@ -29,7 +29,7 @@ def archive(members: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) 
 
 
 def read(body: bytes, limit: int = 1 << 20) -> Any:
-    return FORM.read(body, limit).inputs(SIGNATURE)
+    return FORMAT.read(body, limit).inputs(SIGNATURE)
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -47,7 +47,7 @@ def test_what_numpy_saves() -> None:
 
 def test_names_with_points_and_paths_are_names() -> None:
     signature = signature_of({name: specs(x=("float32", (None, 3)))["x"] for name in ("../../x", "a.npy")}, {})
-    arrays = FORM.read(archive({"../../x.npy": npy(X), "a.npy.npy": npy(X)}), 1 << 20).inputs(signature)
+    arrays = FORMAT.read(archive({"../../x.npy": npy(X), "a.npy.npy": npy(X)}), 1 << 20).inputs(signature)
     assert arrays.keys() == {"../../x", "a.npy"}
 
 
@@ -64,18 +64,18 @@ def two_of_one_name() -> bytes:
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (b"", "no .npz archive"),
-        (b"PK", "no .npz archive"),
-        (npy(X), "no .npz archive"),
-        (npz({"x": X})[:-1], "no .npz archive"),
-        (npz({"x": X}) + b"x", "no .npz archive"),
+        (b"", "not an .npz archive"),
+        (b"PK", "not an .npz archive"),
+        (npy(X), "not an .npz archive"),
+        (npz({"x": X})[:-1], "not an .npz archive"),
+        (npz({"x": X}) + b"x", "not an .npz archive"),
         (npz({"x": X})[:-22] + b"PK\x06\x07" + bytes(16) + npz({"x": X})[-22:], "zip64"),
         (patched(npz({"x": X}), -10, struct.pack("<I", 1 << 30)), "directory is larger than 262144 bytes"),
-        (patched(npz({"x": X}), -6, struct.pack("<I", 1 << 30)), "no valid .npz archive"),
+        (patched(npz({"x": X}), -6, struct.pack("<I", 1 << 30)), "not a valid .npz archive"),
         (archive({"x": npy(X)}), "Member 'x': expected a name that ends in .npy"),
-        (archive({"x.npy": b"content"}), "Array 'x.npy' is no .npy file"),
-        (archive({"x.npy": npy(X)}, zipfile.ZIP_BZIP2), "Member 'x.npy' must be stored or deflated"),
-        (archive({"x.npy": npy(X)}, zipfile.ZIP_LZMA), "Member 'x.npy' must be stored or deflated"),
+        (archive({"x.npy": b"content"}), "Array 'x.npy' is not an .npy file"),
+        (archive({"x.npy": npy(X)}, zipfile.ZIP_BZIP2), "Member 'x.npy': expected compression 'stored' or 'deflated'"),
+        (archive({"x.npy": npy(X)}, zipfile.ZIP_LZMA), "Member 'x.npy': expected compression 'stored' or 'deflated'"),
         (two_of_one_name(), "two members of the same name"),
         (npz({"x": X.astype(np.float64)}), "Input 'x' has dtype float64, which float32 cannot hold"),
         (npz({"x": np.array([{}])}), "Array 'x.npy' has dtype '|O'"),
@@ -118,7 +118,7 @@ def test_a_bomb_that_lies_about_its_size_is_not_inflated() -> None:
 
 def test_as_many_members_as_an_archive_may_have_take_no_time() -> None:
     body = archive({f"{number}.npy": b"" for number in range(4000)}, zipfile.ZIP_STORED)
-    with pytest.raises(InvalidRequest, match="is no \\.npy file"):
+    with pytest.raises(InvalidRequest, match="is not an \\.npy file"):
         read(body)
     body = archive({f"{number}.npy": b"" for number in range(6000)}, zipfile.ZIP_STORED)
     with pytest.raises(InvalidRequest, match="directory is larger"):

@@ -11,10 +11,10 @@ import msgpack
 import numpy as np
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensors import encode_tensor
+from app.codecs.protobuf.tensor_protos import encode_tensor
 from app.core.inference import STRING, Array
-from app.protocols.open_inference.binary import encode
-from app.protocols.open_inference.tensors import described_datatype
+from app.protocols.open_inference.binary_tensors import encode
+from app.protocols.open_inference.datatypes import described_datatype
 
 Headers = Mapping[str, str]
 Inputs = Mapping[str, Array]

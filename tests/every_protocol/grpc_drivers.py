@@ -11,9 +11,9 @@ import numpy as np
 from grpc import StatusCode
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensors import decode_tensor, encode_tensor
+from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
 from app.core.inference import Array
-from app.protocols.open_inference.tensors import datatype_of
+from app.protocols.open_inference.datatypes import datatype_of
 from tests.every_protocol.driver import Driver, Kind, Question, Rejected
 
 GRPC_CODES: Mapping[Kind, StatusCode] = {

@@ -17,7 +17,7 @@ from PIL import Image
 
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.core.inference import STRING
-from app.protocols.open_inference.binary import encode
+from app.protocols.open_inference.binary_tensors import encode
 from tests.every_protocol.forms import (
     HEADERS,
     PATHS,

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 
 from app.core.inference import Array
-from app.protocols.open_inference.tensors import datatype_of
+from app.protocols.open_inference.datatypes import datatype_of
 from tests.every_protocol.driver import Kind, Question
 from tests.every_protocol.http_driver import HttpDriver
 

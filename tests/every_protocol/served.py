@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 
 from app.codecs.protobuf.messages import enum_numbers, message_class
-from app.codecs.protobuf.tensors import BY_NUMBER
+from app.codecs.protobuf.tensor_protos import ENCODING_BY_NUMBER
 from app.core.inference import STRING, Array
 from tests.every_protocol.forms import predict_message
 
@@ -33,7 +33,7 @@ def _inputs(metadata: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def _array(spec: Mapping[str, Any]) -> Array:
-    dtype = BY_NUMBER[enum_numbers("tensorflow.DataType")[spec["dtype"]]].dtype
+    dtype = ENCODING_BY_NUMBER[enum_numbers("tensorflow.DataType")[spec["dtype"]]].dtype
     sizes = [int(dim["size"]) for dim in spec["tensor_shape"].get("dim", [])]
     shape = [_ROWS if size < 0 else size for size in sizes]
     if dtype == STRING:

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensors import decode_tensor, encode_tensor
+from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
 from app.core.inference import Array
 from tests.every_protocol.driver import Kind, Question
 from tests.every_protocol.http_driver import HttpDriver

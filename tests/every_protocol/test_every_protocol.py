@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from app.codecs.body_formats import FORMS
+from app.codecs.body_formats import BODY_FORMATS
 from app.repository.catalog import Catalog
 from tests.every_protocol import grpc_drivers
 from tests.every_protocol.driver import Driver, Kind, Question, rows
@@ -43,7 +43,7 @@ def test_each_kind_of_error_has_a_code(drive: Drive) -> None:
 def test_every_path_and_form_of_the_application_has_a_driver(running: tuple[asyncio.Runner, Live]) -> None:
     segments = set(running[1].app._inference)
     assert segments == {drive.serves[0] for drive in DRIVERS if not issubclass(drive, grpc_drivers._Unary)}
-    forms = {form.media_types[0] for form in FORMS}
+    forms = {each.media_types[0] for each in BODY_FORMATS}
     assert forms <= {drive.serves[1] for drive in DRIVERS if drive.serves[0] == "v1"}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensors import decode_tensor, encode_tensor
+from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
 from app.core.inference import STRING, Array, dtype_name
 
 NPY, NPZ = "application/x-npy", "application/x-npz"

@@ -22,11 +22,11 @@ from app.core.inference import ModelSignature
 from app.instrumentation.counts import Counts
 from app.instrumentation.statistics import ModelStatistics
 from app.protocols.open_inference.api import OpenInference
-from app.protocols.open_inference.binary import encode
+from app.protocols.open_inference.binary_tensors import encode
+from app.protocols.open_inference.datatypes import datatype_of
 from app.protocols.open_inference.grpc import SERVICE, OpenInferenceGrpc
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.open_inference.shared_memory import SharedMemory
-from app.protocols.open_inference.tensors import datatype_of
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from app.transports.http.replies import HttpLimits
 from tests.support.fakes import fake_time

@@ -1,1 +1,4 @@
-"""NEW."""
+"""JSON in TensorFlow Serving's dialect: parsing, nested lists to arrays, predict documents, writing.
+
+Other codecs, protocols and `ferry predict` import from here.
+"""

@@ -1,13 +1,11 @@
-"""Long arrays of numbers in JSON text, read without a Python object for each number. Pure.
+"""Long arrays of numbers in JSON, read without a Python object for each number.
 
-simdjson reads the numbers, as correctly rounded as orjson does, and rejects everything that is no number. It also
-flattens lists of any lengths, so whether they are rectangular is seen from the text.
-
-
-JSON documents whose long arrays of numbers stay text until it is known what they are for. Pure.
-
-The arrays are cut out, and what remains is parsed by orjson. An array is looked for between two strings: there
-are no quotes inside it, and no braces. Anything unusual is left to those who parse the document as a whole.
+1. `cut` removes each long array from the text and lets orjson parse the rest. It looks for an array between two
+   strings: inside an array of numbers there are neither quotes nor braces. It returns None for every unusual text, and
+   the caller parses the whole document in the ordinary way.
+2. A removed array is put back into the document as `Numbers`, still as text. Once the tensor type is known, simdjson
+   reads all numbers at once, rounded as correctly as by orjson, and rejects everything that is not a number.
+3. simdjson flattens nested lists of any lengths. Whether the lists are rectangular is checked in the text.
 """
 
 from __future__ import annotations
@@ -20,22 +18,27 @@ import numpy as np
 import orjson
 import simdjson
 
+from app.codecs.arrays import MAX_RANK
 from app.core.inference import Array
 
-#: No deeper than every numpy allows.
-_MAX_RANK = 31
+#: In shorter bodies, and for shorter arrays, orjson is as fast. Measured by bench/json_bodies.py.
+SHORTEST_BYTES = 8192
 
-#: All that valid JSON of numbers consists of beside brackets and commas.
+#: If strings are closer together than this on average, the search for arrays costs more than it saves. Chosen.
+_BYTES_BETWEEN_STRINGS = 512
+
+#: All characters of valid JSON numbers and of white space.
 _NUMERALS = b"0123456789+-.eE \t\r\n"
 
-#: What simdjson raises where an element is of another type or out of range, or the text is no JSON.
-_REFUSALS = (TypeError, ValueError, RuntimeError)
+#: What simdjson raises for an element of another type or out of range, and for text that is not JSON.
+_PARSE_ERRORS = (TypeError, ValueError, RuntimeError)
 
 
 class Numbers:
-    """A JSON array of at least one element, hopefully numbers or arrays of them, that is still text.
+    """A JSON array of at least one element, still as text. Its elements should be numbers or nested arrays of numbers.
 
-    Raises ValueError for any other text.
+    Raises:
+        ValueError: the text is not a JSON array, or an empty one.
     """
 
     __slots__ = ("_array", "_text")
@@ -43,18 +46,21 @@ class Numbers:
     def __init__(self, text: bytes) -> None:
         self._text = text
         try:
-            self._array: Any = simdjson.Parser().parse(text)  # of a copy with the padding that it needs
-        except _REFUSALS as error:
+            self._array: Any = simdjson.Parser().parse(text)  # simdjson copies the text and adds its padding
+        except _PARSE_ERRORS as error:
             raise ValueError from error
         if type(self._array) is not simdjson.Array or not len(self._array):
             raise ValueError
 
+    def __repr__(self) -> str:
+        return f"<Numbers of shape {_first_lengths(self._array)}, {len(self._text)} bytes of JSON>"
+
     def doubles(self) -> Array | None:
-        """float64, or None where not all elements are numbers or the lists not rectangular."""
+        """A float64 array; None if an element is not a number or the lists are not rectangular."""
         return self._read("d", np.dtype(np.float64))
 
     def integers(self, signed: bool) -> Array | None:
-        """int64 or uint64; None as for `doubles`, and where an element is no whole number or does not fit."""
+        """An int64 or uint64 array; None as for `doubles`, and if an element is not a whole number of that range."""
         return self._read("i", np.dtype(np.int64)) if signed else self._read("u", np.dtype(np.uint64))
 
     def expanded(self) -> list[Any]:
@@ -65,7 +71,7 @@ class Numbers:
     def _read(self, of_type: Literal["d", "i", "u"], dtype: np.dtype[Any]) -> Array | None:
         try:
             flat = np.frombuffer(self._array.as_buffer(of_type=of_type), dtype)
-        except _REFUSALS:
+        except _PARSE_ERRORS:
             return None
         shape = _first_lengths(self._array)
         if flat.size != prod(shape) or not flat.size or not _is_rectangular(self._text, shape):
@@ -73,62 +79,68 @@ class Numbers:
         return flat.reshape(shape)
 
 
+def cut(body: bytes) -> dict[str, Any] | None:
+    """The JSON object in a body, with `Numbers` for its long arrays; None if it has none or is unusual.
+
+    `Numbers` stand only as `instances` or `inputs`, as a field of an object there, or as a field of an object in a list
+    there. Everything else is what orjson makes of it; a text that orjson rejects gives None.
+    """
+    spans = _long_arrays(body) if len(body) >= SHORTEST_BYTES else []
+    if not spans:
+        return None
+
+    # 1. Remove the arrays. Without a backslash every quote delimits a string, and no string can look like a mark.
+    pieces, numbers = _cut_out(body, spans)
+    if numbers is None or any(b"\\" in piece for piece in pieces):
+        return None
+
+    # 2. Parse the rest, with a mark in place of each array.
+    text = pieces[0] + b"".join(_mark(index) + piece for index, piece in enumerate(pieces[1:]))
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+    # 3. Replace the marks by the arrays.
+    return document if type(document) is dict and _put_back(document, numbers) else None
+
+
+# --- is it rectangular? ---
+
+
 def _first_lengths(array: Any) -> list[int]:
-    """The shape as far as the first list of each level tells."""
+    """The length of the first list of each level: the shape, if the array is rectangular."""
     shape = []
     while type(array) is simdjson.Array:
         shape.append(len(array))
-        array = array[0] if shape[-1] and len(shape) <= _MAX_RANK else None
+        array = array[0] if shape[-1] and len(shape) <= MAX_RANK else None
     return shape
 
 
 def _is_rectangular(text: bytes, shape: list[int]) -> bool:
-    """Whether as many numbers as `shape` has, in valid JSON, are nested as it says.
+    """Is `text` nested as `shape` says? It is valid JSON with as many numbers as `shape` has elements.
 
-    They are if all brackets and commas are those of such an array: there is a number wherever one must be then.
+    It is if its brackets and commas are exactly those of such an array: every place for a number then holds one.
     """
     if len(shape) == 1:
         return text.rfind(b"[") == 0
     brackets = 2 * sum(prod(shape[:level]) for level in range(len(shape)))
-    return len(shape) <= _MAX_RANK and brackets <= len(text) and text.translate(None, _NUMERALS) == _skeleton(shape)
+    return len(shape) <= MAX_RANK and brackets <= len(text) and text.translate(None, _NUMERALS) == _skeleton(shape)
 
 
 def _skeleton(shape: list[int]) -> bytes:
+    """The brackets and commas of an array of this shape."""
     text = b""
     for size in reversed(shape):
         text = b"[" + b",".join([text] * size) + b"]"
     return text
 
 
-#: In shorter bodies, and for shorter arrays, orjson is as fast.
-SHORTEST_BYTES = 8192
-
-#: Where a document has strings more often than this, looking for arrays between them does not pay.
-_BYTES_BETWEEN_STRINGS = 512
-
-
-def cut(body: bytes) -> dict[str, Any] | None:
-    """The object in a body, with Numbers for long arrays of numbers; None where it has none or is unusual.
-
-    Numbers stand in these places only: `instances` or `inputs`, the fields of an object there, and the fields of
-    objects in a list there. Everything else is as orjson reads it; texts that orjson rejects give None.
-    """
-    spans = _long_arrays(body) if len(body) >= SHORTEST_BYTES else []
-    if not spans:
-        return None
-    pieces, numbers = _cut_out(body, spans)
-    # Without an escape all quotes delimit strings, and no string can look like a mark.
-    if numbers is None or any(b"\\" in piece for piece in pieces):
-        return None
-    text = pieces[0] + b"".join(_mark(index) + piece for index, piece in enumerate(pieces[1:]))
-    try:
-        document = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return document if type(document) is dict and _put_back(document, numbers) else None
+# --- where are the arrays? ---
 
 
 def _long_arrays(body: bytes) -> list[tuple[int, int]]:
+    """Start and end of every long array; none if there are many strings."""
     spans: list[tuple[int, int]] = []
     start, strings = 0, 0
     while True:
@@ -153,7 +165,7 @@ def _array_between(body: bytes, start: int, end: int) -> Iterator[tuple[int, int
 
 
 def _cut_out(body: bytes, spans: list[tuple[int, int]]) -> tuple[list[bytes], list[Numbers] | None]:
-    """The text around the arrays, and these; None where one is no array of numbers."""
+    """The text around the arrays, and the arrays; None for these if one of them is not a JSON array."""
     starts = [0, *(stop for _, stop in spans)]
     ends = [*(start for start, _ in spans), len(body)]
     pieces = [body[start:end] for start, end in zip(starts, ends, strict=True)]
@@ -163,19 +175,23 @@ def _cut_out(body: bytes, spans: list[tuple[int, int]]) -> tuple[list[bytes], li
         return pieces, None
 
 
+# --- marks in their place ---
+
+
 def _mark(index: int) -> bytes:
-    """An array, as what it stands for: a string could be the name of a field too."""
+    """A list, because an array was removed: a bare string could also be the name of a field."""
     return b'["\\u0000%d"]' % index
 
 
 def _index(value: Any) -> int | None:
+    """The number of a mark; None for any other value."""
     if type(value) is list and len(value) == 1 and type(value[0]) is str and value[0][:1] == "\0":
         return int(value[0][1:])
     return None
 
 
 def _put_back(document: dict[str, Any], numbers: list[Numbers]) -> bool:
-    """Replaces the marks by what they stand for; False where one is in another place than these."""
+    """Replaces all marks by their arrays; False if a mark is in a place that `cut` does not name."""
     left = len(numbers)
     for fields, names in _places(document):
         for name in names:

@@ -1,29 +1,59 @@
-"""Predict in TensorFlow Serving's documents: rows (`instances`) or columns (`inputs`), in and out. Pure."""
+"""TensorFlow Serving's JSON documents for predict: rows (`instances`) or columns (`inputs`) in, predictions out.
+
+A document with `instances` lists rows; its reply is `{"predictions": [...]}`, one element for each row. A document with
+`inputs` has whole tensors; its reply is `{"outputs": ...}`. One input or output stands there without its name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import orjson
 
 from app.codecs.arrays import cast
-from app.codecs.json.long_arrays import Numbers
+from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
+from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers
+from app.codecs.json.nested_lists import column, rows, tensor
+from app.codecs.json.parsing import parse, quote
 from app.codecs.json.scalars import is_base64
-from app.codecs.json.tensors import column, rows, tensor
-from app.codecs.json.text import quote
 from app.codecs.json.writing import check_writable, dumps, jsonable
-from app.core.errors import InvalidRequest
-from app.core.inference import DEFAULT_SIGNATURE, Array, ModelSignature, TensorSpec
+from app.core.errors import InvalidRequest, ServingError
+from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceResponse, ModelSignature, TensorSpec
+
+# --- as a body format ---
+
+
+def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - the body itself is within the limit
+    """Raises InvalidRequest."""
+    return document_body(parse(body))
+
+
+def document_body(document: Mapping[str, Any]) -> PredictBody:
+    """The content of a parsed document of this shape, from JSON or another format. Raises InvalidRequest."""
+    return PredictBody(
+        lambda signature: decode_predict(document, signature)[0],
+        named_signature(document),
+        by_row="instances" in document,
+    )
+
+
+def write(response: InferenceResponse, by_row: bool) -> bytes:
+    """Raises as `encode_predict` does."""
+    return encode_predict(response.outputs, by_row)
+
+
+# --- requests ---
 
 
 def signature_name(document: Mapping[str, Any]) -> str:
-    """The signature asked for; left out and empty mean the default one. Raises InvalidRequest."""
+    """The signature to call; the default one if the name is absent or empty. Raises InvalidRequest."""
     return named_signature(document) or DEFAULT_SIGNATURE
 
 
 def named_signature(document: Mapping[str, Any]) -> str:
-    """Empty where none is named. Raises InvalidRequest."""
+    """The document's `signature_name`; empty if absent. Raises InvalidRequest."""
     name = document.get("signature_name", "")
     if type(name) is not str:
         raise InvalidRequest(
@@ -33,11 +63,11 @@ def named_signature(document: Mapping[str, Any]) -> str:
 
 
 def decode_predict(document: Mapping[str, Any], signature: ModelSignature) -> tuple[dict[str, Array], bool]:
-    """The inputs, and whether they came as rows.
+    """The inputs (name -> array), and whether the document lists rows.
 
     Raises:
-        InvalidRequest: naming what is wrong and where.
-        Unsupported: an input type has no JSON form.
+        InvalidRequest: the text says what is wrong and where.
+        Unsupported: JSON cannot represent the type of an input.
     """
     if "instances" in document:
         if "inputs" in document:
@@ -51,32 +81,27 @@ def decode_predict(document: Mapping[str, Any], signature: ModelSignature) -> tu
     raise InvalidRequest("Missing 'inputs' or 'instances' key")
 
 
-def check_outputs_writable(outputs: Mapping[str, TensorSpec]) -> None:
-    """Raises Unsupported where an output type has no JSON form: before it is computed, not after."""
-    for spec in outputs.values():
-        check_writable(spec.dtype)
+def rows_together(bodies: Sequence[bytes], signature: ModelSignature) -> tuple[dict[str, Array], list[int]] | None:
+    """The rows of all bodies one after another, and the number of rows of each body.
 
-
-def encode_predict(outputs: Mapping[str, Array], by_row: bool) -> bytes:
-    """Raises InvalidRequest where the outputs of a row-form request are no rows, or not equally many."""
-    return dumps({"predictions": predictions(outputs)}) if by_row else _encode_columns(outputs)
-
-
-def predictions(outputs: Mapping[str, Array]) -> Any:
-    """By row: what `dumps` writes as `predictions`. Raises as `encode_predict` does."""
-    if len(outputs) == 1:
-        ((name, array),) = outputs.items()
-        if array.ndim:
-            return jsonable(name, array)
-    _check_rows(outputs)
-    columns = {name: jsonable(name, array) for name, array in outputs.items()}
-    count = next((len(array) for array in outputs.values()), 0)
-    return [{name: column[i] for name, column in columns.items()} for i in range(count)]
-
-
-def _encode_columns(outputs: Mapping[str, Array]) -> bytes:
-    columns = {name: jsonable(name, array) for name, array in outputs.items()}
-    return dumps({"outputs": columns if len(columns) != 1 else next(iter(columns.values()))})
+    None unless each body is short and has `instances` alone, and all rows fit into one array.
+    """
+    if len(signature.inputs) != 1:
+        return None
+    ((name, spec),) = signature.inputs.items()
+    values: list[Any] = []
+    counts: list[int] = []
+    try:
+        for body in bodies:
+            document = orjson.loads(body)
+            instances = document["instances"]
+            if len(document) != 1 or type(instances) is not list or not instances or len(body) >= SHORTEST_BYTES:
+                return None
+            values += instances
+            counts.append(len(instances))
+        return {name: rows(values, spec.dtype)}, counts
+    except (orjson.JSONDecodeError, TypeError, KeyError, ServingError):
+        return None
 
 
 def _instances(document: Mapping[str, Any]) -> list[Any] | Numbers:
@@ -92,9 +117,13 @@ def _instances(document: Mapping[str, Any]) -> list[Any] | Numbers:
 
 def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict[str, Array]:
     inputs = signature.expected(values[0] if type(values) is list and _is_object(values[0]) else ())
+
+    # 1. Objects: each has every input by name.
     if type(values) is list and dict in map(type, values) and any(map(_is_object, values)):
         _check_objects(values, inputs.keys(), _is_object(values[0]))
         return {name: column([value[name] for value in values], spec.dtype, name) for name, spec in inputs.items()}
+
+    # 2. Bare values: the rows of the only input.
     if len(inputs) != 1:
         raise InvalidRequest(
             "instances is a plain list, but expecting list of objects as multiple input tensors required: "
@@ -105,7 +134,7 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
 
 
 def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
-    """Names beyond the signature's are ignored, as TensorFlow Serving ignores them."""
+    """Names that the signature lacks are ignored, as by TensorFlow Serving."""
     inputs = signature.expected(value if _is_object(value) else ())
     if not _is_object(value):
         if len(inputs) != 1:
@@ -122,7 +151,7 @@ def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
 
 def _column(name: str, value: Any, signature: ModelSignature) -> Array:
     spec = signature.inputs[name]
-    if isinstance(value, np.ndarray):  # never in JSON, but in documents of the same form
+    if isinstance(value, np.ndarray):  # from MessagePack's documents, never from JSON
         return cast(value, spec)
     try:
         return tensor(value, spec.dtype)
@@ -136,7 +165,7 @@ def _is_object(value: object) -> bool:
 
 
 def _check_objects(values: list[Any], names: Any, named: bool) -> None:
-    """Either every instance is an object with exactly these keys, or none is an object."""
+    """Either every instance is an object with exactly these keys, or none is an object. Raises InvalidRequest."""
     for index, value in enumerate(values):
         if _is_object(value) != named:
             found, expected = ("list", "object") if named else ("object", "value/list")
@@ -146,6 +175,35 @@ def _check_objects(values: list[Any], names: Any, named: bool) -> None:
                 f"Failed to process element: {index} of 'instances' list. JSON object: {quote(value)}"
                 f" keys must be equal to: {','.join(sorted(names))}"
             )
+
+
+# --- replies ---
+
+
+def check_outputs_writable(outputs: Mapping[str, TensorSpec]) -> None:
+    """To be called before the model. Raises Unsupported if JSON cannot represent the type of an output."""
+    for spec in outputs.values():
+        check_writable(spec.dtype)
+
+
+def encode_predict(outputs: Mapping[str, Array], by_row: bool) -> bytes:
+    """The reply's JSON. Raises InvalidRequest if `by_row` is set and the outputs do not have equally many rows."""
+    if by_row:
+        return dumps({"predictions": predictions(outputs)})
+    columns = {name: jsonable(name, array) for name, array in outputs.items()}
+    return dumps({"outputs": columns if len(columns) != 1 else next(iter(columns.values()))})
+
+
+def predictions(outputs: Mapping[str, Array]) -> Any:
+    """The value of `predictions`, for `dumps`. Raises as `encode_predict` does."""
+    if len(outputs) == 1:
+        ((name, array),) = outputs.items()
+        if array.ndim:
+            return jsonable(name, array)
+    _check_rows(outputs)
+    columns = {name: jsonable(name, array) for name, array in outputs.items()}
+    count = next((len(array) for array in outputs.values()), 0)
+    return [{name: column[i] for name, column in columns.items()} for i in range(count)]
 
 
 def _check_rows(outputs: Mapping[str, Array]) -> None:
@@ -159,3 +217,12 @@ def _check_rows(outputs: Mapping[str, Array]) -> None:
             expected = len(array)
         if len(array) != expected:
             raise InvalidRequest(f"Tensor name: {name} has inconsistent batch size: {len(array)} expecting: {expected}")
+
+
+#: TensorFlow Serving reads JSON whatever the Content-Type; its users send what `curl --data` sets.
+FORMAT = BodyFormat(
+    ("application/json",),
+    read,
+    ReplyFormat(check_outputs_writable, write),
+    also_read=("text/plain", "text/json", "application/x-www-form-urlencoded"),
+)

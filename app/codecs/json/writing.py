@@ -1,9 +1,9 @@
-"""Arrays to JSON. Pure.
+"""Arrays to JSON.
 
-Every float is written as the shortest text that reads back as the same value of its type,
-whole values with `.0`; NaN and infinities bare, as TensorFlow Serving writes them. half and
-bfloat16 are written as the float32 that they equal. orjson does it all but the non-finite
-values, which it writes as null: only if there is any, the arrays are looked at, and those nulls replaced one by one.
+Each float is written as the shortest text that reads back as the same value of its type, whole values with `.0`; half
+and bfloat16 as the float32 of equal value. NaN and infinities are written as the bare words NaN, Infinity and
+-Infinity, as by TensorFlow Serving. orjson writes everything, but non-finite values as null: if its text mentions null,
+arrays with non-finite values are written again and their nulls replaced.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _BYTES_SUFFIX = "_bytes"
 _NATIVE = frozenset(np.dtype(name) for name in ("float32", "float64", "bool", "int8", "int16", "int32", "int64"))
 _NATIVE |= frozenset(np.dtype(name) for name in ("uint8", "uint16", "uint32", "uint64"))
 
-#: A number is found in bytes more cheaply than bytes of one letter.
+#: `in` finds a number in bytes faster than bytes of one letter.
 _L = ord("l")
 
-#: Letters l are looked at one by one in the names around an array's digits, but not in long texts.
+#: After so many letters l the whole text is searched for "null". Chosen: names around an array have fewer.
 _MOST_LETTERS = 16
 
 
 def dumps(document: object) -> bytes:
-    """The JSON of a document whose leaves `jsonable` made."""
+    """The JSON of a document; arrays and strings in it must come from `jsonable`."""
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     if _L in text and _mentions_null(text):
         return orjson.dumps(_spelled_out(document), option=orjson.OPT_SERIALIZE_NUMPY)
@@ -39,22 +39,26 @@ def dumps(document: object) -> bytes:
 
 
 def check_writable(dtype: np.dtype[Any]) -> None:
-    """Raises Unsupported where JSON has no form for the type: before it is computed, not after."""
+    """Raises Unsupported if JSON cannot represent the type."""
     if not (dtype in _NATIVE or dtype == STRING or is_number(dtype)):
         raise Unsupported(f"Failed to write JSON value for tensor type: {enum_name(dtype)}")
 
 
 def jsonable(name: str, array: Array) -> Any:
-    """What `dumps` writes as the nested lists of `array`. Rank 0 gives a scalar.
+    """What `dumps` writes as the nested lists of `array`; a scalar if its rank is 0.
 
-    `name` says whether strings are bytes: those of outputs named `..._bytes` go as base64.
+    Args:
+        name: the output's. Strings of outputs named `..._bytes` are written as base64.
+
+    Raises:
+        Unsupported: as `check_writable`.
     """
     dtype = array.dtype
     if dtype == STRING:
         return _strings(array, name.endswith(_BYTES_SUFFIX))
     if dtype not in _NATIVE:
         array = _widen(array)
-    # orjson takes no array of rank 0, and none whose rows are apart.
+    # orjson accepts neither arrays of rank 0 nor arrays that are not contiguous.
     return np.ascontiguousarray(array) if array.ndim else array[()]
 
 
@@ -70,7 +74,7 @@ def _strings(array: Array, binary: bool) -> Any:
 
 
 def _mentions_null(text: bytes) -> bool:
-    """As `b"null" in text`, which among digits is slow: a single letter is looked for with the speed of memory."""
+    """As `b"null" in text`, which is slow among digits. A search for a single letter is as fast as memory."""
     at = text.find(b"l")
     for _ in range(_MOST_LETTERS):
         if at < 0:
@@ -82,7 +86,7 @@ def _mentions_null(text: bytes) -> bool:
 
 
 def _spelled_out(value: Any) -> Any:
-    """The same document with the text of arrays that have NaN or infinities."""
+    """The same document, with JSON text in place of each array that has NaN or infinities."""
     if isinstance(value, dict):
         return {key: _spelled_out(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

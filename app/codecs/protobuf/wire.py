@@ -1,11 +1,14 @@
-"""The wire form of protocol buffers, as far as large values are worth writing without a message in between. Pure."""
+"""Protocol buffers' wire encoding, for large values that are written without a message object.
+
+Source: https://protobuf.dev/programming-guides/encoding/
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-#: Serialized pieces, to be joined once: large ones are views of arrays.
+#: Serialized pieces, joined once at the end; large ones are views of arrays.
 Parts = Sequence[bytes | memoryview]
 
 _LENGTH_DELIMITED = 2
@@ -13,7 +16,7 @@ _LENGTH_DELIMITED = 2
 
 @lru_cache(maxsize=4096)
 def field_start(number: int, length: int) -> bytes:
-    """What stands before the `length` bytes of a string, a message or a packed list."""
+    """The tag and length before the `length` bytes of a string, a message or a packed list."""
     return bytes((*_varint(number << 3 | _LENGTH_DELIMITED), *_varint(length)))
 
 

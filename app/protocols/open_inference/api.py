@@ -9,11 +9,11 @@ from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, Unsupp
 from app.core.inference import Buffer
 from app.core.interfaces import ServedModel, ServedRepository
 from app.core.versions import VersionStatus
-from app.protocols.open_inference.call import choose_signature
+from app.protocols.open_inference.infer_call import choose_signature
 from app.protocols.open_inference.metadata import available, index_documents, model_document, server_document
-from app.protocols.open_inference.model_config import config_document
 from app.protocols.open_inference.parameters import Parameters
 from app.protocols.open_inference.shared_memory import RegionSlice, SharedMemory
+from app.protocols.open_inference.triton_model_config import config_document
 
 _INT64_MAX = 2**63 - 1
 

@@ -13,11 +13,11 @@ import numpy as np
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, Buffer, InferenceResponse, ModelSignature, TensorSpec
-from app.protocols.open_inference.binary import decode, encode
-from app.protocols.open_inference.call import Call, choose_signature, make_call, wanted_output
+from app.protocols.open_inference.binary_tensors import decode, encode
+from app.protocols.open_inference.datatypes import checked_shape, datatype_of, declared_input
+from app.protocols.open_inference.infer_call import Call, choose_signature, make_call, wanted_output
 from app.protocols.open_inference.parameters import Parameters, request_parameters
 from app.protocols.open_inference.shared_memory import RegionSlice, region_slice
-from app.protocols.open_inference.tensors import checked_shape, datatype_of, declared_input
 
 #: Gives the bytes of a part of shared memory.
 Read = Callable[[RegionSlice], Buffer]

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from app.codecs.json.long_arrays import Numbers, cut
-from app.codecs.json.tensors import tensor
+from app.codecs.json.nested_lists import tensor
 from app.codecs.json.writing import jsonable
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, Buffer, TensorSpec
@@ -104,7 +104,7 @@ def _check_unicode(text: str, where: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequest(f"{where} is no valid Unicode") from error
+        raise InvalidRequest(f"{where} is not valid Unicode") from error
 
 
 def _parse_non_finite(body: Buffer, first: orjson.JSONDecodeError) -> object:

@@ -8,7 +8,7 @@ from typing import Any
 from app import __version__
 from app.core.inference import ModelSignature, TensorSpec
 from app.core.versions import VersionState, VersionStatus
-from app.protocols.open_inference.tensors import described_datatype
+from app.protocols.open_inference.datatypes import described_datatype
 
 PLATFORM = "tensorflow_savedmodel"
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from app.codecs.json.writing import dumps
 from app.core.inference import Array, Buffer, InferenceResponse
-from app.protocols.open_inference.binary import encode
-from app.protocols.open_inference.call import Call, WantedOutput
+from app.protocols.open_inference.binary_tensors import encode
+from app.protocols.open_inference.datatypes import datatype_of
+from app.protocols.open_inference.infer_call import Call, WantedOutput
 from app.protocols.open_inference.json_documents import encode_data
 from app.protocols.open_inference.shared_memory import RegionSlice
-from app.protocols.open_inference.tensors import datatype_of
 from app.transports.http.asgi import Header
 from app.transports.http.compression import MIN_BYTES, compress
 from app.transports.http.replies import header_lines

@@ -10,8 +10,9 @@ import numpy as np
 
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, Buffer, ModelSignature, TensorSpec
-from app.protocols.open_inference.binary import decode
-from app.protocols.open_inference.call import Call, WantedOutput, choose_signature, make_call, wanted_output
+from app.protocols.open_inference.binary_tensors import decode
+from app.protocols.open_inference.datatypes import checked_shape, datatype_of, declared_input
+from app.protocols.open_inference.infer_call import Call, WantedOutput, choose_signature, make_call, wanted_output
 from app.protocols.open_inference.json_documents import (
     decode_data,
     list_field,
@@ -22,7 +23,6 @@ from app.protocols.open_inference.json_documents import (
 )
 from app.protocols.open_inference.parameters import RequestParameters, number, request_parameters
 from app.protocols.open_inference.shared_memory import RegionSlice, region_slice
-from app.protocols.open_inference.tensors import checked_shape, datatype_of, declared_input
 
 #: Gives the bytes of a part of shared memory.
 Read = Callable[[RegionSlice], Buffer]

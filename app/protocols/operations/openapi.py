@@ -11,8 +11,8 @@ from typing import Any
 from app.batching.priority import DEFAULT_LEVEL, LOWEST_LEVEL
 from app.codecs import image as body_image
 from app.codecs import npy as body_npy
-from app.codecs.body_format import BodyForm
-from app.codecs.body_formats import FORMS
+from app.codecs.body_format import BodyFormat
+from app.codecs.body_formats import BODY_FORMATS
 from app.codecs.json.scalars import is_floating, is_integer
 from app.core.errors import ServingError
 from app.core.inference import DEFAULT_SIGNATURE, STRING, BatchTiming, ModelSignature, TensorSpec
@@ -234,13 +234,13 @@ def _predict(model: ServedModel) -> dict[str, Any]:
     """With every content type that some signature takes, and those of replies."""
     signatures = model.signatures.values()
     left_out = {
-        *(() if any(len(signature.expected(())) == 1 for signature in signatures) else body_npy.FORM.media_types),
-        *(() if any(map(body_image.takes_image, signatures)) else _types(body_image.FORMS)),
+        *(() if any(len(signature.expected(())) == 1 for signature in signatures) else body_npy.FORMAT.media_types),
+        *(() if any(map(body_image.takes_image, signatures)) else _types([body_image.JPEG, body_image.PNG])),
     }
-    content = {name: _BINARY for name in _types(FORMS) if name not in left_out}
+    content = {name: _BINARY for name in _types(BODY_FORMATS) if name not in left_out}
     content |= {"application/json": predict_body(model.signatures)}
     operation = _write(f"Predict with {model.name}, version {model.version}", model, content)
-    replies = dict.fromkeys(_types(form for form in FORMS if form.reply), _BINARY)
+    replies = dict.fromkeys(_types(each for each in BODY_FORMATS if each.reply), _BINARY)
     operation["post"]["responses"]["200"]["content"] = replies | _responses()["200"]["content"]
     operation["post"]["responses"] |= _failures(_PREDICT_ERRORS)
     operation["post"]["parameters"] += _QUERY
@@ -259,7 +259,7 @@ def _predict_stream(model: ServedModel) -> dict[str, Any]:
     return operation
 
 
-def _types(forms: Iterable[BodyForm]) -> list[str]:
+def _types(forms: Iterable[BodyFormat]) -> list[str]:
     """The usual name of each form."""
     return [form.media_types[0] for form in forms]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers
+from app.codecs.json.parsing import parse_value
 from app.codecs.json.predict_documents import decode_predict, predictions
 from app.codecs.json.scalars import from_numbers
-from app.codecs.json.text import parse_value
 from app.codecs.json.writing import dumps
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, ModelSignature

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from app.codecs.json.parsing import quote
 from app.codecs.json.scalars import is_base64, is_number, to_bytes
-from app.codecs.json.text import quote
 from app.codecs.json.writing import dumps, jsonable
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest

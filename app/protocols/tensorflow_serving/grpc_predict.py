@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensors import decode_tensor, tensor_parts
+from app.codecs.protobuf.tensor_protos import decode_tensor, tensor_parts
 from app.codecs.protobuf.wire import map_entry
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceRequest, ModelSignature

@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from app.codecs.body_formats import JSON, Forms, agree
-from app.codecs.json.body import rows_together
-from app.codecs.json.predict_documents import encode_predict, signature_name
-from app.codecs.json.text import parse
+from app.codecs.body_formats import JSON, AgreedFormats, agree
+from app.codecs.json.parsing import parse
+from app.codecs.json.predict_documents import encode_predict, rows_together, signature_name
 from app.codecs.json.writing import dumps
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener
@@ -160,7 +159,7 @@ class _Asked(NamedTuple):
     """What the head of a request asks for. `plain`: to predict, all of it in JSON, and nothing besides."""
 
     route: Route
-    forms: Forms
+    forms: AgreedFormats
     predict: bool
     priority: int
     plain: bool

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.codecs.json.tensors import tensor
-from app.codecs.json.text import parse
+from app.codecs.json.nested_lists import tensor
+from app.codecs.json.parsing import parse
 from app.codecs.json.writing import check_writable, dumps, jsonable
 from app.core.errors import Unsupported
 from app.core.inference import STRING, Array

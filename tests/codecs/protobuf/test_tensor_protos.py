@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from tensorflow.core.framework.tensor_pb2 import TensorProto as TensorFlowsProto
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensors import decode_tensor, encode_tensor
+from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING
 from tests.support.savedmodels import DTYPES
@@ -162,8 +162,8 @@ UNKNOWN_RANK.tensor_shape.unknown_rank = True
         (proto_of(20), "has dtype DT_RESOURCE, which no request can carry"),
         (proto_of(4711), "has dtype 4711, which no request can carry"),
         (UNKNOWN_RANK, "has unknown rank"),
-        (proto_of(shape=[2, -1]), r"has shape \[2, -1\]; a value has no dimension below 0"),
-        (proto_of(shape=[1] * 33), "has 33 dimensions; at most 32"),
+        (proto_of(shape=[2, -1]), r"has shape \[2, -1\]; expected no size below 0"),
+        (proto_of(shape=[1] * 33), "has 33 dimensions; expected 32 at most"),
         (proto_of(shape=[2**40], float_val=[1]), "more than the 1048576 bytes"),
         (proto_of(shape=[2**62, 2**62, 2**62], float_val=[1]), "more than the 1048576 bytes"),
         (proto_of(shape=[0, 2**40]), "more than the 1048576 bytes"),
@@ -172,10 +172,13 @@ UNKNOWN_RANK.tensor_shape.unknown_rank = True
         (proto_of(shape=[0], tensor_content=b"1234"), "has 4 bytes of tensor_content; expected 0"),
         (proto_of(shape=[2], float_val=[1, 2, 3]), "has 3 values in float_val; expected 2"),
         (proto_of(7, shape=[1], string_val=[b"a", b"b"]), "has 2 values in string_val; expected 1"),
-        (proto_of(8, shape=[1], scomplex_val=[1, 2, 3]), "has 3 numbers in scomplex_val; complex values come in pairs"),
-        (proto_of(6, shape=[1], int_val=[128]), "has values in int_val beyond int8, -128 to 127"),
-        (proto_of(4, shape=[1], int_val=[-1]), "has values in int_val beyond uint8, 0 to 255"),
-        (proto_of(19, shape=[1], half_val=[65536]), "has values in half_val beyond float16, 0 to 65535"),
+        (
+            proto_of(8, shape=[1], scomplex_val=[1, 2, 3]),
+            "has 3 numbers in scomplex_val; expected pairs",
+        ),
+        (proto_of(6, shape=[1], int_val=[128]), "has values in int_val beyond int8; expected -128 to 127"),
+        (proto_of(4, shape=[1], int_val=[-1]), "has values in int_val beyond uint8; expected 0 to 255"),
+        (proto_of(19, shape=[1], half_val=[65536]), "has values in half_val beyond float16; expected 0 to 65535"),
     ],
 )
 def test_what_is_no_tensor_is_refused_by_name(proto, text):

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from app.codecs.protobuf.tensors import BY_DTYPE
+from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE
 from app.core.inference import STRING, Array, dtype_name
 from app.frontends.channel.arena import ReadingArena, WritingArena, create_memory
 from app.frontends.channel.messages import new_unpacker
 from app.frontends.channel.tensors import SHARED_FROM_BYTES, decode, dtype_of, encode
 
 FLOAT8 = [np.dtype(getattr(ml_dtypes, name)) for name in ("float8_e4m3fn", "float8_e5m2")]
-DTYPES = [dtype for dtype in BY_DTYPE if dtype != STRING] + FLOAT8
+DTYPES = [dtype for dtype in ENCODING_BY_DTYPE if dtype != STRING] + FLOAT8
 
 
 def arena(size: int) -> tuple[WritingArena, ReadingArena]:

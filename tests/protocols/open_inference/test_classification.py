@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from app.core.errors import InvalidRequest
-from app.protocols.open_inference.call import classify
+from app.protocols.open_inference.infer_call import classify
 
 
 @pytest.mark.parametrize(

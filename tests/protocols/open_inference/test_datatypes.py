@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from app.core.errors import Unsupported
-from app.protocols.open_inference.tensors import datatype_of, described_datatype
+from app.protocols.open_inference.datatypes import datatype_of, described_datatype
 
 
 @pytest.mark.parametrize(

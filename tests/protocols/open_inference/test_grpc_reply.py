@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 
 from app.core.inference import InferenceRequest, InferenceResponse
-from app.protocols.open_inference.call import Call, WantedOutput
 from app.protocols.open_inference.grpc_messages import write_message
+from app.protocols.open_inference.infer_call import Call, WantedOutput
 from app.protocols.open_inference.shared_memory import RegionSlice
 
 Y = np.array([[1, 2]], np.float32)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest
-from app.protocols.open_inference.binary import encode
+from app.protocols.open_inference.binary_tensors import encode
+from app.protocols.open_inference.datatypes import DATATYPES, datatype_of
 from app.protocols.open_inference.grpc_messages import parameters_of, read_message
-from app.protocols.open_inference.tensors import DATATYPES, datatype_of
 from tests.support.open_inference_world import AB, message, sum_model, values_of
 from tests.support.protocol_fakes import echo_model
 

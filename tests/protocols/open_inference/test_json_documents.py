@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.codecs.json.writing import dumps
 from app.core.errors import InvalidRequest
 from app.core.inference import TensorSpec
+from app.protocols.open_inference.datatypes import DATATYPES
 from app.protocols.open_inference.json_documents import (
     decode_data,
     encode_data,
@@ -22,7 +23,6 @@ from app.protocols.open_inference.json_documents import (
     parse_optional,
     text_field,
 )
-from app.protocols.open_inference.tensors import DATATYPES
 from tests.support.open_inference_world import BF16, values_of
 
 

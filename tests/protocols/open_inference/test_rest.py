@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.core import errors
 from app.core.errors import DeadlineExceeded, InferenceFailed, Overloaded
-from app.protocols.open_inference.tensors import DATATYPES
+from app.protocols.open_inference.datatypes import DATATYPES
 from tests.support.fakes import run_in_fake_time
 from tests.support.open_inference_world import AB, JSON_AB, World, binary_request, json_input, sum_model, values_of
 from tests.support.protocol_fakes import echo_model

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from app.core.inference import InferenceRequest, InferenceResponse
-from app.protocols.open_inference.call import Call, WantedOutput
+from app.protocols.open_inference.datatypes import DATATYPES
+from app.protocols.open_inference.infer_call import Call, WantedOutput
 from app.protocols.open_inference.rest_reply import ContentReply, infer_reply
 from app.protocols.open_inference.shared_memory import RegionSlice
-from app.protocols.open_inference.tensors import DATATYPES
 from app.transports.http.replies import send_reply
 from tests.support.open_inference_world import values_of
 

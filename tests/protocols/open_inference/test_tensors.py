@@ -5,7 +5,7 @@ import pytest
 
 from app.core.errors import InvalidRequest, Unsupported
 from app.core.inference import TensorSpec
-from app.protocols.open_inference.tensors import MAX_RANK, checked_shape, declared_input
+from app.protocols.open_inference.datatypes import MAX_RANK, checked_shape, declared_input
 from tests.support.protocol_fakes import signature_of, specs
 
 SIGNATURE = signature_of(specs(x=("float32", (None, 2)), c=("complex64", (None,))), specs(y=("float32", None)))

@@ -1,9 +1,8 @@
-"""Protocol buffer messages, from the descriptor set that compile.sh makes of the .proto files here.
+"""Protocol buffer messages, from the descriptor set that compile.sh makes from the .proto files here.
 
-They live in a pool of their own: TensorFlow registers messages of the same names in the
-process-wide one, and two registrations of a name are rejected. Taking them from the packages
-that publish them (tensorflow-serving-api, tritonclient) would pin TensorFlow's release or
-bring a whole client; names, numbers and types are all that the wire knows.
+They have a descriptor pool of their own: TensorFlow registers messages of the same names in the process-wide pool,
+which rejects a second registration. The packages that publish these messages (tensorflow-serving-api, tritonclient)
+would pin TensorFlow's release or install a whole client; on the wire only names, numbers and types matter.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ _DESCRIPTORS = Path(__file__).with_name("messages.binpb")
 
 @cache
 def message_class(name: str) -> Any:
-    """The class of the message with this full name ('tensorflow.Example'). Raises KeyError where there is none."""
+    """The class of the message with this full name ('tensorflow.Example'). Raises KeyError if there is none."""
     return message_factory.GetMessageClass(pool().FindMessageTypeByName(name))
 
 
 @cache
 def enum_numbers(name: str) -> Mapping[str, int]:
-    """The numbers of an enum's values ('tensorflow.DataType') by their names. Raises KeyError where there is none."""
+    """Name -> number of an enum's values ('tensorflow.DataType'). Raises KeyError if there is no such enum."""
     values = pool().FindEnumTypeByName(name).values
     return {value.name: value.number for value in values}
 
 
 def service_descriptor(name: str) -> ServiceDescriptor:
-    """The service with this full name ('tensorflow.serving.ModelService'). Raises KeyError where there is none."""
+    """The service with this full name ('tensorflow.serving.ModelService'). Raises KeyError if there is none."""
     return pool().FindServiceByName(name)
 
 
 @cache
 def pool() -> DescriptorPool:
-    """Every message, enum and service of ours."""
+    """The pool of all messages, enums and services of Ferry."""
     return new_pool()
 
 
 def new_pool(*more: bytes) -> DescriptorPool:
-    """A pool of everything of ours and of `more`, serialized files that import nothing else."""
+    """A new pool of Ferry's messages and of `more`, serialized file descriptors that import no other files."""
     descriptors = DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(_DESCRIPTORS.read_bytes()).file:
         descriptors.AddSerializedFile(file.SerializeToString())

@@ -13,7 +13,7 @@ import numpy as np
 
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, Buffer, TensorSpec
-from app.protocols.open_inference.tensors import datatype_of
+from app.protocols.open_inference.datatypes import datatype_of
 
 _LENGTH = struct.Struct("<I")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.codecs.json.text import QUOTED_BYTES, parse, parse_value, quote
+from app.codecs.json.parsing import QUOTED_BYTES, parse, parse_value, quote
 from app.core.errors import InvalidRequest
 
 JSON = st.recursive(

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.codecs.protobuf.body import FORM
 from app.codecs.protobuf.messages import message_class
+from app.codecs.protobuf.predict_request import FORMAT
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, InferenceResponse
 from tests.support.bodies import PROTOBUF, as_protobuf, from_protobuf
@@ -55,12 +55,12 @@ def test_typed_fields_and_the_output_filter() -> None:
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (b"\xff", "The body is no tensorflow.serving.PredictRequest"),
+        (b"\xff", "The body is not a tensorflow.serving.PredictRequest"),
         (b"", "missing 'x'"),
         (spec(name="other"), "The body is for model 'other', the URL for 'm'"),
         (spec(version={"value": 2}), "name the version in the URL: /versions/2"),
         (spec(version={}), "The body is for version 0, the URL for version 1"),
-        (spec(version_label="stable"), "The body asks for the version with label 'stable'"),
+        (spec(version_label="stable"), "The body has version_label 'stable'"),
         (spec(signature_name="none"), 'Serving signature name: "none" not found'),
         (as_protobuf({"x": X}, output_filter=["w"]), "has no output 'w'; it has 'y', 'z'"),
         (as_protobuf({"x": X.astype(np.float64)}), "Input 'x' has dtype float64; expected float32[?]"),
@@ -77,11 +77,11 @@ def test_an_implied_tensor_beyond_the_limit() -> None:
     request.inputs["x"].dtype = 1
     request.inputs["x"].tensor_shape.dim.add(size=1 << 40)
     with pytest.raises(InvalidRequest, match="more than the 1000 bytes"):
-        FORM.read(request.SerializeToString(), 1000).inputs(ONE)
+        FORMAT.read(request.SerializeToString(), 1000).inputs(ONE)
 
 
 def test_strings_are_typed() -> None:
-    assert FORM.reply
+    assert FORMAT.reply
     outputs = {"s": np.array([b"\xff"], STRING)}
-    reply = FORM.reply.write(InferenceResponse(outputs, "m", 1, "s"), False)
+    reply = FORMAT.reply.write(InferenceResponse(outputs, "m", 1, "s"), False)
     assert from_protobuf(reply)["s"].tolist() == [b"\xff"]

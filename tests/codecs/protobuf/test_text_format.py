@@ -1,6 +1,6 @@
 import pytest
 
-from app.codecs.protobuf.text import parse_text
+from app.codecs.protobuf.text_format import parse_text
 from app.core.errors import InvalidRequest
 
 

@@ -12,8 +12,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from app.core.errors import InvalidRequest
 from app.core.inference import TensorSpec
-from app.protocols.open_inference.binary import decode, encode
-from app.protocols.open_inference.tensors import checked_shape
+from app.protocols.open_inference.binary_tensors import decode, encode
+from app.protocols.open_inference.datatypes import checked_shape
 
 NUMBERS = [np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 NUMBERS += [np.dtype(name) for name in ("float16", "float32", "float64", "bool")]

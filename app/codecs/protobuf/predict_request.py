@@ -1,4 +1,4 @@
-"""Predict bodies as tensorflow.serving.PredictRequest, replies as PredictResponse. Pure."""
+"""Predict bodies as tensorflow.serving.PredictRequest, replies as PredictResponse: gRPC's messages over HTTP."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from google.protobuf.message import DecodeError
 
-from app.codecs.body_format import BodyForm, PredictBody, ReplyForm
+from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
 from app.codecs.errors import NotAcceptable
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensors import BY_DTYPE, decode_tensor, encode_tensor
+from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE, decode_tensor, encode_tensor
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceResponse, ModelSignature, TensorSpec, dtype_name
 
@@ -22,11 +22,11 @@ def read(body: bytes, max_bytes: int) -> PredictBody:
     try:
         message = _Request.FromString(body)
     except DecodeError as error:
-        raise InvalidRequest("The body is no tensorflow.serving.PredictRequest") from error
+        raise InvalidRequest("The body is not a tensorflow.serving.PredictRequest") from error
     spec = message.model_spec
     if spec.version_label:
         raise InvalidRequest(
-            f"The body asks for the version with label {spec.version_label[:256]!r}; name it in the URL: /labels/NAME"
+            f"The body has version_label {spec.version_label[:256]!r}; expected the label in the URL: /labels/NAME"
         )
 
     def inputs(_: ModelSignature) -> dict[str, Array]:
@@ -37,14 +37,17 @@ def read(body: bytes, max_bytes: int) -> PredictBody:
 
 
 def check(outputs: Mapping[str, TensorSpec]) -> None:
-    """Raises NotAcceptable where a TensorProto cannot carry a type."""
+    """Raises NotAcceptable if a TensorProto cannot carry a type."""
     for name, spec in outputs.items():
-        if spec.dtype not in BY_DTYPE:
-            raise NotAcceptable(f"Output {name!r} of type {dtype_name(spec.dtype)} has no form in a TensorProto")
+        if spec.dtype not in ENCODING_BY_DTYPE:
+            raise NotAcceptable(
+                f"Output {name!r} of type {dtype_name(spec.dtype)} cannot be a TensorProto;"
+                " accept another Content-Type or choose other outputs"
+            )
 
 
 def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 - rows are the first dimension
-    """Numbers as `tensor_content`, which is the quick form."""
+    """The PredictResponse, with numbers in `tensor_content`, which is faster than lists."""
     reply = _Response()
     reply.model_spec.name = response.model
     reply.model_spec.version.value = response.version
@@ -55,8 +58,8 @@ def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 -
     return content
 
 
-FORM = BodyForm(
+FORMAT = BodyFormat(
     ("application/x-protobuf", "application/protobuf", "application/vnd.google.protobuf"),
     read,
-    ReplyForm(check, write),
+    ReplyFormat(check, write),
 )

@@ -50,7 +50,7 @@ def test_numpy_reads_what_is_written(array: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.int4])
-def test_types_outside_numpy_are_bytes(dtype: Any) -> None:
+def test_types_that_numpy_lacks_are_bytes(dtype: Any) -> None:
     array = np.array([1, 2], dtype)
     back = read_npy(write_npy(array), "x")
     assert back.dtype == np.dtype(f"V{array.itemsize}")
@@ -58,7 +58,7 @@ def test_types_outside_numpy_are_bytes(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_every_version(version: int) -> None:
+def test_every_version_is_read(version: int) -> None:
     content = with_header(plain(), np.ones(2, np.float32).tobytes(), version)
     assert read_npy(content, "x").tolist() == [1.0, 1.0]
 
@@ -69,13 +69,16 @@ def test_every_version(version: int) -> None:
         "{'descr':'<f4','fortran_order':False,'shape':(2,)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': ( 2, ) , }      \n",
         "{'descr': '<f4', 'fortran_order': True, 'shape': (1,2)}",
+        "{'descr': 'f4', 'fortran_order': False, 'shape': (2,)}",
+        "{'shape': (2,), 'fortran_order': False, 'descr': '<f4'}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}" + " " * 1800,
     ],
 )
-def test_headers_of_other_writers(header: str) -> None:
+def test_headers_of_other_writers_are_read(header: str) -> None:
     assert read_npy(with_header(header, np.ones(2, np.float32).tobytes()), "x").size == 2
 
 
-def test_a_scalar() -> None:
+def test_a_scalar_is_read() -> None:
     assert read_npy(npy(np.float64(0.5)), "x").tolist() == 0.5
 
 
@@ -85,43 +88,46 @@ TWO = bytes(8)
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "x is no .npy file"),
-        (b"\x93NUMPY", "x is no .npy file"),
-        (b"\x93NUMPY\x01\x00", "x is no .npy file"),
-        (b"\x93NUMPY\x04\x00\x00\x00", "x is no .npy file"),
-        (b"\x93NUMPX\x01\x00\x00\x00", "x is no .npy file"),
-        (b"\x93NUMPY\x01\x00\xff", "no .npy header"),
-        (b"\x93NUMPY\x01\x00\xff\xff", "no .npy header"),
-        (with_header("__import__('os')"), "no .npy header"),
-        (with_header("{" * 9000), "no .npy header"),
-        (with_header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}", TWO), "structures are not"),
-        (with_header(plain("|O"), TWO), "x has dtype '|O'; expected a number type"),
+        (b"", "x is not an .npy file"),
+        (b"\x93NUMPY", "x is not an .npy file"),
+        (b"\x93NUMPY\x01\x00", "x is not an .npy file"),
+        (b"\x93NUMPY\x04\x00\x00\x00", "x is not an .npy file"),
+        (b"\x93NUMPX\x01\x00\x00\x00", "x is not an .npy file"),
+        (b"\x93NUMPY\x01\x00\xff", "x is not an .npy file"),
+        (b"\x93NUMPY\x01\x00\xff\xff", "x is not an .npy file"),
+        (with_header("__import__('os')"), "x is not an .npy file"),
+        (with_header("{" * 9000), "x is not an .npy file"),
+        *[(with_header(text), "x is not an .npy file") for text in ("-" * 2000 + "1", "[" * 2000, "1+" * 999 + "1")],
+        (with_header(plain() + " " * 2048, TWO), "x is not an .npy file"),
+        (with_header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}", TWO), "x has dtype '|V4'"),
+        (with_header(plain("|O"), TWO), "x has dtype '|O' and shape (2,); expected a type of numbers"),
         (npy(np.array([{}])), "x has dtype '|O'"),
         (npy(np.zeros(2, "M8[s]")), "x has dtype '<M8[s]'"),
-        (with_header(plain("<f3"), TWO), "x has dtype '<f3'"),
-        (with_header(plain("<U999999999"), TWO), "x has dtype '<U999999999'"),
-        (with_header(plain("f4"), TWO), "x has dtype 'f4'"),
+        (with_header(plain("<f3"), TWO), "descr is not a valid dtype descriptor: '<f3'"),
+        (with_header(plain("<U999999999"), TWO), "descr is not a valid dtype descriptor: '<U999999999'"),
+        (with_header("{'descr': '(2,)u1', 'fortran_order': False, 'shape': (2,)}", TWO[:4]), "x has dtype '|V2'"),
+        (with_header(plain("<f4,<f4"), TWO + TWO), "x has dtype '|V8'"),
         (with_header(plain("|S0"), b""), "x has 0 bytes of data"),
         (with_header(plain("|S0", "(999999999,)"), b""), "x has 0 bytes of data"),
         (with_header(plain(), TWO[:7]), r"x has 7 bytes of data; float32 of shape [2] takes 8"),
         (with_header(plain(), TWO + b"x"), r"x has 9 bytes of data; float32 of shape [2] takes 8"),
         (with_header(plain(shape="(999999999999,)"), TWO), "takes 3999999999996"),
         (with_header(plain(shape="(0, 999999999999,)")), "takes 0"),
-        (with_header(plain(shape="(0, 99999999999999999999,)")), "expected whole numbers"),
-        (with_header(plain(shape="(1 2)"), TWO), "expected whole numbers"),
+        (with_header(plain(shape="(0, 99999999999999999999,)")), "takes 0"),
+        (with_header(plain(shape="(1 2)"), TWO), "x is not an .npy file: Cannot parse header"),
         (with_header(plain(shape="(" + "1," * 40 + ")"), TWO[:4]), "x has 40 dimensions; expected 31 at most"),
-        (with_header(plain(shape="(-2,)"), TWO), "no .npy header"),
+        (with_header(plain(shape="(-2,)"), TWO), "shape (-2,); expected"),
         (with_header(plain("|b1"), b"\x00\x02"), "x is of type bool but has a byte that is neither 0 nor 1"),
     ],
 )
-def test_refused(content: bytes, text: str) -> None:
+def test_what_is_not_a_plain_array_is_rejected(content: bytes, text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read_npy(content, "x")
     assert text in str(caught.value)
 
 
 @given(st.binary(max_size=40), st.sampled_from([1, 2, 3]))
-def test_any_bytes_are_an_array_or_refused(content: bytes, version: int) -> None:
+def test_any_bytes_are_an_array_or_rejected(content: bytes, version: int) -> None:
     for body in (content, b"\x93NUMPY" + bytes([version, 0]) + content, with_header(plain(), content, version)):
         try:
             read_npy(body, "x")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.batching.policy import BatchingOptions
 from app.core.errors import InvalidRequest
-from app.protocols.operations.batching import BATCHING_PATH, read_changes
+from app.protocols.operations.batching_page import BATCHING_PATH, read_changes
 
 _NAMES = st.sampled_from([*(each.name for each in fields(BatchingOptions)), "max_delay", ""])
 _VALUES = st.recursive(

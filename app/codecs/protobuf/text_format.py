@@ -1,4 +1,4 @@
-"""Protocol buffers as people write them into files."""
+"""Protocol buffers in the text format, as people write them into configuration files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from app.core.errors import InvalidRequest
 
 
 def parse_text(text: str, name: str) -> Any:
-    """The message with full name `name`. Raises InvalidRequest, with line and column, in TensorFlow Serving's words."""
+    """The message with full name `name`.
+
+    Raises InvalidRequest with line and column; the text is TensorFlow Serving's.
+    """
     try:
         return text_format.Parse(text, message_class(name)())
     except text_format.ParseError as error:

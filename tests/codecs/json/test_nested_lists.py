@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.codecs.json.nested_lists import MAX_RANK, rows, tensor
 from app.codecs.json.scalars import is_base64
-from app.codecs.json.tensors import MAX_RANK, rows, tensor
 from app.core.errors import InvalidRequest, Unsupported
 from app.core.inference import Array
 

@@ -13,9 +13,9 @@ import numpy as np
 from app.core.errors import InvalidRequest, SignatureNotFound
 from app.core.inference import DEFAULT_SIGNATURE, STRING, Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.validation import check_outputs
+from app.protocols.open_inference.datatypes import datatype_of
 from app.protocols.open_inference.parameters import Parameters, RequestParameters, flag, number
 from app.protocols.open_inference.shared_memory import RegionSlice, region_slice
-from app.protocols.open_inference.tensors import datatype_of
 
 
 def classify(name: str, array: Array, count: int, batched: bool) -> Array:

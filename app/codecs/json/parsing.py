@@ -1,4 +1,4 @@
-"""JSON text to Python values, as leniently as TensorFlow Serving reads it. Pure."""
+"""JSON text to Python values, as leniently as TensorFlow Serving reads it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ import orjson
 from app.codecs.json.long_arrays import Numbers, cut
 from app.core.errors import InvalidRequest
 
-#: Quoted values in error texts are cut here, as TensorFlow Serving's are.
+#: The longest quoted value in an error text; TensorFlow Serving's limit.
 QUOTED_BYTES = 256
 
-#: A quick look whether there may be any of the spellings that json.loads does not know.
+#: Quick check: may the text have a number that json.loads cannot read?
 _UNUSUAL = re.compile(r"Inf(?!inity)|-NaN")
 
-#: Strings, which are passed over, or those spellings.
-#: A string without end matches too: otherwise each of its escaped quotes would be tried as a start.
+#: A string, which is skipped, or such a number. An unterminated string matches, too: otherwise each escaped quote in it
+#: would be tried as the start of a string, which takes quadratic time.
 _SPELLINGS = re.compile(r'"(?:[^"\\]|\\.)*+"?|-?\bInf\b|-NaN\b', re.DOTALL)
 _WHITE = " \t\n\r"
 _BLANK = re.compile(f"[{_WHITE}]*")
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The JSON object in a request's body, with Numbers for long arrays where `cut` puts them.
+    """The JSON object in a request's body, with `Numbers` in the places that `cut` names.
 
-    orjson does the rest. What it rejects, and TensorFlow Serving accepts, is read again more
-    slowly: NaN, Infinity and Inf, and anything at all after the end of the object.
+    A text that orjson rejects is parsed again by a slower parser, which accepts what TensorFlow Serving accepts: NaN,
+    Infinity and Inf, and any text after the end of the object.
 
-    Raises InvalidRequest, with the position where there is one.
+    Raises:
+        InvalidRequest: with the position of the error, if there is one.
     """
     document: object = cut(body)
     if document is None:
@@ -45,10 +46,7 @@ def parse(body: bytes) -> dict[str, Any]:
 
 
 def parse_value(text: bytes) -> Any:
-    """The one JSON value of a text, of any kind. As lenient as `parse`, but for anything after its end.
-
-    Raises InvalidRequest, with the position where there is one.
-    """
+    """A JSON value of any type. As lenient as `parse`, except that no text may follow. Raises InvalidRequest."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -56,7 +54,7 @@ def parse_value(text: bytes) -> Any:
 
 
 def quote(value: object) -> str:
-    """A JSON value for an error text, in at most 256 bytes, however large and deep it is."""
+    """A JSON value of any size for an error text, in at most QUOTED_BYTES bytes."""
     parts: list[str] = []
     size = 0
     for part in json.JSONEncoder(ensure_ascii=False, default=_plain, skipkeys=True).iterencode(value):
@@ -68,6 +66,17 @@ def quote(value: object) -> str:
     if len(text) > QUOTED_BYTES:
         text = text[: QUOTED_BYTES - 3] + b"..."
     return text.decode(errors="ignore")
+
+
+def finite(digits: str) -> float:
+    """A decimal number in JSON. Raises ValueError if it is too large: only the word Infinity means infinity."""
+    value = float(digits)
+    if isinf(value):
+        raise ValueError(f"the number {digits[:32]} is too large")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=finite)
 
 
 def _plain(value: object) -> object:
@@ -102,14 +111,3 @@ def _parse_error(problem: str, offset: int) -> InvalidRequest:
 
 def _spell_out(found: re.Match[str]) -> str:
     return {"Inf": "Infinity", "-Inf": "-Infinity", "-NaN": "NaN"}.get(found[0], found[0])
-
-
-def _finite(digits: str) -> float:
-    """Infinity is accepted where it is written, not where a number is too large to be one."""
-    value = float(digits)
-    if isinf(value):
-        raise ValueError(f"the number {digits[:32]} is too large")
-    return value
-
-
-_DECODER = json.JSONDecoder(parse_float=_finite)

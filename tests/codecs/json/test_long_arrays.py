@@ -12,11 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.codecs.json import body as body_json
 from app.codecs.json import long_arrays as json_cut
+from app.codecs.json import predict_documents
 from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers, cut
 from app.core.errors import ServingError
 from app.core.inference import Array, ModelSignature, TensorSpec
+from app.protocols.open_inference.datatypes import checked_shape
 from app.protocols.open_inference.json_documents import (
     decode_data,
     list_field,
@@ -25,7 +26,6 @@ from app.protocols.open_inference.json_documents import (
     parse,
     text_field,
 )
-from app.protocols.open_inference.tensors import checked_shape
 
 DTYPES = [
     *(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)),
@@ -126,7 +126,7 @@ def signature(dtype: np.dtype[Any]) -> ModelSignature:
 
 
 def read_v1(body: bytes, dtype: np.dtype[Any]) -> object:
-    question = body_json.read(body, len(body))
+    question = predict_documents.read(body, len(body))
     return question.signature_name, question.by_row, question.inputs(signature(dtype))["x"]
 
 
@@ -275,7 +275,7 @@ def test_named_rows_are_cut_out() -> None:
     document = cut(body)
     assert document is not None
     assert [type(each["x"]) for each in document["instances"]] == [Numbers, Numbers]
-    rows = body_json.read(body, len(body)).inputs(signature(np.dtype("float32")))["x"]
+    rows = predict_documents.read(body, len(body)).inputs(signature(np.dtype("float32")))["x"]
     np.testing.assert_array_equal(rows, np.stack([array, array]), strict=True)
 
 

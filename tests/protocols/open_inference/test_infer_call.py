@@ -4,7 +4,7 @@ import pytest
 
 from app.core.errors import InvalidRequest, SignatureNotFound, Unsupported
 from app.core.inference import ModelSignature
-from app.protocols.open_inference.call import WantedOutput, choose_signature, make_call, wanted_output
+from app.protocols.open_inference.infer_call import WantedOutput, choose_signature, make_call, wanted_output
 from app.protocols.open_inference.parameters import RequestParameters
 from app.protocols.open_inference.shared_memory import RegionSlice
 from tests.support.protocol_fakes import signature_of, specs

@@ -6,8 +6,8 @@ from typing import Any
 
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import STRING, ModelSignature, TensorSpec
+from app.protocols.open_inference.datatypes import DATATYPES, described_datatype
 from app.protocols.open_inference.metadata import PLATFORM, wire_shape
-from app.protocols.open_inference.tensors import DATATYPES, described_datatype
 
 
 def config_document(name: str, signature: ModelSignature, sizes: BatchSizes) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Nested JSON lists to arrays. Pure.
+"""Nested JSON lists to arrays.
 
-The lists are flattened level by level, by calls that loop in C; Python code runs over
-elements only to find the one that does not fit. Types and ranges: see json_scalars.py.
+Lists are flattened level by level with functions that loop in C; Python loops over elements only to find the one that
+does not fit. `scalars.py` checks types and ranges.
 """
 
 from __future__ import annotations
@@ -13,24 +13,22 @@ from typing import Any
 
 import numpy as np
 
+from app.codecs.arrays import MAX_RANK
 from app.codecs.json.long_arrays import Numbers
+from app.codecs.json.parsing import quote
 from app.codecs.json.scalars import Misfit, from_numbers, vector
-from app.codecs.json.text import quote
 from app.core.errors import InvalidRequest
 from app.core.inference import Array
-
-#: Deeper lists than any tensor has, and no deeper than every numpy allows.
-MAX_RANK = 31
 
 _LIST = {list}
 
 
 def tensor(value: object, dtype: np.dtype[Any]) -> Array:
-    """The array of one JSON value: a scalar, or lists of lists of equal lengths.
+    """The array of one JSON value: a scalar, or nested lists, rectangular.
 
     Raises:
-        InvalidRequest: quoting an element that does not fit.
-        Unsupported: JSON has no form for this type.
+        InvalidRequest: an element does not fit; the text quotes it.
+        Unsupported: JSON cannot represent this type.
     """
     if isinstance(value, Numbers):
         array = from_numbers(value, dtype)
@@ -42,9 +40,13 @@ def tensor(value: object, dtype: np.dtype[Any]) -> Array:
 
 
 def rows(values: Sequence[object] | Numbers, dtype: np.dtype[Any], key: str = "") -> Array:
-    """The array whose rows are the `values`, all of one shape. `key` is the input's name where instances have names.
+    """The array [len(values), ...] with `values` as its rows, which must have equal shapes.
 
-    Raises as `tensor` does, and says which of the values is at fault.
+    Args:
+        key: the input's name, if the instances are objects; for error texts.
+
+    Raises:
+        InvalidRequest, Unsupported: as `tensor`; the text names the row.
     """
     if isinstance(values, Numbers):
         array = from_numbers(values, dtype)
@@ -62,7 +64,7 @@ def rows(values: Sequence[object] | Numbers, dtype: np.dtype[Any], key: str = ""
 
 
 def column(values: Sequence[object], dtype: np.dtype[Any], key: str) -> Array:
-    """As `rows`, of what instances have under the name `key`: any of that may be Numbers."""
+    """As `rows`, for the values that instances have under the name `key`; some or all may be Numbers."""
     if Numbers not in map(type, values):
         return rows(values, dtype, key)
     array = _stack(values, dtype)
@@ -72,7 +74,7 @@ def column(values: Sequence[object], dtype: np.dtype[Any], key: str) -> Array:
 
 
 def _stack(values: Sequence[object], dtype: np.dtype[Any]) -> Array | None:
-    """None where not all are Numbers of this type and one shape."""
+    """None unless all are Numbers that fit the type and have equal shapes."""
     arrays: list[Array] = []
     for value in values:
         array = from_numbers(value, dtype) if isinstance(value, Numbers) else None
@@ -83,7 +85,7 @@ def _stack(values: Sequence[object], dtype: np.dtype[Any]) -> Array | None:
 
 
 class _Ragged(InvalidRequest):
-    """The lists in and below value number `row` are not those of the first value."""
+    """The value of this row is nested differently from the first row."""
 
     def __init__(self, row: int, text: str) -> None:
         super().__init__(text)
@@ -91,10 +93,10 @@ class _Ragged(InvalidRequest):
 
 
 def _flatten(values: Sequence[Any]) -> tuple[list[int], Sequence[Any]]:
-    """The shape of the array with these rows, by its first elements, and all its elements in order.
+    """The shape of the array with these rows, and its elements in order.
 
-    Raises _Ragged unless all lists of a level have the same length. That nothing but lists
-    is among lists is checked here; that no list is among scalars, by `vector`.
+    Checks that lists of a level have equal lengths and that no scalar is among lists; `vector` checks that no list is
+    among scalars. Raises _Ragged.
     """
     shape = [len(values)]
     while values and type(values[0]) is list:
@@ -111,7 +113,7 @@ def _all_lists_of(size: int, values: Sequence[Any]) -> bool:
 
 
 def _ragged(shape: list[int], values: Sequence[Any]) -> _Ragged:
-    """The first of `values` that is not a list as long as the first one."""
+    """The error for the first of `values` that is not a list as long as the first one, or for too many levels."""
     level, size = len(shape) - 1, len(values[0])
     if level >= MAX_RANK:
         return _Ragged(0, f"Encountered list at unexpected level: {level} expected < {MAX_RANK}")
@@ -126,7 +128,7 @@ def _ragged(shape: list[int], values: Sequence[Any]) -> _Ragged:
 
 
 def _fault_of_row(values: Sequence[Any], row: int, dtype: np.dtype[Any], key: str) -> InvalidRequest:
-    """Either one of the two values is no tensor by itself, or `row` has another shape than the first."""
+    """The error for `row`: row 0 or this row is not a tensor by itself, or this row has another shape than row 0."""
     arrays = []
     for index in (0, row):
         try:

@@ -1,0 +1,238 @@
+"""tensorflow.TensorProto to arrays and back.
+
+A TensorProto has its values either in `tensor_content`, as in memory, or in a typed field of its own for each type.
+`tensor_content` becomes a read-only array over the message's own bytes, without a copy. Typed fields are read and
+written as whole arrays if a packed list looks on the wire as it does in memory. A shape is believed only as far as its
+values are present, or would fit into a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from app.codecs.protobuf.messages import enum_numbers, message_class
+from app.codecs.protobuf.wire import Parts, field_start
+from app.codecs.tensorflow_types import enum_name
+from app.core.errors import InvalidRequest
+from app.core.inference import STRING, Array
+
+TensorProto = message_class("tensorflow.TensorProto")
+
+#: The most dimensions that numpy 1 allows.
+_MAX_RANK = 32
+
+_FIELDS = {field.name: field.number for field in TensorProto.DESCRIPTOR.fields}
+_CONTENT = _FIELDS["tensor_content"]
+
+_NUMBERS = enum_numbers("tensorflow.DataType")
+_NAMES = {number: name for name, number in _NUMBERS.items()}
+
+
+class TensorEncoding(NamedTuple):
+    """How a TensorProto carries one tensor type.
+
+    Attributes:
+        number: in the DataType enum.
+        field: the typed field that has its values.
+        cell: the type of one value of that field; differs from `dtype` if that is the bits (half) or one of the two
+            parts (complex) of an element.
+        packed: a list in this field looks on the wire as it does in memory.
+    """
+
+    number: int
+    dtype: np.dtype[Any]
+    field: str
+    cell: np.dtype[Any]
+    packed: bool
+
+
+def _encodings() -> Iterator[TensorEncoding]:
+    def encoding(type_: Any, field: str, cell: Any = None, packed: bool = False) -> TensorEncoding:
+        dtype = np.dtype(type_)
+        number = _NUMBERS[enum_name(dtype)]
+        return TensorEncoding(number, dtype, field, dtype if cell is None else np.dtype(cell), packed)
+
+    yield encoding(np.float32, "float_val", packed=True)
+    yield encoding(np.float64, "double_val", packed=True)
+    yield encoding(np.complex64, "scomplex_val", np.float32, packed=True)
+    yield encoding(np.complex128, "dcomplex_val", np.float64, packed=True)
+    yield encoding(np.bool_, "bool_val", packed=True)
+    yield encoding(np.float16, "half_val", np.uint16)
+    yield encoding(ml_dtypes.bfloat16, "half_val", np.uint16)
+    for small in (np.int8, np.int16, np.int32, np.uint8, np.uint16):
+        yield encoding(small, "int_val")
+    yield encoding(np.int64, "int64_val")
+    yield encoding(np.uint32, "uint32_val")
+    yield encoding(np.uint64, "uint64_val")
+    yield encoding(STRING, "string_val")
+
+
+ENCODING_BY_NUMBER = {encoding.number: encoding for encoding in _encodings()}
+ENCODING_BY_DTYPE = {encoding.dtype: encoding for encoding in ENCODING_BY_NUMBER.values()}
+
+
+# --- TensorProto to array ---
+
+
+def decode_tensor(name: str, proto: Any, max_bytes: int) -> Array:
+    """The array in a TensorProto; it may be read-only.
+
+    Args:
+        name: the input's, for error texts.
+        max_bytes: the most memory for values that the message implies without having them.
+
+    Raises:
+        InvalidRequest: type, shape and values do not make a tensor.
+    """
+    encoding = ENCODING_BY_NUMBER.get(proto.dtype)
+    if encoding is None:
+        raise _rejection(name, f"has dtype {_NAMES.get(proto.dtype, proto.dtype)}, which no request can carry")
+    shape = _shape(name, proto.tensor_shape, encoding.dtype.itemsize, max_bytes)
+
+    # 1. Values in the typed field.
+    content = proto.tensor_content
+    if not content:
+        return _from_field(name, encoding, getattr(proto, encoding.field), shape)
+
+    # 2. Strings in tensor_content.
+    if encoding.dtype == STRING:
+        return _from_string_content(name, content, shape)
+
+    # 3. Numbers in tensor_content, as in memory. A byte above 1 is a valid bool there, but not in numpy.
+    expected = prod(shape) * encoding.dtype.itemsize
+    if len(content) != expected:
+        raise _rejection(
+            name,
+            f"has {len(content)} bytes of tensor_content;"
+            f" expected {expected} for shape {list(shape)} of {encoding.dtype}",
+        )
+    if encoding.dtype == np.bool_:
+        return np.not_equal(np.frombuffer(content, np.uint8), 0).reshape(shape)
+    return np.frombuffer(content, encoding.dtype).reshape(shape)
+
+
+def _shape(name: str, proto: Any, itemsize: int, max_bytes: int) -> tuple[int, ...]:
+    if proto.unknown_rank:
+        raise _rejection(name, "has unknown rank; expected a shape")
+    shape = tuple([dim.size for dim in proto.dim])
+    if len(shape) > _MAX_RANK:
+        raise _rejection(name, f"has {len(shape)} dimensions; expected {_MAX_RANK} at most")
+    if shape and min(shape) < 0:
+        raise _rejection(name, f"has shape {list(shape)}; expected no size below 0")
+    # Sizes of 0 count as 1: padding a batch gives it rows, and then the other sizes take memory.
+    if prod([size or 1 for size in shape]) * itemsize > max_bytes:
+        raise _rejection(name, f"has shape {list(shape)}, which takes more than the {max_bytes} bytes of a message")
+    return shape
+
+
+def _from_field(name: str, encoding: TensorEncoding, values: Any, shape: tuple[int, ...]) -> Array:
+    """If there are fewer values than elements, the last one is repeated; none at all mean zeros. As in TensorFlow."""
+    cells = _cells(name, encoding, values)
+    if len(cells) * encoding.cell.itemsize % encoding.dtype.itemsize:
+        raise _rejection(name, f"has {len(cells)} numbers in {encoding.field}; expected pairs for complex values")
+    array: Array = cells if encoding.cell == encoding.dtype else cells.view(encoding.dtype)
+    count = prod(shape)
+    if len(array) > count:
+        raise _rejection(name, f"has {len(array)} values in {encoding.field}; expected {count} for shape {list(shape)}")
+    if len(array) < count:
+        last: Any = array[-1:] if len(array) else np.full(1, b"" if encoding.dtype == STRING else 0, encoding.dtype)
+        array = np.concatenate([array, np.repeat(last, count - len(array))])
+    return array.reshape(shape)
+
+
+def _cells(name: str, encoding: TensorEncoding, values: Any) -> Array:
+    if encoding.cell == STRING:
+        strings = np.empty(len(values), STRING)
+        strings[:] = list(values)
+        return strings
+    if encoding.packed or encoding.cell.itemsize >= np.int32().itemsize:
+        return np.array(values, encoding.cell)
+    wide = np.array(values, np.int32)  # the field's own type is wider than an element
+    limits = np.iinfo(encoding.cell)
+    if len(wide) and not (limits.min <= wide.min() and wide.max() <= limits.max):
+        raise _rejection(
+            name, f"has values in {encoding.field} beyond {encoding.dtype}; expected {limits.min} to {limits.max}"
+        )
+    return wide.astype(encoding.cell)
+
+
+def _from_string_content(name: str, content: bytes, shape: tuple[int, ...]) -> Array:
+    """TensorFlow's encoding: the lengths of all strings as varints, then their bytes."""
+    lengths: list[int] = []
+    position = 0
+    count = prod(shape)
+    while len(lengths) < count and position < len(content):
+        length, position = _varint(content, position)
+        lengths.append(length)
+    if len(lengths) < count or position + sum(lengths) != len(content):
+        raise _rejection(name, f"has tensor_content that is not {count} strings, for shape {list(shape)}")
+
+    strings = np.empty(count, STRING)
+    for index, length in enumerate(lengths):
+        strings[index] = content[position : position + length]
+        position += length
+    return strings.reshape(shape)
+
+
+def _varint(content: bytes, position: int) -> tuple[int, int]:
+    """The number at `position` and the position after it, which is beyond the content if the number is cut off."""
+    number = shift = 0
+    while position < len(content):
+        byte = content[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7
+    return number, position + 1
+
+
+def _rejection(name: str, problem: str) -> InvalidRequest:
+    return InvalidRequest(f"Input {name!r} {problem}")
+
+
+# --- array to TensorProto ---
+
+
+def encode_tensor(array: Array, proto: Any, as_content: bool) -> None:
+    """Fills the empty message `proto`. Raises as `tensor_parts` does."""
+    proto.MergeFromString(b"".join(tensor_parts(array, as_content)))
+
+
+def tensor_parts(array: Array, as_content: bool) -> Parts:
+    """The serialized TensorProto, in parts that share memory with the array.
+
+    Args:
+        as_content: numbers go into `tensor_content`. Strings never do: TensorFlow's Python cannot read them there.
+
+    Raises:
+        InvalidRequest: a TensorProto cannot carry the array's type.
+    """
+    encoding = ENCODING_BY_DTYPE.get(array.dtype)
+    if encoding is None:
+        raise InvalidRequest(f"Type {array.dtype} cannot be a TensorProto; leave that output out")
+    header = _header(encoding.number, array.shape)
+    if encoding.dtype == STRING:
+        return [header, TensorProto(string_val=array.ravel().tolist()).SerializeToString()]
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if as_content or encoding.packed:
+        number = _CONTENT if as_content else _FIELDS[encoding.field]
+        return [header, field_start(number, flat.nbytes), flat.view(np.uint8).data] if flat.size else [header]
+    return [header, TensorProto(**{encoding.field: flat.view(encoding.cell).tolist()}).SerializeToString()]
+
+
+@lru_cache(maxsize=4096)
+def _header(number: int, shape: tuple[int, ...]) -> bytes:
+    """A serialized TensorProto without values. Cached: most replies of a server have few shapes."""
+    proto = TensorProto(dtype=number)
+    proto.tensor_shape.SetInParent()
+    for size in shape:
+        proto.tensor_shape.dim.add(size=size)
+    header: bytes = proto.SerializeToString()
+    return header
