@@ -53,7 +53,7 @@ def test_equal_features_give_equal_bytes() -> None:
         (2**63, "has element 9223372036854775808 out of the range of int64"),
         (1e39, "has element 1e+39 out of the range of float"),
         ({"b64": "*"}, "Unable to base64 decode"),
-        ("\ud800", 'JSON Value: "\\ud800" has half of a surrogate pair; bytes that are no text go as base64'),
+        ("\ud800", 'JSON Value: "\\ud800" has half of a surrogate pair; send bytes that are not text as base64'),
     ],
 )
 def test_the_feature_at_fault_is_named(value: Any, text: str) -> None:
