@@ -28,7 +28,7 @@ from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ExecutionVariants
 from app.instrumentation.statistics import ModelStatistics
 from app.runtime import VariantOptions
-from app.runtimes.tensorflow.execution.executors import direct
+from app.runtimes.tensorflow.private_api import direct_executor
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from bench.models import ensure_models, saved_model
 
@@ -61,7 +61,7 @@ def calls(model: str, variant: str, rounds: int) -> None:
         inputs = random_inputs(function.signature, rows)
         chosen = function._variants.get(rows)
         graph = chosen.graph if chosen else function.plain
-        execute, tensors = direct(graph), [tf.constant(inputs[name]) for name in sorted(inputs)]
+        execute, tensors = direct_executor(graph), [tf.constant(inputs[name]) for name in sorted(inputs)]
         steps = {
             "public": lambda graph=graph, inputs=inputs: [
                 tensor.numpy()

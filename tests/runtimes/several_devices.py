@@ -22,7 +22,7 @@ from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse
 from app.loading.warm_up import tune, warm_up
 from app.runtime import CompilableModel, LoadedModel, RuntimeOptions, ShapeTrial, VariantOptions, replicas_of
-from app.runtimes.tensorflow.execution import executors
+from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from app.server.engine import Engine
@@ -103,14 +103,14 @@ def _result_of(replica: LoadedModel) -> Any:
 
 
 def publicly(folder: Path) -> LoadedModel:
-    """A model that is called without the short cut into TensorFlow."""
-    available, executors.available = executors.available, lambda: False  # type: ignore[assignment]
+    """A model that is called by TensorFlow's public API."""
+    works, private_api.works = private_api.works, lambda feature: False  # type: ignore[assignment]
     try:
         model = runtime(DEVICES).load(folder / "image_net" / "1")
         apart(model)
         return model
     finally:
-        executors.available = available
+        private_api.works = works
 
 
 def apart(model: LoadedModel) -> float:

@@ -1,6 +1,6 @@
 """What holds for every runtime of the registry, shown on real SavedModels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -13,13 +13,15 @@ from app.core.examples import example_inputs
 from app.core.inference import STRING, Array
 from app.loading.warm_up import tune, warm_up
 from app.runtime import LoadedModel, Runtime, RuntimeOptions, VariantOptions, create_runtime, runtime_names
+from app.runtimes.tensorflow import private_api
 from tests.support import broken_savedmodels, savedmodels
 
 Load = Callable[[savedmodels.Make], LoadedModel]
 DEFAULT = "serving_default"
 
 
-VARIANTS = {"tensorflow": ("plain", "frozen", "xla")}
+#: 'public' is plain without TensorFlow's internals.
+VARIANTS = {"tensorflow": ("plain", "frozen", "xla", "public")}
 
 
 @pytest.fixture(
@@ -27,10 +29,14 @@ VARIANTS = {"tensorflow": ("plain", "frozen", "xla")}
     params=[(name, variant) for name in runtime_names() for variant in VARIANTS.get(name, ("plain",))],
     ids="-".join,
 )
-def runtime(request: pytest.FixtureRequest) -> Runtime:
+def runtime(request: pytest.FixtureRequest) -> Iterator[Runtime]:
     """Every runtime in every form in which it executes models: all of them answer and reject alike."""
     name, variant = request.param
-    return create_runtime(name, RuntimeOptions(variants=VariantOptions(variant)))
+    with pytest.MonkeyPatch.context() as patch:
+        if variant == "public":
+            patch.setattr(private_api, "works", lambda feature: False)
+            variant = "plain"
+        yield create_runtime(name, RuntimeOptions(variants=VariantOptions(variant)))
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from app.core.errors import InferenceFailed, InvalidRequest
 from app.runtime import LoadedModel, RuntimeOptions
+from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
@@ -48,6 +49,7 @@ class TensorFlowRuntime:
             logger.warning("%d of %d GPUs are used; replicas 0 uses all", len(self._devices), len(gpus))
         self._kind = _kind(gpus)
         self._variants = options.variants
+        private_api.check_all()
 
     @property
     def devices(self) -> Sequence[str]:

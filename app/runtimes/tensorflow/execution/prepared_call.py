@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from app.core.inference import Array, ModelSignature
-from app.runtimes.tensorflow.execution.executors import Execute
+from app.runtimes.tensorflow.execution.executors import Executor
 from app.runtimes.tensorflow.execution.staging import Staging
 
 #: Larger inputs get new memory for each call: next to copying them that costs little, and keeping it much.
@@ -27,7 +27,7 @@ class PreparedCall:
     def __init__(
         self,
         signature: ModelSignature,
-        execute: Execute,
+        execute: Executor,
         shapes: Mapping[str, tuple[int, ...]],
         places: Mapping[str, int],
         *,

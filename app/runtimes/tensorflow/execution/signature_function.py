@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from app.core.inference import Array, ModelSignature
-from app.runtimes.tensorflow.execution.executors import Execute, execution, public
+from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 from app.runtimes.tensorflow.execution.staging import Shapes
 from app.runtimes.tensorflow.variants.graph_inlining import trace
@@ -81,11 +81,11 @@ class SignatureFunction:
     def prepare(self, graph: Any, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> PreparedCall:
         """How to call a concrete function of at least `outputs`, or all where that is empty, with inputs of
         these shapes."""
-        execute = execution(graph, self._inputs, self._device)
+        execute = make_executor(graph, self._inputs, self._device)
         return self._prepared(execute, sorted(graph.structured_outputs), inputs, outputs)
 
     def _prepared(
-        self, execute: Execute, results: list[str], inputs: Mapping[str, Array], outputs: tuple[str, ...]
+        self, execute: Executor, results: list[str], inputs: Mapping[str, Array], outputs: tuple[str, ...]
     ) -> PreparedCall:
         signature = self.signature
         places = {name: results.index(name) for name in outputs or signature.outputs}
@@ -95,7 +95,7 @@ class SignatureFunction:
     def _choose(self, inputs: Mapping[str, Array], outputs: tuple[str, ...], shapes: Shapes) -> PreparedCall:
         if not all(spec.accepts_shape(inputs[name].shape) for name, spec in self.signature.inputs.items()):
             # The loaded function lets the graph say whether it can; ours are traced for the declared shapes.
-            as_loaded = public(lambda tensors: self._function(**tensors), self._inputs, self._device)
+            as_loaded = public_executor(lambda tensors: self._function(**tensors), self._inputs, self._device)
             return self._prepared(as_loaded, sorted(self.signature.outputs), inputs, outputs)
         wanted = frozenset(outputs) or self._all
         graph = self._variant(shapes) if wanted == self._all else None

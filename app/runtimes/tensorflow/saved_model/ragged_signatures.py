@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tensorflow.core.protobuf.struct_pb2 import TypeSpecProto
+from app.runtimes.tensorflow.private_api import TypeSpecProto
 
 
 class _RaggedArgument(NamedTuple):

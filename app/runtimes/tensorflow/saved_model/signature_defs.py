@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as SavedModelProto
 
 from app.core.inference import Dimension, ModelSignature, TensorSpec
+from app.runtimes.tensorflow.private_api import SavedModelProto
 from app.runtimes.tensorflow.saved_model.ragged_signatures import is_ragged, ragged_inputs, ragged_outputs
 
 logger = logging.getLogger(__name__)

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf.config_pb2 import ConfigProto
-from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
-from tensorflow.python.framework.convert_to_constants import (
-    convert_variables_to_constants_v2,
-    disable_lower_using_switch_merge,
-)
-from tensorflow.python.grappler import tf_optimizer
 
 from app.core.inference import ModelSignature
-
-_LOWERED = "_lower_using_switch_merge"
+from app.runtimes.tensorflow import private_api
 
 Tensors = dict[str, Any]
 Graph = Callable[[Tensors], Tensors]
@@ -35,8 +26,8 @@ class InlinedGraph:
         names = sorted(signature.inputs)
         self.inputs = {tensor.op.name: name for name, tensor in zip(names, traced.inputs[: len(names)], strict=True)}
         self._outputs = dict(zip(sorted(signature.outputs), (tensor.name for tensor in traced.outputs), strict=True))
-        self._handles = {inner.op.name: outer for outer, inner in traced.graph.captures}
-        self.graph = _frozen(traced) if with_constants else _inlined(traced)
+        self._handles = {inner.op.name: outer for outer, inner in private_api.captures(traced)}
+        self.graph = private_api.with_constants(traced) if with_constants else private_api.inlined(traced)
 
     def function(self) -> Graph:
         """The whole graph as a function of its own. Uses this object up: constants are large."""
@@ -59,9 +50,8 @@ class InlinedGraph:
                 node.CopyFrom(tf.compat.v1.NodeDef(name=node.name, op="NoOp"))
 
         def run(tensors: Tensors) -> list[Any]:
-            capture = tf.compat.v1.get_default_graph().capture
             feeds = {f"{node}:0": tensors[name] for node, name in inputs.items() if node in fed}
-            feeds |= {f"{node}:0": capture(handle) for node, handle in handles.items() if node in fed}
+            feeds |= {f"{node}:0": private_api.capture(handle) for node, handle in handles.items() if node in fed}
             found = tf.graph_util.import_graph_def(graph, input_map=feeds, return_elements=results, name="")
             return [_first_output(each) for each in found]
 
@@ -98,35 +88,3 @@ def _part(graph: Any, nodes: Sequence[str]) -> Any:
     part = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
     part.node.extend(node for node in graph.node if node.name in needed)
     return part
-
-
-def _frozen(traced: Any) -> Any:
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it warns of collections that have no part in this
-    try:
-        frozen = convert_variables_to_constants_v2(traced, lower_control_flow=False)
-    finally:
-        logger.setLevel(level)
-    return _with_fast_loops(frozen.graph.as_graph_def())
-
-
-def _inlined(traced: Any) -> Any:
-    """Grappler's function pass alone, which keeps what has side effects."""
-    graph = disable_lower_using_switch_merge(traced.graph.as_graph_def())
-    meta_graph = MetaGraphDef(graph_def=graph)
-    fetches = meta_graph.collection_def["train_op"].node_list.value
-    fetches.extend(tensor.name for tensor in (*traced.inputs, *traced.outputs))
-    config = ConfigProto()
-    rewriting = config.graph_options.rewrite_options
-    rewriting.min_graph_nodes = -1
-    rewriting.optimizers.append("function")
-    return _with_fast_loops(tf_optimizer.OptimizeGraph(config, meta_graph))
-
-
-def _with_fast_loops(graph: Any) -> Any:
-    """Inlining must leave loops and branches whole; executing them may take them apart again."""
-    for node in (*graph.node, *(node for function in graph.library.function for node in function.node_def)):
-        if _LOWERED in node.attr:
-            node.attr[_LOWERED].b = True
-    return graph

@@ -1,4 +1,4 @@
-"""What TensorFlow's operations may do that decides how a graph may be executed."""
+"""Properties of TensorFlow's operations that decide how a graph may be executed."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
-# Called stateful, because they read what others may write, call what may be stateful, or only reject.
-_ONLY_READ = """
+from app.runtimes.tensorflow.private_api import operation_definition
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# TensorFlow calls these stateful because they read what others may write, call what may be stateful, or only reject.
+_READ_ONLY = _names("""
     Assert Case If LookupTableFindV2 LookupTableSizeV2 Placeholder ReadVariableOp ResourceGather ResourceGatherNd
     StatefulPartitionedCall VarHandleOp VarIsInitializedOp VariableShape While
     _Arg _Retval
-"""
+""")
 
-# They compute something from any value of their inputs: XLA's kernels and TensorFlow's reject nothing but
-# shapes, and shapes are fixed where XLA is used.
-_TAKE_ANY_VALUE = """
+# These accept any value of their inputs: the kernels of XLA and of TensorFlow reject only shapes, and shapes are
+# fixed where XLA is used.
+_ACCEPT_ANY_VALUE = _names("""
     Abs Acos Acosh Add AddN AddV2 All Any ArgMax ArgMin Asin Asinh Atan Atan2 Atanh AvgPool AvgPool3D
     BatchMatMul BatchMatMulV2 BatchMatMulV3 BatchToSpaceND BiasAdd BiasAddV1 Bitcast BroadcastArgs BroadcastTo
     Cast Ceil ClipByValue ConcatV2 Const Conv2D Conv2DBackpropInput Conv3D Cos Cosh Cumsum DepthToSpace
@@ -29,26 +35,31 @@ _TAKE_ANY_VALUE = """
     Rint Round Rsqrt Select SelectV2 Selu Shape ShapeN Sigmoid Sign Sin Sinh Size Snapshot Softmax Softplus Softsign
     SpaceToBatchND SpaceToDepth Split SplitV Sqrt Square SquaredDifference Squeeze StopGradient Sub Sum Tan Tanh
     Tile Transpose Unpack Xdivy Xlog1py Xlogy ZerosLike
-"""
+""")
 
-# They take any value to cut, but not any place to cut at: 'a place' are all inputs after the first.
-_TAKE_ANY_FIRST_VALUE = frozenset({"Slice", "StridedSlice", "TopKV2"})
+# These accept any value in their first input, but not in the others, which say where to cut.
+_ACCEPT_ANY_FIRST_VALUE = frozenset({"Slice", "StridedSlice", "TopKV2"})
 
-# Whole numbers have no answer to a division by 0, nor to a negative power.
-_TAKE_ANY_FRACTION = frozenset({"Div", "FloorDiv", "FloorMod", "Mod", "Pow", "TruncateDiv", "TruncateMod"})
+# These accept any floating-point value, but integers cannot be divided by 0 or raised to a negative power.
+_ACCEPT_ANY_FLOAT = frozenset({"Div", "FloorDiv", "FloorMod", "Mod", "Pow", "TruncateDiv", "TruncateMod"})
 
-_LOOK_AT_SHAPES = frozenset({"OnesLike", "Rank", "Shape", "ShapeN", "Size", "VariableShape", "ZerosLike"})
+# Their results depend on the shapes of their inputs, not on the values.
+_READ_SHAPES = frozenset({"OnesLike", "Rank", "Shape", "ShapeN", "Size", "VariableShape", "ZerosLike"})
+
+_KNOWN = _READ_ONLY | _ACCEPT_ANY_VALUE | _ACCEPT_ANY_FIRST_VALUE | _ACCEPT_ANY_FLOAT | {"PartitionedCall"}
 
 
 def operations_with_state(graph: Any) -> list[str]:
-    """The operations of a GraphDef and its functions that may write, draw random numbers or look outside, by type."""
+    """The types of operations in a GraphDef and its functions that may write, draw random numbers or do I/O."""
     return sorted({node.op for node in _all_nodes(graph) if _has_state(node.op, graph)})
 
 
 def is_shared(operation: str) -> bool:
-    """Is what this operation with state writes or reads kept between calls? Random numbers and files are not: they
-    are drawn and read on each device alike."""
-    definition = op_def_registry.get(operation)
+    """Does this operation with state read or write what is kept between calls, such as a variable?
+
+    Random numbers and files are not kept: every device draws and reads them by itself.
+    """
+    definition = operation_definition(operation)
     if definition is None:
         return True
     arguments = (*definition.input_arg, *definition.output_arg)
@@ -56,26 +67,28 @@ def is_shared(operation: str) -> bool:
 
 
 def devices_named(graph: Any) -> set[str]:
-    """The devices that nodes of a GraphDef insist on, but for the first CPU, which every machine has."""
+    """The devices that nodes of a GraphDef require. CPUs are left out: every machine has one."""
     named = {node.device for node in _all_nodes(graph) if node.device}
     return {device for device in named if tf.DeviceSpec.from_string(device).device_type not in {None, "CPU"}}
 
 
 def rejecting_nodes(graph: Any, inputs: Iterable[str]) -> list[str]:
-    """The nodes of an inlined GraphDef that may reject a value which comes from the nodes `inputs`.
+    """The nodes of an inlined GraphDef that may reject a value that depends on the nodes `inputs`.
 
-    Not those that are known to take any value: an operation that nobody thought of rejects.
+    An operation is taken to reject values unless it is known to accept all.
     """
     varying = _reached_by_values(graph, frozenset(inputs))
     return [
         node.name
         for node in graph.node
-        if (varies := [giver in varying for giver in _givers(node)]) and any(varies) and not _takes_any(node, varies)
+        if (varies := [giver in varying for giver in _givers(node)])
+        and any(varies)
+        and not _accepts_any_value(node, varies)
     ]
 
 
 def rounds_to_integers(graph: Any) -> bool:
-    """Does an operation turn fractions into whole numbers? What becomes of NaN and of 1e30 is then up to the kernel."""
+    """Does an operation cast floating-point numbers to integers? The results for NaN and 1e30 differ by kernel."""
     return any(
         node.op == "Cast" and _is_floating(node.attr["SrcT"].type) and tf.as_dtype(node.attr["DstT"].type).is_integer
         for node in _all_nodes(graph)
@@ -83,27 +96,29 @@ def rounds_to_integers(graph: Any) -> bool:
 
 
 def _reached_by_values(graph: Any, inputs: frozenset[str]) -> set[str]:
-    """The nodes whose result depends on the values, not only on the shapes, that `inputs` give."""
+    """The nodes whose results depend on the values, not only on the shapes, of `inputs`."""
     reached = set(inputs)
     before = 0
-    while len(reached) > before:  # a second round for nodes that stand before what they take from: loops
+    while len(reached) > before:  # again, because a node in a loop may come before a node that it depends on
         before = len(reached)
         for node in graph.node:
-            if node.op not in _LOOK_AT_SHAPES and not reached.isdisjoint(_givers(node)):
+            if node.op not in _READ_SHAPES and not reached.isdisjoint(_givers(node)):
                 reached.add(node.name)
     return reached
 
 
 def _givers(node: Any) -> list[str]:
+    """The names of the nodes that this node takes values from."""
     return [name.partition(":")[0] for name in node.input if not name.startswith("^")]
 
 
-def _takes_any(node: Any, varies: list[bool]) -> bool:
-    if node.op in _TAKE_ANY_FRACTION:
+def _accepts_any_value(node: Any, varies: list[bool]) -> bool:
+    """Does the node accept any value in the inputs that vary?"""
+    if node.op in _ACCEPT_ANY_FLOAT:
         return _is_floating(node.attr["T"].type)
-    if node.op in _TAKE_ANY_FIRST_VALUE:
+    if node.op in _ACCEPT_ANY_FIRST_VALUE:
         return not any(varies[1:])
-    return node.op in _TAKE_ANY_VALUE.split()
+    return node.op in _ACCEPT_ANY_VALUE
 
 
 def _is_floating(dtype: int) -> bool:
@@ -111,11 +126,12 @@ def _is_floating(dtype: int) -> bool:
 
 
 def _has_state(operation: str, graph: Any) -> bool:
-    definition = op_def_registry.get(operation)
+    definition = operation_definition(operation)
     if definition is None:
-        return not any(function.signature.name == operation for function in graph.library.function)
+        called = any(function.signature.name == operation for function in graph.library.function)
+        return operation not in _KNOWN and not called
     arguments = (*definition.input_arg, *definition.output_arg)
-    return (definition.is_stateful and operation not in _ONLY_READ.split()) or any(each.is_ref for each in arguments)
+    return (definition.is_stateful and operation not in _READ_ONLY) or any(each.is_ref for each in arguments)
 
 
 def _all_nodes(graph: Any) -> Iterator[Any]:

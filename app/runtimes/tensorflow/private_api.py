@@ -1,0 +1,248 @@
+"""TensorFlow's internals. No other file of Ferry touches them; a test searches for such uses.
+
+| internal | used for | without it |
+|---|---|---|
+| `pywrap_tfe.TFE_Py_Execute`; `eager.context`: `_handle`, `function_call_options`; `eager.core`: `_NotOkStatusException`, `_status_to_exception`; `ConcreteFunction._inference_function` | executes a function without binding arguments to names, asking for gradient tapes and packing structures | the public call, 0.1 to 0.2 ms longer |
+| `framework.convert_to_constants`, `grappler.tf_optimizer`; `FuncGraph.captures`, `FuncGraph.capture` | the variant frozen; what the variant xla must check beside the compiled code | models run plain |
+| `framework.op_def_registry` | tells which operations keep state | operations that operations.py does not list count as stateful |
+| `tensorflow.core.protobuf` | reads saved_model.pb; the format is public, these modules are not documented | the server does not start |
+
+`check_all` tries all of them when the runtime starts, and compares them with the public API. What does not work is logged
+once and not used. docs/dependencies.md says which versions of TensorFlow were tested.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as SavedModelProto
+from tensorflow.core.protobuf.struct_pb2 import TypeSpecProto
+
+__all__ = [
+    "DIRECT_EXECUTION", "GRAPH_REWRITING", "OPERATION_DEFINITIONS", "PrivateApiUnusable", "SavedModelProto",
+    "TypeSpecProto", "capture", "captures", "check_all", "direct_executor", "inlined", "operation_definition",
+    "with_constants", "works",
+]  # fmt: skip
+
+logger = logging.getLogger(__name__)
+
+DIRECT_EXECUTION = "direct execution of functions"
+GRAPH_REWRITING = "rewriting of graphs"
+OPERATION_DEFINITIONS = "looking up definitions of operations"
+
+_CONTROL_FLOW = frozenset({"If", "StatelessIf", "While", "StatelessWhile"})
+
+
+class PrivateApiUnusable(Exception):
+    """This TensorFlow lacks an internal that Ferry uses, or the internal does not behave as the public API does."""
+
+
+# --- direct execution ---
+
+
+def direct_executor(graph: Any, device: str | None = None) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Executes a concrete function without detours: from input tensors to result tensors, each in the order of names.
+
+    Args:
+        graph: a concrete function from one dictionary of tensors to another.
+        device: such as '/device:GPU:1'; None lets TensorFlow choose.
+    """
+    from tensorflow.python import pywrap_tfe  # noqa: PLC0415 - may be missing
+    from tensorflow.python.eager import context, core  # noqa: PLC0415
+
+    captured = graph.captured_inputs
+    own_context = context.context()
+    own_context.ensure_initialized()
+    # Grappler does not rewrite XLA's code, so the options have no use there, and reading them takes time.
+    options = {} if "_XlaMustCompile" in graph.function_def.attr else own_context.function_call_options.as_attrs()
+    run = partial(pywrap_tfe.TFE_Py_Execute, own_context._handle, device, graph._inference_function.name.decode())
+    attributes = tuple(chain(*options.items()))
+    count = len(graph.outputs)
+    failure, translated = core._NotOkStatusException, core._status_to_exception
+
+    def execute(tensors: Sequence[Any], _alive: Any = graph) -> Sequence[Any]:
+        try:
+            results: Sequence[Any] = run([*tensors, *captured], attributes, count)
+        except failure as error:
+            raise translated(error) from None
+        return results
+
+    return execute
+
+
+def _check_direct_execution() -> None:
+    graph = _tiny_function()
+    factor, x = tf.constant([3.0, 5.0]), tf.constant([7.0, 11.0])
+    execute = direct_executor(graph)
+
+    public = graph({"factor": factor, "x": x})
+    direct = execute([factor, x])
+    if [each.numpy().tolist() for each in direct] != [public[name].numpy().tolist() for name in sorted(public)]:
+        raise PrivateApiUnusable("its results differ from those of the public call")
+
+    try:
+        execute([factor, -x])
+    except tf.errors.InvalidArgumentError:
+        return
+    raise PrivateApiUnusable("it accepts what the public call rejects")
+
+
+# --- rewriting graphs ---
+
+
+def with_constants(traced: Any) -> Any:
+    """The GraphDef of a concrete function with its calls inlined and its variables' present values as constants.
+
+    Raises:
+        PrivateApiUnusable: see `works`.
+    """
+    _require(GRAPH_REWRITING)
+    return _with_constants(traced)
+
+
+def inlined(traced: Any) -> Any:
+    """The GraphDef of a concrete function with its calls inlined: Grappler's function pass, which keeps side effects.
+
+    Raises:
+        PrivateApiUnusable: see `works`.
+    """
+    _require(GRAPH_REWRITING)
+    return _inlined(traced)
+
+
+def captures(traced: Any) -> list[tuple[Any, Any]]:
+    """What a concrete function borrows, such as variables: the tensor outside of it, and its placeholder inside."""
+    return list(traced.graph.captures)
+
+
+def capture(tensor: Any) -> Any:
+    """The placeholder of an outside tensor in the graph that is being traced."""
+    return tf.compat.v1.get_default_graph().capture(tensor)
+
+
+def _with_constants(traced: Any) -> Any:
+    from tensorflow.python.framework.convert_to_constants import (  # noqa: PLC0415 - may be missing
+        convert_variables_to_constants_v2,
+    )
+
+    tensorflow_logger = tf.get_logger()
+    level = tensorflow_logger.level
+    tensorflow_logger.setLevel(logging.ERROR)  # it warns of collections, which do not matter here
+    try:
+        frozen = convert_variables_to_constants_v2(traced, lower_control_flow=False)
+    finally:
+        tensorflow_logger.setLevel(level)
+    return _set_lowering(frozen.graph.as_graph_def(), lower=True)
+
+
+def _inlined(traced: Any) -> Any:
+    from tensorflow.python.grappler import tf_optimizer  # noqa: PLC0415 - may be missing
+
+    meta_graph = tf.compat.v1.MetaGraphDef(graph_def=_set_lowering(traced.graph.as_graph_def(), lower=False))
+    fetches = meta_graph.collection_def["train_op"].node_list.value
+    fetches.extend(tensor.name for tensor in (*traced.inputs, *traced.outputs))
+    config = tf.compat.v1.ConfigProto()
+    rewriting = config.graph_options.rewrite_options
+    rewriting.min_graph_nodes = -1
+    rewriting.optimizers.append("function")
+    return _set_lowering(tf_optimizer.OptimizeGraph(config, meta_graph), lower=True)
+
+
+def _set_lowering(graph: Any, *, lower: bool) -> Any:
+    """May loops and branches be taken apart? Not while calls are inlined; when they are executed it is faster."""
+    for node in (*graph.node, *(node for function in graph.library.function for node in function.node_def)):
+        if node.op in _CONTROL_FLOW:
+            node.attr["_lower_using_switch_merge"].b = lower
+    return graph
+
+
+def _check_graph_rewriting() -> None:
+    graph = _tiny_function()
+    for rewritten, variables in ((_inlined(graph), True), (_with_constants(graph), False)):
+        operations = {node.op for node in rewritten.node}
+        if any("PartitionedCall" in operation for operation in operations):
+            raise PrivateApiUnusable("calls are not inlined")
+        if ("ReadVariableOp" in operations) is not variables or "If" not in operations:  # it holds the assertion
+            raise PrivateApiUnusable("operations are not as expected")
+    if not captures(graph):
+        raise PrivateApiUnusable("captured variables are not listed")
+
+
+# --- definitions of operations ---
+
+
+def operation_definition(operation: str) -> Any | None:
+    """TensorFlow's OpDef of a type of operation; None if it knows none, or if `works` says no."""
+    return _operation_definition(operation) if works(OPERATION_DEFINITIONS) else None
+
+
+def _operation_definition(operation: str) -> Any | None:
+    from tensorflow.python.framework import op_def_registry  # noqa: PLC0415 - may be missing
+
+    return op_def_registry.get(operation)
+
+
+def _check_operation_definitions() -> None:
+    stateless, stateful = _operation_definition("MatMul"), _operation_definition("AssignVariableOp")
+    if stateless is None or stateful is None or stateless.is_stateful or not stateful.is_stateful:
+        raise PrivateApiUnusable("the definitions are not as expected")
+    if _operation_definition("NoSuchOperation") is not None:
+        raise PrivateApiUnusable("an unknown operation has a definition")
+
+
+# --- what works ---
+
+_FEATURES: Mapping[str, tuple[Callable[[], None], str]] = {
+    DIRECT_EXECUTION: (_check_direct_execution, "functions are called by the public API, 0.1 to 0.2 ms slower"),
+    GRAPH_REWRITING: (_check_graph_rewriting, "models run plain, without the execution variants frozen and xla"),
+    OPERATION_DEFINITIONS: (
+        _check_operation_definitions,
+        "models with operations that Ferry does not list run plain and have one replica",
+    ),
+}
+
+
+@cache
+def works(feature: str) -> bool:
+    """Does this TensorFlow have the feature, and does it behave as the public API does? Tried once in a process."""
+    check, consequence = _FEATURES[feature]
+    try:
+        check()
+    except Exception as error:  # whatever another TensorFlow raises
+        logger.warning(
+            "TensorFlow %s: %s does not work (%s: %s); %s",
+            tf.__version__, feature, type(error).__name__, error, consequence,
+        )  # fmt: skip
+        return False
+    return True
+
+
+def check_all() -> None:
+    """Tries every feature; logs a warning for each that does not work."""
+    for feature in _FEATURES:
+        works(feature)
+
+
+def _require(feature: str) -> None:
+    if not works(feature):
+        raise PrivateApiUnusable(f"{feature} does not work with TensorFlow {tf.__version__}")
+
+
+def _tiny_function() -> Any:
+    """A concrete function that reads a variable, calls another function and rejects negative values of x."""
+    variable = tf.Variable([1.0, 2.0])
+    double = tf.function(lambda x: x + x, autograph=False)
+
+    def body(tensors: dict[str, Any]) -> dict[str, Any]:
+        tf.debugging.assert_non_negative(tensors["x"])
+        return {"sum": double(tensors["x"]) + variable, "product": tensors["x"] * tensors["factor"]}
+
+    spec = tf.TensorSpec([None], tf.float32)
+    graph = tf.function(body, input_signature=[{"x": spec, "factor": spec}], autograph=False).get_concrete_function()
+    graph.borrowed = variable  # it lives as long as the function
+    return graph
