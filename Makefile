@@ -10,7 +10,7 @@ DEV    := .venv/.dev-installed
 SERVE  := $(if $(GPU),.venv-gpu/.gpu-installed,$(if $(wildcard $(DEV)),$(DEV),.venv/.serve-installed))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint schedules clients bench lock clean
+.PHONY: help setup serve test lint schedules clients oldest bench lock clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z]*\):.*##/\1 -/p' Makefile
@@ -33,6 +33,11 @@ lint: $(DEV)  ## Style, types, and who may import whom
 schedules: $(DEV)  ## The laws of batching over 10^5 random schedules, half an hour on 2 cores
 	seq 20 | xargs -P 2 -I SEED $(BIN)/pytest -q -p no:cacheprovider --hypothesis-profile=schedules \
 	  --hypothesis-seed=SEED tests/laws/test_batching.py::test_laws
+
+oldest: $(DEV)  ## The tests of runtimes with the oldest TensorFlow that pyproject.toml allows
+	@[ -e .venv/oldest/tensorflow/__init__.py ] || $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps \
+	  --target .venv/oldest 'tensorflow-cpu==2.20.*'
+	PYTHONPATH=.venv/oldest $(BIN)/python -m pytest -q tests/runtimes
 
 clients: .venv-clients/.clients-installed  ## Make .venv-clients: the clients that tests/official_clients try
 
