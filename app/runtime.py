@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from app.core.inference import Array, ModelSignature
+from app.core.time_budget import TimeBudget
 
 #: Called before each call of a model with its number, the calls there will be, and what is run.
 ProgressReport = Callable[[int, int, str], None]
@@ -16,7 +17,7 @@ ProgressReport = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class VariantOptions:
-    """Which of its execution variants a model may use, and what finding the fastest may cost.
+    """Which of its execution variants a model may use.
 
     wanted: 'auto' takes the fastest; a variant's name takes that one wherever it is possible.
     cache: folder that remembers what was found; None remembers nothing.
@@ -25,7 +26,6 @@ class VariantOptions:
 
     wanted: str = "plain"
     forbidden: tuple[str, ...] = ()
-    search_s: float = 20.0
     cache: Path | None = None
     frozen_limit_mb: int = 64
 
@@ -81,11 +81,10 @@ class LoadedModel(Protocol):
 class TunableModel(LoadedModel, Protocol):
     """A LoadedModel that can be executed in several ways."""
 
-    def tune(self, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
-        """Finds the fastest way for each signature and batch size and uses it from then on.
+    def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
+        """Find the fastest variant for each signature and batch size, as far as the budget allows, and use it.
 
-        Blocking, and never fails: what cannot be tuned runs as it is. Signatures that are not
-        batchable count as of size 1.
+        Blocking. Never fails: what cannot be tuned runs as it is. A signature that is not batchable has size 1.
         """
 
 
@@ -107,12 +106,12 @@ def replicas_of(model: LoadedModel) -> Sequence[LoadedModel]:
 class CompilableModel(LoadedModel, Protocol):
     """A LoadedModel that can be compiled for exact shapes."""
 
-    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
-        """Compiles a signature with free inner shapes for some of them, in the order given, as far as the time goes.
+    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
+        """Compile a signature for the shapes of the trials, in this order, as far as the budget allows.
 
-        Blocking, and never fails; to be called after `tune`, whose time it shares. Uses what is faster, from then on.
-        Returns for each of the first trials how many times as fast it is as what runs the shorter inputs; 0 where it
-        is not used. Those that are left were not tried.
+        Blocking, and never fails. What is faster is used from then on. Returns for each of the first trials how many
+        times as fast it is as the uncompiled call with the shorter inputs, 0 where it is not used; the rest was not
+        tried.
         """
 
 

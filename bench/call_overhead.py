@@ -22,6 +22,7 @@ from app.batching.request import PendingRequest
 from app.core.batch_sizes import BatchSizes
 from app.core.events import BatchExecuted, RequestFinished, tell_all
 from app.core.examples import random_inputs
+from app.core.time_budget import TimeBudget
 from app.instrumentation import logs
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
@@ -55,7 +56,7 @@ def calls(model: str, variant: str, rounds: int) -> None:
     import tensorflow as tf  # noqa: PLC0415 - after app.runtimes, which says how much it logs
 
     loaded = SavedModel(saved_model(model), VariantOptions(variant))
-    loaded.tune(SIZES, lambda *_: None)
+    loaded.tune(SIZES, lambda *_: None, TimeBudget(20.0))
     function = loaded._functions[SIGNATURE]
     for rows in SIZES:
         inputs = random_inputs(function.signature, rows)

@@ -136,12 +136,13 @@ def simulated_like(real: OpenLoopResult, costs: CallCosts, seed: int) -> Outcome
 def call_in_process() -> Callable[[int], object]:
     """A call with so many rows by Ferry's runtime, with the execution variants that the server chose."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from app.core.time_budget import TimeBudget  # noqa: PLC0415 - as above
     from app.loading.warm_up import tune  # noqa: PLC0415 - as above
     from app.runtime import RuntimeOptions, VariantOptions, create_runtime  # noqa: PLC0415 - after the setting above
 
     runtime = create_runtime("tensorflow", RuntimeOptions(variants=VariantOptions("auto", cache=VARIANTS)))
     model = runtime.load(saved_model(MODEL))
-    tune(model, _SIZES.allowed, lambda *_: None)
+    tune(model, _SIZES.allowed, lambda *_: None, TimeBudget(20.0))
     row = read_samples(MODEL)[0][0]
     batches = {size: np.stack([row] * size) for size in _SIZES.allowed}
     return lambda size: model.run(_SIGNATURE, {INPUT: batches[size]}, ())

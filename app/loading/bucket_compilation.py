@@ -13,6 +13,7 @@ import numpy as np
 
 from app.batching.shapes.padding import ShapePadding, Shapes
 from app.core.inference import Array, ModelSignature
+from app.core.time_budget import TimeBudget
 from app.loading.padding_probe import ProbedPadding
 from app.loading.probe_values import probe_values
 from app.runtime import CompilableModel, LoadedModel, ProgressReport, ShapeTrial
@@ -26,6 +27,8 @@ def compile_buckets(
     paddings: Mapping[str, ProbedPadding],
     sizes: Sequence[int],
     report: ProgressReport,
+    *,
+    budget: TimeBudget,
 ) -> None:
     """Compiles each signature whose padding changes no answers, and lets its requests be padded to what was compiled.
 
@@ -39,7 +42,7 @@ def compile_buckets(
             calls = [(rows, top, before) for rows in _likely_first(sizes) for before, top in _ranges(padding)]
             trials = _Trials(signatures[name], padding, kind)
             made = (trials.make(*call) for call in _reported(calls, name, report))
-            speed_ups = model.compile_shapes(name, made)
+            speed_ups = model.compile_shapes(name, made, budget)
             used = [call for call, speed_up in zip(calls, speed_ups, strict=False) if speed_up]
             padding.compiled = frozenset((rows, trials.shape(top)) for rows, top, _ in used)
 

@@ -10,6 +10,7 @@ from app.core.errors import InvalidRequest
 from app.core.examples import example_inputs
 from app.core.inference import Array, ModelSignature
 from app.core.masks import with_masks
+from app.core.time_budget import TimeBudget
 from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice, replicas_of
 
 logger = logging.getLogger(__name__)
@@ -59,9 +60,11 @@ def _inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
     return with_masks(signature, {name: array for name, array in inputs.items() if name not in signature.masks})
 
 
-def tune(model: LoadedModel, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
-    """Lets a model that can be executed in several ways find the fastest; says nothing of others."""
-    return model.tune(sizes, report) if isinstance(model, TunableModel) else ()
+def tune(
+    model: LoadedModel, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget
+) -> Sequence[VariantChoice]:
+    """Let a model that has execution variants find the fastest; nothing for any other model."""
+    return model.tune(sizes, report, budget) if isinstance(model, TunableModel) else ()
 
 
 def measure_calls(
@@ -78,9 +81,9 @@ def measure_calls(
     costs: dict[str, dict[int, float]] = {}
     for signature in model.signatures.values():
         if signature.batchable and _shapes_are_fixed(signature):
-            begin_s, found = clock(), dict[int, float]()
+            budget, found = TimeBudget(_MEASURING_S, clock), dict[int, float]()
             for rows in sizes:
-                if clock() - begin_s > _MEASURING_S:
+                if not budget.allows():
                     break
                 try:
                     found[rows] = min(_timed_run(model, signature, rows, clock) for _ in range(2))

@@ -8,29 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, create_policy
-from app.batching.shapes.buckets import ShapeBuckets
-from app.config.batching_parameters import FILE_NAME as PARAMETERS_FILE
-from app.config.batching_parameters import read_batching_parameters
-from app.config.named_inputs import of_model, warn_of_unknown
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
-from app.core.events import Event, Listener, ModelPlaced, ShapesProbed, VariantsChosen
-from app.core.masks import with_declared_masks
-from app.loading.bucket_compilation import compile_buckets
-from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
-from app.loading.warm_up import measure_calls, tune, warm_up
+from app.core.events import Event, Listener
+from app.loading.loader import Loader
 from app.model import Model
 from app.repository.model_list_watch import WatchedModels, watch_list
 from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
-from app.runtime import Runtime, RuntimeOptions, VariantChoice, VariantOptions, create_runtime, replicas_of
+from app.runtime import Runtime, RuntimeOptions, VariantOptions, create_runtime
 from app.runtimes.device_thread import DeviceThread
 from app.runtimes.tensorflow.variants.variant_cache import default_folder
 from app.server.memory import spare_from_collection
@@ -57,9 +49,9 @@ class Engine:
         self._listener = listener
         self._runtime: Runtime | None = None
         self._batcher: Batcher | None = None
+        self._loader: Loader | None = None
         self._following: asyncio.Task[None] | None = None
         self._batching_options: dict[str, BatchingOptions] = {}
-        self._warming: dict[tuple[str, int], str] = {}
         self.repository = ModelRepository(
             ModelList(models.configs) if models else ModelsFolder(settings.models),
             self._load,
@@ -93,6 +85,7 @@ class Engine:
             preserve_order=settings.preserve_order,
         )
         self._runtime = runtime
+        self._loader = Loader(settings, self.sizes, runtime, self._batcher, self._tell_from_thread)
         await self.repository.start()
         if settings.wait_for_models:
             await self.repository.wait_until_available()
@@ -157,66 +150,13 @@ class Engine:
     # --- models ---
 
     def _load(self, name: str, version: int, path: Path) -> Model:
-        """Reads and warms up a model, blocking: called on the repository's loader thread."""
-        assert self._runtime is not None  # noqa: S101 - the repository starts after the runtime
-        assert self._batcher is not None  # noqa: S101 - as above
-        settings = self.settings
-        sizes = self.sizes
-        if settings.per_model_batching and settings.batching and (path / PARAMETERS_FILE).exists():
-            sizes = read_batching_parameters(path / PARAMETERS_FILE).sizes(sizes)
-        loaded = self._runtime.load(path)
-        for setting in ("pad_values", "mask_inputs"):
-            warn_of_unknown(setting, getattr(settings, setting), name, loaded.signatures)
-        signatures = with_declared_masks(loaded.signatures, of_model(settings.mask_inputs, name))
-        paddings: dict[str, ProbedPadding] = {}
-        costs: dict[str, dict[int, float]] = {}
-        if settings.warm_up:
-            report = partial(self._report_warm_up, name, version)
-            try:
-                warm_up(loaded, sizes.allowed, report, signatures)
-                choices = tune(loaded, sizes.allowed, report)
-                costs = measure_calls(loaded, sizes.allowed)
-                paddings = probe_padding(loaded, sizes, _padding_options(settings, name), signatures=signatures)
-                if settings.pad_shapes == "auto":
-                    compile_buckets(loaded, signatures, paddings, sizes.allowed, report)
-            finally:
-                self._warming.pop((name, version), None)
-            self._tell_variants(name, version, choices)
-            self._tell_shapes(name, version, paddings)
-        self._tell(ModelPlaced(name, version, self._runtime.devices[: len(replicas_of(loaded))]))
-        return Model(
-            name,
-            version,
-            loaded,
-            self._batcher,
-            sizes,
-            batching=settings.batching,
-            strict_shapes=settings.strict_shapes,
-            paddings={signature: probed.padding for signature, probed in paddings.items() if probed.padding},
-            costs=costs,
-            signatures=signatures,
-        )
+        """The repository's way to the loader, on the loader thread."""
+        assert self._loader is not None  # noqa: S101 - the repository starts after the loader is there
+        return self._loader.load(name, version, path)
 
-    def _tell_variants(self, name: str, version: int, choices: Sequence[VariantChoice]) -> None:
-        for signature in sorted({choice.signature for choice in choices}):
-            variants = {
-                each.batch_size: (each.variant, each.speed_up) for each in choices if each.signature == signature
-            }
-            self._tell(VariantsChosen(name, version, signature, variants))
-
-    def _tell_shapes(self, name: str, version: int, paddings: Mapping[str, ProbedPadding]) -> None:
-        for signature, probed in paddings.items():
-            self._tell(ShapesProbed(name, version, signature, probed.padding is not None, str(probed)))
-
-    def _tell(self, event: Event) -> None:
-        """From the loader thread."""
+    def _tell_from_thread(self, event: Event) -> None:
         with suppress(RuntimeError):  # the loop is closed: the server did not wait for this load
             self._loop.call_soon_threadsafe(self._listener, event)
-
-    def _report_warm_up(self, name: str, version: int, done: int, total: int, what: str) -> None:
-        progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
-        logger.log(logging.INFO if done in {1, total} or done % 10 == 0 else logging.DEBUG, "%s", progress)
-        self._warming[name, version] = progress
 
     # --- health ---
 
@@ -239,10 +179,10 @@ class Engine:
     def unready(self) -> list[str]:
         """Reasons to send no requests here now."""
         reasons = ["The server is draining"] if self.draining.is_set() else []
-        if self._batcher is None:
+        if self._loader is None:
             reasons.append("The runtime is starting")
         elif loading := self.repository.unready_reasons():
-            reasons += [*loading, *list(self._warming.values())]
+            reasons += [*loading, *self._loader.progress]
         return reasons
 
 
@@ -250,7 +190,6 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
     variants = VariantOptions(
         settings.execution_variant,
         tuple(settings.forbidden_variants),
-        settings.variant_search_s,
         Path(settings.variant_cache) if settings.variant_cache else default_folder(),
         settings.frozen_limit_mb,
     )
@@ -270,11 +209,6 @@ def _device_threads(runtime: Runtime, stuck_after_s: float) -> list[DeviceThread
     ]
 
 
-def _padding_options(settings: Settings, model: str) -> PaddingOptions:
-    buckets = ShapeBuckets.of(settings.shape_buckets)
-    return PaddingOptions(settings.pad_shapes, buckets, of_model(settings.pad_values, model))
-
-
 def _batching_options(settings: Settings, model: str = "") -> BatchingOptions:
     return BatchingOptions(
         max_batch_delay_ms=settings.max_batch_delay_ms,
@@ -282,8 +216,3 @@ def _batching_options(settings: Settings, model: str = "") -> BatchingOptions:
         weight=settings.model_weights.get(model, 0.0),
         policy=settings.batching_policy,
     )
-
-
-#: Objects made and not yet freed from which on the youngest are looked through. Requests under way are a few thousand
-#: and free themselves; at Python's 700 they were looked through again and again.
-_YOUNG_OBJECTS = 20_000

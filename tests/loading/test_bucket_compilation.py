@@ -6,6 +6,7 @@ import pytest
 from app.batching.shapes.buckets import ShapeBuckets
 from app.batching.shapes.padding import NamedShape, ShapePadding
 from app.core.inference import Array, ModelSignature, TensorSpec
+from app.core.time_budget import TimeBudget
 from app.loading.bucket_compilation import compile_buckets
 from app.loading.padding_probe import ProbedPadding
 from app.runtime import ShapeTrial
@@ -27,7 +28,7 @@ class Compilable:
 
     def close(self) -> None: ...
 
-    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
+    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
         gains = []
         for gain, trial in zip(self.gains, trials, strict=False):
             self.trials.append((trial.inputs["x"].shape, trial.shorter["x"].shape))
@@ -37,7 +38,9 @@ class Compilable:
 
 def compiled(model: Compilable, shape: NamedShape, *buckets: int, sizes: Sequence[int] = (1, 2, 4)) -> ShapePadding:
     padding = ShapePadding({"x": shape}, {"y": shape}, {"x": 0}, ShapeBuckets.of(buckets))
-    compile_buckets(model, model.signatures, {"f": ProbedPadding(padding)}, sizes, lambda *_: None)
+    compile_buckets(
+        model, model.signatures, {"f": ProbedPadding(padding)}, sizes, lambda *_: None, budget=TimeBudget(9.0)
+    )
     return padding
 
 

@@ -8,6 +8,7 @@ import pytest
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.masks import with_declared_masks
+from app.core.time_budget import TimeBudget
 from app.loading.warm_up import measure_calls, tune, warm_up
 from app.runtime import LoadedModel, ProgressReport, VariantChoice
 
@@ -76,7 +77,7 @@ def test_any_other_failure_fails_the_load(error: Exception) -> None:
 
 
 class TunableModel(RecordingModel):
-    def tune(self, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
+    def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
         report(1, 1, "trying")
         return [VariantChoice("serving_default", size, "frozen", 1.5) for size in sizes]
 
@@ -85,7 +86,7 @@ def test_a_model_with_variants_is_tuned_and_another_is_left_alone() -> None:
     reports: list[tuple[int, int, str]] = []
 
     def choices(model: LoadedModel) -> Sequence[VariantChoice]:
-        return tune(model, [1, 4], lambda *report: reports.append(report))
+        return tune(model, [1, 4], lambda *report: reports.append(report), TimeBudget(9.0))
 
     assert [(choice.batch_size, choice.variant) for choice in choices(TunableModel(BATCHED))] == [
         (1, "frozen"),

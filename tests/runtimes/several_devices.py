@@ -20,6 +20,7 @@ import tensorflow as tf
 from app.config.settings import Settings
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse
+from app.core.time_budget import TimeBudget
 from app.loading.warm_up import tune, warm_up
 from app.runtime import CompilableModel, LoadedModel, RuntimeOptions, ShapeTrial, VariantOptions, replicas_of
 from app.runtimes.tensorflow import private_api
@@ -84,7 +85,7 @@ def rejection(call: Callable[[], object]) -> str:
 def tuned_to(variant: str, folder: Path) -> LoadedModel:
     model = runtime(DEVICES, variant).load(folder / "image_net" / "1")
     warm_up(model, (1, 4), lambda *_: None)
-    choices = tune(model, (1, 4), lambda *_: None)
+    choices = tune(model, (1, 4), lambda *_: None, TimeBudget(20.0))
     assert {choice.variant for choice in choices} == {variant}
     return model
 
@@ -126,7 +127,9 @@ def compiled(folder: Path) -> dict[str, Any]:
     calls = [{"tokens": np.ones((rows, length), np.int32)} for rows, length in ((1, 8), (4, 50), (4, 8))]
     functions = [replica._functions[DEFAULT] for replica in replicas_of(model)]  # type: ignore[attr-defined]  # what it keeps for itself
     return {
-        "gains": list(model.compile_shapes(DEFAULT, (ShapeTrial(inputs, inputs) for inputs in calls))),
+        "gains": list(
+            model.compile_shapes(DEFAULT, (ShapeTrial(inputs, inputs) for inputs in calls), TimeBudget(20.0))
+        ),
         "shapes": [sorted(shape[0] for shape in function._compiled) for function in functions],
         "places": [
             function.prepare(variant.graph, calls[0])._execute([tf.constant(calls[0]["tokens"])])[0].backing_device[-5:]

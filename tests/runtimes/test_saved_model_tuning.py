@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.core.time_budget import TimeBudget
 from app.runtime import VariantChoice, VariantOptions
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch
@@ -19,9 +20,11 @@ from tests.support import savedmodels
 DEFAULT = "serving_default"
 
 
-def tuned(path: Path, sizes: Sequence[int] = (1, 4), **options: Any) -> tuple[SavedModel, dict[tuple[str, int], str]]:
+def tuned(
+    path: Path, sizes: Sequence[int] = (1, 4), search_s: float = 20.0, **options: Any
+) -> tuple[SavedModel, dict[tuple[str, int], str]]:
     model = SavedModel(path, VariantOptions(**options))
-    return model, chosen(model.tune(sizes, lambda *_: None))
+    return model, chosen(model.tune(sizes, lambda *_: None, TimeBudget(search_s)))
 
 
 def chosen(choices: Sequence[VariantChoice]) -> dict[tuple[str, int], str]:
@@ -51,14 +54,14 @@ def test_auto_searches_remembers_and_recalls(tmp_path: Path, monkeypatch: pytest
     options = {"wanted": "auto", "cache": tmp_path / "cache"}
     model = SavedModel(tmp_path / "1", VariantOptions(**options))  # type: ignore[arg-type]
     reports: list[tuple[int, int, str]] = []
-    choices = model.tune((1, 4), lambda *report: reports.append(report))
+    choices = model.tune((1, 4), lambda *report: reports.append(report), TimeBudget(20.0))
     assert len(choices) == 2
     assert all(choice.speed_up >= 1 for choice in choices)
     assert any("trying frozen" in what for _, _, what in reports)
 
     monkeypatch.setattr(VariantSearch, "fastest", None)  # a search would fail
     again = SavedModel(tmp_path / "1", VariantOptions(**options))  # type: ignore[arg-type]
-    assert again.tune((1, 4), lambda *_: None) == choices
+    assert again.tune((1, 4), lambda *_: None, TimeBudget(20.0)) == choices
 
 
 def test_what_was_remembered_for_another_search_does_not_count(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_what_loads_is_named_while_it_loads(tmp_path: Path) -> None:
     async def main() -> None:
         server = Server(settings(tmp_path, "fake"))
         await started(server)
-        server.engine._report_warm_up("m", 2, 1, 7, "signature 's' with 1 row")
+        server.engine._loader._report("m", 2, 1, 7, "signature 's' with 1 row")
         assert server.unready() == []  # a version beside the one that serves keeps nobody waiting
         await server.stop()
 

@@ -146,7 +146,9 @@ def test_metrics_lie_where_the_settings_say_too(tmp_path: Path) -> None:
             assert "# TYPE :tensorflow:serving:request_count counter" in page.text
             assert "ferry_queue_rows" in page.text
             assert page.headers["content-type"].startswith("text/plain")
-            reply = await client.options("/v1/models/m:predict", headers={"Origin": "x"})
+            reply = await client.options(
+                "/v1/models/m:predict", headers={"Origin": "x", "Access-Control-Request-Method": "POST"}
+            )
             assert (reply.status_code, reply.headers["access-control-allow-origin"]) == (200, "*")
 
     asyncio.run(play(scenario, settings(tmp_path, metrics_path="/monitoring/prometheus/metrics", cors=True)))

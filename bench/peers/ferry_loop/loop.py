@@ -13,6 +13,7 @@ import numpy as np
 
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
+from app.core.time_budget import TimeBudget
 from app.loading.warm_up import tune
 from app.runtime import RuntimeOptions, VariantOptions, create_runtime
 from bench.forms import Array
@@ -26,7 +27,6 @@ def main() -> None:
     settings = Settings()
     variants = VariantOptions(
         settings.execution_variant,
-        search_s=settings.variant_search_s,
         cache=Path(os.environ["BENCH_VARIANTS"]),  # where the server wrote what it chose
         frozen_limit_mb=settings.frozen_limit_mb,
     )
@@ -34,7 +34,7 @@ def main() -> None:
     runtime = create_runtime(settings.runtime, RuntimeOptions(batches_in_flight=calls, variants=variants))
     model = runtime.load(Path(os.environ["BENCH_SAVED_MODEL"]))
     sizes = BatchSizes.of(settings.max_batch_size).allowed
-    choices = tune(model, sizes, lambda *_: None)
+    choices = tune(model, sizes, lambda *_: None, TimeBudget(settings.variant_search_s))
     chosen = {choice.batch_size: choice.variant for choice in choices if choice.signature == SIGNATURE}
     name, output = os.environ["BENCH_INPUT"], os.environ["BENCH_OUTPUT"]
 

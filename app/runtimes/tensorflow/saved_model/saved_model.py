@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import platform
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from pathlib import Path
@@ -16,6 +15,7 @@ import tensorflow as tf
 
 from app.core.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
 from app.core.inference import Array, ModelSignature
+from app.core.time_budget import TimeBudget
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
 from app.runtimes.tensorflow.error_mapping import translate
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
@@ -51,7 +51,6 @@ class SavedModel:
         self._name = "/".join(path.parts[-2:])
         self._options = options
         self._kind = kind
-        self._search_end_s = 0.0
         definitions = read_signatures(path)
         # The functions borrow their variables and tables from the loaded object: it must live as long.
         with tf.device(device):
@@ -76,16 +75,15 @@ class SavedModel:
         except Exception as error:
             raise translate(error) from error
 
-    def tune(self, sizes: Sequence[int], report: ProgressReport) -> Sequence[VariantChoice]:
+    def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
         options = self._options
-        self._search_end_s = time.perf_counter() + options.search_s
         search = VariantSearch(self._functions, sizes, options, report)
         if options.wanted == PLAIN or self._keeps_state():
             return search.adopt({})
         if options.wanted != "auto":
             return search.adopt(dict.fromkeys(search.places(), (options.wanted, 1.0)))
         try:
-            return self._fastest(search, sizes)
+            return self._fastest(search, sizes, budget)
         finally:
             gc.collect()  # what was not chosen goes at once: constants are large
 
@@ -104,14 +102,14 @@ class SavedModel:
         devices = sorted({device for graph in graphs for device in devices_named(graph)})
         return f"its graph names devices: {', '.join(devices)}" if devices else ""
 
-    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
+    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
         options, function = self._options, self._functions[signature]
         if options.wanted not in {"auto", XLA} or XLA in options.forbidden or self._keeps_state():
             return ()
         if options.wanted == XLA:
             return self._unmeasured(function).use_fastest(trials)
         maker = VariantMaker(function.signature, function.plain, options.frozen_limit_mb)
-        search = ShapeSearch(function, maker, self._search_end_s, time.perf_counter, first_s=options.search_s / 2)
+        search = ShapeSearch(function, maker, budget, first_s=budget.seconds / 2)
         return search.use_fastest(trials)
 
     def adopt_shapes(self, signature: str, trials: Sequence[ShapeTrial]) -> bool:
@@ -121,17 +119,17 @@ class SavedModel:
 
     def _unmeasured(self, function: SignatureFunction) -> ShapeSearch:
         maker = VariantMaker(function.signature, function.plain, self._options.frozen_limit_mb)
-        return ShapeSearch(function, maker, inf, time.perf_counter, measured=False)
+        return ShapeSearch(function, maker, TimeBudget(inf), measured=False)
 
-    def _fastest(self, search: VariantSearch, sizes: Sequence[int]) -> Sequence[VariantChoice]:
+    def _fastest(self, search: VariantSearch, sizes: Sequence[int], budget: TimeBudget) -> Sequence[VariantChoice]:
         folder = self._options.cache
         if folder is None:
-            return search.fastest()
-        key = self._fingerprint(sizes)
+            return search.fastest(budget)
+        key = self._fingerprint(sizes, budget)
         known = recall(folder, key)
         if known is not None and known.keys() == set(search.places()):
             return search.adopt(known)
-        choices = search.fastest()
+        choices = search.fastest(budget)
         remember(folder, key, choices)
         return choices
 
@@ -142,7 +140,7 @@ class SavedModel:
             logger.info("%s runs as it is, because it keeps state: %s", self._name, ", ".join(sorted(names)))
         return bool(names)
 
-    def _fingerprint(self, sizes: Sequence[int]) -> str:
+    def _fingerprint(self, sizes: Sequence[int], budget: TimeBudget) -> str:
         options = self._options
         return fingerprint(
             self._path,
@@ -150,7 +148,7 @@ class SavedModel:
             device=self._kind,
             machine=[platform.machine(), os.cpu_count(), tf.config.threading.get_intra_op_parallelism_threads()],
             sizes=list(sizes),
-            options=[sorted(options.forbidden), options.search_s, options.frozen_limit_mb],
+            options=[sorted(options.forbidden), budget.seconds, options.frozen_limit_mb],
         )
 
     def close(self) -> None:

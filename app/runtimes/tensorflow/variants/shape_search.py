@@ -8,9 +8,11 @@ Invariants, beside those of variant_search.py:
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 
 from app.core.agreement import agree
+from app.core.time_budget import TimeBudget
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
@@ -27,7 +29,7 @@ _PATIENCE = 4
 class ShapeSearch:
     """
     Args:
-        end_s: nothing is begun that would foreseeably end later.
+        budget: nothing begins that is expected to end after it.
         first_s: how long the first may take; the others as long as the one before.
         measured: without, everything that is possible is used.
         clock: seconds that only grow.
@@ -37,15 +39,15 @@ class ShapeSearch:
         self,
         function: SignatureFunction,
         maker: VariantMaker,
-        end_s: float,
-        clock: Callable[[], float],
+        budget: TimeBudget,
         *,
         first_s: float = 0.0,
         measured: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._function = function
         self._maker = maker
-        self._end_s = end_s
+        self._budget = budget
         self._clock = clock
         self._needed_s = first_s
         self._measured = measured
@@ -57,9 +59,9 @@ class ShapeSearch:
         gains: list[float] = []
         try:
             for trial in trials:
-                begin_s = self._clock()
-                if begin_s + self._needed_s >= self._end_s:
+                if not self._budget.allows(self._needed_s):
                     break
+                begin_s = self._clock()
                 gains.append(self._gain(trial))
                 self._needed_s = self._clock() - begin_s
                 if self._is_hopeless():

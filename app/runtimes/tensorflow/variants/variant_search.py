@@ -21,6 +21,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from app.core.inference import ModelSignature
+from app.core.time_budget import TimeBudget
 from app.runtime import ProgressReport, VariantChoice, VariantOptions
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
@@ -77,14 +78,15 @@ class VariantSearch:
         self._made_s: dict[tuple[str, str], float] = {}
         self._trial: tuple[Place, Trial] | None = None
         self._done = self._total = 0
-        self._begin_s = clock()
+        self._budget = TimeBudget(0.0, clock)
 
     def places(self) -> list[Place]:
         """Every signature at every size, the ones that cannot be batched at size 1."""
         return [(name, size) for name in self._functions for size in self._sizes_of(name)]
 
-    def fastest(self) -> list[VariantChoice]:
-        """Measures every variant that is not forbidden, as far as the time goes, and uses the fastest."""
+    def fastest(self, budget: TimeBudget) -> list[VariantChoice]:
+        """Measures every variant that is not forbidden, as far as the budget allows, and uses the fastest."""
+        self._budget = budget
         names = [name for name in ALTERNATIVES if name not in self._options.forbidden]
         self._total = len(names) * len(self.places())
         gains: dict[str, Gains] = {signature: {name: [] for name in names} for signature in self._functions}
@@ -131,7 +133,7 @@ class VariantSearch:
                 measured.append(name)
 
     def _speed_up(self, signature: str, size: int, name: str) -> float:
-        unknown_s = self._options.search_s / 2 if name == XLA else 0.0
+        unknown_s = self._budget.seconds / 2 if name == XLA else 0.0
         self._check_time(self._made_s.get((signature, name), unknown_s))
         begin_s = self._clock()
         variant, trial = self._agreeing(signature, size, name)
@@ -154,7 +156,7 @@ class VariantSearch:
         return variant, trial
 
     def _check_time(self, needed_s: float) -> None:
-        if self._clock() + needed_s >= self._begin_s + self._options.search_s:
+        if not self._budget.allows(needed_s):
             raise _NoTime("there is no time left to try it")
 
     def _drop(self, signature: str, name: str) -> None:

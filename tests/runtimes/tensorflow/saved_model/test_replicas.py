@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.core.time_budget import TimeBudget
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
 
@@ -60,7 +61,7 @@ class Compiled:
         self.able = able
         self.rows: list[int] = []
 
-    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
+    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
         self.rows = [len(trial.inputs["x"]) for _, trial in zip(self.gains, trials, strict=False)]
         return self.gains
 
@@ -79,7 +80,7 @@ def test_only_what_gains_and_what_all_can_use_counts_as_compiled(able: bool, gai
             yield ShapeTrial({"x": np.zeros((rows, 3))}, {})
 
     first, second = Compiled([2.0, 0.0, 1.5]), Compiled(able=able)
-    assert Replicas([first, second]).compile_shapes("f", trials()) == gains  # type: ignore[list-item]  # fakes of models
+    assert Replicas([first, second]).compile_shapes("f", trials(), TimeBudget(1)) == gains  # type: ignore[list-item]  # fakes of models
     assert (first.rows, second.rows) == ([1, 2, 4], [1, 4])
     assert made == [1, 2, 4], "nothing is made that the first did not try"
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from app.core.inference import Array, ModelSignature, TensorSpec
+from app.core.time_budget import TimeBudget
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.variants.shape_search import ShapeSearch
 from app.runtimes.tensorflow.variants.variant import Variant, VariantNotPossible
@@ -55,7 +56,8 @@ class World:
         self, *shapes: tuple[int, int], first_s: float = 0.0, end_s: float = 1e6, measured: bool = True
     ) -> list[float]:
         trials = (ShapeTrial(values(rows, size), values(rows, size - 1)) for rows, size in shapes)
-        search = ShapeSearch(self, self, end_s, lambda: self.now, first_s=first_s, measured=measured)  # type: ignore[arg-type]
+        clock = lambda: self.now  # noqa: E731
+        search = ShapeSearch(self, self, TimeBudget(end_s, clock), first_s=first_s, measured=measured, clock=clock)  # type: ignore[arg-type]
         return search.use_fastest(trials)
 
 

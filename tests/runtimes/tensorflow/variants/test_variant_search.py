@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from app.core.inference import Array, ModelSignature, TensorSpec
+from app.core.time_budget import TimeBudget
 from app.runtime import VariantOptions
 from app.runtimes.tensorflow.variants.variant import Variant, VariantNotPossible
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch
@@ -77,8 +78,11 @@ class World:
             make_maker=lambda *_: self,  # type: ignore[arg-type, return-value]
         )
 
-    def fastest(self, **options: Any) -> dict[int, str]:
-        choices = self.search(**options).fastest()
+    def budget(self, seconds: float = 20.0) -> TimeBudget:
+        return TimeBudget(seconds, lambda: self.now)
+
+    def fastest(self, search_s: float = 20.0, **options: Any) -> dict[int, str]:
+        choices = self.search(**options).fastest(self.budget(search_s))
         chosen = {choice.batch_size: choice.variant for choice in choices}
         assert {size: variant.name for size, variant in self.used.items()} == {
             size: name for size, name in chosen.items() if name != "plain"
@@ -92,7 +96,7 @@ def every(name: str) -> dict[int, str]:
 
 def test_the_fastest_is_used_and_its_gain_is_told() -> None:
     world = World(Graph(0.003), frozen=Graph(0.002), xla=Graph(0.001))
-    choices = world.search().fastest()
+    choices = world.search().fastest(world.budget())
     assert [(choice.batch_size, choice.variant) for choice in choices] == [(1, "xla"), (2, "xla"), (4, "xla")]
     assert [choice.speed_up for choice in choices] == pytest.approx([3, 3, 3])
 

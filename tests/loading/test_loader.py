@@ -1,0 +1,150 @@
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.batching.batcher import Batcher
+from app.batching.policy import WorkConserving
+from app.config.settings import Settings
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import InferenceFailed, InvalidRequest
+from app.core.events import Event, ModelPlaced, VariantsChosen
+from app.core.inference import Array
+from app.core.time_budget import TimeBudget
+from app.loading.loader import Loader
+from app.model import Model
+from app.runtime import ProgressReport, ShapeTrial, VariantChoice
+from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime
+
+
+class CountedModel(FakeLoadedModel):
+    """Counts how often it is closed, and notes the time budgets; `fails` names the step that raises."""
+
+    def __init__(self, fails: str = "") -> None:
+        super().__init__()
+        self.fails = fails
+        self.closes = 0
+        self.budgets: list[TimeBudget] = []
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        self._step("run")
+        return super().run(signature, inputs, outputs)
+
+    def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
+        self.budgets.append(budget)
+        self._step("tune")
+        return [VariantChoice("serving_default", size, "frozen", 1.5) for size in sizes]
+
+    def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
+        raise AssertionError("no signature has free inner shapes")
+
+    def close(self) -> None:
+        super().close()
+        self.closes += 1
+
+    def _step(self, name: str) -> None:
+        if name == self.fails:
+            raise InferenceFailed(f"{name} failed")
+
+
+class OneModelRuntime(FakeRuntime):
+    def __init__(self, model: FakeLoadedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def load(self, path: Path) -> FakeLoadedModel:
+        return self.model
+
+
+def with_loader(
+    loaded: FakeLoadedModel, scenario: Callable[[Loader, list[Event]], None], folder: Path, **more: Any
+) -> None:
+    async def main() -> None:
+        batcher = Batcher([FakeDevice()], WorkConserving(), 100)
+        told: list[Event] = []
+        settings = Settings(models=folder, variant_search_s=3.0, **more)
+        scenario(Loader(settings, BatchSizes((1, 2)), OneModelRuntime(loaded), batcher, told.append), told)
+
+    asyncio.run(main())
+
+
+def test_a_model_that_loads_stays_open_and_what_was_found_is_told(tmp_path: Path) -> None:
+    loaded = CountedModel()
+
+    def scenario(loader: Loader, told: list[Event]) -> None:
+        model = loader.load("m", 3, tmp_path)
+        assert isinstance(model, Model)
+        assert (model.name, model.version, model.sizes.allowed) == ("m", 3, (1, 2))
+        assert loaded.closes == 0
+        assert told == [
+            VariantsChosen("m", 3, "serving_default", {1: ("frozen", 1.5), 2: ("frozen", 1.5)}),
+            ModelPlaced("m", 3, ("fake:0",)),
+        ]
+        assert [budget.seconds for budget in loaded.budgets] == [3.0]
+        assert repr(loader) == "<Loader, idle>"
+
+    with_loader(loaded, scenario, tmp_path)
+
+
+@pytest.mark.parametrize("step", ["run", "tune"])
+def test_a_load_that_fails_closes_the_model_once_and_tells_nothing(step: str, tmp_path: Path) -> None:
+    loaded = CountedModel(step)
+
+    def scenario(loader: Loader, told: list[Event]) -> None:
+        with pytest.raises(InferenceFailed, match=f"^{step} failed$"):
+            loader.load("m", 3, tmp_path)
+        assert loaded.closes == 1
+        assert (told, loader.progress) == ([], [])
+
+    with_loader(loaded, scenario, tmp_path)
+
+
+def test_each_later_step_that_fails_closes_the_model_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise InferenceFailed("failed")
+
+    for step in ("with_declared_masks", "measure_calls", "probe_padding", "compile_buckets", "Model"):
+        loaded = CountedModel()
+
+        def scenario(loader: Loader, told: list[Event], loaded: CountedModel = loaded) -> None:
+            with pytest.raises(InferenceFailed):
+                loader.load("m", 3, tmp_path)
+            assert loaded.closes == 1
+            assert told == []
+
+        with monkeypatch.context() as patched:
+            patched.setattr(f"app.loading.loader.{step}", fail)
+            with_loader(loaded, scenario, tmp_path)
+
+
+def test_wrong_batching_parameters_fail_the_load_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "batching_params.pbtxt").write_text("max_batch_size { value: 0 }")
+    loaded = CountedModel()
+
+    def scenario(loader: Loader, _: list[Event]) -> None:
+        with pytest.raises(InvalidRequest, match="max_batch_size must be at least 1, not 0"):
+            loader.load("m", 3, tmp_path)
+        assert loaded.closes == 0
+        assert not loaded.function.calls
+
+    with_loader(loaded, scenario, tmp_path, per_model_batching=True)
+
+
+def test_the_loader_prints_the_warm_up_in_progress(tmp_path: Path) -> None:
+    class Watched(CountedModel):
+        def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
+            report(1, 9, "trying xla")
+            seen.append(repr(loaders[0]))
+            return ()
+
+    loaders: list[Loader] = []
+    seen: list[str] = []
+
+    def scenario(loader: Loader, _: list[Event]) -> None:
+        loaders.append(loader)
+        loader.load("m", 3, tmp_path)
+        assert seen == ["<Loader, Model m version 3 warms up: 1 of 9, trying xla>"]
+
+    with_loader(Watched(), scenario, tmp_path)
