@@ -9,47 +9,38 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
-from types import MappingProxyType
 
 from app.core.batch_sizes import BatchSizes
 
 #: Smaller batches must save this share of the time: each call has costs around it that are not measured here.
 _LEAST_GAIN = 0.1
 
-NO_HOPES: Mapping[int, float] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
     """Seconds of a call at each row count that the model is called with; more rows never cost less.
 
-    hoped: what calls may cost by now, no more than `seconds`. Batches get larger by these, so that a size which once
-    was slow is tried again; what is foreseen follows from `seconds`.
+    Attributes:
+        efficient_rows: the largest size at which a row costs hardly more than at any other.
     """
 
     sizes: tuple[int, ...]
     seconds: tuple[float, ...]
-    hoped: tuple[float, ...] = ()
     efficient_rows: int = field(init=False)
     _efficient: tuple[int, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """`efficient_rows` is the largest size at which a row costs at most a little more than it need."""
-        object.__setattr__(self, "hoped", self.hoped or self.seconds)
-        object.__setattr__(self, "efficient_rows", _efficient_rows(self.sizes, self.seconds, self.seconds)[-1])
-        object.__setattr__(self, "_efficient", _efficient_rows(self.sizes, self.seconds, self.hoped))
+        efficient = _efficient_rows(self.sizes, self.seconds)
+        object.__setattr__(self, "efficient_rows", efficient[-1])
+        object.__setattr__(self, "_efficient", efficient)
 
     @classmethod
-    def through(
-        cls, sizes: Sequence[int], measured: Mapping[int, float], hopes: Mapping[int, float] = NO_HOPES
-    ) -> CostCurve:
-        """Of a size that was measured what was measured, of others a + b * rows, fitted and between their neighbours'.
+    def through(cls, sizes: Sequence[int], measured: Mapping[int, float]) -> CostCurve:
+        """The measured seconds of each size; for other sizes a + b * rows, fitted, and between their neighbours'.
 
-        `measured` holds seconds by size, at least one; `hopes` says which share of them some sizes may cost by now.
+        `measured` holds seconds by size, at least one.
         """
-        seconds = _seconds_through(sizes, measured)
-        hoped = [hopes.get(size, 1.0) * each for size, each in zip(sizes, seconds, strict=True)]
-        return cls(tuple(sizes), seconds, tuple(hoped))
+        return cls(tuple(sizes), _seconds_through(sizes, measured))
 
     def call_s(self, rows: int) -> float:
         """A call with so many rows, padded; of more than the largest size the largest."""
@@ -70,6 +61,11 @@ class CostCurve:
         place = bisect_left(self.sizes, min(most_rows, self.rows_within(seconds), self.sizes[-1]))
         return min(most_rows, self._efficient[place])
 
+    def larger_within(self, rows: int, seconds: float, most_rows: int) -> int:
+        """The next size above `rows`, if its call takes no longer; at most `most_rows`."""
+        place = min(bisect_right(self.sizes, rows), len(self.sizes) - 1)
+        return max(rows, min(self.sizes[place], self.rows_within(seconds), most_rows))
+
     def first_rows(self, rows: int) -> int:
         """How many of so many rows to take at once: all, or the next smaller size where that is clearly cheaper.
 
@@ -81,7 +77,7 @@ class CostCurve:
             return self.sizes[-1]
         if not place or self.sizes[place] == rows:
             return rows
-        below, below_s, most_s = self.sizes[place - 1], self.seconds[place - 1], (1 - _LEAST_GAIN) * self.hoped[place]
+        below, below_s, most_s = self.sizes[place - 1], self.seconds[place - 1], (1 - _LEAST_GAIN) * self.seconds[place]
         cheaper = below_s / below < most_s / rows or below_s + self._least_s(rows - below) < most_s
         return below if cheaper else rows
 
@@ -90,13 +86,12 @@ class CostCurve:
         return whole_s if first == rows else self.call_s(first) + self._least_s(rows - first)
 
 
-def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float], hoped: Sequence[float]) -> tuple[int, ...]:
-    """For each size: of those up to it, the largest at which a row may cost at most a little more than it need."""
-    least = accumulate([each / size for size, each in zip(sizes, seconds, strict=True)], min)
-    may_cost = [each / size for size, each in zip(sizes, hoped, strict=True)]
+def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[int, ...]:
+    """For each size: of the sizes up to it, the largest at which a row costs at most a little more than the least."""
+    row_s = [each / size for size, each in zip(sizes, seconds, strict=True)]
     return tuple(
-        next(sizes[place] for place in range(last, -1, -1) if may_cost[place] <= least_s / (1 - _LEAST_GAIN))
-        for last, least_s in enumerate(least)
+        next(sizes[place] for place in range(last, -1, -1) if row_s[place] <= least_s / (1 - _LEAST_GAIN))
+        for last, least_s in enumerate(accumulate(row_s, min))
     )
 
 
@@ -147,8 +142,12 @@ _DEVIATIONS = 4.0
 #: Of each call, before it is known how they vary.
 _FIRST_DEVIATION = 0.025
 
-#: By which share a size is hoped to have become cheaper where so many calls in a row were smaller.
-_HOPE, _HOPE_CALLS = 0.02, 64
+#: One of so many batches tries the next larger size. Measured by `bench.simulate` and calls of given costs: trying a size
+#: that costs 1.5 times as much as it should takes 0.3 % of the rows per second, one that costs 3 times as much 1.3 %.
+_EXPLORE_EVERY = 256
+
+#: The average of a size that was not called in so many batches is old: the next call counts as much as it. Chosen.
+_STALE_BATCHES = _EXPLORE_EVERY // 2
 
 
 class Costs:
@@ -160,12 +159,10 @@ class Costs:
 
     __slots__ = (
         "_averages",
-        "_calls",
+        "_batches",
         "_deviation",
         "_drawn",
-        "_hopes",
         "_interval_s",
-        "_largest",
         "_rows",
         "_sizes",
         "_taken_s",
@@ -174,9 +171,8 @@ class Costs:
 
     def __init__(self, sizes: BatchSizes, seeds: Mapping[int, float] | None = None) -> None:
         self._sizes = sizes.allowed
-        self._averages = {size: (seconds, 1) for size, seconds in (seeds or {}).items()}
-        self._hopes: dict[int, float] = {}
-        self._largest = self._calls = 0  # since hope was given last
+        self._averages = {size: (seconds, 1, 0) for size, seconds in (seeds or {}).items()}
+        self._batches = 0
         self._drawn: dict[int, float] = {}
         self._rows = self._interval_s = 0.0
         self._taken_s = -inf
@@ -191,6 +187,12 @@ class Costs:
         return self._drawn.keys()
 
     @property
+    def explores(self) -> bool:
+        """Does the next batch try the next larger size? A size that was measured in a bad moment is not called, and
+        would never be measured again."""
+        return self._batches % _EXPLORE_EVERY == _EXPLORE_EVERY - 1
+
+    @property
     def rows_per_s(self) -> float:
         """Infinity before it is known."""
         return self._rows / self._interval_s if self._interval_s else inf
@@ -203,6 +205,7 @@ class Costs:
 
     def taken(self, rows: int, now: float) -> None:
         """A batch with `rows` rows begins."""
+        self._batches += 1
         interval_s = now - self._taken_s
         self._taken_s = now
         if interval_s < _SILENCE_S:
@@ -214,26 +217,14 @@ class Costs:
         expected_s = self.curve.call_s(rows) if self.curve is not None else 0.0
         if expected_s:
             self._deviation += (min(abs(seconds / expected_s - 1), 1.0) - self._deviation) / _CALLS
-        average, calls = self._averages.get(rows, (seconds, 0))
-        tried_again = self._hopes.pop(rows, None) is not None
-        calls = min(calls + 1, 2 if tried_again else _CALLS)
+        average, calls, batch = self._averages.get(rows, (seconds, 0, self._batches))
+        stale = self._batches - batch >= _STALE_BATCHES
+        calls = min(calls + 1, 2 if stale else _CALLS)
         average += (min(seconds, _OUTLIER * average) - average) / calls
-        self._averages[rows] = average, calls
-        if self._give_hope(rows) or tried_again or abs(average - self._drawn.get(rows, 0.0)) > _DRIFT * average:
+        self._averages[rows] = average, calls, self._batches
+        if stale or abs(average - self._drawn.get(rows, 0.0)) > _DRIFT * average:
             self._draw()
 
-    def _give_hope(self, called: int) -> bool:
-        """To sizes that are larger than any that was called of late; true where there are some."""
-        self._largest = max(self._largest, called)
-        self._calls += 1
-        if self._calls < _HOPE_CALLS:
-            return False
-        larger = self._sizes[bisect_right(self._sizes, self._largest) :]
-        for size in larger:
-            self._hopes[size] = (1 - _HOPE) * self._hopes.get(size, 1.0)
-        self._largest = self._calls = 0
-        return bool(larger)
-
     def _draw(self) -> None:
-        self._drawn = {size: average for size, (average, _) in self._averages.items()}
-        self.curve = CostCurve.through(self._sizes, self._drawn, self._hopes)
+        self._drawn = {size: average for size, (average, *_) in self._averages.items()}
+        self.curve = CostCurve.through(self._sizes, self._drawn)

@@ -92,7 +92,8 @@ class LaneView(Protocol):
     """What a policy may read of a lane.
 
     `timeout_s` is the time that the head has from arrival to answer; `margin` is the share by which calls may take
-    longer than `curve` says.
+    longer than `curve` says; `explores` asks for one batch of the next larger size, to
+    measure it again.
     """
 
     @property
@@ -107,6 +108,8 @@ class LaneView(Protocol):
     def curve(self) -> CostCurve | None: ...
     @property
     def margin(self) -> float: ...
+    @property
+    def explores(self) -> bool: ...
 
 
 class BatchPlan(NamedTuple):
@@ -159,11 +162,14 @@ class WorkConserving:
         return not (self._max_delay_s or self._largest)
 
     def plan(self, lane: LaneView) -> BatchPlan:
-        arrival_s, most_rows = lane.oldest_arrival_s, self.most_rows(lane)
+        arrival_s, most_rows = lane.oldest_arrival_s, self._next_most_rows(lane)
         if lane.rows >= most_rows:
             return BatchPlan(arrival_s, most_rows, "full", most_rows)
         reason = "delay" if self._max_delay_s else "idle"
         return BatchPlan(arrival_s + self._max_delay_s, self._rows(lane, most_rows), reason, most_rows)
+
+    def _next_most_rows(self, lane: LaneView) -> int:
+        return self.most_rows(lane)
 
     def _rows(self, lane: LaneView, most_rows: int) -> int:  # noqa: ARG002 - others look at the lane
         return most_rows
@@ -177,6 +183,8 @@ class SelfTuning(WorkConserving):
       the call before and their own then fit.
     - Of what waits the next smaller size is taken where a row is clearly cheaper in it than in the padded call, or two
       calls are done sooner than that one.
+    - Now and then one batch tries the next larger size and is not split, so that what was measured in a bad moment is
+      measured again.
     Nothing of this waits, and what was not measured yet is run as it comes.
     """
 
@@ -188,11 +196,21 @@ class SelfTuning(WorkConserving):
         most_rows, curve = super().most_rows(lane), lane.curve
         if curve is None or most_rows == 1:
             return most_rows
-        call_s = HEADROOM / 2 * min(self._target_s, lane.timeout_s) / (1 + lane.margin)
-        return curve.efficient_within(call_s, most_rows)
+        return curve.efficient_within(self._call_s(lane), most_rows)
+
+    def _call_s(self, lane: LaneView) -> float:
+        return HEADROOM / 2 * min(self._target_s, lane.timeout_s) / (1 + lane.margin)
+
+    def _next_most_rows(self, lane: LaneView) -> int:
+        most_rows = self.most_rows(lane)
+        if lane.curve is None or not lane.explores:
+            return most_rows
+        return lane.curve.larger_within(most_rows, self._call_s(lane), super().most_rows(lane))
 
     def _rows(self, lane: LaneView, most_rows: int) -> int:
-        first = lane.curve.first_rows(lane.rows) if lane.curve is not None else lane.rows
+        if lane.curve is None or lane.explores:
+            return most_rows
+        first = lane.curve.first_rows(lane.rows)
         return first if first < lane.rows else most_rows
 
 

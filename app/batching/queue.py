@@ -142,6 +142,11 @@ class Lane:
         return self.costs.margin
 
     @property
+    def explores(self) -> bool:
+        """See Costs."""
+        return self.costs.explores
+
+    @property
     def max_rows(self) -> int:
         """Also if it was found since that outputs do not follow rows: what came for a batch must not be cut smaller."""
         return self.largest

@@ -81,19 +81,7 @@ def test_of_the_sizes_that_are_quick_enough_the_largest_whose_rows_are_cheap() -
     assert [curve.efficient_within(*limit) for limit in limits] == [4, 4, 4, 4, 2, 3, 1]
 
 
-def test_what_is_hoped_forms_batches_and_foretells_nothing() -> None:
-    curve = CostCurve.through((1, 2, 4), {1: 1.0, 2: 2.0, 4: 8.0}, {4: 0.4})
-    assert curve.call_s(4) == 8.0
-    assert curve.rows_within(5.0) == 2
-    assert curve.efficient_rows == 2
-    assert curve.efficient_within(8.0, 4) == 4
-    assert curve.efficient_within(5.0, 4) == 2
-    assert curve.first_rows(3) == 3
-    assert CostCurve.through((1, 2, 4), {1: 1.0, 2: 2.0, 4: 8.0}).first_rows(3) == 2
-
-
-def test_hope_makes_no_batch_smaller() -> None:
-    """Many waiting rows are not taken two by two to see what that costs."""
-    curve = CostCurve.through((1, 2, 4), {1: 4.0, 2: 5.0, 4: 6.0}, {1: 0.01, 2: 0.01})
-    assert curve.efficient_within(9.0, 4) == 4
-    assert curve.first_rows(3) == 3
+def test_the_next_larger_size_is_bounded_by_time_and_rows() -> None:
+    curve = CostCurve.through((1, 2, 4, 8), {1: 1.0, 2: 2.0, 4: 8.0, 8: 9.0})
+    limits = [(2, 8.0, 8), (2, 7.9, 8), (2, 9.0, 3), (1, 9.0, 8), (4, 9.0, 8), (8, 9.0, 8), (5, 9.0, 5)]
+    assert [curve.larger_within(*limit) for limit in limits] == [4, 2, 3, 2, 8, 8, 5]

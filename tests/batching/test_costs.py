@@ -62,18 +62,21 @@ def test_what_was_measured_is_told_from_what_was_fitted() -> None:
     assert set(costs.measured) == {1, 8}
 
 
-# --- hope ---
+# --- exploration ---
 
 TRUE_S = {size: 0.01 + 0.001 * size for size in SIZES}
 LARGEST = SIZES[-1]
 
 
 def work(costs: Costs, calls: int, true_s: dict[int, float] = TRUE_S) -> list[int]:
-    """So many calls of the size that is thought best; much waits all the time."""
+    """Makes so many calls of the size that is thought best; many rows wait all the time."""
     called = []
-    for _ in range(calls):
+    for call in range(calls):
         assert costs.curve is not None
         size = costs.curve.efficient_within(inf, LARGEST)
+        if costs.explores:
+            size = costs.curve.larger_within(size, inf, LARGEST)
+        costs.taken(size, float(call))
         costs.note(size, true_s[size])
         called.append(size)
     return called
@@ -85,11 +88,12 @@ def test_whatever_the_first_measurements_say_the_best_size_is_found(wrong: dict[
     """Each may be wrong by a factor of two."""
     costs = Costs(BatchSizes(SIZES), {size: wrong[size] * seconds for size, seconds in TRUE_S.items()})
     work(costs, 10_000)
-    (size,) = set(work(costs, 50))
-    assert TRUE_S[size] / size <= TRUE_S[LARGEST] / LARGEST / 0.9
+    called = work(costs, 500)
+    best = [size for size in called if TRUE_S[size] / size <= TRUE_S[LARGEST] / LARGEST / 0.9]
+    assert len(best) == len(called)
 
 
-def test_a_size_that_was_slow_once_is_tried_again_and_nothing_is_foretold_by_hope() -> None:
+def test_a_size_that_was_slow_once_is_tried_again_and_estimates_follow_measurements_alone() -> None:
     costs = Costs(BatchSizes(SIZES), {**TRUE_S, LARGEST: 3 * TRUE_S[LARGEST]})
     curve = costs.curve
     assert curve is not None
@@ -113,3 +117,12 @@ def test_a_size_that_is_dear_is_seldom_tried(times: float) -> None:
 
 def test_smaller_sizes_are_not_tried_for_nothing() -> None:
     assert set(work(Costs(BatchSizes(SIZES), TRUE_S), 10_000)) == {LARGEST}
+
+
+def test_a_server_that_measured_larger_sizes_in_a_bad_moment_does_not_stay_at_two_rows() -> None:
+    """As a server of the transformer once did, which cost it a fifth of its goodput."""
+    true_s = {size: 0.002 + 0.004 * size for size in SIZES}
+    costs = Costs(BatchSizes(SIZES), {size: (2 if size > 2 else 1) * seconds for size, seconds in true_s.items()})
+    assert set(work(costs, 100, true_s)) == {2}
+    work(costs, 10_000, true_s)
+    assert set(work(costs, 500, true_s)) == {LARGEST}

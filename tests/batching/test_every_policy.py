@@ -19,6 +19,7 @@ class View:
     timeout_s: float = inf
     curve: CostCurve | None = None
     margin: float = 0.0
+    explores: bool = False
 
 
 curves = st.one_of(
@@ -37,6 +38,7 @@ views = st.builds(
     timeout_s=st.one_of(st.just(inf), st.floats(1e-3, 60)),
     curve=curves,
     margin=st.floats(0, 3),
+    explores=st.booleans(),
 )
 options = st.builds(
     BatchingOptions,
@@ -53,7 +55,9 @@ def test_contract(name: str, view: View, options: BatchingOptions) -> None:
     plan = policy.plan(view)
     assert plan == policy.plan(view)  # stateless
     assert 1 <= plan.rows <= plan.most_rows <= view.max_rows
-    assert plan.most_rows == policy.most_rows(view)
+    if not view.explores:
+        assert plan.most_rows == policy.most_rows(view)
+    assert policy.most_rows(view) <= plan.most_rows
     # Timers start at the oldest request.
     assert view.oldest_arrival_s <= plan.due_s <= view.oldest_arrival_s + options.max_batch_delay_ms / 1000
     assert plan.reason in {"full", "idle", "delay"}
@@ -117,3 +121,16 @@ def test_rows_that_company_makes_no_cheaper_are_not_kept_together() -> None:
     dear = CostCurve((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.2))
     assert SelfTuning().plan(View(8, 8, 7.0, curve=dear)) == (7.0, 4, "full", 4)
     assert SelfTuning().plan(View(3, 8, 7.0, curve=_BY_THE_ROW)).rows == 2  # 2 and 1, not 4
+
+
+def test_a_batch_that_explores_takes_the_next_larger_size_if_time_allows() -> None:
+    dear = CostCurve((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.2))
+    assert SelfTuning().plan(View(8, 8, 7.0, curve=dear, explores=True)) == (7.0, 8, "full", 8)
+    assert SelfTuning().plan(View(8, 8, 7.0, curve=dear, explores=True, timeout_s=0.3)).rows == 4
+    assert SelfTuning(BatchingOptions(max_batch_size=4)).plan(View(8, 8, 7.0, curve=dear, explores=True)).rows == 4
+    assert SelfTuning().plan(View(3, 8, 7.0, curve=_BY_THE_ROW, explores=True)).rows == 8  # 3 rows as 4, not 2 and 1
+
+
+def test_exploring_changes_no_estimate_of_admission() -> None:
+    dear = CostCurve((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.2))
+    assert SelfTuning().most_rows(View(8, 8, 7.0, curve=dear, explores=True)) == 4
