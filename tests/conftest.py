@@ -3,7 +3,7 @@
 import os
 import tempfile
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # TensorFlow's own log would drown pytest's report of a failure.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -12,5 +12,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 _CACHE = tempfile.TemporaryDirectory(prefix="ferry-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
-# `make schedules`: what has a number of examples of its own takes this one, if it is larger.
-settings.register_profile("schedules", max_examples=5000)
+# Neither chance nor the machine's speed decides a run: the same examples each time, without limits of time.
+_CERTAIN = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
+settings.register_profile("certain", _CERTAIN, derandomize=True)
+settings.load_profile("certain")
+
+# Profiles that explore: other examples in each run. `make schedules` runs the second; a test with a number of
+# examples of its own takes the profile's, if that is larger.
+settings.register_profile("explore", _CERTAIN, derandomize=False, print_blob=True)
+settings.register_profile("schedules", _CERTAIN, derandomize=False, max_examples=5000)

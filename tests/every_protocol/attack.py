@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from tests.every_protocol.forms import GrpcRequest, Hostile, HttpRequest, wire_form
-
-#: Longer than that is a hang.
-PATIENCE_S = 30.0
+from tests.support.waiting import HANG_S
 
 #: Of the server's own faults these alone may be: what it does not offer, has no room for, or no time for.
 _ALLOWED = {501, 503, 504}
@@ -64,7 +62,7 @@ class Attack:
 
     async def _send(self, request: Hostile) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(HANG_S):
                 if isinstance(request, HttpRequest):
                     await self._send_http(request)
                 else:

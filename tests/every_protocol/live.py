@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from app.server.http_app import HttpApp, HttpBackend, create_app
 from app.server.http_server import uvicorn_config
 from app.server.server import Server
 from tests.every_protocol.models import ContractModel
+from tests.support.waiting import HANG_S, until
 
 #: Registered in app.runtime by whoever makes a Live.
 RUNTIME = ("every_protocol", "tests.every_protocol.models:ContractRuntime")
@@ -89,14 +90,7 @@ class Live:
     async def next_call(self) -> None:
         """While held: the device goes on to what waits, and is held there."""
         self.model.permit()
-        assert await asyncio.to_thread(self.model.waits.wait, 30)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Lets everything else run until it holds."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - the other end is a socket, which sets no event
-            await asyncio.sleep(0)
+        assert await asyncio.to_thread(self.model.waits.wait, HANG_S)
 
 
 def settings(folder: Path, **more: Any) -> Settings:
@@ -135,7 +129,7 @@ async def live(folder: Path, **more: Any) -> AsyncIterator[Live]:
         stack.push_async_callback(server.stop)
         faces = await stack.enter_async_context(frontends_of(server)) if server.settings.frontends else [server]
         port, app = await stack.enter_async_context(_http(faces))
-        http = await stack.enter_async_context(httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30))
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG_S))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc.port}"))
         yield Live(server, app, http, channel)
 
@@ -176,4 +170,4 @@ async def frontends_of(server: Server) -> AsyncIterator[Sequence[Frontend]]:
         finally:
             for frontend in frontends:
                 await frontend.stop()
-            await door.close(10)
+            await door.close(HANG_S)

@@ -11,6 +11,7 @@ import numpy as np
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import Array, ModelSignature, TensorSpec
 from tests.support.fakes import FakeRuntime
+from tests.support.waiting import HANG_S
 
 #: Rows of these values are answered in ways of their own.
 REFUSED, FAILED, NO_MEMORY, SECRET = 13.0, 66.0, 88.0, 99.0
@@ -47,7 +48,7 @@ class ContractModel:
         self.wanted.append(outputs)
         if permits := self._permits:
             self.waits.set()
-            assert permits.acquire(timeout=60)
+            assert permits.acquire(timeout=HANG_S)
         _fail_where_told(first)
         other = inputs.get("right", first)
         with np.errstate(all="ignore"):

@@ -24,6 +24,7 @@ from tests.every_protocol.suite import (
     running,
     runtime_in_place,
 )
+from tests.support.waiting import HANG_S
 
 __all__ = ["run", "running", "runtime_in_place"]  # fixtures
 
@@ -89,7 +90,7 @@ def test_a_client_that_goes_while_its_batch_is_computed_harms_nobody(drive: Driv
             leaving.cancel()
             with suppress(asyncio.CancelledError):
                 await leaving
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANG_S):
                 while await driver.live.gone() == gone:  # noqa: ASYNC110 - a count, not an event
                     await asyncio.sleep(0)
         assert (await rejection(rejected)).code == drive.codes[Kind.REFUSED_BY_MODEL]

@@ -21,6 +21,7 @@ from app.frontends.channel.snapshot import Snapshot
 from app.frontends.engine.frontend_connection import FrontendLink
 from app.frontends.frontend.engine_connection import EngineLink
 from app.frontends.frontend.remote_model import RemoteModel
+from tests.support.waiting import until
 
 _ROWS = (None, None)
 SIGNATURES = {
@@ -121,9 +122,7 @@ class World:
         return asyncio.ensure_future(self.remote.infer(request))
 
     async def submitted(self, count: int) -> list[Submitted]:
-        async with asyncio.timeout(10):
-            while len(self.model.submitted) < count:  # noqa: ASYNC110 - the other end of a socket
-                await asyncio.sleep(0)
+        await until(lambda: len(self.model.submitted) >= count)
         return self.model.submitted
 
 
@@ -147,9 +146,7 @@ async def world(arena_bytes: int = ARENA_BYTES) -> AsyncIterator[World]:
     finally:
         engine.close()
         await engine.closed
-        async with asyncio.timeout(10):
-            while host.links:  # noqa: ASYNC110 - as above
-                await asyncio.sleep(0)
+        await until(lambda: not host.links)
 
 
 async def rejection(asked: Any) -> ServingError:

@@ -8,7 +8,7 @@ from app.config.settings import Settings
 from app.frontends import child
 from app.frontends.child import Child, pause_s
 from app.frontends.process_arguments import COULD_NOT_START, Arguments
-from tests.every_protocol.live import until
+from tests.support.waiting import HANG_S, until
 
 
 def test_pauses_double_up_to_a_limit() -> None:
@@ -38,7 +38,7 @@ def lives(folder: Path) -> int:
 
 def keep(made: Child) -> int:
     async def main() -> int:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             return await made.keep()
 
     return asyncio.run(main())

@@ -15,8 +15,8 @@ from app.frontends.channel.messages import Kind
 from app.frontends.channel.snapshot import Snapshot
 from app.frontends.channel.tensors import SHARED_FROM_BYTES
 from app.frontends.frontend import engine_connection as engine_link
-from tests.every_protocol.live import until
 from tests.frontends.link_world import SIGNATURES, World, rejection, world
+from tests.support.waiting import HANG_S, until
 
 Scenario = Callable[[World], Awaitable[None]]
 
@@ -25,7 +25,7 @@ LARGE = SHARED_FROM_BYTES // 8  # rows of two float32
 
 def play(scenario: Scenario, arena_bytes: int | None = None) -> None:
     async def main() -> None:
-        async with world(*[] if arena_bytes is None else [arena_bytes]) as made, asyncio.timeout(20):
+        async with world(*[] if arena_bytes is None else [arena_bytes]) as made, asyncio.timeout(HANG_S):
             await scenario(made)
 
     asyncio.run(main())

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ from app.codecs.protobuf.messages import message_class
 from tests.repository.fakes import BROKEN, add
 from tests.support.processes import ARRANGEMENTS, ROOT, ServerProcess, free_port
 from tests.support.savedmodels import make_half_plus_two, make_several_inputs
+from tests.support.waiting import HANG_S, wait_until
 
 PROGRAM = [sys.executable, "-m", "app.model_server"]
-PATIENCE_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def model_server(log: Path, *flags: str, **variables: str) -> Iterator[tuple[Ser
         server.client.close()
         if server.process.poll() is None:
             server.process.kill()
-        server.process.wait(10)
+        server.process.wait(HANG_S)
 
 
 def config(models: Path, *versions: int, **labels: int) -> str:
@@ -60,16 +59,7 @@ def call(port: int, service: str, method: str, request: Any, reply: str) -> Any:
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         path = f"/tensorflow.serving.{service}/{method}"
         decode = message_class(f"tensorflow.serving.{reply}").FromString
-        return channel.unary_unary(path, lambda message: message.SerializeToString(), decode)(
-            request, timeout=PATIENCE_S
-        )
-
-
-def eventually(check: Callable[[], bool], what: str) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not check():
-        assert time.monotonic() < give_up, what
-        time.sleep(0.02)
+        return channel.unary_unary(path, lambda message: message.SerializeToString(), decode)(request, timeout=HANG_S)
 
 
 def states(server: ServerProcess) -> dict[str, str]:
@@ -108,12 +98,12 @@ def test_versions_labels_and_changes_of_the_file(models: Path, tmp_path: Path, f
         assert ':tensorflow:serving:request_count{model_name="half",status="OK"} 2' in page
 
         file.write_text(config(models, 124, stable=124))
-        eventually(lambda: states(server)["123"] == "END", "the file's new list is in effect")
+        wait_until(lambda: states(server)["123"] == "END", "the file's new list is in effect")
         answer = call(port, "PredictionService", "Predict", request, "PredictResponse")
         assert answer.model_spec.version.value == 124
 
         file.write_text("nonsense")
-        eventually(lambda: "The list of models is not in effect" in server.log.read_text(), "a bad file is said")
+        wait_until(lambda: "The list of models is not in effect" in server.log.read_text(), "a bad file is said")
         assert states(server)["124"] == "AVAILABLE"
 
         reload = message_class("tensorflow.serving.ReloadConfigRequest")()
@@ -149,7 +139,7 @@ def test_without_a_rest_port_only_grpc_is_served(models: Path, tmp_path: Path) -
     server = ServerProcess(command, {"FERRY_HOST": "127.0.0.1"}, port, tmp_path / "log")
     try:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            grpc.channel_ready_future(channel).result(PATIENCE_S)
+            grpc.channel_ready_future(channel).result(HANG_S)
         request = message_class("tensorflow.serving.PredictRequest")(model_spec={"name": "missing"})
         with pytest.raises(grpc.RpcError, match="Servable not found for request: Latest\\(missing\\)"):
             call(port, "PredictionService", "Predict", request, "PredictResponse")
@@ -159,14 +149,16 @@ def test_without_a_rest_port_only_grpc_is_served(models: Path, tmp_path: Path) -
     finally:
         server.client.close()
         server.process.kill()
-        server.process.wait(10)
+        server.process.wait(HANG_S)
 
 
 def failed_start(*flags: str) -> str:
     """What the program wrote to standard error; it must end by itself, and not with 0."""
     command = [*PROGRAM, f"--port={free_port()}", f"--rest_api_port={free_port()}", *flags]
     environment = {**os.environ, "FERRY_HOST": "127.0.0.1"}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False
+    )
     assert ended.returncode != 0
     assert "Traceback" not in ended.stderr
     return ended.stderr

@@ -112,13 +112,6 @@ def with_live(scenario: Callable[[Live], Awaitable[None]], *models: Any, **more:
     asyncio.run(main())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Lets everything else run until it holds."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - the other end is a socket, which sets no event
-            await asyncio.sleep(0)
-
-
 class NeverDevice(FakeDevice):
     """Takes work and never finishes it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,7 +114,13 @@ class World:
         shared: the folder of shared memory objects; None switches the extension off.
     """
 
-    def __init__(self, *models: FakeModel, shared: Path | None = None, max_body_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        *models: FakeModel,
+        shared: Path | None = None,
+        max_body_bytes: int = 1 << 20,
+        timeout_ms: float = 30_000.0,
+    ) -> None:
         self.repository: Any = Repository(*(models or (sum_model(),)))
         self.health = FakeHealth()
         counts = Counts()
@@ -123,8 +129,8 @@ class World:
         self.events: list[Event] = []
         regions = SharedMemory(shared) if shared else None
         self.served = OpenInference(self.repository, self.statistics, self.health, regions)
-        self.rest = OpenInferenceRest(self.served, self._hear, HttpLimits(max_body_bytes, 30_000.0), fake_time)
-        self.grpc = OpenInferenceGrpc(self.served, self._hear, 30_000.0)
+        self.rest = OpenInferenceRest(self.served, self._hear, HttpLimits(max_body_bytes, timeout_ms), fake_time)
+        self.grpc = OpenInferenceGrpc(self.served, self._hear, timeout_ms)
 
     def _hear(self, event: Event) -> None:
         self.events.append(event)
@@ -192,13 +198,6 @@ class World:
         except grpc.aio.AioRpcError as error:
             return error.code(), error.details() or ""
         raise AssertionError(f"{method} did not fail: {reply}")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Lets everything else run until it holds."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - the other end is a socket, which sets no event
-            await asyncio.sleep(0)
 
 
 def message(name: str, **fields: Any) -> Any:

@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 
+from tests.support.waiting import HANG_S, wait_until
+
 ROOT = Path(__file__).parents[2]
-START_S = 90.0
 
 #: What one server of this user's test runs measured, the next need not measure again.
 VARIANTS = Path(tempfile.gettempdir()) / f"ferry-test-variants-{os.getuid()}"
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A port for a server to listen on. It stays reserved: the kernel gives it to no other socket of this machine.
+
+    The socket that holds it never listens, which lets a server bind the port as well (SO_REUSEADDR of both), and is
+    never closed.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    port: int = holder.getsockname()[1]
+    holder.detach()
+    return port
+
+
+def children(process: int) -> dict[int, str]:
+    """Each child's module by its process number."""
+    found = {}
+    for number in map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()):
+        with suppress(FileNotFoundError):  # it ended meanwhile
+            words = Path(f"/proc/{number}/cmdline").read_text().split("\0")
+            found[number] = words[2] if len(words) > 2 else ""
+    return found
 
 
 class ServerProcess:
@@ -40,27 +58,57 @@ class ServerProcess:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT
             )
-        self.client = httpx.Client(base_url=self.url, timeout=60.0)
+        self.port = port
+        self.client = httpx.Client(base_url=self.url, timeout=HANG_S)
 
     def wait_for(self, path: str, status: int) -> None:
         """Asks until the path answers with the status; a process that ended meanwhile is an error."""
-        give_up = time.monotonic() + START_S
-        while time.monotonic() < give_up:
-            if self.process.poll() is not None:
-                raise AssertionError(f"The server ended with {self.process.returncode}:\n{self.log.read_text()}")
-            try:
-                if self.client.get(path).status_code == status:
-                    return
-            except httpx.TransportError:
-                pass
-            time.sleep(0.02)
-        raise AssertionError(f"{path} never answered {status}:\n{self.log.read_text()}")
+
+        def answers() -> bool:
+            self.check_alive()
+            with suppress(httpx.TransportError):
+                return self.client.get(path).status_code == status
+            return False
+
+        wait_until(answers, f"{path} never answered {status}; {self.log} has the server's log")
+
+    def wait_for_frontends(self, count: int) -> None:
+        """Asks on new connections until so many processes have said that they are ready."""
+        ready: set[int] = set()
+
+        def all_ready() -> bool:
+            self.check_alive()
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_S)
+            with suppress(OSError, http.client.HTTPException):
+                connection.request("GET", "/readyz")
+                if connection.getresponse().status == 200:
+                    ready.add(self.process_behind(connection.sock.getsockname()[1]))
+            connection.close()
+            return len(ready) == count
+
+        if count:
+            wait_until(all_ready, "not all frontends are ready")
+
+    def process_behind(self, client_port: int) -> int:
+        """The child that accepted the connection from this port."""
+        ends = f"0100007F:{self.port:04X} 0100007F:{client_port:04X}"
+        (inode,) = [line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines() if f" {ends} " in line]
+        for number in children(self.process.pid):
+            for file in Path(f"/proc/{number}/fd").iterdir():
+                with suppress(FileNotFoundError):
+                    if os.readlink(file) == f"socket:[{inode}]":
+                        return number
+        raise AssertionError(f"no child has the connection from port {client_port}")
+
+    def check_alive(self) -> None:
+        if self.process.poll() is not None:
+            raise AssertionError(f"The server ended with {self.process.returncode}:\n{self.log.read_text()}")
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
-        return self.process.wait(60)
+        return self.process.wait(HANG_S)
 
     def metrics(self) -> dict[str, float]:
         """Every sample of the metrics page by its name and labels, as written."""
@@ -99,7 +147,7 @@ ARRANGEMENTS = {"one process": 0, "frontends": 2}
 def serving(
     models: Path, log: Path, command: Sequence[str] = ("-m", "app", "serve"), ready: bool = True, **settings: object
 ) -> Iterator[ServerProcess]:
-    """Serves the folder until the block ends. `settings` become FERRY_ variables.
+    """Serves the folder until the block ends; `ready`: from when all of it is. `settings` become FERRY_ variables.
 
     Models run as they are: answers are compared to the bit, and a frozen convolution's last bits depend
     on where its input lies in memory.
@@ -120,9 +168,10 @@ def serving(
     try:
         if ready:
             server.wait_for("/readyz", 200)
+            server.wait_for_frontends(int(str(settings.get("frontends", 0))))
         yield server
     finally:
         server.client.close()
         if server.process.poll() is None:
             server.process.kill()
-        server.process.wait(10)
+        server.process.wait(HANG_S)

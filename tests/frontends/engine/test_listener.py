@@ -25,8 +25,9 @@ from app.repository.model_list_watch import WatchedModels
 from app.repository.version_policy import NEWEST
 from app.server.server import Server
 from tests.every_protocol.driver import rows
-from tests.every_protocol.live import RUNTIME, frontends_of, settings, until
+from tests.every_protocol.live import RUNTIME, frontends_of, settings
 from tests.repository.fakes import add
+from tests.support.waiting import HANG_S, until
 
 Scenario = Callable[[Server, Sequence[Frontend]], Awaitable[None]]
 
@@ -42,7 +43,7 @@ def play(folder: Path, scenario: Scenario, models: WatchedModels | None = None, 
         await server.start()
         assert server._starting is not None
         await server._starting
-        async with asyncio.timeout(30), frontends_of(server) as frontends:
+        async with asyncio.timeout(HANG_S), frontends_of(server) as frontends:
             await scenario(server, frontends)
         await server.stop()
 

@@ -6,7 +6,7 @@ from app.core.events import ModelStateChanged, RequestFinished
 from app.frontends.frontend import remote_engine
 from app.frontends.frontend.remote_engine import RemoteEngine
 from app.frontends.frontend.server import Frontend
-from tests.every_protocol.live import until
+from tests.support.waiting import until
 
 
 class Clock:

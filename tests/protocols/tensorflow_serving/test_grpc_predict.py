@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from types import SimpleNamespace
 
 import grpc
 import numpy as np
@@ -21,9 +23,9 @@ from tests.support.grpc_live import (
     predict_request,
     rows,
     spec,
-    until,
     with_live,
 )
+from tests.support.waiting import HANG_S, until
 
 
 def test_an_answer_says_who_computed_it_and_so_does_the_event() -> None:
@@ -194,8 +196,25 @@ def test_the_callers_deadline_is_kept() -> None:
         code, _text = await running.failure("Predict", predict_request({"x": rows(1)}), timeout=0.05)
         assert code is StatusCode.DEADLINE_EXCEEDED
         await until_rows(running.batcher.queue, 0)
-        await until(lambda: bool(running.finished))
-        assert [event.code for event in running.finished] == ["DEADLINE_EXCEEDED"]
+
+    with_busy_device(scenario)
+
+
+@pytest.mark.parametrize(("later_s", "code"), [(HANG_S, "DEADLINE_EXCEEDED"), (0.0, "CANCELLED")])
+def test_a_cancelled_call_whose_deadline_has_passed_is_counted_as_such(
+    later_s: float, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC cancels a call at its deadline, too: the clock tells the two apart."""
+
+    async def scenario(running: Live, _: grpc.aio.Call) -> None:
+        waiting = running.start("Predict", predict_request({"x": rows(1)}), timeout=HANG_S)
+        await until_rows(running.batcher.queue, 1)
+        with monkeypatch.context() as patched:
+            clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later_s)
+            patched.setattr("app.transports.grpc.calls.time", clock)
+            waiting.cancel()
+            await until(lambda: bool(running.finished))
+        assert [event.code for event in running.finished] == [code]
 
     with_busy_device(scenario)
 
