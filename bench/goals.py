@@ -114,7 +114,7 @@ def ferry_to_best_peer(workload: str) -> Callable[[Results], Sequence[float]]:
     """The best of each round, of Ferry's protocols and of the peers; limits and loops in process are no peers."""
 
     def values(results: Results) -> Sequence[float]:
-        peers = [name for name, title in results["titles"].items() if _is_peer(name, title)]
+        peers = [name for name, title in results["titles"].items() if is_peer(name, title)]
         return [*ratios(_best(results, workload, ("ferry", "ferry_v2")), _best(results, workload, peers)).values()]
 
     return values
@@ -128,7 +128,8 @@ def _best(results: Results, workload: str, peers: Iterable[str]) -> dict[Any, fl
     return best
 
 
-def _is_peer(name: str, title: str) -> bool:
+def is_peer(name: str, title: str) -> bool:
+    """Is it another server? Limits, loops in process and Ferry itself are none."""
     return not (name.startswith("ferry") or name == "tf_batching" or title.startswith("limit"))
 
 

@@ -26,7 +26,7 @@ def main() -> None:
         shown_as = ("open", "open loop, the same rate for all") if opened else ("closed", "closed loop")
         bars(latency, workload, results["titles"], (shown_as[0], "p99_ms", f"p99 ms, {shown_as[1]}"))
     figure.suptitle(f"{results['machine']}\nmedians; lines from the least to the most of the rounds", fontsize=8)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0, 1, 0.985))  # room for the title
     figure.savefig(sys.argv[2], dpi=110)
 
 

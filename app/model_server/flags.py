@@ -75,6 +75,8 @@ _USED = (
     Flag("enable_serialization_as_tensor_content", False, "gRPC outputs as tensor_content instead of typed fields."),
 )
 
+_XLA = "Ferry measures at warm-up whether XLA is faster; FERRY_EXECUTION_VARIANT fixes the choice."
+
 _IDLE = (
     Flag("rest_api_num_threads", 0, "HTTP is served by an event loop, not by threads."),
     Flag("grpc_max_threads", 0, "gRPC is served by an event loop, not by threads."),
@@ -87,14 +89,14 @@ _IDLE = (
     Flag("platform_config_file", "", "There is one platform, tensorflow, configured by flags."),
     Flag("per_process_gpu_memory_fraction", 0.0, "GPU memory is taken as it is needed."),
     Flag("saved_model_tags", "serve", "The graph tagged serve is served."),
-    Flag("num_request_iterations_for_warmup", 1, "Warm-up runs every batch size once."),
+    Flag("num_request_iterations_for_warmup", 1, "Warm-up runs every batch size at least once."),
     Flag("remove_unused_fields_from_bundle_metagraph", True, "Ferry keeps only what it serves with."),
     Flag("prefer_tflite_model", False, "SavedModels are served, TensorFlow Lite models are not."),
     Flag("num_tflite_pools", 1, "SavedModels are served, TensorFlow Lite models are not."),
     Flag("num_tflite_interpreters_per_pool", 1, "SavedModels are served, TensorFlow Lite models are not."),
     Flag("enable_signature_method_name_check", False, "Calls are checked by the names of inputs and outputs."),
-    Flag("xla_cpu_compilation_enabled", False, "Models run as they were saved."),
-    Flag("xla_gpu_compilation_enabled", False, "Models run as they were saved."),
+    Flag("xla_cpu_compilation_enabled", False, _XLA),
+    Flag("xla_gpu_compilation_enabled", False, _XLA),
     Flag("enable_profiler", True, "There is no profiler service; the metrics page tells where time goes."),
     Flag("thread_pool_factory_config_file", "", "TensorFlow's own thread pools are used."),
     Flag("mixed_precision", "", "Models run with the types that they were saved with."),

@@ -96,7 +96,8 @@ def _batching(given: Mapping[str, Value]) -> dict[str, Any]:
     parameters = read_batching_parameters(Path(str(file)))
     if parameters.pads_lengths:
         logger.warning(
-            "pad_variable_length_inputs does nothing here: requests of different length run in batches of their own"
+            "pad_variable_length_inputs does nothing here: requests of different length share a batch where padding "
+            "does not change the model's answers"
         )
     rows = parameters.max_batch_size or Settings().max_batch_size
     queue = None if parameters.max_queue_batches is None else rows * max(1, parameters.max_queue_batches)

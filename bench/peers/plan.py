@@ -14,8 +14,11 @@ START_S, SEARCH_S = 6.0, 16.0
 #: Beside its seconds a run costs a second of warming up, the asking for known answers and wrk's own start.
 CLOSED_EXTRA_S, OPEN_EXTRA_S = 1.7, 2.5
 
-#: A slow peer is measured longer than others, lest its first batches decide, but not for ever.
+#: A slow peer is measured longer than others, so that its first batches do not decide, up to a limit.
 ANSWERS_EACH, LONGEST_S = 4, 8.0
+
+#: Why a peer has no figures in a workload that it was not made for.
+NOT_MADE = "not made for this workload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ def run_s(seconds: float, connections: int, rate: float) -> float:
 def rejection(peer: Peer, workload: Workload) -> str:
     """Why the peer has no part in the workload; empty where it has."""
     if peer.workloads and workload.name not in peer.workloads:
-        return "not made for this workload"
+        return NOT_MADE
     if not peer.in_process and workload.wire not in peer.endpoints:
         return f"has no {workload.wire} form"
     return ""

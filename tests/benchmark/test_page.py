@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bench.page import markdown
+from bench.peers.plan import NOT_MADE
 from bench.wrk import read_report
 
 MEASURED = {"commit": "abc", "when": "today", "load_average": 0.5}
@@ -27,7 +28,7 @@ def page(scripts: dict[str, Any] | None = None, **peers: dict[str, Any]) -> str:
         {
             "name": "peers",
             "machine": "2 cores",
-            "titles": {"slow": "Slow & Co"},
+            "titles": {"slow": "Slow & Co", "mosec": "mosec", "ferry": "ferry", "limit": "limit: echo"},
             "about": {"slow": {"version": "1.0", "about": "tuned"}},
             "scripts": scripts or {},
             "workloads": [{**workload, "peers": peers}],
@@ -84,6 +85,37 @@ def test_the_open_loop_has_its_own_page() -> None:
     assert "| ferry | 50 | 1.00 | 2.00 | 1.0 % | 50 |" in page(ferry=peer(1.0, open_loop=True))
     slow = peer(1.0, open_loop=True) | {"open": {}}
     assert "| Slow & Co | beyond its reach |  |  |  | 50 |" in page(slow=slow)
+
+
+def test_a_peer_that_was_faster_than_ferry_is_named() -> None:
+    text = page(ferry=peer(50.0), mosec=peer(100.0))
+    assert "| workload | mosec |" in text
+    assert "| mlp: tiny | **0.50** |" in text
+    assert "- mosec was faster than Ferry in mlp (tiny): Ferry had 0.50 times its requests/s (0.50-0.50)" in text
+    assert "No peer was faster than Ferry in a closed loop." in page(ferry=peer(100.0), mosec=peer(50.0))
+
+
+def test_limits_are_no_peers_in_the_table_at_a_glance() -> None:
+    text = page(ferry=peer(50.0), limit=peer(100.0))
+    assert "| mlp: tiny |" not in text
+    assert "No peer has figures." in text
+
+
+def test_goals_that_were_missed_are_listed_by_themselves() -> None:
+    text = page(ferry=peer(50.0), mosec=peer(100.0))
+    assert "Not met:\n\n- tiny MLP as JSON: Ferry / mosec: 0.500x, wanted >= 1.3x\n" in text
+    assert "Every goal that was measured is met." in page(ferry=peer(200.0), mosec=peer(100.0))
+
+
+def test_the_page_says_whether_the_open_loop_was_run() -> None:
+    assert "The open loop was not run." in page(ferry=peer(1.0))
+    assert "Poisson arrivals" in page(ferry=peer(1.0, open_loop=True))
+
+
+def test_peers_that_a_workload_was_not_made_for_share_one_line() -> None:
+    text = page(ferry=peer(1.0), slow=peer(not_run=NOT_MADE))
+    assert "Not made for this workload: Slow & Co." in text
+    assert "**not run" not in text
 
 
 def test_wrk_reports_are_read_and_their_absence_is_an_error() -> None:

@@ -124,7 +124,8 @@ def test_lengths_are_not_padded_and_that_is_said(tmp_path: Path, caplog: pytest.
     file = written(tmp_path, "b", "pad_variable_length_inputs: true")
     settings_of({"enable_batching": True, "batching_parameters_file": file})
     assert [record.getMessage() for record in caplog.records] == [
-        "pad_variable_length_inputs does nothing here: requests of different length run in batches of their own"
+        "pad_variable_length_inputs does nothing here: requests of different length share a batch where padding "
+        "does not change the model's answers"
     ]
 
 

@@ -1,0 +1,151 @@
+"""Every path, module, name and link on the pages for readers exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.manifests import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+SOURCES = ("app", "bench", "clients", "docs", "examples", "k8s", "models", "requirements", "tests", ".ci")
+FILES = [path for folder in SOURCES for path in (ROOT / folder).rglob("*") if path.is_file()]
+NAMES = {path.name for path in FILES} | {path.name for path in ROOT.iterdir()}
+
+#: Where a path on a page may begin.
+BASES = (ROOT, ROOT / "app", ROOT / "clients/python")
+
+#: A page of more lines begins with its contents.
+LONG_PAGE = 100
+
+URL = re.compile(r"https?://\S+")
+PATH = re.compile(r"(?<![\w/.~-])((?:[\w.-]+/)+[\w.-]*[\w-]\.(?:py|md|proto|mjs|sh|in|toml|png))(?![\w/])")
+FOLDER = re.compile(r"(?<![\w/.~-])((?:app|tests|docs|bench|clients|k8s)(?:/[\w.-]+)*/)(?![\w.<*…-])")
+FILE = re.compile(r"(?<![\w/.*-])([\w-]+\.py)(?!\w)")
+MODULE = re.compile(r"(?<![\w/.-])((?:app|bench|ferry_client)(?:\.[a-z]\w*)+)(?![\w(])")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+all_pages = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+
+
+def text_of(page: Path) -> str:
+    return URL.sub("", page.read_text())
+
+
+def headings(page: Path) -> list[str]:
+    """All headings of a page; lines within code are none."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^#{1,4} (.+)$", prose, re.MULTILINE)
+
+
+def anchor(heading: str) -> str:
+    """As GitHub makes them."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def module_exists(name: str) -> bool:
+    """A module, or a name that stands in one."""
+    for base in (ROOT, ROOT / "clients/python"):
+        parts = name.split(".")
+        for length in (len(parts), len(parts) - 1):
+            path = base.joinpath(*parts[:length])
+            file = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
+            if file.is_file() and (length == len(parts) or defines(file, parts[-1])):
+                return True
+    return False
+
+
+def defines(file: Path, name: str) -> bool:
+    """Does the file define the class, function, method, field or constant?"""
+    pattern = r"^\s*(?:class|def|async def) {0}\b|^\s*{0}\b\s*[:=]|^\s+\"?{0}\"?\s*[:=]".format(re.escape(name))
+    return re.search(pattern, file.read_text(), re.MULTILINE) is not None
+
+
+@all_pages
+def test_every_path_exists(page: Path) -> None:
+    text = text_of(page)
+    missing = {
+        path
+        for path in {*PATH.findall(text), *FOLDER.findall(text)}
+        if not any((base / path).exists() for base in (*BASES, page.parent))
+    }
+    assert not missing
+
+
+@all_pages
+def test_every_file_that_is_named_without_a_folder_exists(page: Path) -> None:
+    own = set(re.findall(r"^cat > (\S+)|^# (\S+\.py)", text_of(page), re.MULTILINE))
+    shown = {name for names in own for name in names}
+    assert {name for name in FILE.findall(text_of(page)) if name not in NAMES} <= shown
+
+
+@all_pages
+def test_every_module_exists(page: Path) -> None:
+    assert not {name for name in MODULE.findall(text_of(page)) if not module_exists(name)}
+
+
+@all_pages
+def test_every_link_leads_somewhere(page: Path) -> None:
+    missing = []
+    for link in LINK.findall(page.read_text()):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, fragment = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (fragment and fragment not in map(anchor, headings(target))):
+            missing.append(link)
+    assert not missing
+
+
+@all_pages
+def test_a_long_page_begins_with_its_contents(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    if len(lines) <= LONG_PAGE or page.name == "CHANGELOG.md":
+        return
+    sections = [line[3:] for line in lines if line.startswith("## ")]
+    before = page.read_text().partition("\n## ")[0]
+    assert [section for section in sections if f"](#{anchor(section)})" not in before] == []
+
+
+def rows_of(page: Path, section: str) -> Iterator[list[str]]:
+    """The cells of the tables in a section, without head and rule."""
+    part = page.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    lines = [line for line in part.splitlines() if line.startswith("|")]
+    for number, line in enumerate(lines):
+        is_head = number + 1 < len(lines) and lines[number + 1].startswith("|--")
+        if not is_head and not line.startswith("|--"):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_where_is_names_what_the_files_define() -> None:
+    missing, seen = [], 0
+    for question, answer in rows_of(ROOT / "docs/architecture.md", "Where is ..."):
+        spans = re.findall(r"`([^`]+)`", answer)
+        files = [ROOT / span for span in spans if span.startswith(("app/", "tests/", "docs/"))]
+        assert files, question
+        code = [file for file in files if file.suffix == ".py"]
+        for name in (span for span in spans if re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", span)):
+            seen += 1
+            if not any(all(defines(file, part) for part in name.split(".")) for file in code):
+                missing.append(f"{question}: {name}")
+    assert not missing
+    assert seen > 10
+
+
+def test_the_picture_of_the_house_shows_every_package() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    picture = re.search(r"^```\n(app/\n.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert picture
+    drawn, above = set(), []
+    for line in picture[1].splitlines():
+        entry = re.match(r"( *)([\w.]+/)", line)
+        if not entry:
+            continue
+        depth = len(entry[1]) // 2
+        above = [*above[:depth], entry[2].rstrip("/")]
+        drawn.add("/".join(above))
+    packages = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "app").rglob("__init__.py")}
+    assert drawn == packages

@@ -1,0 +1,45 @@
+"""docs/errors.md lists every error with the codes that the transports send."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from app.codecs import errors as codecs_errors
+from app.core import errors as core_errors
+from app.core.errors import ServingError
+from app.transports.grpc.codes import GRPC_CODES
+from app.transports.grpc.codes import code_of as grpc_code_of
+from app.transports.http.replies import CODES
+from app.transports.http.replies import code_of as http_code_of
+
+PAGE = (Path(__file__).parents[2] / "docs/errors.md").read_text()
+ROWS = re.findall(r"^\| `(\w+)` \| (\d+) \| `(\w+)` \| (.+) \| (.+) \|$", PAGE, re.MULTILINE)
+LISTED = {name for name, *_ in ROWS}
+
+
+def subclasses(kind: type[ServingError]) -> Iterator[type[ServingError]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from subclasses(each)
+
+
+def test_every_error_that_users_see_is_listed_once() -> None:
+    defined = {
+        each for each in subclasses(ServingError) if each.__module__ in {core_errors.__name__, codecs_errors.__name__}
+    }
+    assert {each.__name__ for each in {*CODES, *GRPC_CODES, *defined}} == LISTED
+    assert len(LISTED) == len(ROWS)
+
+
+def test_every_row_has_the_codes_that_are_sent() -> None:
+    kinds = {each.__name__: each for each in subclasses(ServingError)}
+    sent = [(name, str(http_code_of(kinds[name])), grpc_code_of(kinds[name]).name) for name, *_ in ROWS]
+    assert [tuple(row[:3]) for row in ROWS] == sent
+
+
+def test_an_error_that_is_not_listed_answers_as_its_base() -> None:
+    for kind in subclasses(ServingError):
+        base = next(each for each in kind.__mro__ if each.__name__ in LISTED)
+        assert (http_code_of(kind), grpc_code_of(kind)) == (http_code_of(base), grpc_code_of(base))
