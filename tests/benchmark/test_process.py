@@ -1,6 +1,5 @@
 """Real processes, small ones."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from bench.answers import Sample
 from bench.forms import FORMS
 from bench.peers.process import PeerFailed, PeerProcess, free_port, tree
+from tests.support.waiting import HANG_S
 
 ECHO = "import sys\nfor line in sys.stdin: print('noise'); print('RESULT ' + line, end='', flush=True)"
 PARENT = """
@@ -29,7 +29,7 @@ def test_it_hears_the_results_and_not_the_noise(tmp_path: Path) -> None:
     with started(ECHO, tmp_path) as process:
         for n in range(3):
             process.tell({"n": n})
-            assert process.hear(30) == {"n": n}
+            assert process.hear(HANG_S) == {"n": n}
         assert process.rss_mib() > 1
         process.check_alive()
 
@@ -37,27 +37,27 @@ def test_it_hears_the_results_and_not_the_noise(tmp_path: Path) -> None:
 def test_a_stopped_process_says_nothing_until_it_goes_on(tmp_path: Path) -> None:
     with started(ECHO, tmp_path) as process:
         process.tell({"n": 0})
-        process.hear(30)
+        process.hear(HANG_S)
         process.pause()
         process.tell({"n": 1})
         with pytest.raises(PeerFailed, match="said nothing"):
             process.hear(0.05)
         process.resume()
-        assert process.hear(30) == {"n": 1}
+        assert process.hear(HANG_S) == {"n": 1}
 
 
 def test_the_end_of_a_process_is_told_with_its_last_line(tmp_path: Path) -> None:
     with started("import sys; sys.exit('no such model')", tmp_path) as process:
         with pytest.raises(PeerFailed, match="no such model"):
-            process.hear(30)
+            process.hear(HANG_S)
         with pytest.raises(PeerFailed, match="no such model"):
             process.wait_for_answer(free_port(), "/", SAMPLE)
 
 
 def test_children_end_with_their_parent(tmp_path: Path) -> None:
     with started(PARENT, tmp_path) as process:
-        process.hear(30)
-        (child,) = [pid for pid in tree(os.getpid()) if pid not in (os.getpid(), process._process.pid)]
+        process.hear(HANG_S)
+        _, child = tree(process._process.pid)
     assert child not in alive()
 
 

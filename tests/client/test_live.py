@@ -20,6 +20,7 @@ from tests.client.fakes import assert_same, strings
 from tests.support.missing import skip_loudly
 from tests.support.processes import ROOT, ServerProcess, serving
 from tests.support.savedmodels import make_scalar, make_several_inputs, make_several_signatures
+from tests.support.waiting import HANG_S
 
 SAMPLES = json.loads((ROOT / "models/digits/samples.json").read_text())["samples"]
 IMAGES = np.array([sample["image"] for sample in SAMPLES], np.float32)
@@ -125,7 +126,9 @@ def test_mistakes_come_back_with_their_kind(client: Client) -> None:
 
 def run_example(*command: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

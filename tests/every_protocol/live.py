@@ -142,6 +142,8 @@ async def _http(faces: Sequence[HttpBackend]) -> AsyncIterator[tuple[int, HttpAp
         configs = [uvicorn_config(app, face.settings) for app, face in zip(apps, faces, strict=True)]
         for config in configs:
             config.lifespan = "off"
+            # Between two tests the event loop stands still: only the client closes what is idle meanwhile.
+            config.timeout_keep_alive = 2 * int(HANG_S)
         fronts = [_Uvicorn(config) for config in configs]
         serving = [asyncio.create_task(front.serve([listener.dup()])) for front in fronts]
         await until(lambda: all(front.started for front in fronts))

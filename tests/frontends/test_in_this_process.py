@@ -8,8 +8,8 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -26,6 +26,7 @@ from app.frontends.supervisor import supervise
 from tests.every_protocol.live import RUNTIME, settings
 from tests.frontends.test_processes import ANSWER, BODY, PATH, models
 from tests.support.processes import free_port
+from tests.support.waiting import HANG_S, wait_until
 
 #: What os._exit was called with, instead of leaving.
 left_with: list[int] = []
@@ -55,16 +56,21 @@ def meanwhile(act: Callable[[], None]) -> threading.Thread:
     return thread
 
 
+def get(url: str) -> httpx.Response:
+    return httpx.get(url, timeout=HANG_S)
+
+
+def post(url: str) -> httpx.Response:
+    return httpx.post(url, json=BODY, timeout=HANG_S)
+
+
 def wait_for(url: str, status: int) -> None:
-    give_up = time.monotonic() + 60
-    while time.monotonic() < give_up:
-        try:
-            if httpx.get(url).status_code == status:
-                return
-        except httpx.TransportError:
-            pass
-        threading.Event().wait(0.01)
-    raise AssertionError(f"{url} never answered {status}")
+    def answers() -> bool:
+        with suppress(httpx.TransportError):
+            return get(url).status_code == status
+        return False
+
+    wait_until(answers, f"{url} never answered {status}")
 
 
 def listener_in(folder: Path) -> int:
@@ -85,7 +91,7 @@ def test_a_supervised_server_serves_and_ends_with_0(tmp_path: Path, monkeypatch:
     def act() -> None:
         url = f"http://127.0.0.1:{port}"
         wait_for(f"{url}/readyz", 200)
-        answers.append(httpx.post(url + PATH, json=BODY).json())
+        answers.append(post(url + PATH).json())
         terminate()
 
     thread = meanwhile(act)
@@ -93,7 +99,7 @@ def test_a_supervised_server_serves_and_ends_with_0(tmp_path: Path, monkeypatch:
         host="127.0.0.1", rest_port=port, grpc_port=0, models=models(tmp_path), warm_up=False, frontends=1
     )
     assert supervise(values, "tests.frontends.light_engine") == 0
-    thread.join(30)
+    thread.join(HANG_S)
     assert answers == [ANSWER]
 
 
@@ -101,14 +107,13 @@ def test_an_engine_drains_and_ends_with_0(tmp_path: Path) -> None:
     grpc = tmp_path / "grpc"
 
     def act() -> None:
-        while not grpc.exists():
-            threading.Event().wait(0.01)
+        wait_until(grpc.exists)
         terminate()
 
     thread = meanwhile(act)
     arguments = Arguments(settings(tmp_path, frontends=1, grpc_unix_socket=str(grpc)), [listener_in(tmp_path)])
     assert engine_process.main(arguments) == 0
-    thread.join(30)
+    thread.join(HANG_S)
 
 
 def test_an_engine_that_cannot_start_says_so(tmp_path: Path) -> None:
@@ -125,13 +130,13 @@ def test_a_frontend_without_an_engine_refuses_and_ends_with_its_parent(tmp_path:
 
     def act() -> None:
         wait_for(f"{url}/livez", 200)
-        replies.extend([httpx.get(f"{url}/readyz"), httpx.post(url + PATH, json=BODY), httpx.get(f"{url}/metrics")])
+        replies.extend([get(f"{url}/readyz"), post(url + PATH), get(f"{url}/metrics")])
         parent.close()
 
     thread = meanwhile(act)
     arguments = Arguments(settings(tmp_path, frontends=1), [port.detach()], str(tmp_path / "engine"))
     assert frontend_process.main(arguments.dump()) == 0
-    thread.join(30)
+    thread.join(HANG_S)
     assert [reply.status_code for reply in replies] == [503, 503, 503]
     assert replies[1].headers["retry-after"] == replies[2].headers["retry-after"] == "1"
     assert replies[1].json() == {"error": "Models are still loading"}

@@ -17,6 +17,7 @@ from app.runtimes.device_thread import DeviceThread
 from app.server.server import Server
 from tests.support import savedmodels
 from tests.support.fakes import FakeFunction, batch_function, rows_of
+from tests.support.waiting import HANG_S
 
 
 def test_two_calls_are_under_way_at_the_same_time_and_a_drain_waits_for_both(tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ def test_two_calls_are_under_way_at_the_same_time_and_a_drain_waits_for_both(tmp
         assert server._starting is not None
         await server._starting
         model = server.repository.resolve("m")
-        deadline_s = time.monotonic() + 30
+        deadline_s = time.monotonic() + HANG_S
 
         def ask(signature: str, value: float) -> asyncio.Task[Array]:
             async def answer() -> Array:
@@ -55,7 +56,7 @@ def test_a_stuck_batch_is_named_and_the_others_go_on() -> None:
     release = threading.Event()
 
     def stuck(inputs: Mapping[str, Array]) -> dict[str, Array]:
-        release.wait(30)
+        release.wait(HANG_S)
         return {"y": inputs["x"]}
 
     async def main() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.processes import ARRANGEMENTS, ROOT, ServerProcess, serving
 from tests.support.savedmodels import SLOW_STEPS_A_SECOND, make_half_plus_two, make_poison, make_slow
+from tests.support.waiting import HANG_S
 
 SAMPLES = json.loads((ROOT / "models/digits/samples.json").read_text())["samples"]
 
@@ -131,7 +132,7 @@ class Load:
             thread.start()
 
     def _run(self, url: str, path: str, body: object) -> None:
-        with httpx.Client(base_url=url, timeout=60.0) as client:
+        with httpx.Client(base_url=url, timeout=HANG_S) as client:
             while not self._stop.is_set():
                 try:
                     reply = client.post(path, json=body)
@@ -145,7 +146,7 @@ class Load:
     def stop(self) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(HANG_S)
 
     def wait_for_replies(self, count: int) -> None:
         while len(self.replies) < count and any(thread.is_alive() for thread in self._threads):

@@ -13,6 +13,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.model import Model
 from tests.support.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fake_time
+from tests.support.waiting import HANG_S
 
 
 def with_model(scenario: Callable[[Model, FakeLoadedModel], Awaitable[None]], **more: bool) -> None:
@@ -65,7 +66,7 @@ def test_who_runs_alone_for_different_reasons_waits_in_one_line_and_closing_wait
         closing = asyncio.create_task(model.close())
         answers = await asyncio.gather(*asked)
         assert [answer.outputs["y"].tolist() for answer in answers] == [[2.0], [7.0], [3.0]]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             await closing
         assert loaded.closed
 

@@ -8,6 +8,7 @@ import pytest
 from app.core.errors import InvalidRequest
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels, watch_list
+from tests.support.waiting import HANG_S
 
 A, B = ModelConfig("a", Path("/a")), ModelConfig("b", Path("/b"))
 
@@ -34,7 +35,7 @@ def watch(*readings: Callable[[], Sequence[ModelConfig]], reject: Sequence[Excep
             return waiting[0]()
 
         following = asyncio.create_task(watch_list(WatchedModels([A], read, 0.001), reload))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await done.wait()
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

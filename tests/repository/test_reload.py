@@ -16,6 +16,7 @@ from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
 from app.repository.version_policy import NEWEST, All, Specific, VersionPolicy
 from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, remove, repository
+from tests.support.waiting import HANG_S
 
 Steps = Callable[[ModelRepository], Awaitable[None]]
 
@@ -405,14 +406,14 @@ def test_a_change_is_finished_when_its_caller_goes_away(tmp_path: Path) -> None:
 
     def slow(name: str, version: int, path: Path) -> FakeModel:
         entered.set()
-        assert gate.wait(10)
+        assert gate.wait(HANG_S)
         return load(name, version, path)
 
     async def run() -> None:
         models = ModelRepository(ModelList([]), slow, poll_interval_s=0)  # type: ignore[arg-type]
         await models.start()
         caller = asyncio.create_task(models.reload([model(tmp_path)]))
-        await asyncio.to_thread(entered.wait, 10)
+        await asyncio.to_thread(entered.wait, HANG_S)
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller

@@ -13,6 +13,7 @@ from app.repository.disk_layout import DiskLayout
 from app.repository.model_sources import ModelsFolder
 from app.repository.repository import ModelRepository
 from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, Recorder, add, remove, repository
+from tests.support.waiting import HANG_S
 
 
 def play(
@@ -110,7 +111,7 @@ def test_while_a_version_loads_the_old_one_answers_and_others_are_told_to_wait(t
     def slow(name: str, version: int, path: Path) -> FakeModel:
         if version == 2 or name == "new":
             entered.set()
-            assert gate.wait(10)
+            assert gate.wait(HANG_S)
         return FakeModel(name, version, path)
 
     async def run() -> None:
@@ -119,7 +120,7 @@ def test_while_a_version_loads_the_old_one_answers_and_others_are_told_to_wait(t
         add(tmp_path, "m", 2)
         add(tmp_path, "new", 1)
         round_ = asyncio.create_task(models.poll_once())
-        await asyncio.to_thread(entered.wait, 10)
+        await asyncio.to_thread(entered.wait, HANG_S)
         assert models.resolve("m").version == 1
         assert [s.state for s in models.statuses("m")] == [VersionState.LOADING, VersionState.AVAILABLE]
         assert [s.state for s in models.statuses("new")] == [VersionState.START]
@@ -426,7 +427,7 @@ def test_start_loads_then_watches_until_close(tmp_path: Path) -> None:
         await models.start()
         assert models.resolve("m").version == 1
         add(tmp_path, "m", 2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await taken_over.wait()
         assert models.alive()
         await models.close()
@@ -458,13 +459,13 @@ def test_close_waits_for_the_load_under_way_and_starts_no_other(tmp_path: Path) 
 
     def slow(name: str, version: int, path: Path) -> FakeModel:
         entered.set()
-        assert gate.wait(10)
+        assert gate.wait(HANG_S)
         return load(name, version, path)
 
     async def run() -> None:
         models = repository(tmp_path, slow)
         starting = asyncio.create_task(models.start())
-        await asyncio.to_thread(entered.wait, 10)
+        await asyncio.to_thread(entered.wait, HANG_S)
         closing = asyncio.create_task(models.close())
         await asyncio.sleep(0)
         assert not closing.done()
@@ -501,7 +502,7 @@ def test_the_watch_survives_what_nobody_foresaw(
     async def run() -> None:
         models = repository(tmp_path, FakeLoader(), listener=listen, poll_interval_s=0.001)
         await models.start()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await recovered.wait()
         assert models.alive()
         await models.close()

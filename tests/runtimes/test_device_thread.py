@@ -2,6 +2,7 @@ import asyncio
 import threading
 
 from app.runtimes.device_thread import DeviceThread
+from tests.support.waiting import HANG_S
 
 
 def test_work_runs_in_order_on_one_thread_and_is_reported_on_the_loop() -> None:
@@ -45,7 +46,7 @@ def test_a_dead_device_says_so() -> None:
     async def main() -> None:
         device = DeviceThread("CPU:0", 60.0)
         device.close()
-        device._thread.join(10)
+        device._thread.join(HANG_S)
         assert device.failure(0.0) == "The thread of device CPU:0 is dead"
 
     asyncio.run(main())
@@ -62,5 +63,5 @@ def test_a_result_that_comes_after_the_loop_ended_is_dropped() -> None:
 
     device = asyncio.run(main())
     release.set()
-    device._thread.join(10)
+    device._thread.join(HANG_S)
     assert not device._thread.is_alive()

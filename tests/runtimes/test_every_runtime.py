@@ -15,6 +15,7 @@ from app.loading.warm_up import tune, warm_up
 from app.runtime import LoadedModel, Runtime, RuntimeOptions, VariantOptions, create_runtime, runtime_names
 from app.runtimes.tensorflow import private_api
 from tests.support import broken_savedmodels, savedmodels
+from tests.support.waiting import HANG_S
 
 Load = Callable[[savedmodels.Make], LoadedModel]
 DEFAULT = "serving_default"
@@ -219,7 +220,7 @@ def test_threads_get_their_own_answers(load: Load) -> None:
     threads, together = 4, Barrier(4)
 
     def calls(thread: int) -> None:
-        together.wait(timeout=30)
+        together.wait(timeout=HANG_S)
         for turn in range(50):
             wanted = f"y{turn % 6}"
             answer = model.run(DEFAULT, {"x": float32(*[100 * thread + turn] * thread, 7)}, (wanted,))

@@ -9,6 +9,7 @@ import pytest
 
 import app.__main__
 from tests.support.processes import ROOT
+from tests.support.waiting import HANG_S
 
 
 @pytest.fixture
@@ -46,4 +47,4 @@ def test_a_server_that_still_imports_ends_at_once_with_code_0(tmp_path: Path) ->
         assert process.stdout is not None
         assert process.stdout.readline() == "importing\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(HANG_S) == 0

@@ -12,6 +12,7 @@ from app.core.errors import InvalidRequest, ModelNotFound, ShuttingDown
 from app.core.inference import Array, InferenceRequest
 from app.server.server import Server
 from tests.support.fakes import FakeLoadedModel, FakeRuntime, rows_of
+from tests.support.waiting import HANG_S, until
 
 
 class HeldModel(FakeLoadedModel):
@@ -23,7 +24,7 @@ class HeldModel(FakeLoadedModel):
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         if inputs["x"].any():
             self.started.set()
-            self.release.wait(30)
+            self.release.wait(HANG_S)
         return super().run(signature, inputs, outputs)
 
 
@@ -39,7 +40,7 @@ class HeldLoadRuntime(FakeRuntime):
 
     def load(self, path: Path) -> FakeLoadedModel:
         if path.name != "1":
-            self.release.wait(30)
+            self.release.wait(HANG_S)
         return super().load(path)
 
 
@@ -56,6 +57,8 @@ def settings(folder: Path, runtime_name: str = "fake", **more: object) -> Settin
     version.mkdir(parents=True, exist_ok=True)
     (version / "saved_model.pb").touch()
     values = {"models": folder, "runtime": runtime_name, "max_batch_size": 4, "grpc_port": 0, **more}
+    if runtime_name == "held":
+        values["max_inline_ms"] = 0  # a call that is held must not hold the event loop
     return Settings(**{name: value for name, value in values.items() if name in Settings.model_fields})  # type: ignore[arg-type]
 
 
@@ -187,14 +190,13 @@ def test_stopping_before_the_start_is_over(tmp_path: Path) -> None:
 
 def test_stopping_does_not_wait_for_a_load_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.server.engine._UNLOAD_TIMEOUT_S", 0.01)
+    HeldLoadRuntime.release.clear()
 
     async def main() -> None:
         server = await started(Server(settings(tmp_path, "held_load", poll_interval_s=0.01)))
         (tmp_path / "m" / "2").mkdir()
         (tmp_path / "m" / "2" / "saved_model.pb").touch()
-        async with asyncio.timeout(30):
-            while server.repository.statuses("m")[0].state != "LOADING":  # noqa: ASYNC110 - a state, not an event
-                await asyncio.sleep(0)
+        await until(lambda: server.repository.statuses("m")[0].state == "LOADING")
         await server.stop()
         HeldLoadRuntime.release.set()
 

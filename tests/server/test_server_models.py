@@ -16,6 +16,7 @@ from app.repository.model_list_watch import WatchedModels
 from app.server.http_app import create_app
 from app.server.server import Server
 from tests.repository.fakes import add
+from tests.support.waiting import HANG_S
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +94,7 @@ def test_the_list_is_followed(tmp_path: Path) -> None:
     readings = 0
 
     async def scenario(server: Server) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await in_effect.wait()
         assert server.repository.names() == ["b"]
 

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -14,6 +15,7 @@ from app import runtime
 from app.server.single_process import serve
 from tests.server.test_server import HeldLoadRuntime, HeldModel, settings
 from tests.support.processes import free_port
+from tests.support.waiting import HANG_S, wait_until
 
 #: What os._exit was called with, instead of leaving.
 left_with: list[int] = []
@@ -37,14 +39,15 @@ def while_serving(url: str, act: Callable[[httpx.Client], None]) -> threading.Th
     """Acts from another thread as soon as the server is ready."""
 
     def run() -> None:
-        with httpx.Client(base_url=url, timeout=30) as client:
-            for _ in range(3000):
-                try:
-                    if client.get("/readyz").status_code == 200:
-                        return act(client)
-                except httpx.TransportError:
-                    threading.Event().wait(0.01)
-        return None
+        with httpx.Client(base_url=url, timeout=HANG_S) as client:
+
+            def ready() -> bool:
+                with suppress(httpx.TransportError):
+                    return client.get("/readyz").status_code == 200
+                return False
+
+            wait_until(ready)
+            act(client)
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -66,7 +69,7 @@ def test_sigterm_ends_it_with_0(tmp_path: Path) -> None:
 
     thread = while_serving(f"http://127.0.0.1:{port}", act)
     assert serve(settings(tmp_path, host="127.0.0.1", rest_port=port)) == 0
-    thread.join(30)
+    thread.join(HANG_S)
     assert answers == [{"predictions": [[2.0, 4.0]]}]
     assert left_with == []
 
@@ -85,14 +88,14 @@ def test_a_drain_that_takes_too_long_ends_it_with_1(tmp_path: Path, monkeypatch:
 
         poster = threading.Thread(target=post)
         poster.start()
-        HeldModel.started.wait(30)
+        HeldModel.started.wait(HANG_S)
         terminate()
-        poster.join(30)
+        poster.join(HANG_S)
 
     thread = while_serving(f"http://127.0.0.1:{port}", act)
     code = serve(settings(tmp_path, "held", host="127.0.0.1", rest_port=port, drain_timeout_s=0.05))
     HeldModel.release.set()
-    thread.join(30)
+    thread.join(HANG_S)
     assert code == 1
     assert cut_off.is_set()
 
@@ -109,7 +112,7 @@ def test_a_second_signal_does_not_wait(tmp_path: Path, monkeypatch: pytest.Monke
 
     thread = while_serving(f"http://127.0.0.1:{port}", act)
     assert serve(settings(tmp_path, host="127.0.0.1", rest_port=port)) == 0
-    thread.join(30)
+    thread.join(HANG_S)
 
 
 def test_a_server_that_cannot_start_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,5 +136,5 @@ def test_a_load_under_way_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.
     thread = while_serving(f"http://127.0.0.1:{port}", act)
     serve(settings(tmp_path, "held_load", host="127.0.0.1", rest_port=port, poll_interval_s=0.01))
     HeldLoadRuntime.release.set()
-    thread.join(30)
+    thread.join(HANG_S)
     assert left_with == [0]

@@ -59,7 +59,8 @@ class ServerProcess:
                 command, cwd=ROOT, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT
             )
         self.port = port
-        self.client = httpx.Client(base_url=self.url, timeout=HANG_S)
+        # A new connection for each request: an idle one might be closed by the server just when it is used again.
+        self.client = httpx.Client(base_url=self.url, timeout=HANG_S, limits=httpx.Limits(max_keepalive_connections=0))
 
     def wait_for(self, path: str, status: int) -> None:
         """Asks until the path answers with the status; a process that ended meanwhile is an error."""

@@ -7,6 +7,7 @@ import tensorflow as tf
 from app.core.errors import InvalidRequest
 from app.runtime import RuntimeOptions
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
+from tests.support.waiting import HANG_S
 
 
 def test_threads_are_set_before_tensorflow_starts_and_checked_after() -> None:
@@ -26,7 +27,7 @@ try:
 except RuntimeError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG_S)
     assert done.stdout.splitlines() == [
         "3 2",
         "3",
