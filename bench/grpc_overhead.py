@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
-from app.protocols.tensorflow_serving.grpc_predict import serialize_reply
+from app.protocols.tensorflow_serving.grpc import serialize_reply
 
 METHOD = "/tensorflow.serving.PredictionService/Predict"
 Request = message_class("tensorflow.serving.PredictRequest")

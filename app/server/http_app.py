@@ -20,8 +20,8 @@ from app.config.settings import Settings
 from app.core.errors import ServingError
 from app.core.interfaces import ServedRepository
 from app.protocols.open_inference.rest import OpenInferenceRest
-from app.protocols.operations.batching_page import BATCHING_PATH, Batching, batching_routes
-from app.protocols.operations.health import Health, health_routes
+from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
+from app.protocols.operations.health import Operable, health_routes
 from app.protocols.operations.openapi import model_paths
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
@@ -30,7 +30,7 @@ from app.transports.http.replies import error_reply
 from app.transports.http1.inference_paths import InferencePaths
 
 
-class HttpBackend(Health, Batching, Protocol):
+class HttpBackend(Operable, BatchingControl, Protocol):
     """What the application serves: Server, or frontends/frontend/server.py."""
 
     settings: Settings

@@ -80,11 +80,11 @@ def test_options_change_from_the_next_batch_on(play: Callable[[Scenario], None])
         (b'{"policy": ["self_tuning"]}', "policy is ['self_tuning'], but should be a name"),
         (b'{"max_delay": 1}', "max_delay is no batching option; there are max_batch_size, max_batch_delay_ms, "),
         (b'{"max_batch_size": 4, "max_delay": 1}', "max_delay is no batching option"),
-        (b"{}", "The body should be an object of batching options: max_batch_size, "),
-        (b"[1]", "The body should be an object of batching options"),
-        (b"", "The body is no JSON: "),
-        (b"{", "The body is no JSON: "),
-        (b'{"target_p99_ms": NaN}', "The body is no JSON: "),
+        (b"{}", "The body must be an object with some of the batching options max_batch_size, "),
+        (b"[1]", "The body must be an object with some of the batching options"),
+        (b"", "The body is not JSON: "),
+        (b"{", "The body is not JSON: "),
+        (b'{"target_p99_ms": NaN}', "The body is not JSON: "),
     ],
 )
 def test_what_is_wrong_is_named_and_changes_nothing(body: bytes, error: str, tmp_path: Path) -> None:

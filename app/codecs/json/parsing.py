@@ -68,7 +68,7 @@ def quote(value: object) -> str:
     return text.decode(errors="ignore")
 
 
-def finite(digits: str) -> float:
+def _finite(digits: str) -> float:
     """A decimal number in JSON. Raises ValueError if it is too large: only the word Infinity means infinity."""
     value = float(digits)
     if isinf(value):
@@ -76,7 +76,8 @@ def finite(digits: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(parse_float=finite)
+#: The slower parser: it accepts NaN and Infinity.
+DECODER = json.JSONDecoder(parse_float=_finite)
 
 
 def _plain(value: object) -> object:
@@ -89,7 +90,7 @@ def _parse_leniently(body: bytes, *, to_the_end: bool = False) -> object:
         if _UNUSUAL.search(text):
             text = _SPELLINGS.sub(_spell_out, text)
         start = _BLANK.match(text)
-        value, end = _DECODER.raw_decode(text, start.end() if start else 0)
+        value, end = DECODER.raw_decode(text, start.end() if start else 0)
     except UnicodeDecodeError as error:
         raise _parse_error("invalid UTF-8", error.start) from error
     except json.JSONDecodeError as error:

@@ -1,4 +1,8 @@
-"""The Open Inference Protocol without a wire: what REST and gRPC both offer, as documents and calls."""
+"""The Open Inference Protocol's operations, as documents and calls that REST and gRPC share.
+
+A field of a document appears in both: REST writes the document as JSON, gRPC converts it into the message of the same
+fields, and rejects one that the .proto file lacks. Statistics are defined in `app/instrumentation/statistics.py`.
+"""
 
 from __future__ import annotations
 
@@ -18,49 +22,55 @@ from app.protocols.open_inference.triton_model_config import config_document
 _INT64_MAX = 2**63 - 1
 
 
-class Health(Protocol):
-    """What the server knows about its own state."""
+class ServerState(Protocol):
+    """Is the server alive and ready?"""
 
     def dead(self) -> list[str]:
-        """Reasons to restart the process; empty while it works."""
+        """Reasons to restart the process; empty if there are none."""
 
     def unready(self) -> list[str]:
-        """Reasons to send no requests here now; empty when it may be asked."""
+        """Reasons to send no requests now; empty if there are none."""
 
 
-class Statistics(Protocol):
-    """What was counted."""
+class StatisticsSource(Protocol):
+    """The statistics of model versions."""
 
     def document(self, model: str, version: int) -> dict[str, Any]:
         """One entry of `model_stats`."""
 
 
 class OpenInference:
-    """The protocol's operations. Model versions are strings here, as on both wires; '' is the newest.
+    """The protocol's operations. Model versions are strings, as on the wire; '' is the newest.
 
     Args:
-        regions: None where shared memory is switched off.
+        regions: None if shared memory is switched off.
+
+    Raises (all methods that take a model's name):
+        ModelNotFound, ModelNotReady, InvalidRequest: the version is not a number.
     """
 
     def __init__(
         self,
         repository: ServedRepository,
-        statistics: Statistics,
-        health: Health,
+        statistics: StatisticsSource,
+        state: ServerState,
         regions: SharedMemory | None = None,
     ) -> None:
         self._repository = repository
         self._statistics = statistics
-        self._health = health
+        self._state = state
         self._regions = regions
+
+    def __repr__(self) -> str:
+        return f"<OpenInference over {self._repository!r}, shared memory: {self._regions!r}>"
 
     # --- the server ---
 
     def live(self) -> bool:
-        return not self._health.dead()
+        return not self._state.dead()
 
     def ready(self) -> bool:
-        return not self._health.dead() and not self._health.unready()
+        return not self._state.dead() and not self._state.unready()
 
     def server_metadata(self) -> dict[str, Any]:
         return server_document(self._regions is not None)
@@ -68,7 +78,7 @@ class OpenInference:
     # --- models ---
 
     def resolve(self, name: str, version: str = "") -> ServedModel:
-        """Raises ModelNotFound, ModelNotReady, InvalidRequest."""
+        """The model version to call."""
         return self._repository.resolve(name, _number(version))
 
     def model_ready(self, name: str, version: str = "") -> bool:
@@ -88,7 +98,7 @@ class OpenInference:
         return config_document(name, choose_signature(model.signatures), model.sizes)
 
     async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
-        """Of the available versions of one model, or of all."""
+        """Of the available versions of one model, or of all models if the name is empty."""
         if name:
             self.resolve(name, version)
         names = [name] if name else self._repository.names()
@@ -104,20 +114,21 @@ class OpenInference:
     # --- the repository ---
 
     def repository_index(self, ready: bool = False) -> list[dict[str, str]]:
-        """A document for each version of each model; `ready` leaves out those that cannot be called."""
+        """A document for each version of each model; with `ready` only for versions that can be called."""
         return index_documents({name: self._statuses(name) for name in self._repository.known_names()}, ready)
 
     def _statuses(self, name: str) -> Sequence[VersionStatus]:
-        """Nothing, for a model that never had a version."""
+        """Empty for a model that never had a version."""
         try:
             return self._repository.statuses(name)
         except (ModelNotFound, ModelNotReady):
             return []
 
     async def load_model(self, name: str, parameters: Parameters) -> None:
+        """Raises InvalidRequest if there are parameters, else as ServedRepository.load."""
         for key in parameters:
             raise InvalidRequest(
-                f"Parameter {key[:64]!r} is not supported: models are loaded as they lie in the models folder"
+                f"Parameter {key[:64]!r} is not supported; models are loaded from the models folder without changes"
             )
         await self._repository.load(name)
 
@@ -128,7 +139,7 @@ class OpenInference:
 
     @property
     def regions(self) -> SharedMemory:
-        """Raises Unsupported where it is switched off."""
+        """Raises Unsupported if shared memory is switched off."""
         if self._regions is None:
             raise Unsupported("System shared memory is switched off here (setting allow_shared_memory)")
         return self._regions
@@ -140,8 +151,8 @@ class OpenInference:
         self.regions.write(part, content)
 
 
-def refuse_cuda_memory(_: object) -> NoReturn:
-    """Raises Unsupported, whatever is asked."""
+def reject_cuda_memory(_: object) -> NoReturn:
+    """Raises Unsupported."""
     raise Unsupported("CUDA shared memory is not supported; use system shared memory")
 
 
@@ -149,5 +160,5 @@ def _number(version: str) -> int | None:
     if not version:
         return None
     if not (version.isascii() and version.isdigit()) or len(version) > 20 or int(version) > _INT64_MAX:
-        raise InvalidRequest(f"Model version {version[:64]!r} is no whole number")
+        raise InvalidRequest(f"Model version is {version[:64]!r}; expected a whole number")
     return int(version)

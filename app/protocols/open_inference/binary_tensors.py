@@ -1,7 +1,7 @@
-"""Tensors as the bytes of the binary tensor data extension: little-endian, row-major. Pure.
+"""Tensors as the bytes of the binary tensor data extension: little-endian, row-major.
 
-An element of BYTES is its length in four bytes, then its bytes; one of BOOL is a byte, 0 or 1.
-Numbers are neither copied on the way in nor on the way out: arrays and views share the memory.
+An element of BYTES is its length in four bytes, then its bytes; an element of BOOL is a byte, 0 or 1. Numbers are
+copied neither when they are decoded nor when they are encoded: arrays and views share memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def decode(raw: Buffer, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
-    """The tensor of a checked `shape` in all of `raw`. Raises InvalidRequest, naming the input."""
+    """The tensor of a checked `shape` that fills `raw`. Raises InvalidRequest."""
     if spec.dtype == STRING:
         return _decode_strings(raw, spec.name, shape)
     expected = prod(shape) * spec.dtype.itemsize
@@ -49,7 +49,7 @@ def _check_bools(raw: Buffer, name: str) -> None:
 
 def _decode_strings(raw: Buffer, name: str, shape: tuple[int, ...]) -> Array:
     count = prod(shape)
-    # Checked before the loop too: a shape may promise more elements than there is memory.
+    # Checked before the loop, too: a shape can claim more elements than fit into memory.
     values = _split(bytes(raw), name) if _LENGTH.size * count <= len(raw) else None
     if values is None or len(values) != count:
         found = "too few bytes for that" if values is None else f"{len(values)} elements"

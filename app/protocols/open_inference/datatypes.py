@@ -1,6 +1,4 @@
-"""The Open Inference Protocol's names of tensor types, and numpy's. Pure.
-
-What an input says of itself before its elements are read: name, datatype and shape, checked. Pure."""
+"""The protocol's datatypes, and what an input declares before its data: name, datatype and shape."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from app.codecs.arrays import MAX_RANK
 from app.core.errors import InvalidRequest, Unsupported
 from app.core.inference import STRING, ModelSignature, TensorSpec, dtype_name
 
@@ -35,12 +34,15 @@ _DTYPES = {
 }
 _DATATYPES = {dtype: name for name, dtype in _DTYPES.items()}
 
-#: Every datatype of the protocol.
+#: All datatypes of the protocol.
 DATATYPES = tuple(_DTYPES)
+
+#: Larger arrays cannot be addressed.
+_MAX_BYTES = 2**63 - 1
 
 
 def datatype_of(dtype: np.dtype[Any]) -> str:
-    """'FP32' for float32. Raises Unsupported where the protocol has no name for the type."""
+    """'FP32' for float32. Raises Unsupported if the protocol has no datatype for it."""
     name = _DATATYPES.get(dtype)
     if name is None:
         raise Unsupported(f"The Open Inference Protocol has no datatype for {dtype_name(dtype)}")
@@ -48,23 +50,16 @@ def datatype_of(dtype: np.dtype[Any]) -> str:
 
 
 def described_datatype(dtype: np.dtype[Any]) -> str:
-    """As `datatype_of`; a type that the protocol does not know is shown by its own name ('COMPLEX64')."""
+    """As `datatype_of`, but for an unknown type its own name in capitals ('COMPLEX64')."""
     return _DATATYPES.get(dtype) or dtype_name(dtype).upper()
 
 
-#: No deeper than every numpy allows.
-MAX_RANK = 31
-
-#: Arrays of more bytes cannot even be addressed.
-_MAX_BYTES = 2**63 - 1
-
-
 def declared_input(name: str, datatype: str, signature: ModelSignature) -> TensorSpec:
-    """What the signature says of this input.
+    """The signature's spec of this input.
 
     Raises:
-        InvalidRequest: there is no such input, or it has another datatype.
-        Unsupported: the protocol has no datatype for what the model wants.
+        InvalidRequest: the signature has no such input, or it has another datatype.
+        Unsupported: the protocol has no datatype for the signature's type.
     """
     spec = signature.inputs.get(name)
     if spec is None:
@@ -77,7 +72,7 @@ def declared_input(name: str, datatype: str, signature: ModelSignature) -> Tenso
 
 
 def checked_shape(spec: TensorSpec, shape: Sequence[object]) -> tuple[int, ...]:
-    """Raises InvalidRequest unless `shape` is one that an array of this type can have."""
+    """The shape as a tuple. Raises InvalidRequest unless an array of this type can have it."""
     if len(shape) > MAX_RANK:
         raise InvalidRequest(f"Input {spec.name!r} has {len(shape)} dimensions; expected {MAX_RANK} at most")
     sizes: list[int] = []

@@ -12,7 +12,7 @@ from google.protobuf.json_format import ParseDict
 
 from app.codecs.protobuf.messages import message_class
 from app.core.events import Listener, RequestFinished
-from app.protocols.open_inference.api import OpenInference, refuse_cuda_memory
+from app.protocols.open_inference.api import OpenInference, reject_cuda_memory
 from app.protocols.open_inference.grpc_messages import read_message, write_message
 from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.transports.grpc.calls import GrpcCall, GrpcCalls, Stream, Unary
@@ -25,10 +25,10 @@ _StreamResponse = message_class("inference.ModelStreamInferResponse")
 
 
 class OpenInferenceGrpc:
-    """The service. In a stream each request counts, and is told to `listener`, for itself.
+    """The service. Each request of a stream is an event of its own for `listener`.
 
     Args:
-        timeout_ms: the longest that an answer may take; a caller's deadline may be sooner.
+        timeout_ms: the longest time for an answer; a caller's deadline may be sooner.
     """
 
     def __init__(self, served: OpenInference, listener: Listener, timeout_ms: float) -> None:
@@ -49,7 +49,7 @@ class OpenInferenceGrpc:
         return [self._calls.service(SERVICE, answers)]
 
     def _documents(self) -> Mapping[str, Callable[[Any], Mapping[str, Any]]]:
-        """The calls that wait for nothing: from the request message to the reply's document."""
+        """The calls that do not wait: request message -> the reply's document."""
         served = self._served
         return {
             "ServerLive": lambda _: {"live": served.live()},
@@ -64,9 +64,9 @@ class OpenInferenceGrpc:
             },
             "SystemSharedMemoryRegister": self._register_memory,
             "SystemSharedMemoryUnregister": self._unregister_memory,
-            "CudaSharedMemoryStatus": refuse_cuda_memory,
-            "CudaSharedMemoryRegister": refuse_cuda_memory,
-            "CudaSharedMemoryUnregister": refuse_cuda_memory,
+            "CudaSharedMemoryStatus": reject_cuda_memory,
+            "CudaSharedMemoryRegister": reject_cuda_memory,
+            "CudaSharedMemoryUnregister": reject_cuda_memory,
         }
 
     # --- infer ---
@@ -78,7 +78,7 @@ class OpenInferenceGrpc:
         def deadline(timeout_s: float) -> float:
             return min(latest_s, started_s + timeout_s) if timeout_s else latest_s
 
-        # From here to the batcher nothing awaits, so no version can be swapped in between.
+        # No await until the batcher has the request: the version cannot change in between.
         model = self._served.resolve(message.model_name, message.model_version)
         exchange.model, exchange.version = model.name, model.version
         call = read_message(message, model.signatures, self._served.read, deadline)
@@ -139,7 +139,7 @@ class OpenInferenceGrpc:
 
 
 def _document_reply(reply: str, document: Callable[[Any], Mapping[str, Any]]) -> Unary:
-    """The reply message of that name from its document."""
+    """Answers with the message `reply`, filled from the document; a field that the message lacks is an error."""
     make = message_class(reply)
 
     async def answer(message: Any, _: GrpcCall) -> Any:

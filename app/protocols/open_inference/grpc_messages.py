@@ -1,6 +1,4 @@
-"""ModelInferRequest messages as calls. Pure.
-
-ModelInferResponse messages."""
+"""ModelInferRequest messages to calls, and their results to ModelInferResponse messages."""
 
 from __future__ import annotations
 
@@ -12,17 +10,16 @@ import numpy as np
 
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest
-from app.core.inference import STRING, Array, Buffer, InferenceResponse, ModelSignature, TensorSpec
+from app.core.inference import STRING, Array, InferenceResponse, ModelSignature, TensorSpec
 from app.protocols.open_inference.binary_tensors import decode, encode
 from app.protocols.open_inference.datatypes import checked_shape, datatype_of, declared_input
-from app.protocols.open_inference.infer_call import Call, choose_signature, make_call, wanted_output
+from app.protocols.open_inference.infer_call import InferCall, choose_signature, make_call, wanted_output
 from app.protocols.open_inference.parameters import Parameters, request_parameters
-from app.protocols.open_inference.shared_memory import RegionSlice, region_slice
+from app.protocols.open_inference.shared_memory import ReadRegion, RegionSlice, WriteRegion, region_slice
 
-#: Gives the bytes of a part of shared memory.
-Read = Callable[[RegionSlice], Buffer]
+_Response = message_class("inference.ModelInferResponse")
 
-#: Datatypes, the field of InferTensorContents that carries them, and numpy's type of that field.
+#: Datatypes, the field of InferTensorContents that has their elements, and the field's type.
 _FIELDS = (
     (("BOOL",), "bool_contents", np.dtype(np.bool_)),
     (("INT8", "INT16", "INT32"), "int_contents", np.dtype(np.int32)),
@@ -37,15 +34,15 @@ _FIELD_OF = {datatype: (field, carrier) for datatypes, field, carrier in _FIELDS
 
 
 def read_message(
-    message: Any, signatures: Mapping[str, ModelSignature], read: Read, deadline: Callable[[float], float]
-) -> Call:
+    message: Any, signatures: Mapping[str, ModelSignature], read: ReadRegion, deadline: Callable[[float], float]
+) -> InferCall:
     """The call in a ModelInferRequest.
 
     Args:
-        deadline: the time at which a request with this timeout in seconds (0 for none) is too late.
+        deadline: timeout in seconds (0 for none) -> deadline in monotonic seconds.
 
     Raises:
-        InvalidRequest, SignatureNotFound: naming what is wrong.
+        InvalidRequest, SignatureNotFound: the text says what is wrong.
         Unsupported: the protocol has no datatype for an input or output of this model.
     """
     parameters = request_parameters(parameters_of(message))
@@ -56,7 +53,7 @@ def read_message(
 
 
 def parameters_of(message: Any) -> Parameters:
-    """A map of InferParameter as plain values. Raises InvalidRequest where one is empty."""
+    """A map of InferParameter as plain values. Raises InvalidRequest if one is empty."""
     if not message.parameters:
         return {}
     values: dict[str, object] = {}
@@ -68,7 +65,7 @@ def parameters_of(message: Any) -> Parameters:
     return values
 
 
-def _read_inputs(message: Any, signature: ModelSignature, read: Read) -> dict[str, Array]:
+def _read_inputs(message: Any, signature: ModelSignature, read: ReadRegion) -> dict[str, Array]:
     raw = message.raw_input_contents
     rest: Iterator[bytes] = iter(raw)
     inputs: dict[str, Array] = {}
@@ -121,7 +118,7 @@ def _typed(contents: Any, datatype: str, spec: TensorSpec, shape: tuple[int, ...
 
 
 def _narrowed(array: Array, spec: TensorSpec, datatype: str) -> Array:
-    """Small integers travel in wider fields. Raises InvalidRequest where one does not fit."""
+    """Small integers come in wider fields. Raises InvalidRequest if one does not fit."""
     if array.dtype == spec.dtype:
         return array
     narrow = array.astype(spec.dtype)
@@ -131,16 +128,11 @@ def _narrowed(array: Array, spec: TensorSpec, datatype: str) -> Array:
     return narrow
 
 
-#: Puts bytes into a part of shared memory.
-Write = Callable[[RegionSlice, Buffer], None]
+def write_message(call: InferCall, response: InferenceResponse, write: WriteRegion) -> Any:
+    """The ModelInferResponse, with all tensors in `raw_output_contents`; empty there if they are in shared memory.
 
-_Response = message_class("inference.ModelInferResponse")
-
-
-def write_message(call: Call, response: InferenceResponse, write: Write) -> Any:
-    """Every output's bytes in `raw_output_contents`; empty for those in shared memory, to keep the order.
-
-    Raises InvalidRequest where an output cannot be classified or does not fit its shared memory.
+    Raises:
+        InvalidRequest: an output cannot be classified, or does not fit its shared memory.
     """
     message = _Response(model_name=response.model, model_version=str(response.version), id=call.id)
     for wanted, array in call.results(response):

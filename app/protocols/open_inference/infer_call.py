@@ -1,6 +1,4 @@
-"""The classification extension: an output's largest values as `value:index` strings. Pure.
-
-A request of the Open Inference Protocol as understood, and its results before they are written. Pure."""
+"""An infer request as REST and gRPC both understand it, and its results before either writes them."""
 
 from __future__ import annotations
 
@@ -18,37 +16,15 @@ from app.protocols.open_inference.parameters import Parameters, RequestParameter
 from app.protocols.open_inference.shared_memory import RegionSlice, region_slice
 
 
-def classify(name: str, array: Array, count: int, batched: bool) -> Array:
-    """BYTES of shape [rows, n], or [n] where the model has no batches; n is `count`, or what there is.
-
-    Largest first, of equals the first one first. Floats are written with six decimals, as Triton writes them.
-
-    Raises:
-        InvalidRequest: the output has no order.
-    """
-    if array.dtype == STRING or array.dtype.kind in "bc":
-        raise InvalidRequest(f"Output {name!r} cannot be classified: only numbers can, not {array.dtype.name}")
-    shape = array.shape if batched and array.ndim else (1, array.size)
-    rows = array.reshape(shape[0], prod(shape[1:]))
-    exact = rows if rows.dtype.kind in "iu" else rows.astype(np.float64)
-    best = _descending(exact)[:, :count]
-    write = "{}:{}" if exact.dtype.kind in "iu" else "{:.6f}:{}"
-    texts = np.empty(best.shape, STRING)
-    for row, indices in enumerate(best):
-        texts[row] = [write.format(exact[row, index], index).encode() for index in indices]
-    return texts if batched else texts[0]
-
-
-def _descending(rows: Array) -> Array:
-    """Indices by falling value, stable."""
-    last = rows.shape[1] - 1
-    order: Array = last - np.argsort(rows[:, ::-1], axis=1, kind="stable")[:, ::-1]
-    return order
-
-
 @dataclass(frozen=True, slots=True)
 class WantedOutput:
-    """How one output is to be answered: `classes` 0 means the tensor itself, `region` None in the reply."""
+    """How one output is to be answered.
+
+    Attributes:
+        classes: the number of largest values to classify; 0 for the tensor itself.
+        binary: over REST, as bytes after the JSON.
+        region: the shared memory that takes it; None if it goes into the reply.
+    """
 
     name: str
     classes: int = 0
@@ -57,7 +33,7 @@ class WantedOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class InferCall:
     """What to compute, and how to answer. `wanted` are the outputs in the caller's order."""
 
     request: InferenceRequest
@@ -67,7 +43,7 @@ class Call:
     final_response: bool = False
 
     def results(self, response: InferenceResponse) -> list[tuple[WantedOutput, Array]]:
-        """The tensors to write. Raises InvalidRequest where one cannot be classified."""
+        """The tensors to write. Raises InvalidRequest if one cannot be classified."""
         return [(output, self._result(output, response.outputs[output.name])) for output in self.wanted]
 
     def _result(self, output: WantedOutput, array: Array) -> Array:
@@ -75,7 +51,7 @@ class Call:
 
 
 def choose_signature(signatures: Mapping[str, ModelSignature], name: str = "") -> ModelSignature:
-    """The one named, else the default, else the only one. Raises SignatureNotFound."""
+    """The signature of this name; if it is empty, the only one or the default one. Raises SignatureNotFound."""
     if not name and len(signatures) == 1:
         return next(iter(signatures.values()))
     signature = signatures.get(name or DEFAULT_SIGNATURE)
@@ -89,16 +65,20 @@ def choose_signature(signatures: Mapping[str, ModelSignature], name: str = "") -
 
 
 def wanted_output(name: str, parameters: Parameters, binary: bool = False) -> WantedOutput:
-    """`binary` is what holds where the output itself says nothing. Raises InvalidRequest."""
+    """An output with its parameters. Raises InvalidRequest.
+
+    Args:
+        binary: used if the parameters have no `binary_data`.
+    """
     if not parameters:
         return WantedOutput(name, 0, binary)
     region = region_slice(parameters)
     classes = number(parameters, "classification")
     if region and classes:
         raise InvalidRequest(f"Output {name!r}: a classification cannot be written to shared memory")
-    return WantedOutput(
-        name, classes, flag(parameters, "binary_data") if "binary_data" in parameters else binary, region
-    )
+    if "binary_data" in parameters:
+        binary = flag(parameters, "binary_data")
+    return WantedOutput(name, classes, binary, region)
 
 
 def make_call(
@@ -109,8 +89,13 @@ def make_call(
     *,
     deadline_s: float,
     id: str = "",  # noqa: A002 - the protocol's word
-) -> Call:
-    """Nothing wanted is everything wanted.
+) -> InferCall:
+    """The call of a request.
+
+    Args:
+        inputs: name -> [rows, ...].
+        outputs: those wanted; empty for all.
+        deadline_s: monotonic seconds.
 
     Raises:
         InvalidRequest: an output is unknown or wanted twice.
@@ -121,12 +106,45 @@ def make_call(
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidRequest(f"Output {twice!r} is requested more than once")
-    # In the signature's order, and none for all: whoever wants the same shares a batch.
+
+    # In the signature's order, and empty for all, so that equal wishes share a batch.
     computed = tuple(name for name in signature.outputs if name in names)
     if len(computed) == len(signature.outputs):
         computed = ()
+
     wanted = outputs or [WantedOutput(name, 0, parameters.binary_outputs) for name in signature.outputs]
     for output in wanted:
         datatype_of(signature.outputs[output.name].dtype)
     request = InferenceRequest(inputs, signature.name, computed, deadline_s, parameters.priority)
-    return Call(request, wanted, id, signature.batchable, parameters.final_response)
+    return InferCall(request, wanted, id, signature.batchable, parameters.final_response)
+
+
+def classify(name: str, array: Array, count: int, batched: bool) -> Array:
+    """The classification extension: the largest `count` values as strings `value:index`, largest first.
+
+    Of equal values the lower index comes first. Floats have six decimals, as in Triton.
+
+    Returns:
+        BYTES of shape [rows, n], or [n] if the model has no batches; n is `count`, or less if there are fewer values.
+
+    Raises:
+        InvalidRequest: the output's values have no order.
+    """
+    if array.dtype == STRING or array.dtype.kind in "bc":
+        raise InvalidRequest(f"Output {name!r} has dtype {array.dtype.name}; expected numbers for a classification")
+    shape = array.shape if batched and array.ndim else (1, array.size)
+    rows = array.reshape(shape[0], prod(shape[1:]))
+    exact = rows if rows.dtype.kind in "iu" else rows.astype(np.float64)
+    best = _descending(exact)[:, :count]
+    write = "{}:{}" if exact.dtype.kind in "iu" else "{:.6f}:{}"
+    texts = np.empty(best.shape, STRING)
+    for row, indices in enumerate(best):
+        texts[row] = [write.format(exact[row, index], index).encode() for index in indices]
+    return texts if batched else texts[0]
+
+
+def _descending(rows: Array) -> Array:
+    """Indices [rows, values] by falling value; equal values keep their order."""
+    last = rows.shape[1] - 1
+    order: Array = last - np.argsort(rows[:, ::-1], axis=1, kind="stable")[:, ::-1]
+    return order

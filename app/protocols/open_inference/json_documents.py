@@ -1,15 +1,16 @@
-"""JSON of the Open Inference Protocol: documents, their fields, and tensors' data. Pure."""
+"""The protocol's JSON: documents, their fields, and the data of tensors."""
 
 from __future__ import annotations
 
 import json
-from math import isinf, prod
+from math import prod
 from typing import Any
 
 import orjson
 
 from app.codecs.json.long_arrays import Numbers, cut
 from app.codecs.json.nested_lists import tensor
+from app.codecs.json.parsing import DECODER
 from app.codecs.json.writing import jsonable
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, Buffer, TensorSpec
@@ -17,9 +18,9 @@ from app.protocols.open_inference.parameters import Parameters
 
 
 def parse(body: Buffer) -> dict[str, Any]:
-    """The JSON object that is all of `body`, with Numbers for long arrays where `cut` puts them.
+    """The JSON object that fills `body`, with `Numbers` in the places that `cut` names.
 
-    NaN and Infinity are accepted too. Raises InvalidRequest.
+    NaN and Infinity are accepted. Raises InvalidRequest.
     """
     document: object = cut(body) if isinstance(body, bytes) else None
     if document is None:
@@ -33,12 +34,12 @@ def parse(body: Buffer) -> dict[str, Any]:
 
 
 def parse_optional(body: bytes) -> dict[str, Any]:
-    """As `parse`; no body at all is an empty object."""
+    """As `parse`; an empty body is an empty object."""
     return parse(body) if body.strip() else {}
 
 
 def text_field(document: dict[str, Any], name: str, of: str = "The request") -> str:
-    """Empty where it is left out. Raises InvalidRequest."""
+    """Empty if absent. Raises InvalidRequest."""
     value = document.get(name, "")
     if type(value) is not str:
         raise InvalidRequest(f"{of}: {name!r} must be a string")
@@ -48,7 +49,7 @@ def text_field(document: dict[str, Any], name: str, of: str = "The request") -> 
 
 
 def list_field(document: dict[str, Any], name: str, of: str = "The request") -> list[Any]:
-    """Empty where it is left out. Raises InvalidRequest."""
+    """Empty if absent. Raises InvalidRequest."""
     value = document.get(name, [])
     if isinstance(value, Numbers):
         return value.expanded()
@@ -58,7 +59,7 @@ def list_field(document: dict[str, Any], name: str, of: str = "The request") -> 
 
 
 def parameters_field(document: dict[str, Any], of: str = "The request") -> Parameters:
-    """Empty where they are left out. Raises InvalidRequest."""
+    """Empty if absent. Raises InvalidRequest."""
     value = document.get("parameters", {})
     if type(value) is not dict:
         raise InvalidRequest(f"{of}: 'parameters' must be an object")
@@ -66,7 +67,7 @@ def parameters_field(document: dict[str, Any], of: str = "The request") -> Param
 
 
 def named_objects(document: dict[str, Any], field: str) -> list[tuple[str, dict[str, Any]]]:
-    """The tensors listed under `inputs` or `outputs`, each with its name. Raises InvalidRequest."""
+    """(name, document) of each tensor in the list `field`, `inputs` or `outputs`. Raises InvalidRequest."""
     found = []
     for index, each in enumerate(list_field(document, field)):
         if type(each) is not dict or type(each.get("name")) is not str:
@@ -76,9 +77,11 @@ def named_objects(document: dict[str, Any], field: str) -> list[tuple[str, dict[
 
 
 def decode_data(value: object, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
-    """`data` as the tensor of a checked `shape`: all elements in one list, or nested lists of that shape.
+    """The tensor of a checked `shape` in `data`: all elements in one list, or nested lists of that shape.
 
-    Raises InvalidRequest, naming the input.
+    Raises:
+        InvalidRequest: an element does not fit, or there are not as many as `shape` has.
+        Unsupported: JSON cannot represent the type.
     """
     try:
         array = tensor(value, spec.dtype)
@@ -95,12 +98,12 @@ def decode_data(value: object, spec: TensorSpec, shape: tuple[int, ...]) -> Arra
 
 
 def encode_data(array: Array) -> Any:
-    """What `dumps` writes as a flat list. BYTES that are no text become `{"b64": ...}`."""
+    """What `dumps` writes as a flat list. BYTES that are not UTF-8 become `{"b64": ...}`."""
     return jsonable("", array.reshape(-1))
 
 
 def _check_unicode(text: str, where: str) -> None:
-    """Half of a surrogate pair, which JSON can spell, could not be written back."""
+    """Rejects half of a surrogate pair: JSON can have it, but a reply with it could not be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -108,21 +111,10 @@ def _check_unicode(text: str, where: str) -> None:
 
 
 def _parse_non_finite(body: Buffer, first: orjson.JSONDecodeError) -> object:
-    """What orjson rejected, if that was for NaN and infinities alone."""
+    """Parses a text that orjson rejected with `first`; accepts NaN and infinities."""
     try:
-        return _DECODER.decode(str(body, "utf-8"))
+        return DECODER.decode(str(body, "utf-8"))
     except json.JSONDecodeError:
         raise InvalidRequest(f"JSON Parse error: {first.msg} at offset: {first.pos}") from first
     except (RecursionError, ValueError) as error:
         raise InvalidRequest(f"JSON Parse error: {str(error)[:256]}") from error
-
-
-def _finite(digits: str) -> float:
-    """Infinity is accepted where it is written, not where a number is too large to be one."""
-    value = float(digits)
-    if isinf(value):
-        raise ValueError(f"the number {digits[:32]} is too large")
-    return value
-
-
-_DECODER = json.JSONDecoder(parse_float=_finite)

@@ -1,4 +1,4 @@
-"""Metadata of the server and of models, and the repository's index, as the protocol's JSON documents. Pure."""
+"""Metadata of the server and of models, and the repository's index, as the protocol's JSON documents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.protocols.open_inference.datatypes import described_datatype
 
 PLATFORM = "tensorflow_savedmodel"
 
-#: Triton's extensions that work here.
+#: Triton's extensions that Ferry supports.
 _EXTENSIONS = (
     "binary_tensor_data",
     "classification",
@@ -35,11 +35,13 @@ _NEVER_LOADED = {"name": "", "version": "", "state": "UNAVAILABLE", "reason": "n
 
 
 def server_document(shared_memory: bool) -> dict[str, Any]:
+    """The reply to ServerMetadata."""
     extensions = [*_EXTENSIONS, *(["system_shared_memory"] if shared_memory else [])]
     return {"name": "ferry", "version": __version__, "extensions": extensions}
 
 
 def model_document(name: str, versions: Iterable[int], signature: ModelSignature) -> dict[str, Any]:
+    """The reply to ModelMetadata."""
     return {
         "name": name,
         "versions": [str(version) for version in sorted(versions)],
@@ -50,7 +52,11 @@ def model_document(name: str, versions: Iterable[int], signature: ModelSignature
 
 
 def index_documents(models: Mapping[str, Sequence[VersionStatus]], ready: bool) -> list[dict[str, str]]:
-    """A document for each version, or for a model without any; `ready` leaves out those that cannot be called."""
+    """A document for each version, and one for a model without versions.
+
+    Args:
+        ready: only versions that can be called.
+    """
     return [
         document
         for name, statuses in models.items()
@@ -60,11 +66,12 @@ def index_documents(models: Mapping[str, Sequence[VersionStatus]], ready: bool) 
 
 
 def available(statuses: Sequence[VersionStatus]) -> list[int]:
+    """The versions that can be called."""
     return [status.version for status in statuses if status.state is VersionState.AVAILABLE]
 
 
 def wire_shape(spec: TensorSpec) -> list[int]:
-    """-1 where a size is free. The protocol has no word for an unknown rank: it shows as one free dimension."""
+    """The shape with -1 for free sizes. The protocol cannot say that the rank is unknown: [-1] stands for it."""
     return [-1] if spec.shape is None else [-1 if size is None else size for size in spec.shape]
 
 

@@ -1,4 +1,4 @@
-"""Answers to a stream of requests: worked on side by side, given in the order in which they were asked."""
+"""Answers to a stream of requests: computed concurrently, delivered in the order of the requests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-#: Requests of one stream that wait or are worked on; the next is read when the first of them is answered.
+#: The most requests of one stream that are not answered yet; the next is read when the first one is answered. Chosen.
 WINDOW = 64
 
 _Work = asyncio.Task[Any] | Exception | None
@@ -15,12 +15,15 @@ _Work = asyncio.Task[Any] | Exception | None
 async def answer_in_order(
     requests: AsyncIterator[Any], answer: Callable[[Any], Awaitable[Any]], window: int = WINDOW
 ) -> AsyncIterator[Any]:
-    """`answer` of each request. What is left when the caller goes is cancelled; an error of `requests` ends it."""
-    line: asyncio.Queue[_Work] = asyncio.Queue(window)
+    """Yields `answer(request)` of each request.
+
+    When the caller stops reading, the remaining work is cancelled. An error of `requests` ends the stream.
+    """
+    queue: asyncio.Queue[_Work] = asyncio.Queue(window)
     tasks: set[asyncio.Task[Any]] = set()
-    reading = asyncio.create_task(_read(requests, answer, line, tasks), name="read requests of a stream")
+    reading = asyncio.create_task(_read(requests, answer, queue, tasks), name="read requests of a stream")
     try:
-        while (work := await line.get()) is not None:
+        while (work := await queue.get()) is not None:
             if isinstance(work, Exception):
                 raise work
             yield await work
@@ -33,7 +36,7 @@ async def answer_in_order(
 async def _read(
     requests: AsyncIterator[Any],
     answer: Callable[[Any], Awaitable[Any]],
-    line: asyncio.Queue[_Work],
+    queue: asyncio.Queue[_Work],
     tasks: set[asyncio.Task[Any]],
 ) -> None:
     try:
@@ -41,8 +44,8 @@ async def _read(
             task = asyncio.ensure_future(answer(request))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
-            await line.put(task)
+            await queue.put(task)
     except Exception as error:
-        await line.put(error)
+        await queue.put(error)
     else:
-        await line.put(None)
+        await queue.put(None)

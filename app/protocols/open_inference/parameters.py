@@ -1,4 +1,4 @@
-"""The `parameters` of a request, and of a tensor, whichever way they came. Pure."""
+"""The `parameters` of a request or a tensor, from JSON or gRPC."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ _UINT64_MAX = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class RequestParameters:
-    """What we act on; others are accepted and mean nothing here.
+    """The parameters that have an effect; others are accepted and ignored.
 
-    `signature` is empty where none is named, `timeout_s` is 0 where there is no limit; `priority` is 1 for the
-    highest and 0 for the default.
+    Attributes:
+        signature: empty for the default.
+        timeout_s: 0 for no limit of the request's own.
+        priority: 1 for the highest level, 0 for the default.
     """
 
     signature: str = ""
@@ -31,10 +33,10 @@ _NONE = RequestParameters()
 
 
 def request_parameters(parameters: Parameters) -> RequestParameters:
-    """Raises InvalidRequest where one is of the wrong kind, or asks for what is not there."""
+    """Raises InvalidRequest if a parameter has the wrong type or is not supported."""
     if not parameters:
         return _NONE
-    _refuse_sequences(parameters)
+    _reject_sequences(parameters)
     return RequestParameters(
         text(parameters, "signature_name"),
         number(parameters, "timeout") / 1e6,
@@ -45,7 +47,7 @@ def request_parameters(parameters: Parameters) -> RequestParameters:
 
 
 def flag(parameters: Parameters, name: str) -> bool:
-    """False where it is left out."""
+    """False if absent. Raises InvalidRequest."""
     value = parameters.get(name, False)
     if type(value) is not bool:
         raise InvalidRequest(f"Parameter {name!r} must be true or false, not {_shown(value)}")
@@ -53,7 +55,7 @@ def flag(parameters: Parameters, name: str) -> bool:
 
 
 def number(parameters: Parameters, name: str) -> int:
-    """0 where it is left out."""
+    """0 if absent. Raises InvalidRequest."""
     value = parameters.get(name, 0)
     if type(value) is not int or not 0 <= value <= _UINT64_MAX:
         raise InvalidRequest(f"Parameter {name!r} must be a whole number from 0, not {_shown(value)}")
@@ -61,14 +63,14 @@ def number(parameters: Parameters, name: str) -> int:
 
 
 def text(parameters: Parameters, name: str) -> str:
-    """Empty where it is left out."""
+    """Empty if absent. Raises InvalidRequest."""
     value = parameters.get(name, "")
     if type(value) is not str:
         raise InvalidRequest(f"Parameter {name!r} must be a string, not {_shown(value)}")
     return value
 
 
-def _refuse_sequences(parameters: Parameters) -> None:
+def _reject_sequences(parameters: Parameters) -> None:
     for name in ("sequence_id", "sequence_start", "sequence_end"):
         if parameters.get(name):
             raise InvalidRequest(f"Parameter {name!r} is not supported: no model here keeps state between requests")

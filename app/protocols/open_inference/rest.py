@@ -1,8 +1,7 @@
 """The Open Inference Protocol v2 over REST, with Triton's extensions: everything under /v2.
 
-A plain ASGI application. Where Triton's clients can tell, it answers as Triton does; it does better
-where that cannot hurt them: FP16 and BF16 have a JSON form, health and readiness have a body, and a
-wrong method is told from a wrong path.
+It answers as Triton does, except in what Triton's clients do not notice: FP16 and BF16 are allowed in JSON, health and
+readiness have a body, and a wrong method gives 405 instead of 404.
 """
 
 from __future__ import annotations
@@ -13,11 +12,16 @@ from typing import ClassVar, NamedTuple
 
 from app.core.events import Listener
 from app.core.inference import InferenceResponse
-from app.protocols.open_inference.api import OpenInference, refuse_cuda_memory
+from app.protocols.open_inference.api import OpenInference, reject_cuda_memory
 from app.protocols.open_inference.json_documents import parameters_field, parse_optional, text_field
 from app.protocols.open_inference.parameters import flag, number
-from app.protocols.open_inference.rest_reply import ContentReply, document_reply, infer_reply
-from app.protocols.open_inference.rest_request import read_request, split_body
+from app.protocols.open_inference.rest_bodies import (
+    ContentReply,
+    document_reply,
+    infer_reply,
+    read_request,
+    split_body,
+)
 from app.protocols.open_inference.routes import Action, NoSuchRoute, Route, find_route
 from app.transports.http.compression import MIN_BYTES, choose_encoding
 from app.transports.http.exchange import AsgiExchange, Clock, Computation, Exchange, HttpProtocol, Written, priority_of
@@ -74,20 +78,20 @@ class OpenInferenceRest(HttpProtocol):
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         head = exchange.head
-        asked: _Asked = head.understood or _understand(head)
-        head.understood = asked
+        parsed: _InferHead = head.understood or _parse_head(head)
+        head.understood = parsed
         latest_s = self.deadline_s(exchange)
 
         def deadline(timeout_s: float) -> float:
             return min(latest_s, exchange.started_s + timeout_s) if timeout_s else latest_s
 
-        model = self._served.resolve(asked.route.name, asked.route.version)
+        model = self._served.resolve(parsed.route.name, parsed.route.version)
         exchange.concerns(model)
-        text, tail = split_body(body, asked.json_length, asked.kind)
+        text, tail = split_body(body, parsed.json_length, parsed.content_type)
         call = read_request(text, tail, model.signatures, self._served.read, deadline)
-        call.request.priority = call.request.priority or asked.priority
+        call.request.priority = call.request.priority or parsed.priority
         exchange.concerns(model, call.request.signature)
-        encoding = asked.encoding
+        encoding = parsed.encoding
 
         def reply(response: InferenceResponse) -> Sendable | Written:
             content = infer_reply(call, response, self._served.write)
@@ -155,22 +159,22 @@ class OpenInferenceRest(HttpProtocol):
         return document_reply({})
 
     async def _cuda_memory(self, route: Route, _: AsgiExchange) -> ContentReply:
-        refuse_cuda_memory(route)
+        reject_cuda_memory(route)
 
 
-class _Asked(NamedTuple):
-    """What the head of a request for inference says."""
+class _InferHead(NamedTuple):
+    """The head of an infer request, parsed. Equal heads are parsed once."""
 
     route: Route
     json_length: bytes | None
-    kind: bytes | None
+    content_type: bytes | None
     encoding: str | None
     priority: int
 
 
-def _understand(head: RequestHead) -> _Asked:
+def _parse_head(head: RequestHead) -> _InferHead:
     """Raises InvalidRequest."""
-    return _Asked(
+    return _InferHead(
         find_route(head.method, head.path),
         head.header(b"inference-header-content-length"),
         head.header(b"content-type"),

@@ -1,4 +1,4 @@
-"""Which URL asks for what, in the Open Inference Protocol's REST form. Pure."""
+"""Method and path -> action, in the Open Inference Protocol's REST API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 
 class Action(Enum):
-    """What a request asks for."""
+    """What a request asks for. CUDA_MEMORY is always rejected."""
 
     SERVER = auto()
     LIVE = auto()
@@ -31,7 +31,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`name` is the model's or the region's, '' where there is none; `version` '' is the newest."""
+    """`name` is the model's or the region's, empty if there is none; an empty `version` is the newest."""
 
     action: Action
     name: str = ""
@@ -39,7 +39,7 @@ class Route:
 
 
 class NoSuchRoute(Exception):
-    """`allowed` is the method that the path takes; None where there is no such path."""
+    """`allowed` is the method that the path accepts; None if there is no such path."""
 
     def __init__(self, method: str, path: str, allowed: str | None) -> None:
         super().__init__(f"{'Not found' if allowed is None else 'Method not allowed'}: {method} {path[:256]}")
@@ -49,7 +49,7 @@ class NoSuchRoute(Exception):
 _MODEL = r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?"
 _REGION = r"/v2/systemsharedmemory(?:/region/(?P<name>[^/]+))?"
 
-#: The first that matches counts.
+#: The first match applies.
 _ROUTES = tuple(
     (method, re.compile(pattern + "/?"), action)
     for method, pattern, action in (
@@ -76,7 +76,11 @@ _ROUTES = tuple(
 
 @lru_cache(maxsize=1024)
 def find_route(method: str, path: str) -> Route:
-    """`path` is as sent, still percent-encoded and without the query. Raises NoSuchRoute."""
+    """The route of a request. Raises NoSuchRoute.
+
+    Args:
+        path: as sent: percent-encoded, without the query.
+    """
     allowed: str | None = None
     for wanted, pattern, action in _ROUTES:
         found = pattern.fullmatch(path)

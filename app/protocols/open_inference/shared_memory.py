@@ -1,8 +1,7 @@
-"""System shared memory: regions that a client registers, to pass tensors through instead of bodies.
+"""System shared memory: regions that a client registers, and that carry tensors instead of bodies.
 
-Regions are read and written through their file, never mapped: a client that cuts its region short
-after registering it would end the process on the next touch of a mapped page. It also keeps what
-the model computes on apart from what the client may write meanwhile.
+Regions are read and written through their file, never mapped. If a client truncated a mapped region, the next access
+would end this process. Besides, the model computes on a copy that the client cannot change.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,24 @@ _FOLDER = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives
 _KEY = re.compile(r"/?([^/\x00]{1,255})")
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-#: Each region keeps a file open.
+#: Each region keeps a file open. Chosen.
 _MAX_REGIONS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class RegionSlice:
-    """Where a tensor lies: bytes from the start of a region."""
+    """Where a tensor is: `byte_size` bytes of a region, from `offset` on."""
 
     region: str
     byte_size: int
     offset: int = 0
+
+
+#: Returns the bytes of a slice. Raises InvalidRequest.
+ReadRegion = Callable[[RegionSlice], Buffer]
+
+#: Puts bytes into a slice. Raises InvalidRequest.
+WriteRegion = Callable[[RegionSlice, Buffer], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +51,11 @@ class _Region:
 
 
 def region_slice(parameters: Parameters) -> RegionSlice | None:
-    """What a tensor's parameters say of shared memory; None where they say nothing. Raises InvalidRequest."""
+    """The slice that a tensor's parameters name; None if they name none. Raises InvalidRequest."""
     if not parameters or "shared_memory_region" not in parameters:
         return None
     if "shared_memory_byte_size" not in parameters:
-        raise InvalidRequest("Parameter 'shared_memory_byte_size' must be there with 'shared_memory_region'")
+        raise InvalidRequest("Parameter 'shared_memory_region' is without 'shared_memory_byte_size'; expected both")
     return RegionSlice(
         text(parameters, "shared_memory_region"),
         number(parameters, "shared_memory_byte_size"),
@@ -57,14 +64,22 @@ def region_slice(parameters: Parameters) -> RegionSlice | None:
 
 
 class SharedMemory:
-    """The registered regions. Every fault is an InvalidRequest that names the region."""
+    """The registered regions. Methods raise InvalidRequest, which names the region."""
 
     def __init__(self, folder: Path = _FOLDER) -> None:
         self._folder = folder
         self._regions: dict[str, _Region] = {}
 
+    def __repr__(self) -> str:
+        return f"<SharedMemory in {self._folder}: {len(self._regions)} regions>"
+
     def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
-        """Takes `byte_size` bytes from `offset` of the shared memory object `key` under the name `name`."""
+        """Registers `byte_size` bytes from `offset` on of the shared memory object `key`.
+
+        Raises:
+            InvalidRequest: the name is taken or empty, or there are no such bytes.
+            Overloaded: too many regions are registered.
+        """
         if not name or name in self._regions:
             raise InvalidRequest(f"Shared memory region {name!r} is already registered or has no name")
         if offset < 0 or byte_size <= 0:
@@ -81,14 +96,14 @@ class SharedMemory:
         self._regions[name] = _Region(key, offset, byte_size, file)
 
     def unregister(self, name: str = "") -> None:
-        """All regions, where none is named. One that is not there is fine."""
+        """Removes this region, or all if the name is empty. An unknown name is no error."""
         for each in [name] if name else list(self._regions):
             region = self._regions.pop(each, None)
             if region:
                 os.close(region.file)
 
     def status(self, name: str = "") -> list[dict[str, Any]]:
-        """The region named, or all."""
+        """A document for this region, or for all if the name is empty."""
         if name:
             self._find(name)
         return [
@@ -106,7 +121,7 @@ class SharedMemory:
         return content
 
     def write(self, part: RegionSlice, content: Buffer) -> None:
-        """From the start of the slice; what is left of it stays as it is."""
+        """Writes from the start of the slice; the rest of the slice is not changed."""
         region = self._inside(part)
         if len(content) > part.byte_size:
             raise InvalidRequest(

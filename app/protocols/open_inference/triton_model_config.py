@@ -1,4 +1,4 @@
-"""A model's configuration in the form of Triton's ModelConfig, which load generators and clients read. Pure."""
+"""A model's configuration as Triton's ModelConfig, which load generators and clients read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.protocols.open_inference.metadata import PLATFORM, wire_shape
 
 
 def config_document(name: str, signature: ModelSignature, sizes: BatchSizes) -> dict[str, Any]:
-    """As Triton's JSON: whole numbers are numbers, the batch dimension is not among `dims`."""
+    """ModelConfig as Triton writes it in JSON: integers are numbers, `dims` are without the batch dimension."""
     batched = signature.batchable
     config = {
         "name": name,

@@ -1,4 +1,4 @@
-"""How the batches of a model are formed: explained, and changed while it serves."""
+"""HTTP routes that explain how a model's batches are formed, and change it while the model serves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.core.errors import InvalidRequest
 from app.core.explanation import BatchingExplanation, Options
 from app.transports.http.replies import CLIENT_GONE, ClientGone, read_body
 
-#: These lie among TensorFlow Serving's, whose protocol would reject them.
+#: These paths are among TensorFlow Serving's; its protocol would reject them.
 BATCHING_PATH = re.compile(r"/v1/models/[^/:]+/batching")
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -31,17 +31,17 @@ _CHANGES = {
 }
 
 
-class Batching(Protocol):
-    """The batches of the models that are served."""
+class BatchingControl(Protocol):
+    """What the routes call."""
 
     async def explain_batching(self, model: str) -> Mapping[str, Any]:
         """A BatchingExplanation. Raises ModelNotFound, ModelNotReady."""
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Changes options by name, from the next batch on; the Options then. Raises as above, and InvalidRequest."""
+        """Changes options by name, from the next batch on; returns all Options. Raises InvalidRequest, and as above."""
 
 
-def batching_routes(batching: Batching, max_body_bytes: int) -> APIRouter:
+def batching_routes(batching: BatchingControl, max_body_bytes: int) -> APIRouter:
     """GET and PATCH /v1/models/{model}/batching."""
     router = APIRouter(prefix="/v1/models", tags=["batching"])
 
@@ -72,12 +72,14 @@ def batching_routes(batching: Batching, max_body_bytes: int) -> APIRouter:
 
 
 def read_changes(body: bytes) -> dict[str, Any]:
-    """Options by name. Raises InvalidRequest where one is unknown or its value is none whatever the others are."""
+    """Options by name. Raises InvalidRequest if one is unknown, or its value is invalid by itself."""
     try:
         changes = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"The body is no JSON: {error}") from None
+        raise InvalidRequest(f"The body is not JSON: {error}") from None
     if not isinstance(changes, dict) or not changes:
-        raise InvalidRequest(f"The body should be an object of batching options: {', '.join(DEFAULTS.as_dict())}")
+        raise InvalidRequest(
+            f"The body must be an object with some of the batching options {', '.join(DEFAULTS.as_dict())}"
+        )
     DEFAULTS.changed(changes)
     return changes

@@ -1,4 +1,4 @@
-"""Liveness, readiness, a readable summary, and the metrics page."""
+"""HTTP routes for liveness, readiness, a readable summary, and the metrics page."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 
-class Health(Protocol):
-    """What the server knows about its own state."""
+class Operable(Protocol):
+    """What the routes show of a server."""
 
     def dead(self) -> list[str]:
-        """Reasons to restart the process; empty while it works."""
+        """Reasons to restart the process; empty if there are none."""
 
     def unready(self) -> list[str]:
-        """Reasons to send no requests here now; empty when it may be asked."""
+        """Reasons to send no requests now; empty if there are none."""
 
     async def summary(self) -> dict[str, Any]:
-        """Models, devices, queue, uptime: for people."""
+        """Models, devices, queue and uptime, for people."""
 
     async def metrics(self) -> tuple[bytes, str]:
         """The metrics page and its content type."""
 
 
-def health_routes(health: Health) -> APIRouter:
+def health_routes(server: Operable) -> APIRouter:
     """GET /livez, /readyz, /health and /metrics."""
     router = APIRouter(tags=["health"])
 
-    @router.get("/livez", summary="Is the process worth keeping?", responses={503: {"description": "Restart it"}})
+    @router.get("/livez", summary="Is the process alive?", responses={503: {"description": "No: restart it"}})
     async def livez() -> PlainTextResponse:
-        return _verdict(health.dead())
+        return _verdict(server.dead())
 
-    @router.get("/readyz", summary="May requests be sent here?", responses={503: {"description": "Not now"}})
+    @router.get("/readyz", summary="Is it ready for requests?", responses={503: {"description": "Not now"}})
     async def readyz() -> PlainTextResponse:
-        return _verdict([*health.dead(), *health.unready()])
+        return _verdict([*server.dead(), *server.unready()])
 
     @router.get("/health", summary="Models, devices, queue and uptime")
     async def summary() -> JSONResponse:
-        return JSONResponse(await health.summary())
+        return JSONResponse(await server.summary())
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
-        page, content_type = await health.metrics()
+        page, content_type = await server.metrics()
         return Response(page, media_type=content_type)
 
     return router
 
 
 def _verdict(reasons: list[str]) -> PlainTextResponse:
-    """200 'ok', or 503 and the reasons, one a line."""
+    """200 and 'ok', or 503 and the reasons, one a line."""
     return PlainTextResponse("\n".join(reasons) or "ok", status_code=503 if reasons else 200)

@@ -1,6 +1,4 @@
-"""Schemas of the JSON bodies of a model, and examples that work. Pure.
-
-OpenAPI for the models that are served now: their inputs by name, dtype and shape, and bodies that work. Pure."""
+"""OpenAPI paths of the served models: schemas of their inputs by name, dtype and shape, and example bodies."""
 
 from __future__ import annotations
 
@@ -9,8 +7,7 @@ from json import dumps
 from typing import Any
 
 from app.batching.priority import DEFAULT_LEVEL, LOWEST_LEVEL
-from app.codecs import image as body_image
-from app.codecs import npy as body_npy
+from app.codecs import image, npy
 from app.codecs.body_format import BodyFormat
 from app.codecs.body_formats import BODY_FORMATS
 from app.codecs.json.scalars import is_floating, is_integer
@@ -18,14 +15,163 @@ from app.core.errors import ServingError
 from app.core.inference import DEFAULT_SIGNATURE, STRING, BatchTiming, ModelSignature, TensorSpec
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import MEDIA_TYPE as PREDICT_STREAM
+from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.transports.http.server_timing import server_timing
 
-#: The outputs that a signature may have to classify, and to regress.
-CLASSIC = {"classify": ("classes", "scores"), "regress": ("outputs",)}
+_ERRORS = {
+    "400": "The request does not parse or does not fit the model",
+    "404": "No such model or version",
+    "503": "Loading, overloaded or shutting down; see Retry-After",
+    "504": "The request timed out",
+}
+
+_PREDICT_ERRORS = {
+    "406": "Accept allows no type that the reply can have",
+    "415": "The Content-Type or Content-Encoding is not supported",
+}
+
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+
+_ERROR_SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+
+
+def _parameter(place: str, name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": False, "schema": schema, "description": description}
+
+
+_QUERY = [
+    _parameter("query", "signature_name", {"type": "string"}, "The signature, if the body does not name one"),
+    _parameter(
+        "query", "output", {"type": "array", "items": {"type": "string"}}, "The wanted outputs; all if none is named"
+    ),
+]
+
+
+def _timeout(meaning: str) -> dict[str, Any]:
+    schema = {"type": "number", "exclusiveMinimum": 0}
+    return _parameter("header", "X-Request-Timeout-Ms", schema, f"{meaning}; at most request_timeout_ms")
+
+
+_HEADERS = [
+    _timeout("Milliseconds from arrival to answer"),
+    _parameter(
+        "header",
+        "X-Request-Priority",
+        {"type": "integer", "minimum": 0, "default": 0},
+        f"1 is the highest, {DEFAULT_LEVEL} (or 0) the default, {LOWEST_LEVEL} the lowest",
+    ),
+]
+
+#: The headers of replies to computed requests.
+_TIMING = {
+    "Server-Timing": {
+        "description": "Milliseconds in the queue and in the call, and the rows of the batch",
+        "schema": {"type": "string", "example": server_timing(BatchTiming(0.00012, 0.00085, 16)).decode()},
+    }
+}
+
+
+# --- paths ---
+
+
+def model_paths(repository: ServedRepository) -> dict[str, Any]:
+    """The `paths` object. Models that are not ready have no paths of their own."""
+    paths: dict[str, Any] = {"/v1/models": _read("The models and the state of their versions", "status")}
+    for name in repository.names():
+        try:
+            model = repository.resolve(name)
+        except ServingError:
+            continue
+        paths |= _paths_of(model)
+    return paths
+
+
+def _paths_of(model: ServedModel) -> dict[str, Any]:
+    base = f"/v1/models/{model.name}"
+    paths = {
+        base: _read(f"State of the versions of {model.name}", model.name),
+        f"{base}/metadata": _read(f"Signatures of {model.name}", model.name),
+    }
+    signatures = model.signatures
+    if signatures:
+        paths[f"{base}:predict"] = _predict(model)
+        paths[f"{base}:predictStream"] = _predict_stream(model)
+    for method in (CLASSIFY, REGRESS):
+        fitting = [name for name, signature in signatures.items() if method.fits(signature)]
+        if fitting:
+            summary = f"{method.name.capitalize()} with {model.name}, version {model.version}"
+            paths[f"{base}:{method.name}"] = _compute(summary, model, {"application/json": examples_body(fitting)})
+    return paths
+
+
+def _read(summary: str, tag: str) -> dict[str, Any]:
+    return {"get": {"summary": summary, "tags": [tag], "responses": _responses()}}
+
+
+def _predict(model: ServedModel) -> dict[str, Any]:
+    """Predict, with every Content-Type that a signature accepts or a reply can have."""
+    signatures = model.signatures.values()
+    left_out = {
+        *(() if any(len(signature.expected(())) == 1 for signature in signatures) else npy.FORMAT.media_types),
+        *(() if any(map(image.takes_image, signatures)) else _types([image.JPEG, image.PNG])),
+    }
+    content = {name: _BINARY for name in _types(BODY_FORMATS) if name not in left_out}
+    content |= {"application/json": predict_body(model.signatures)}
+    operation = _compute(f"Predict with {model.name}, version {model.version}", model, content)
+    replies = dict.fromkeys(_types(each for each in BODY_FORMATS if each.reply), _BINARY)
+    operation["post"]["responses"]["200"]["content"] = replies | _responses()["200"]["content"]
+    operation["post"]["responses"] |= _failures(_PREDICT_ERRORS)
+    operation["post"]["parameters"] += _QUERY
+    return operation
+
+
+def _predict_stream(model: ServedModel) -> dict[str, Any]:
+    """predictStream: lines in, lines out."""
+    summary = f"Predict with {model.name}, version {model.version} from lines as they arrive"
+    lines = example_lines(model.signatures)
+    body = {"schema": {"type": "string"}, **({"example": lines} if lines else {})}
+    operation = _compute(summary, model, {PREDICT_STREAM: body, "text/plain": body})
+    answer = {"description": "A prediction or an error a line, in order", "content": {PREDICT_STREAM: _BINARY}}
+    operation["post"]["responses"] |= {"200": answer, **_failures({"415": _PREDICT_ERRORS["415"]})}
+    operation["post"]["parameters"] = [_timeout("Milliseconds that each line has"), *_QUERY]
+    return operation
+
+
+def _types(formats: Iterable[BodyFormat]) -> list[str]:
+    """The usual media type of each format."""
+    return [each.media_types[0] for each in formats]
+
+
+def _compute(summary: str, model: ServedModel, content: dict[str, Any]) -> dict[str, Any]:
+    """An operation that calls the model."""
+    responses = _responses()
+    responses["200"]["headers"] = _TIMING
+    return {
+        "post": {
+            "summary": summary,
+            "tags": [model.name],
+            "parameters": [*_HEADERS],
+            "requestBody": {"required": True, "content": content},
+            "responses": responses,
+        }
+    }
+
+
+def _responses() -> dict[str, Any]:
+    answer = {"application/json": {"schema": {"type": "object"}}}
+    return {"200": {"description": "The answer", "content": answer}, **_failures(_ERRORS)}
+
+
+def _failures(texts: Mapping[str, str]) -> dict[str, Any]:
+    error = {"application/json": {"schema": _ERROR_SCHEMA}}
+    return {code: {"description": text, "content": error} for code, text in texts.items()}
+
+
+# --- bodies: schemas and examples ---
 
 
 def example_body(signature: ModelSignature) -> dict[str, Any]:
-    """A predict body that the signature accepts: zeros, one of every free dimension."""
+    """A predict document that the signature accepts: zeros, with free sizes as 1."""
     inputs = signature.inputs
     if not signature.batchable:
         return {"inputs": {name: _zeros(spec, spec.shape or ()) for name, spec in inputs.items()}}
@@ -34,7 +180,7 @@ def example_body(signature: ModelSignature) -> dict[str, Any]:
 
 
 def example_lines(signatures: Mapping[str, ModelSignature]) -> str:
-    """Two lines for a stream to the default signature; empty where that takes no instances, or examples only."""
+    """Two lines for a stream to the default signature; empty if it has no rows, or its rows are tf.Examples."""
     signature = signatures.get(DEFAULT_SIGNATURE)
     if signature is None or not signature.batchable or _takes_examples(signature):
         return ""
@@ -43,7 +189,7 @@ def example_lines(signatures: Mapping[str, ModelSignature]) -> str:
 
 
 def predict_body(signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
-    """A schema and a working example for each signature."""
+    """The schema of predict's JSON, and an example for each signature."""
     examples = {}
     for name, signature in signatures.items():
         if _takes_examples(signature):
@@ -55,8 +201,8 @@ def predict_body(signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
 
 
 def _takes_examples(signature: ModelSignature) -> bool:
-    """Is its string a tf.Example? The signature does not tell the features of that."""
-    return any(is_classic(signature, outputs) for outputs in CLASSIC.values())
+    """Are its strings tf.Examples? The signature does not say which features they have."""
+    return CLASSIFY.fits(signature) or REGRESS.fits(signature)
 
 
 def _signature_schema(signature: ModelSignature) -> dict[str, Any]:
@@ -83,7 +229,7 @@ def _describe(signature: ModelSignature) -> str:
 
 
 def _tensor_schema(spec: TensorSpec, shape: tuple[int | None, ...] | None) -> dict[str, Any]:
-    """Nested arrays; anything where the rank is unknown."""
+    """Nested arrays; any value if the rank is unknown."""
     if shape is None:
         return {"description": str(spec)}
     schema = _scalar_schema(spec)
@@ -121,6 +267,7 @@ def _zero(spec: TensorSpec) -> Any:
 
 
 def examples_body(signatures: list[str]) -> dict[str, Any]:
+    """The schema of the JSON of classify and regress, and an example."""
     schema = {
         "type": "object",
         "properties": {
@@ -135,155 +282,3 @@ def examples_body(signatures: list[str]) -> dict[str, Any]:
         "required": ["examples"],
     }
     return {"schema": schema, "example": {"signature_name": signatures[0], "examples": [{}]}}
-
-
-def is_classic(signature: ModelSignature, outputs: tuple[str, ...]) -> bool:
-    spec = signature.inputs.get("inputs")
-    has_output = any(name in signature.outputs for name in outputs)
-    return len(signature.inputs) == 1 and spec is not None and spec.dtype == STRING and has_output
-
-
-_ERRORS = {
-    "400": "The request does not parse or does not fit the model",
-    "404": "No such model or version",
-    "503": "Loading, overloaded or shutting down; see Retry-After",
-    "504": "The request's time ran out",
-}
-
-_PREDICT_ERRORS = {
-    "406": "No reply of a form that Accept allows",
-    "415": "A Content-Type or Content-Encoding that is not read here",
-}
-
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
-
-_ERROR_SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-
-
-def _parameter(place: str, name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
-    return {"name": name, "in": place, "required": False, "schema": schema, "description": description}
-
-
-_QUERY = [
-    _parameter("query", "signature_name", {"type": "string"}, "The signature, where the body has no place for it"),
-    _parameter(
-        "query", "output", {"type": "array", "items": {"type": "string"}}, "The outputs wanted; all where none is named"
-    ),
-]
-
-
-def _timeout(meaning: str) -> dict[str, Any]:
-    schema = {"type": "number", "exclusiveMinimum": 0}
-    return _parameter("header", "X-Request-Timeout-Ms", schema, f"{meaning}; request_timeout_ms where that is less")
-
-
-_HEADERS = [
-    _timeout("Milliseconds from arrival to answer"),
-    _parameter(
-        "header",
-        "X-Request-Priority",
-        {"type": "integer", "minimum": 0, "default": 0},
-        f"1 is the highest, {DEFAULT_LEVEL} (or 0) the default, {LOWEST_LEVEL} the lowest",
-    ),
-]
-
-#: Of replies to what was computed.
-_TIMING = {
-    "Server-Timing": {
-        "description": "Milliseconds in the queue and of the call, and the rows of the batch",
-        "schema": {"type": "string", "example": server_timing(BatchTiming(0.00012, 0.00085, 16)).decode()},
-    }
-}
-
-
-def model_paths(repository: ServedRepository) -> dict[str, Any]:
-    """The `paths` object. Models that are not ready yet have none of their own."""
-    paths: dict[str, Any] = {"/v1/models": _read("The models and the state of their versions", "status")}
-    for name in repository.names():
-        try:
-            model = repository.resolve(name)
-        except ServingError:
-            continue
-        paths |= _paths_of(model)
-    return paths
-
-
-def _paths_of(model: ServedModel) -> dict[str, Any]:
-    base = f"/v1/models/{model.name}"
-    paths = {
-        base: _read(f"State of the versions of {model.name}", model.name),
-        f"{base}/metadata": _read(f"Signatures of {model.name}", model.name),
-    }
-    signatures = model.signatures
-    if signatures:
-        paths[f"{base}:predict"] = _predict(model)
-        paths[f"{base}:predictStream"] = _predict_stream(model)
-    for action, outputs in CLASSIC.items():
-        fitting = [name for name, signature in signatures.items() if is_classic(signature, outputs)]
-        if fitting:
-            summary = f"{action.capitalize()} with {model.name}, version {model.version}"
-            paths[f"{base}:{action}"] = _write(summary, model, {"application/json": examples_body(fitting)})
-    return paths
-
-
-def _read(summary: str, tag: str) -> dict[str, Any]:
-    return {"get": {"summary": summary, "tags": [tag], "responses": _responses()}}
-
-
-def _predict(model: ServedModel) -> dict[str, Any]:
-    """With every content type that some signature takes, and those of replies."""
-    signatures = model.signatures.values()
-    left_out = {
-        *(() if any(len(signature.expected(())) == 1 for signature in signatures) else body_npy.FORMAT.media_types),
-        *(() if any(map(body_image.takes_image, signatures)) else _types([body_image.JPEG, body_image.PNG])),
-    }
-    content = {name: _BINARY for name in _types(BODY_FORMATS) if name not in left_out}
-    content |= {"application/json": predict_body(model.signatures)}
-    operation = _write(f"Predict with {model.name}, version {model.version}", model, content)
-    replies = dict.fromkeys(_types(each for each in BODY_FORMATS if each.reply), _BINARY)
-    operation["post"]["responses"]["200"]["content"] = replies | _responses()["200"]["content"]
-    operation["post"]["responses"] |= _failures(_PREDICT_ERRORS)
-    operation["post"]["parameters"] += _QUERY
-    return operation
-
-
-def _predict_stream(model: ServedModel) -> dict[str, Any]:
-    """Lines in, lines out."""
-    summary = f"Predict with {model.name}, version {model.version}, for an instance a line, while the lines still come"
-    lines = example_lines(model.signatures)
-    body = {"schema": {"type": "string"}, **({"example": lines} if lines else {})}
-    operation = _write(summary, model, {PREDICT_STREAM: body, "text/plain": body})
-    answer = {"description": "A prediction or an error a line, in order", "content": {PREDICT_STREAM: _BINARY}}
-    operation["post"]["responses"] |= {"200": answer, **_failures({"415": _PREDICT_ERRORS["415"]})}
-    operation["post"]["parameters"] = [_timeout("Milliseconds that each line has"), *_QUERY]
-    return operation
-
-
-def _types(forms: Iterable[BodyFormat]) -> list[str]:
-    """The usual name of each form."""
-    return [form.media_types[0] for form in forms]
-
-
-def _write(summary: str, model: ServedModel, content: dict[str, Any]) -> dict[str, Any]:
-    """An operation that computes."""
-    responses = _responses()
-    responses["200"]["headers"] = _TIMING
-    return {
-        "post": {
-            "summary": summary,
-            "tags": [model.name],
-            "parameters": [*_HEADERS],
-            "requestBody": {"required": True, "content": content},
-            "responses": responses,
-        }
-    }
-
-
-def _responses() -> dict[str, Any]:
-    answer = {"application/json": {"schema": {"type": "object"}}}
-    return {"200": {"description": "The answer", "content": answer}, **_failures(_ERRORS)}
-
-
-def _failures(texts: Mapping[str, str]) -> dict[str, Any]:
-    error = {"application/json": {"schema": _ERROR_SCHEMA}}
-    return {code: {"description": text, "content": error} for code, text in texts.items()}

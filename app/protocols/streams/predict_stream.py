@@ -24,7 +24,7 @@ from app.core.interfaces import ServedModel
 from app.protocols.streams.blocks import BlockPredictor
 from app.protocols.streams.lines import Block, LineCutter
 from app.protocols.streams.window import Window
-from app.protocols.tensorflow_serving.predict_query import apply_query
+from app.protocols.tensorflow_serving.routes import apply_query
 from app.transports.http.asgi import Message, Receive, Send
 from app.transports.http.compression import Inflater
 from app.transports.http.exchange import AsgiExchange, Clock, Streamed

@@ -1,20 +1,27 @@
-"""TensorFlow Serving's gRPC API: PredictionService and ModelService."""
+"""TensorFlow Serving's gRPC API: PredictionService and ModelService.
+
+Classify, Regress and MultiInference are in `grpc_examples.py`.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import grpc
 
-from app.codecs.protobuf.messages import message_class
-from app.core.errors import Unsupported
+from app.codecs.protobuf.messages import enum_numbers, message_class
+from app.codecs.protobuf.tensor_protos import decode_tensor, tensor_parts
+from app.codecs.protobuf.wire import map_entry
+from app.codecs.tensorflow_types import enum_name
+from app.core.errors import InvalidRequest, Unsupported
 from app.core.events import Listener
-from app.core.interfaces import ServedRepository
-from app.protocols.tensorflow_serving.grpc_examples import Examples
-from app.protocols.tensorflow_serving.grpc_metadata import Metadata
-from app.protocols.tensorflow_serving.grpc_predict import Predict
+from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
+from app.core.interfaces import ServedModel, ServedRepository
+from app.protocols.tensorflow_serving.grpc_examples import ExampleCalls
+from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, find_signature, resolve, version_choice
 from app.repository.model_config import ModelConfig
 from app.repository.model_server_config import decode_model_configs
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
@@ -23,9 +30,19 @@ logger = logging.getLogger(__name__)
 
 PROTOCOL = "tensorflow_grpc"
 
+_PredictResponse = message_class("tensorflow.serving.PredictResponse")
+_OUTPUTS = _PredictResponse.DESCRIPTOR.fields_by_name["outputs"].number
+
+#: The only metadata_field.
+_SIGNATURES = "signature_def"
+
+_TYPES = enum_numbers("tensorflow.DataType")
+_CODES = enum_numbers("tensorflow.error.Code")
+_STATES = enum_numbers("tensorflow.serving.ModelVersionStatus.State")
+
 
 class Reload(Protocol):
-    """Serves these models from now on and no others; returns when the new ones are available. Raises ServingError."""
+    """Serves these models and no others; returns when the new ones are available. Raises ServingError."""
 
     async def __call__(self, configs: Sequence[ModelConfig], /) -> None: ...
 
@@ -34,10 +51,10 @@ class TensorFlowGrpc:
     """The services of one repository.
 
     Args:
-        max_message_bytes: the most memory that an input may take.
-        timeout_ms: the longest that a call may take.
-        tensor_content: see Predict.
-        reload: answers HandleReloadConfigRequest; None where the models served are not to be changed by callers.
+        max_message_bytes: the most memory for one input.
+        timeout_ms: the longest time for a call.
+        tensor_content: outputs are raw bytes instead of lists of numbers; faster, but some clients read only lists.
+        reload: answers HandleReloadConfigRequest; None if callers must not change the served models.
     """
 
     def __init__(
@@ -50,13 +67,15 @@ class TensorFlowGrpc:
         tensor_content: bool = True,
         reload: Reload | None = None,
     ) -> None:
+        self._repository = repository
         self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms)
-        self._predict = Predict(repository, max_message_bytes, tensor_content)
-        self._examples = Examples(repository)
-        self._metadata = Metadata(repository)
+        self._examples = ExampleCalls(repository)
+        self._max_message_bytes = max_message_bytes
+        self._tensor_content = tensor_content
         self._reload = reload
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
+        """For grpc.aio's server."""
         return [
             self._calls.service(
                 "tensorflow.serving.PredictionService",
@@ -65,19 +84,120 @@ class TensorFlowGrpc:
                     "Classify": self._examples.classify,
                     "Regress": self._examples.regress,
                     "MultiInference": self._examples.multi_inference,
-                    "GetModelMetadata": self._metadata.signatures,
+                    "GetModelMetadata": self._metadata,
                 },
             ),
             self._calls.service(
                 "tensorflow.serving.ModelService",
-                {"GetModelStatus": self._metadata.status, "HandleReloadConfigRequest": self._reload_config},
+                {"GetModelStatus": self._status, "HandleReloadConfigRequest": self._reload_config},
             ),
         ]
 
-    async def _reload_config(self, request: Any, call: GrpcCall) -> Any:  # noqa: ARG002 - every answer's signature
+    # --- PredictionService ---
+
+    async def _predict(self, request: Any, call: GrpcCall) -> bytes:
+        model = resolve(self._repository, request.model_spec, call)
+        signature = find_signature(model, request.model_spec, call)
+        inputs = self._inputs(request.inputs, signature)
+        outputs = tuple(sorted(set(request.output_filter))) if request.output_filter else ()
+        response = await model.infer(InferenceRequest(inputs, signature.name, outputs, call.deadline_s, call.priority))
+        return serialize_reply(model, signature.name, response.outputs, self._tensor_content)
+
+    def _inputs(self, protos: Any, signature: ModelSignature) -> dict[str, Array]:
+        inputs = {name: decode_tensor(name, proto, self._max_message_bytes) for name, proto in protos.items()}
+        expected = signature.expected(inputs)
+        if len(inputs) != len(expected):
+            raise _wrong_names(inputs.keys(), expected.keys())
+        return inputs
+
+    async def _metadata(self, request: Any, call: GrpcCall) -> Any:
+        _check_metadata_fields(request.metadata_field)
+        model = resolve(self._repository, request.model_spec, call)
+        reply = message_class("tensorflow.serving.GetModelMetadataResponse")()
+        fill_spec(reply.model_spec, model.name, model.version)
+        reply.metadata[_SIGNATURES].Pack(signature_map(model.signatures))
+        return reply
+
+    # --- ModelService ---
+
+    async def _status(self, request: Any, call: GrpcCall) -> Any:
+        """Newest version first. A label is ignored, as by TensorFlow Serving."""
+        spec = request.model_spec
+        if not spec.name:
+            raise InvalidRequest("ModelSpec has no name specified.")
+        version, _ = version_choice(spec)
+        reply = message_class("tensorflow.serving.GetModelStatusResponse")()
+        for status in self._repository.statuses(spec.name, version):
+            line = reply.model_version_status.add(version=status.version, state=_STATES[status.state.value])
+            line.status.error_code = _CODES["UNKNOWN" if status.error_message else "OK"]
+            line.status.error_message = status.error_message
+        call.model, call.version = spec.name, version or 0
+        return reply
+
+    async def _reload_config(self, request: Any, call: GrpcCall) -> Any:  # noqa: ARG002 - the signature of all answers
         if self._reload is None:
-            raise Unsupported("Which models this server serves is its own configuration, not changed by calls")
+            raise Unsupported("The served models are set by this server's own configuration; calls cannot change them")
         configs = decode_model_configs(request.config)
-        logger.info("Reloading: %s", ", ".join(config.name for config in configs) or "no models")
+        logger.info(
+            "The served models change, by a gRPC call, to: %s", ", ".join(each.name for each in configs) or "none"
+        )
         await self._reload(configs)
         return message_class("tensorflow.serving.ReloadConfigResponse")(status={})
+
+
+def serialize_reply(model: ServedModel, signature: str, outputs: Mapping[str, Array], tensor_content: bool) -> bytes:
+    """The serialized PredictResponse. A large output is copied once; message objects would copy it several times."""
+    parts: list[bytes | memoryview] = [_spec_part(model.name, model.version, signature)]
+    for name, array in outputs.items():
+        parts += map_entry(_OUTPUTS, name, tensor_parts(array, tensor_content))
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _spec_part(name: str, version: int, signature: str) -> bytes:
+    reply = _PredictResponse()
+    fill_spec(reply.model_spec, name, version, signature)
+    part: bytes = reply.SerializeToString()
+    return part
+
+
+def _wrong_names(sent: Collection[str], wanted: Collection[str]) -> InvalidRequest:
+    """TensorFlow Serving's text, which its users search for."""
+    return InvalidRequest(
+        f"input size does not match signature: {len(sent)}!={len(wanted)}"
+        f" len({_set(sent)}) != len({_set(wanted)})."
+        f" Sent extra: {_set(set(sent) - set(wanted))}. Missing but required: {_set(set(wanted) - set(sent))}."
+    )
+
+
+def _set(names: Collection[str]) -> str:
+    return "{" + ",".join(sorted(names)) + "}"
+
+
+def _check_metadata_fields(fields: Any) -> None:
+    """Raises InvalidRequest."""
+    if not fields:
+        raise InvalidRequest("GetModelMetadataRequest must specify at least one metadata_field")
+    for field in fields:
+        if field != _SIGNATURES:
+            raise InvalidRequest(f"Metadata field {field} is not supported; have {_SIGNATURES}")
+
+
+def signature_map(signatures: Mapping[str, ModelSignature]) -> Any:
+    """A model's SignatureDefMap."""
+    message = message_class("tensorflow.serving.SignatureDefMap")()
+    for name, signature in signatures.items():
+        definition = message.signature_def[name]
+        definition.method_name = signature.method_name
+        for tensors, specs in ((definition.inputs, signature.inputs), (definition.outputs, signature.outputs)):
+            for key, spec in specs.items():
+                _fill_tensor(tensors[key], spec)
+    return message
+
+
+def _fill_tensor(tensor: Any, spec: TensorSpec) -> None:
+    tensor.name = spec.tensor_name
+    tensor.dtype = _TYPES[enum_name(spec.dtype)]
+    tensor.tensor_shape.unknown_rank = spec.shape is None
+    for size in spec.shape or ():
+        tensor.tensor_shape.dim.add(size=-1 if size is None else size)

@@ -1,15 +1,10 @@
-"""Classify, Regress and MultiInference in TensorFlow Serving's gRPC: tf.Examples in, results out.
-
-What decides is the names of a signature's inputs and outputs, not its method name: TensorFlow 2
-exports signatures of the classic form under predict's method name.
-"""
+"""Classify, Regress and MultiInference over gRPC: tf.Examples in, results out."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,25 +12,28 @@ from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest, Unsupported
 from app.core.inference import STRING, Array, InferenceRequest, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
+from app.protocols.tensorflow_serving.examples import (
+    CLASSES,
+    CLASSIFY,
+    INPUT,
+    REGRESS,
+    REGRESSION,
+    SCORES,
+    ExamplesMethod,
+)
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, find_signature, resolve, version_choice
 from app.transports.grpc.calls import GrpcCall
 
-_INPUT = "inputs"
-_CLASSES, _SCORES = "classes", "scores"
-_REGRESSION = "outputs"
 
+class _Task(NamedTuple):
+    """A method, and how its outputs of `count` rows fill its result message: fill(result, outputs, count)."""
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """What to do with examples: the outputs that it may use, and how they fill its result message."""
-
-    verb: str
-    outputs: tuple[str, ...]
+    method: ExamplesMethod
     fill: Callable[[Any, Mapping[str, Array], int], None]
 
 
-class Examples:
-    """Answers ClassificationRequest, RegressionRequest and MultiInferenceRequest."""
+class ExampleCalls:
+    """Answers ClassificationRequest, RegressionRequest and MultiInferenceRequest. Methods raise ServingError."""
 
     def __init__(self, repository: ServedRepository) -> None:
         self._repository = repository
@@ -51,9 +49,9 @@ class Examples:
         return reply
 
     async def multi_inference(self, request: Any, call: GrpcCall) -> Any:
-        """Every task on the same examples, by the same version of the model."""
+        """Runs all tasks on the same examples and the same version of the model."""
         if not request.tasks:
-            raise InvalidRequest("MultiInferenceRequest has no tasks")
+            raise InvalidRequest("MultiInferenceRequest has no tasks; expected one or more")
         first = request.tasks[0].model_spec
         if any(_model_of(task.model_spec) != _model_of(first) for task in request.tasks):
             raise InvalidRequest("All tasks of a MultiInferenceRequest must be for the same model and version")
@@ -86,25 +84,24 @@ async def _infer_task(model: ServedModel, request: Any, examples: Array, call: G
 async def _infer(
     model: ServedModel, signature: ModelSignature, task: _Task, examples: Array, call: GrpcCall
 ) -> Mapping[str, Array]:
-    if signature.inputs.keys() != {_INPUT} or signature.inputs[_INPUT].dtype != STRING:
-        raise _unfit(signature, task.verb, f"the one input {_INPUT!r} of type string", signature.inputs)
-    wanted = tuple(name for name in task.outputs if name in signature.outputs)
-    if not wanted:
-        raise _unfit(signature, task.verb, f"output {' or '.join(map(repr, task.outputs))}", signature.outputs)
-    request = InferenceRequest({_INPUT: examples}, signature.name, wanted, call.deadline_s, call.priority)
+    wanted = task.method.wanted(signature)
+    request = InferenceRequest({INPUT: examples}, signature.name, wanted, call.deadline_s, call.priority)
     response = await model.infer(request)
     return response.outputs
 
 
 def _examples(source: Any) -> Array:
-    """One serialized tf.Example a row; the context's features count where an example lacks them."""
+    """Serialized tf.Examples, [rows]; each also has the features of the context that it lacks.
+
+    Raises InvalidRequest.
+    """
     kind = source.WhichOneof("kind")
     if kind is None:
         raise InvalidRequest("Input is empty.")
     examples = getattr(source, kind).examples
     if not examples:
         raise InvalidRequest("Input is empty.")
-    # Messages that are written one after the other merge when read, and the later one wins.
+    # Concatenated messages merge when they are parsed, and the later one overrides the earlier.
     context = source.example_list_with_context.context.SerializeToString() if kind.endswith("context") else b""
     array = np.empty(len(examples), STRING)
     for index, example in enumerate(examples):
@@ -113,15 +110,15 @@ def _examples(source: Any) -> Array:
 
 
 def _fill_classes(result: Any, outputs: Mapping[str, Array], count: int) -> None:
-    """A label and a score a class; what the signature lacks is '' or 0. Raises InvalidRequest."""
+    """A label and a score for each class; '' or 0 if the signature lacks one. Raises InvalidRequest."""
     for name, array in outputs.items():
         if array.ndim != 2 or len(array) != count:
             raise _inconsistent(name, array, f"[{count},?]")
     shape = next(iter(outputs.values())).shape
-    labels = outputs.get(_CLASSES, np.full(shape, b"", STRING))
-    scores = outputs.get(_SCORES, np.zeros(shape, np.float32))
+    labels = outputs.get(CLASSES, np.full(shape, b"", STRING))
+    scores = outputs.get(SCORES, np.zeros(shape, np.float32))
     if labels.shape != scores.shape or labels.dtype != STRING or scores.dtype == STRING:
-        raise InvalidRequest(f"Outputs {_CLASSES!r}, strings, and {_SCORES!r}, numbers, must have one column a class")
+        raise InvalidRequest(f"Outputs {CLASSES!r}, strings, and {SCORES!r}, numbers, must have one column a class")
     for row_labels, row_scores in zip(labels.tolist(), scores.astype(np.float32).tolist(), strict=True):
         classes = result.classifications.add().classes
         for label, score in zip(row_labels, row_scores, strict=True):
@@ -129,17 +126,18 @@ def _fill_classes(result: Any, outputs: Mapping[str, Array], count: int) -> None
 
 
 def _fill_regressions(result: Any, outputs: Mapping[str, Array], count: int) -> None:
-    array = outputs[_REGRESSION]
+    """A number for each example. Raises InvalidRequest."""
+    array = outputs[REGRESSION]
     if array.shape not in ((count,), (count, 1)) or array.dtype == STRING:
-        raise _inconsistent(_REGRESSION, array, f"[{count}] or [{count},1] numbers")
+        raise _inconsistent(REGRESSION, array, f"[{count}] or [{count},1] numbers")
     for value in array.reshape(count).astype(np.float32).tolist():
         result.regressions.add(value=value)
 
 
-_CLASSIFY = _Task("classify", (_CLASSES, _SCORES), _fill_classes)
-_REGRESS = _Task("regress", (_REGRESSION,), _fill_regressions)
+_CLASSIFY = _Task(CLASSIFY, _fill_classes)
+_REGRESS = _Task(REGRESS, _fill_regressions)
 
-#: By SignatureDef's method name: the task, and the field of InferenceResult that takes its result.
+#: SignatureDef's method name -> the task, and the field of InferenceResult that has its result.
 _TASKS = {
     "tensorflow/serving/classify": (_CLASSIFY, "classification_result"),
     "tensorflow/serving/regress": (_REGRESS, "regression_result"),
@@ -148,11 +146,6 @@ _TASKS = {
 
 def _model_of(spec: Any) -> tuple[Any, ...]:
     return (spec.name, *version_choice(spec))
-
-
-def _unfit(signature: ModelSignature, verb: str, expected: str, found: Mapping[str, object]) -> InvalidRequest:
-    names = ", ".join(f"{name!r} {spec}" for name, spec in sorted(found.items())) or "none"
-    return InvalidRequest(f"Signature {signature.name!r} cannot {verb}: expecting {expected}, but it has {names}")
 
 
 def _inconsistent(name: str, array: Array, expected: str) -> InvalidRequest:

@@ -1,4 +1,4 @@
-"""ModelSpec: which model, version and signature a call is for, and which ones answered."""
+"""ModelSpec: the model, version and signature that a gRPC call names, and those that answered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def resolve(repository: ServedRepository, spec: Any, call: GrpcCall) -> ServedMo
 
 
 def version_choice(spec: Any) -> tuple[int | None, str | None]:
-    """The version and the label asked for; at most one of them."""
+    """The version and the label that the call names; at most one is not None."""
     match spec.WhichOneof("version_choice"):
         case "version":
             return spec.version.value, None
@@ -32,7 +32,7 @@ def version_choice(spec: Any) -> tuple[int | None, str | None]:
 
 
 def find_signature(model: ServedModel, spec: Any, call: GrpcCall) -> ModelSignature:
-    """The signature asked for; an empty name means the default one. Raises SignatureNotFound."""
+    """The signature that the call names; an empty name means the default one. Raises SignatureNotFound."""
     name = spec.signature_name or DEFAULT_SIGNATURE
     signature = model.signatures.get(name)
     if signature is None:
@@ -42,7 +42,7 @@ def find_signature(model: ServedModel, spec: Any, call: GrpcCall) -> ModelSignat
 
 
 def fill_spec(spec: Any, name: str, version: int, signature: str = "") -> None:
-    """Tells in a reply who answered."""
+    """Fills a reply's ModelSpec with what answered."""
     spec.name = name
     spec.version.value = version
     spec.signature_name = signature

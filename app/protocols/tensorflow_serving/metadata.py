@@ -1,4 +1,4 @@
-"""Status and metadata in TensorFlow Serving's JSON: its protocol buffers, as their JSON mapping writes them. Pure."""
+"""Status and metadata in TensorFlow Serving's JSON: its protocol buffers in their JSON mapping."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from app.core.versions import VersionStatus
 
 
 def status_document(statuses: Sequence[VersionStatus]) -> dict[str, Any]:
+    """GetModelStatusResponse."""
     return {"model_version_status": [_version_status(status) for status in statuses]}
 
 
 def models_document(models: Mapping[str, Sequence[VersionStatus]]) -> dict[str, Any]:
-    """Ours: TensorFlow Serving has no list of models."""
+    """All models with their versions. An extension: TensorFlow Serving has no list of models."""
     return {"models": [{"name": name, **status_document(statuses)} for name, statuses in models.items()]}
 
 
 def metadata_document(name: str, version: int, signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
+    """GetModelMetadataResponse."""
     signature_def = {key: _signature(signature) for key, signature in signatures.items()}
     return {
         "model_spec": {"name": name, "signature_name": "", "version": str(version)},

@@ -1,9 +1,8 @@
 """TensorFlow Serving's REST API: everything under /v1, and POST /predict for the default model.
 
-A plain ASGI application: no framework, no middleware and no task of its own for each request.
-Where TensorFlow Serving's clients can tell, it answers as TensorFlow Serving does; it does
-better where that cannot hurt them: models are listed, half, bfloat16 and uint16 have a JSON
-form, numbers out of range are rejected, replies are compact, and predict takes other forms than JSON.
+It answers as TensorFlow Serving does, except in what its clients do not notice: models are listed, half, bfloat16 and
+uint16 are allowed in JSON, numbers out of range are rejected, replies have no white space, and predict accepts other
+body formats than JSON.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ from app.core.events import Listener
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
-from app.protocols.tensorflow_serving.examples import Call, classify, regress
 from app.protocols.tensorflow_serving.metadata import metadata_document, models_document, status_document
-from app.protocols.tensorflow_serving.predict_query import apply_query
-from app.protocols.tensorflow_serving.routes import Action, Route, find_route
+from app.protocols.tensorflow_serving.rest_examples import ExamplesCall, classify, regress
+from app.protocols.tensorflow_serving.routes import Action, Route, apply_query, find_route
 from app.transports.http.exchange import (
     TIMEOUT_HEADER,
     AsgiExchange,
@@ -43,7 +41,7 @@ from app.transports.http.replies import HttpLimits, HttpReply, Sendable
 
 _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
 
-_CLASSIC: Mapping[Action, Callable[[Mapping[str, Any], ModelSignature], Call]] = {
+_EXAMPLES: Mapping[Action, Callable[[Mapping[str, Any], ModelSignature], ExamplesCall]] = {
     Action.CLASSIFY: classify,
     Action.REGRESS: regress,
 }
@@ -53,7 +51,7 @@ class TensorFlowRest(HttpProtocol):
     """The ASGI application.
 
     Args:
-        draining: set when nothing new is taken any more; streams end then.
+        draining: set when the server accepts no new requests; streams end then.
     """
 
     name: ClassVar[str] = "tensorflow_rest"
@@ -95,18 +93,18 @@ class TensorFlowRest(HttpProtocol):
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         head = exchange.head
-        asked: _Asked = head.understood or _understand(head)
-        head.understood = asked
-        return self._predict(asked, exchange, body) if asked.predict else self._examine(asked, exchange, body)
+        parsed: _ComputeHead = head.understood or _parse_head(head)
+        head.understood = parsed
+        return self._predict(parsed, exchange, body) if parsed.predict else self._examine(parsed, exchange, body)
 
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
-        """Rows in JSON for the default signature of a model with one input, and all of its outputs."""
+        """Accepts rows in JSON, for the default signature of a model with one input, and all of its outputs."""
         try:
-            asked: _Asked = head.understood or _understand(head)
-            head.understood = asked
-            if not asked.plain:
+            parsed: _ComputeHead = head.understood or _parse_head(head)
+            head.understood = parsed
+            if not parsed.plain:
                 return None
-            model = self._resolve(asked.route)
+            model = self._resolve(parsed.route)
         except ServingError:
             return None
         signature = model.signatures.get(DEFAULT_SIGNATURE)
@@ -119,13 +117,13 @@ class TensorFlowRest(HttpProtocol):
         request = InferenceRequest(inputs, deadline_s=started_s + self.limits.request_timeout_ms / 1e3)
         return Coalesced(model, request, rows, _reply_by_row)
 
-    def _predict(self, asked: _Asked, exchange: Exchange, content: bytes) -> Computation:
-        forms = asked.forms
+    def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes) -> Computation:
+        formats = parsed.formats
         deadline_s = self.deadline_s(exchange)
-        body = forms.request.read(content, self.limits.max_body_bytes)
+        body = formats.request.read(content, self.limits.max_body_bytes)
         if exchange.head.query:
             apply_query(exchange.head.query, body)
-        model = self._resolve(asked.route)
+        model = self._resolve(parsed.route)
         exchange.concerns(model)
         if body.model or body.version is not None:
             body.check_model(model)
@@ -133,21 +131,21 @@ class TensorFlowRest(HttpProtocol):
         exchange.concerns(model, signature.name)
         outputs = body.wanted(signature)
         specs = signature.outputs
-        forms.reply.check({name: specs[name] for name in outputs} if outputs else specs)
-        request = InferenceRequest(body.inputs(signature), signature.name, outputs, deadline_s, asked.priority)
-        write, by_row, kind = forms.reply.write, body.by_row, forms.reply_type
+        formats.reply.check({name: specs[name] for name in outputs} if outputs else specs)
+        request = InferenceRequest(body.inputs(signature), signature.name, outputs, deadline_s, parsed.priority)
+        write, by_row, kind = formats.reply.write, body.by_row, formats.reply_type
         return Computation(model, request, lambda response: HttpReply(write(response, by_row), content_type=kind))
 
-    def _examine(self, asked: _Asked, exchange: Exchange, content: bytes) -> Computation:
+    def _examine(self, parsed: _ComputeHead, exchange: Exchange, content: bytes) -> Computation:
         """Classify and regress: examples in JSON, results in JSON."""
         deadline_s = self.deadline_s(exchange)
         document = parse(content)
-        model = self._resolve(asked.route)
+        model = self._resolve(parsed.route)
         exchange.concerns(model)
         signature = model.signature(signature_name(document))
         exchange.concerns(model, signature.name)
-        call = _CLASSIC[asked.route.action](document, signature)
-        request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, asked.priority)
+        call = _EXAMPLES[parsed.route.action](document, signature)
+        request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, parsed.priority)
         return Computation(model, request, lambda response: HttpReply(call.encode(response.outputs)))
 
     def _resolve(self, route: Route) -> ServedModel:
@@ -155,28 +153,33 @@ class TensorFlowRest(HttpProtocol):
         return self._repository.resolve(name, route.version, route.label)
 
 
-class _Asked(NamedTuple):
-    """What the head of a request asks for. `plain`: to predict, all of it in JSON, and nothing besides."""
+class _ComputeHead(NamedTuple):
+    """The head of a request to compute, parsed. Equal heads are parsed once.
+
+    Attributes:
+        predict: predict, not classify or regress.
+        plain: predict, in JSON both ways, without query, timeout or priority.
+    """
 
     route: Route
-    forms: AgreedFormats
+    formats: AgreedFormats
     predict: bool
     priority: int
     plain: bool
 
 
-def _understand(head: RequestHead) -> _Asked:
+def _parse_head(head: RequestHead) -> _ComputeHead:
     """Raises InvalidRequest, UnsupportedMediaType, NotAcceptable."""
     route = find_route(head.method, head.path)
     predict = route.action is Action.PREDICT
     accept = head.header(b"accept")
     if accept is not None:
         accept = b",".join([value for name, value in head.headers if name == b"accept"])
-    forms = agree(head.header(b"content-type"), accept, json_only=not predict)
-    in_json = forms.request is JSON and forms.reply is JSON.reply
+    formats = agree(head.header(b"content-type"), accept, json_only=not predict)
+    in_json = formats.request is JSON and formats.reply is JSON.reply
     priority = priority_of(head)
     plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
-    return _Asked(route, forms, predict, priority, plain)
+    return _ComputeHead(route, formats, predict, priority, plain)
 
 
 def _reply_by_row(outputs: Mapping[str, Array]) -> HttpReply:

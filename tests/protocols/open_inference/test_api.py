@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.errors import InvalidRequest, Unsupported
-from app.protocols.open_inference.api import refuse_cuda_memory
+from app.protocols.open_inference.api import reject_cuda_memory
 from tests.support.open_inference_world import World, sum_model
 
 
@@ -20,7 +20,7 @@ def test_what_is_no_version(version):
 
 def test_memory_that_is_off():
     served = World().served
-    for act in (lambda: served.regions, lambda: refuse_cuda_memory(None)):
+    for act in (lambda: served.regions, lambda: reject_cuda_memory(None)):
         with pytest.raises(Unsupported):
             act()
 

@@ -35,7 +35,7 @@ def test_infer():
     [
         ({"model_name": "q"}, Code.NOT_FOUND, "Servable not found"),
         ({"model_version": "9"}, Code.NOT_FOUND, "Servable not found"),
-        ({"model_version": "x"}, Code.INVALID_ARGUMENT, "Model version 'x'"),
+        ({"model_version": "x"}, Code.INVALID_ARGUMENT, "Model version is 'x'"),
         ({"raw_input_contents": RAW[:1]}, Code.INVALID_ARGUMENT, "Input 'b' has no data"),
         ({"inputs": INPUTS[:1], "raw_input_contents": RAW[:1]}, Code.INVALID_ARGUMENT, "missing 'b'"),
         ({"parameters": {"signature_name": {"string_param": "q"}}}, Code.FAILED_PRECONDITION, "no signature 'q'"),

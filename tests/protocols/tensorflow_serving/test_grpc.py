@@ -84,7 +84,7 @@ def test_no_reload_where_it_is_not_allowed() -> None:
     async def scenario(running: Live) -> None:
         code, text = await running.failure("HandleReloadConfigRequest", ONE_MODEL, MODEL)
         assert code is StatusCode.UNIMPLEMENTED
-        assert text == "Which models this server serves is its own configuration, not changed by calls"
+        assert text == "The served models are set by this server's own configuration; calls cannot change them"
 
     with_live(scenario)
 

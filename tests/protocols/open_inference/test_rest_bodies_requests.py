@@ -12,7 +12,7 @@ from app.codecs.json.writing import dumps
 from app.core.errors import InvalidRequest, SignatureNotFound, Unsupported
 from app.protocols.open_inference.datatypes import DATATYPES
 from app.protocols.open_inference.json_documents import encode_data
-from app.protocols.open_inference.rest_request import read_request, split_body
+from app.protocols.open_inference.rest_bodies import read_request, split_body
 from app.protocols.open_inference.shared_memory import RegionSlice
 from tests.support.open_inference_world import AB, JSON_AB, binary_request, json_input, sum_model, values_of
 from tests.support.protocol_fakes import echo_model, model, specs
@@ -136,7 +136,7 @@ def x_of(**changes):
         (x_of(data=..., parameters={"binary_data_size": 8}), "binary_data_size 8, but only 0 bytes"),
         (x_of(data=..., parameters={"binary_data_size": "8"}), "Parameter 'binary_data_size'"),
         (x_of(parameters=[]), "Input 'a': 'parameters' must be an object"),
-        (x_of(data=..., parameters={"shared_memory_region": "r"}), "'shared_memory_byte_size' must be there"),
+        (x_of(data=..., parameters={"shared_memory_region": "r"}), "is without 'shared_memory_byte_size'"),
         ({**JSON_AB, "outputs": [{"name": "q"}]}, "no output 'q'"),
         ({**JSON_AB, "outputs": [{"name": "sum"}, {"name": "sum"}]}, "'sum' is requested more than once"),
         ({**JSON_AB, "outputs": [{"name": "sum", "parameters": 1}]}, "Output 'sum': 'parameters'"),
@@ -169,7 +169,7 @@ def binary(sizes, tail, header=None):
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (binary([8, 8], bytes(17)), "1 bytes behind the last binary tensor"),
+        (binary([8, 8], bytes(17)), "1 bytes after the last binary tensor"),
         (binary([8, 8], bytes(15)), "Input 'b' has binary_data_size 8, but only 7 bytes"),
         (binary([8, 7], bytes(15)), "Input 'b' has 7 bytes of data; FP32 of shape [1, 2] takes 8"),
         (binary([8, 2**63], bytes(16)), "binary_data_size 9223372036854775808"),

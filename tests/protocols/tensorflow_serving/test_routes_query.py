@@ -4,7 +4,7 @@ import pytest
 
 from app.codecs.body_format import PredictBody
 from app.core.errors import InvalidRequest
-from app.protocols.tensorflow_serving.predict_query import apply_query
+from app.protocols.tensorflow_serving.routes import apply_query
 
 
 def body(signature: str = "", outputs: tuple[str, ...] = ()) -> PredictBody:
@@ -31,8 +31,8 @@ def test_what_the_body_leaves_open(query: bytes, given: PredictBody, signature: 
 @pytest.mark.parametrize(
     ("query", "given", "text"),
     [
-        (b"signature_name=a", body("b"), "Several signatures are asked for: 'a', 'b'"),
-        (b"signature_name=a&signature_name=a", body(), "Several signatures are asked for: 'a', 'a'"),
+        (b"signature_name=a", body("b"), "The request names the signatures 'a', 'b'"),
+        (b"signature_name=a&signature_name=a", body(), "The request names the signatures 'a', 'a'"),
         (b"output=x", body(outputs=("y",)), "The query asks for outputs 'x', the body for 'y'"),
         (b"output=%ff", body(), "The query of the URL is not valid"),
         (b"a=1&" * 1001, body(), "The query of the URL is not valid"),

@@ -6,7 +6,7 @@ import pytest
 
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest
-from app.protocols.tensorflow_serving.examples import serialize_example
+from app.protocols.tensorflow_serving.rest_examples import serialize_example
 
 
 def parsed(features: dict[str, Any]) -> dict[str, tuple[str, list[Any]]]:
@@ -63,7 +63,7 @@ def test_the_feature_at_fault_is_named(value: Any, text: str) -> None:
 
 
 def test_a_name_that_is_no_text() -> None:
-    with pytest.raises(InvalidRequest, match="has a name that is no text"):
+    with pytest.raises(InvalidRequest, match="has a name that is not valid Unicode"):
         serialize_example({"\ud800": 1})
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from app.core.inference import InferenceRequest, InferenceResponse
 from app.protocols.open_inference.datatypes import DATATYPES
-from app.protocols.open_inference.infer_call import Call, WantedOutput
-from app.protocols.open_inference.rest_reply import ContentReply, infer_reply
+from app.protocols.open_inference.infer_call import InferCall, WantedOutput
+from app.protocols.open_inference.rest_bodies import ContentReply, infer_reply
 from app.protocols.open_inference.shared_memory import RegionSlice
 from app.transports.http.replies import send_reply
 from tests.support.open_inference_world import values_of
@@ -20,7 +20,7 @@ Y = np.array([[1, 2]], np.float32)
 
 def reply(*wanted, call_id="", write=None, **outputs):
     response = InferenceResponse(outputs, "m", 3, "s")
-    return infer_reply(Call(InferenceRequest({}), wanted, call_id), response, write)
+    return infer_reply(InferCall(InferenceRequest({}), wanted, call_id), response, write)
 
 
 def sent(content):

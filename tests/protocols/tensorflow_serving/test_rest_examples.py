@@ -8,7 +8,7 @@ import pytest
 
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array
-from app.protocols.tensorflow_serving.examples import classify, regress, serialize_example
+from app.protocols.tensorflow_serving.rest_examples import classify, regress, serialize_example
 from tests.support.protocol_fakes import signature_of, specs
 
 INPUT = specs(inputs=("string", (None,)))
@@ -112,7 +112,7 @@ def test_signatures_that_do_not_fit() -> None:
     ],
 )
 def test_class_outputs_of_the_wrong_form(outputs: dict[str, Array]) -> None:
-    with pytest.raises(InvalidRequest, match=r"inconsistent batch size|one column a class each"):
+    with pytest.raises(InvalidRequest, match=r"inconsistent batch size|one column a class"):
         classify(EXAMPLES, CLASSIFY).encode(outputs)
 
 

@@ -1,0 +1,256 @@
+"""Bodies of infer requests and replies over REST: JSON, JSON with binary tensors after it, or one bare tensor.
+
+Source: the protocol's "binary tensor data extension" (Triton, docs/protocol/extension_binary_data.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from app.codecs.json.writing import dumps
+from app.core.errors import InvalidRequest
+from app.core.inference import STRING, Array, Buffer, InferenceResponse, ModelSignature, TensorSpec
+from app.protocols.open_inference.binary_tensors import decode, encode
+from app.protocols.open_inference.datatypes import checked_shape, datatype_of, declared_input
+from app.protocols.open_inference.infer_call import (
+    InferCall,
+    WantedOutput,
+    choose_signature,
+    make_call,
+    wanted_output,
+)
+from app.protocols.open_inference.json_documents import (
+    decode_data,
+    encode_data,
+    list_field,
+    named_objects,
+    parameters_field,
+    parse,
+    text_field,
+)
+from app.protocols.open_inference.parameters import RequestParameters, number, request_parameters
+from app.protocols.open_inference.shared_memory import ReadRegion, WriteRegion, region_slice
+from app.transports.http.asgi import Header
+from app.transports.http.compression import MIN_BYTES, compress
+from app.transports.http.replies import header_lines
+
+Signatures = Mapping[str, ModelSignature]
+
+#: Parameters that say where an input's data is, if it is not in the JSON.
+_ELSEWHERE = ("binary_data_size", "shared_memory_region")
+
+_JSON: Header = (b"content-type", b"application/json")
+_BINARY: Header = (b"content-type", b"application/octet-stream")
+
+
+# --- requests ---
+
+
+def split_body(body: bytes, header: bytes | None, content_type: bytes | None) -> tuple[Buffer, memoryview]:
+    """The JSON, and the binary tensors after it. Without JSON the body is one bare tensor.
+
+    Args:
+        header: Inference-Header-Content-Length, the length of the JSON in bytes.
+
+    Raises:
+        InvalidRequest: the header is not a length up to that of the body, or the body is empty and should be JSON.
+    """
+    if header is None:
+        if content_type is not None and content_type.startswith(b"application/octet-stream"):
+            return b"", memoryview(body)
+        if not body:
+            raise InvalidRequest("The request has no body; expected a JSON object")
+        return body, memoryview(b"")
+    if not header.isdigit() or len(header) > 20 or int(header) > len(body):
+        shown = header[:64].decode("latin-1")
+        raise InvalidRequest(
+            f"Header Inference-Header-Content-Length is {shown!r}; expected a number of bytes up to {len(body)}"
+        )
+    length = int(header)
+    whole = memoryview(body)
+    return (body if length == len(body) else whole[:length]), whole[length:]
+
+
+def read_request(
+    head: Buffer, tail: memoryview, signatures: Signatures, read: ReadRegion, deadline: Callable[[float], float]
+) -> InferCall:
+    """The call in a body that `split_body` has split.
+
+    Args:
+        deadline: timeout in seconds (0 for none) -> deadline in monotonic seconds.
+
+    Raises:
+        InvalidRequest, SignatureNotFound: the text says what is wrong.
+        Unsupported: the protocol has no datatype for an input or output of this model.
+    """
+    if not head:
+        return _read_bare(tail, signatures, deadline(0.0))
+    document = parse(head)
+    parameters = request_parameters(parameters_field(document))
+    signature = choose_signature(signatures, parameters.signature)
+    inputs = _read_inputs(document, tail, signature, read)
+    outputs = [
+        wanted_output(name, parameters_field(each, f"Output {name!r}"), parameters.binary_outputs)
+        for name, each in named_objects(document, "outputs")
+    ]
+    return make_call(
+        inputs, outputs, signature, parameters, deadline_s=deadline(parameters.timeout_s), id=text_field(document, "id")
+    )
+
+
+def _read_inputs(
+    document: dict[str, Any], tail: memoryview, signature: ModelSignature, read: ReadRegion
+) -> dict[str, Array]:
+    inputs: dict[str, Array] = {}
+    for name, each in named_objects(document, "inputs"):
+        if name in inputs:
+            raise InvalidRequest(f"Input {name[:256]!r} is given more than once")
+        place = f"Input {name[:256]!r}"
+        spec = declared_input(name, text_field(each, "datatype", place), signature)
+        shape = checked_shape(spec, list_field(each, "shape", place))
+        raw, tail = _take_binary(each, spec, tail, read)
+        inputs[name] = decode_data(each["data"], spec, shape) if raw is None else decode(raw, spec, shape)
+    if len(tail):
+        raise InvalidRequest(f"The body has {len(tail)} bytes after the last binary tensor; expected none")
+    return inputs
+
+
+def _take_binary(
+    tensor: dict[str, Any], spec: TensorSpec, tail: memoryview, read: ReadRegion
+) -> tuple[Buffer | None, memoryview]:
+    """The bytes of an input, None if its data is JSON; and the bytes of the body that are left."""
+    place = f"Input {spec.name!r}"
+    parameters = parameters_field(tensor, place)
+    has_data = tensor.get("data") is not None  # KServe's client writes null beside a tensor of no bytes
+    if has_data + sum(source in parameters for source in _ELSEWHERE) != 1:
+        raise InvalidRequest(f"{place} must have exactly one of 'data' and the parameters {', '.join(_ELSEWHERE)}")
+
+    # 1. In shared memory.
+    part = region_slice(parameters)
+    if part is not None:
+        return read(part), tail
+
+    # 2. In the JSON.
+    if "binary_data_size" not in parameters:
+        return None, tail
+
+    # 3. After the JSON.
+    size = number(parameters, "binary_data_size")
+    if size > len(tail):
+        raise InvalidRequest(f"{place} has binary_data_size {size}, but only {len(tail)} bytes of the body are left")
+    return tail[:size], tail[size:]
+
+
+def _read_bare(raw: memoryview, signatures: Signatures, deadline_s: float) -> InferCall:
+    signature = choose_signature(signatures)
+    needed = signature.expected(())
+    if len(needed) != 1:
+        raise InvalidRequest(
+            f"A request without JSON is for models with one input; signature {signature.name!r} has "
+            f"{len(needed)}: {', '.join(map(repr, needed))}"
+        )
+    ((name, spec),) = needed.items()
+    wanted: Sequence[WantedOutput] = [WantedOutput(each, 0, True) for each in signature.outputs]
+    return make_call({name: _bare_tensor(raw, spec)}, wanted, signature, RequestParameters(), deadline_s=deadline_s)
+
+
+def _bare_tensor(raw: memoryview, spec: TensorSpec) -> Array:
+    """A string is the body itself.
+
+    Of numbers, the body's length gives the one free size; a free batch size is 1 then.
+    """
+    datatype_of(spec.dtype)
+    sizes: list[int | None] = [None] if spec.shape is None else list(spec.shape)
+    if spec.dtype == STRING:
+        if prod(size or 1 for size in sizes) != 1:
+            raise _not_bare(spec)
+        return np.array([bytes(raw)], STRING).reshape([1] * len(sizes))
+    if sizes.count(None) > 1 and sizes[0] is None:
+        sizes[0] = 1
+    if sizes.count(None) > 1:
+        raise _not_bare(spec)
+    row = prod(size for size in sizes if size is not None) * spec.dtype.itemsize
+    free = len(raw) // row if row else 0
+    return decode(raw, spec, tuple(free if size is None else size for size in sizes))
+
+
+def _not_bare(spec: TensorSpec) -> InvalidRequest:
+    return InvalidRequest(
+        f"Input {spec.name!r} {spec}: its shape does not follow from the body; expected JSON with 'shape'"
+    )
+
+
+# --- replies ---
+
+
+@dataclass(slots=True)
+class ContentReply:
+    """A reply's body in pieces, with the headers that describe it."""
+
+    pieces: Sequence[Buffer]
+    headers: tuple[Header, ...] = (_JSON,)
+    status: int = 200
+
+    @property
+    def size(self) -> int:
+        """Of the body, in bytes."""
+        return sum(map(len, self.pieces))
+
+    def head(self) -> Sequence[Header]:
+        return *self.headers, (b"content-length", b"%d" % self.size)
+
+    def head_lines(self) -> bytes:
+        return header_lines(self.head())
+
+    async def compressed(self, encoding: str | None) -> ContentReply:
+        """The same reply in this encoding; unchanged if it is None or the reply is small."""
+        if encoding is None or self.size < MIN_BYTES:
+            return self
+        body = await compress(b"".join(self.pieces), encoding)
+        return ContentReply([body], (*self.headers, (b"content-encoding", encoding.encode())), self.status)
+
+
+def document_reply(document: object, status: int = 200) -> ContentReply:
+    """A reply of JSON alone."""
+    return ContentReply([dumps(document)], status=status)
+
+
+def infer_reply(call: InferCall, response: InferenceResponse, write: WriteRegion) -> ContentReply:
+    """JSON, with the wanted binary tensors after it.
+
+    Raises:
+        InvalidRequest: an output cannot be classified, or does not fit its shared memory.
+    """
+    outputs: list[dict[str, Any]] = []
+    tail: list[Buffer] = []
+    for wanted, array in call.results(response):
+        document, binary = _output(wanted, array, write)
+        outputs.append(document)
+        tail += binary
+    head = {"model_name": response.model, "model_version": str(response.version), "outputs": outputs}
+    if call.id:
+        head["id"] = call.id
+    text = dumps(head)
+    if not tail:
+        return ContentReply([text])
+    return ContentReply([text, *tail], (_BINARY, (b"inference-header-content-length", str(len(text)).encode())))
+
+
+def _output(wanted: WantedOutput, array: Array, write: WriteRegion) -> tuple[dict[str, Any], list[Buffer]]:
+    """One output's document, and its bytes if they go after the JSON."""
+    document: dict[str, Any] = {"name": wanted.name, "datatype": datatype_of(array.dtype), "shape": list(array.shape)}
+    if wanted.region is not None:
+        # The document does not mention it: Triton's C++ client takes any parameters for those of a binary tensor.
+        write(wanted.region, encode(array))
+        return document, []
+    if wanted.binary:
+        content = encode(array)
+        document["parameters"] = {"binary_data_size": len(content)}
+        return document, [content]
+    document["data"] = encode_data(array)
+    return document, []

@@ -1,0 +1,163 @@
+"""Classify and regress over REST: JSON examples to serialized tf.Example, and results to JSON.
+
+In a tf.Example whole numbers and booleans become int64 features, decimal numbers become float features, strings and
+base64 objects become bytes features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from app.codecs.json.parsing import quote
+from app.codecs.json.scalars import is_base64, is_number, to_bytes
+from app.codecs.json.writing import dumps, jsonable
+from app.codecs.protobuf.messages import message_class
+from app.core.errors import InvalidRequest
+from app.core.inference import STRING, Array, ModelSignature
+from app.protocols.tensorflow_serving.examples import CLASSES, CLASSIFY, INPUT, REGRESS, REGRESSION, SCORES
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_FLOAT_MAX = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True)
+class ExamplesCall:
+    """A body of classify or regress: what to compute, and how its result is written.
+
+    Attributes:
+        outputs: the outputs to compute.
+        encode: outputs by name -> the reply's JSON. Raises InvalidRequest if their shapes or types do not fit.
+    """
+
+    inputs: dict[str, Array]
+    outputs: tuple[str, ...]
+    encode: Callable[[Mapping[str, Array]], bytes]
+
+
+def classify(document: Mapping[str, Any], signature: ModelSignature) -> ExamplesCall:
+    """Raises InvalidRequest if the examples are malformed or the signature cannot classify."""
+    wanted = CLASSIFY.wanted(signature)
+    examples = _examples(document)
+    return ExamplesCall({INPUT: examples}, wanted, partial(_encode_classify, count=len(examples)))
+
+
+def regress(document: Mapping[str, Any], signature: ModelSignature) -> ExamplesCall:
+    """Raises InvalidRequest if the examples are malformed or the signature cannot regress."""
+    wanted = REGRESS.wanted(signature)
+    examples = _examples(document)
+    return ExamplesCall({INPUT: examples}, wanted, partial(_encode_regress, count=len(examples)))
+
+
+# --- requests: examples ---
+
+
+def serialize_example(features: Mapping[str, Any]) -> bytes:
+    """A tf.Example. Raises InvalidRequest, which names the feature that tf.Example cannot represent."""
+    example = message_class("tensorflow.Example")()
+    for name, value in features.items():
+        try:
+            _fill(example.features.feature[name], value if type(value) is list else [value])
+        except InvalidRequest as error:
+            raise InvalidRequest(f"Feature: {quote(name)} {error}") from error
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"Feature: {quote(name)} has a name that is not valid Unicode") from error
+    serialized: bytes = example.SerializeToString(deterministic=True)
+    return serialized
+
+
+def _examples(document: Mapping[str, Any]) -> Array:
+    """Serialized tf.Examples, [rows]; each also has the features of `context` that it lacks. Raises InvalidRequest."""
+    examples = document.get("examples")
+    if type(examples) is not list:
+        raise InvalidRequest(f"JSON Value: {quote(document)} Expecting 'examples' value to be a list/array")
+    if not examples:
+        raise InvalidRequest(f"JSON Value: {quote(document)} 'examples' value is an empty array")
+    context = _features(document.get("context", {}), "context")
+    array = np.empty(len(examples), STRING)
+    for index, example in enumerate(examples):
+        features = _features(example, f"element {index} of 'examples'")
+        array[index] = serialize_example({**context, **features})
+    return array
+
+
+def _features(value: object, place: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise InvalidRequest(f"Example must be JSON object but {place} is {quote(value)}")
+    return value
+
+
+def _fill(feature: Any, values: list[Any]) -> None:
+    kinds = {_kind(value) for value in values}
+    if len(kinds) > 1:
+        raise InvalidRequest(f"has elements of different types: {', '.join(sorted(kinds))}; expecting one")
+    if "bytes" in kinds:
+        feature.bytes_list.value.extend(map(to_bytes, values))
+    elif "float" in kinds:
+        feature.float_list.value.extend(map(_check_float, values))
+    elif "int64" in kinds:
+        feature.int64_list.value.extend(map(_check_int64, values))
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, int):  # includes bool
+        return "int64"
+    if isinstance(value, float):
+        return "float"
+    if isinstance(value, str) or is_base64(value):
+        return "bytes"
+    raise InvalidRequest(f"has element with unexpected JSON value: {quote(value)}")
+
+
+def _check_float(value: float) -> float:
+    if _FLOAT_MAX < abs(value) < float("inf"):
+        raise InvalidRequest(f"has element {quote(value)} out of the range of float")
+    return value
+
+
+def _check_int64(value: int) -> int:
+    if not _INT64_MIN <= value <= _INT64_MAX:
+        raise InvalidRequest(f"has element {quote(value)} out of the range of int64")
+    return int(value)
+
+
+# --- replies: results ---
+
+
+def _encode_classify(outputs: Mapping[str, Array], count: int) -> bytes:
+    """For each example a list of [label, score]; '' or 0.0 if the signature lacks one. Raises InvalidRequest."""
+    arrays = {name: _matrix(name, array, count) for name, array in outputs.items()}
+    shape = next(iter(arrays.values())).shape
+    if any(array.shape != shape for array in arrays.values()):
+        raise InvalidRequest(f"Outputs {CLASSES!r} and {SCORES!r} have different shapes; expected one column a class")
+    labels = jsonable(CLASSES, arrays.get(CLASSES, np.full(shape, b"", STRING)))
+    scores = arrays.get(SCORES, np.zeros(shape, np.float32))
+    return dumps({"results": [list(map(_label_and_score, *row)) for row in zip(labels, scores, strict=True)]})
+
+
+def _encode_regress(outputs: Mapping[str, Array], count: int) -> bytes:
+    """For each example a number. Raises InvalidRequest."""
+    array = outputs[REGRESSION]
+    if array.shape not in ((count,), (count, 1)) or not is_number(array.dtype):
+        raise _inconsistent(REGRESSION, array, f"[{count}] or [{count},1] numbers")
+    return dumps({"results": jsonable(REGRESSION, array.reshape(count))})
+
+
+def _matrix(name: str, array: Array, count: int) -> Array:
+    fits = array.dtype == STRING if name == CLASSES else is_number(array.dtype)
+    if array.ndim != 2 or len(array) != count or not fits:
+        raise _inconsistent(name, array, f"[{count},?] {'strings' if name == CLASSES else 'numbers'}")
+    return array
+
+
+def _inconsistent(name: str, array: Array, expected: str) -> InvalidRequest:
+    shape = ",".join(map(str, array.shape))
+    return InvalidRequest(f"Tensor name: {name} has inconsistent batch size or type: [{shape}] expecting: {expected}")
+
+
+def _label_and_score(label: object, score: Any) -> tuple[object, object]:
+    return label, jsonable(SCORES, np.asarray(score))
