@@ -133,8 +133,12 @@ class _Probe:
         raise NotUnderstood("the model rejects the values that it was tried with")
 
     def _shapes(self, inputs: NamedShapes, sizes: Sizes) -> Mapping[str, tuple[int, ...]] | None:
-        outputs = self._outputs(inputs, sizes)
-        return None if outputs is None else {name: output.shape for name, output in outputs.items()}
+        """One call, with values of the kind that the model accepted."""
+        try:
+            outputs = self._run(self._row(inputs, sizes, self._kind))[0]
+        except ServingError:
+            return None
+        return {name: output.shape for name, output in outputs.items()}
 
     def _outputs(self, inputs: NamedShapes, sizes: Sizes) -> Mapping[str, Array] | None:
         """Of the first kind of values that the model takes; None where it takes none."""
