@@ -1,4 +1,4 @@
-"""Asks a server for answers that are known, before, during and after load: a code of 200 proves little."""
+"""Compares a server's answers with known ones before, during and after load: a status of 200 proves little."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What no batching can do better, since it knows the future.
+"""An upper bound of goodput for any batching, computed with knowledge of all arrivals.
 
-It is a relaxation: a row takes no longer than its share of the cheapest call per row, rows are computed one by one,
-and what is in time is then the most that any order can have (Kise, Ibaraki and Mine, 1978: drop of the busy stretch
-whatever shortens it most). No batching can do better, and none can do as well.
+It is a relaxation: a row takes its share of the call that is cheapest per row, and rows are computed one by one. The
+number of rows in time is then the largest of any order (Kise, Ibaraki and Mine, 1978: if a row would be late, drop the
+row of the busy stretch that shortens it most). No batching reaches more, and usually none reaches as much.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What one call and one event cost on the way of a request, in microseconds: `python -m bench.call_overhead`.
+"""Microseconds that one call and one event cost a request: `python -m bench.call_overhead`.
 
 calls: a small model called publicly (a tensor made of each input, a dictionary in and out), prepared as Ferry calls it,
 and what of the latter is TensorFlow's execution alone; in turn, since a machine's speed drifts.
-batches: requests of one row assembled and cut apart again, around a function that does nothing.
-events: made, and told to everyone who listens in a server.
+batches: requests of one row assembled and split again, around a function that does nothing.
+events: made, and told to every listener of a server.
 """
 
 from __future__ import annotations

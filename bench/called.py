@@ -1,4 +1,4 @@
-"""Which calls of a model a server made, as its replies tell in Server-Timing."""
+"""Which calls of a model a server made, read from Server-Timing in its replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cores of their own for a server and for who loads it: where both share one, each also measures the other."""
+"""Separate cores for a server and its load generator: if both share one, each also measures the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one row goes to a server and its answer comes back: bodies by name. Pure."""
+"""Bodies by name: how one row is written for a server, and how its answer is read. Pure."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
     python -m bench.frontends [--rounds 7] [--seconds 3] [--connections 64] [--frontends 2] [--json FILE]
 
-Both serve the benchmark's tiny MLP as JSON and are loaded in turn by wrk. A lone client tells what the hop to the
-engine and back adds. The CPU that each process used for a request, as the kernel counts it, tells what binds where
-there are cores enough: an engine alone on a core, and as many frontends as there are cores left.
+Both serve the benchmark's tiny MLP as JSON and are loaded in turn by wrk. A lone client shows what the hop to the
+engine and back adds. The CPU time of each process for a request, as the kernel counts it, shows what limits the rate
+if there are enough cores: the engine alone on one, and a frontend on each of the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What Ferry is measured by: each goal, what was measured, met or not. Pure.
+"""Ferry's goals: each with what was measured, met or not. Pure.
 
 `results` is the document that bench/run.py writes: workloads with their peers' runs by round, and the scripts' figures.
-A ratio is taken within a round; the median of the rounds decides, but where one miss is one too many the worst does.
+A ratio is taken within a round; the median of the rounds decides. For what may never happen the worst round decides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Ferry's gRPC costs beside a bare grpc.aio server that echoes the same messages, taken in turn.
+"""What Ferry's gRPC costs beside a bare grpc.aio server that echoes the same messages, measured in turn.
 
     python bench/grpc_overhead.py [--seconds 3] [--rounds 3] [--callers 64] [--clients 2] [--delay-ms 0]
 

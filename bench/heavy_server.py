@@ -28,7 +28,7 @@ _PATH = f"/v2/models/{MODEL}/infer"
 
 @contextmanager
 def heavy_server() -> Iterator[tuple[int, int]]:
-    """Yields its port and process number. Whoever is in the block runs on the cores that are left for the load."""
+    """Yields its port and process number. Code in the block runs on the cores that are left for the load."""
     ensure_models()
     server_cores, load_cores = for_server_and_load()
     with on_cores(server_cores):

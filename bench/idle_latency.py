@@ -1,4 +1,4 @@
-"""What Ferry adds to one request on an idle server.
+"""The latency that Ferry adds to one request on an idle server.
 
 Compares, in turn: one client on one connection against a live server; the same JSON parsed,
 run through the SavedModel's signature and printed, in process. Prints medians and their

@@ -2,7 +2,7 @@
 
     python -m bench.json_bodies [--rounds 5] [--seconds 0.4] [--json FILE]
 
-Both take turns, so ratios hold where the machine's speed drifts; of each round the fastest tenth of each counts.
+Both take turns, so ratios hold although the machine's speed drifts; in each round the fastest tenth of each counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Ferry server of its own for a benchmark, on a free loopback port, ended with the block."""
+"""A Ferry server in a process of its own for a benchmark, on a free loopback port; it ends with the block."""
 
 from __future__ import annotations
 

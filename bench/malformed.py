@@ -2,8 +2,8 @@
 
     python -m bench.malformed --requests 100000
 
-Exits with 1 where a request got a fault of the server's (5xx but 501, 503, 504; gRPC's equals of them), no answer
-within PATIENCE_S, where good requests got other numbers afterwards, or where the memory grew from the half to the end.
+Exits with 1 if a request got an error of the server (5xx except 501, 503 and 504, or gRPC's equivalents) or no answer
+within PATIENCE_S, if good requests got other numbers afterwards, or if memory grew in the second half of the run.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m bench.memory [--requests 1000000] [--workload mlp] [--most-growth 5] [--json FILE]
 
 Starts Ferry with defaults on the benchmark's model and keeps 64 connections busy by wrk, in one run of wrk for about
-each tenth; known answers are asked for before, during and after each. Exits with 1 where RSS after the last request is
+each tenth; known answers are checked before, during and after each. Exits with 1 if RSS after the last request is
 more than `--most-growth` percent above what it was after the first tenth.
 """
 

@@ -1,14 +1,14 @@
-"""Texts of 8 to 256 tokens on a transformer: what sharing a batch among different lengths is worth.
+"""Texts of 8 to 256 tokens on a transformer: the gain from sharing a batch among different lengths.
 
 Four arrangements of the same engine, in turn under the same closed loop:
 
-- longest: everybody shares a batch in order of arrival, padded to its longest: as many rows as wait, as others do;
-- tuned:   the same, and Ferry chooses how many rows: fewer have a shorter longest;
+- longest: all lengths share a batch in order of arrival, padded to its longest: all rows that wait, as elsewhere;
+- tuned:   the same, but Ferry chooses how many rows: the longest of fewer rows is shorter;
 - equal:   only equal lengths share a batch;
 - buckets: Ferry's default.
 
-Prints useful rows/s, rows in a batch, and the ratios of each round; fails where an answer is not, within 1e-5, the one
-that the SavedModel alone gives. Callers are in the process: neither a wire nor JSON is measured.
+Prints useful rows/s, rows in a batch, and the ratios of each round; fails if an answer differs by more
+than 1e-5 from that of the SavedModel alone. Callers are in the process, so neither sockets nor JSON are measured.
 
 Usage: python -m bench.mixed_lengths [--rounds 7] [--seconds 3] [--callers 128] [--width 32] [--layers 2] [--json FILE]
 """

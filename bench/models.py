@@ -1,4 +1,4 @@
-"""Makes the benchmark's SavedModels and the answers that they must give: python -m bench.models
+"""Makes the benchmark's SavedModels and their expected answers: python -m bench.models
 
 Fixed seeds, so that every machine measures the same models. Each model is one folder in the cache: a repository
 with that model alone, and samples.npz with inputs (one row each) and the direct call's outputs.

@@ -1,17 +1,17 @@
-"""What is left of a server's goodput where far more arrives than it can answer.
+"""A server's goodput when far more requests arrive than it can answer.
 
     python -m bench.overload [--rounds 3] [--seconds 6] [--rows 16] [--deadline-ms 500] [--json FILE]
 
 Starts Ferry with defaults on the benchmark's transformer and finds the rate that it sustains: all answered, the p99
-within the deadline. Then 1, 2 and 10 times that are offered in turn, at Poisson times; latencies run from the time at
-which each request was due. Server and generator have cores of their own where there are two: a generator on the
-model's cores would take ten times as much from it at 10x as at 1x. What of its core it used stands in the report.
+within the deadline. Then it offers 1, 2 and 10 times that in turn, at Poisson times; latencies run from the time at
+which each request was due. Server and generator have cores of their own if there are two: a generator on the
+model's cores would take ten times as much from it at 10x as at 1x. The report says what share of its core it used.
 
-To reject a request costs the server as much as to read it, on the very core of the model where it has but one. So
-requests are heavy, too: of 16 rows, in binary; 10x are then some hundreds a second (--rows 1: some thousands).
+Rejecting a request costs CPU time, on the model's core if the server has only one. The requests have 16 rows in
+binary, so that 10x are some hundreds a second (--rows 1: some thousands).
 
 Goodput counts right answers within the deadline; the peak is the round's best. Accepted is what was not rejected (503):
-whatever else happened to a request counts against the p99. Exits with 1 where a bound is broken.
+any other end of a request counts against the p99. Exits with 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Load:
         return Offer.of(load, replies, self.deadline_s, generator, rss_mib(self._process))
 
     def sustained_rate(self) -> float:
-        """The highest rate found at which everybody was answered in time."""
+        """The highest rate found at which every request was answered in time."""
         search = RateSearch(_FIRST_RATE, _MOST_TRIALS)
         while (rate := search.next_rate()) is not None:
             offer = self.offer(rate, _TRIAL_S)

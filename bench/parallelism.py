@@ -1,6 +1,6 @@
 """One call with all cores beside several with a share of them each: `python -m bench.parallelism [--rounds 3]`.
 
-Each arrangement is a process of its own, since TensorFlow has its threads for as long as it runs; they take turns.
+Each arrangement is a process of its own, since TensorFlow keeps its threads as long as it runs; they take turns.
 Rows/s, at 32 rows a call and at one.
 """
 

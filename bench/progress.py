@@ -1,4 +1,4 @@
-"""How far a run has come and how long the rest may take. Pure but for the clock that it is given."""
+"""The progress of a run and the time that is left. Pure except for the clock that it is given."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Does the simulator tell the truth? A real server beside it: same arrivals, deadline and policy, and measured costs.
+"""Is the simulator right? A real server beside it: same arrivals, deadline and policy, and measured costs.
 
-Behind `python -m bench.simulate --real`. What the simulator does not know is everything but the model's calls: HTTP,
-JSON, the event loop, a core that is lent to somebody else. Some of that happens beside calls and makes them longer,
-each by another share; the rest happens between calls. So costs are measured:
+Behind `python -m bench.simulate --real`. The simulator knows only the model's calls, not HTTP, JSON, the
+event loop, or other processes on the core. Some of that happens during calls and makes them longer, each by another
+share; the rest happens between calls. So costs are measured:
 
-- each batch size alone, in this process on the server's cores, gives the curve's form;
-- how many times as long each call took under this very load, as the replies tell, gives its level and how calls vary;
-- what the server did between calls, for each row, is taken from another run: the flood before each round, in which it
-  never rests.
+- each batch size alone, in this process on the server's cores, gives the form of the curve;
+- how many times as long each call took under this load, read from the replies, gives its level and variation;
+- the time between calls, for each row, comes from another run: the flood before each round, in which the server is
+  never idle.
 """
 
 from __future__ import annotations

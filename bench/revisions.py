@@ -1,11 +1,11 @@
-"""Is this tree as fast as another revision? The closed loops of the benchmark, on both in turn.
+"""Is this tree as fast as another revision? Runs the closed loops of the benchmark on both in turn.
 
     python -m bench.revisions REVISION [--workloads mlp,digits,...] [--pairs 3] [--rounds 5] [--seconds 2] [--json FILE]
 
 Both servers run with defaults, on the same packages, and are up at the same time; within a round each is loaded once,
-for whom it is first alternates. Each searches its execution variants before it is measured, so a chosen variant is
-part of the comparison. What a server once chose or where its memory came to lie lasts as long as it runs, and is
-chance: so servers are started anew for each pair, with some rounds for each. Exits with 1 where a median is below 0.97.
+and the order alternates. Each searches its execution variants before it is measured, so the choice is part of the
+comparison. What a server chose at its start, and where its memory lies, is chance and lasts as long as it runs. So
+servers are started anew for each pair, with some rounds for each. Exits with 1 if a median is below 0.97.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plain, frozen and XLA on three models, by batch size: `python -m bench.variants`.
 
 Each variant is called in turn with plain, so the ratios hold although the machine's speed drifts.
-Compilation is not part of a call; its seconds are shown apart.
+Compilation is not part of a call; its seconds are shown separately.
 """
 
 from __future__ import annotations

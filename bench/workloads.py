@@ -1,4 +1,4 @@
-"""What is asked, in which order, and for how long: a model, how its inputs travel, and what must come back."""
+"""The workloads, in their order: a model, the form of its requests, the expected answers, and how long each is run."""
 
 from __future__ import annotations
 

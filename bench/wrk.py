@@ -1,4 +1,4 @@
-"""Closed loop: wrk keeps connections busy with bodies in turn, and counts every reply that is no success."""
+"""Closed loop: wrk keeps connections busy with bodies in turn and counts every reply with an error status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gRPC load: callers that send their next request when the last was answered. TensorFlow Serving's or V2's protocol.
+"""gRPC load: callers that send their next request when the last was answered, by TensorFlow Serving's protocol or V2.
 
     python bench/load/grpc_load.py 127.0.0.1:8500 digits image 8,8 [--protocol v2] [--callers 64] [--seconds 10]
 

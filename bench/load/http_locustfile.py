@@ -1,10 +1,10 @@
-"""Locust users over HTTP: V1 JSON, V2 JSON, V2 binary, whichever body BODY names.
+"""Locust users over HTTP, with the body that BODY names: V1 JSON, V2 JSON or V2 binary.
 
     BODY=body locust -f bench/load/http_locustfile.py --headless -u 32 -r 32 -t 10s \\
         --host http://127.0.0.1:8501 --path /v1/models/digits:predict
 
-Each user sends its next request when the last was answered (closed loop). An answer must be a success and have
-what the protocol promises; else it counts as a failure.
+Each user sends its next request when the last was answered (closed loop). An answer counts as a failure
+unless its status is a success and it has what the protocol promises.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A loop that calls a model at the batch size which gives the most rows a second, and does nothing else."""
+"""A loop that calls a model at the batch size with the most rows/s and does nothing else."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ Figures = dict[str, PeerFigures]
 
 
 def compare(workload: Workload, peers: Sequence[Peer], progress: Progress, keep: Callable[[Figures], None]) -> Figures:
-    """Nobody is left out in silence: who does not run has `not_run`. `keep` gets what there is after each round."""
+    """A peer that does not run has the reason in `not_run`. `keep` gets all figures so far after each round."""
     return _Comparison(workload, peers, progress).run(keep)
 
 

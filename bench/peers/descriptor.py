@@ -36,7 +36,7 @@ class Peer:
         endpoints: by wire ("json", "binary"); none means that it talks over its standard input and output.
         requirements: what its environment has; None means Ferry's own.
         interpreters: bases of its environment, the first found is taken; none means Ferry's.
-        starts_alone: whether it measures something as it starts, so that nobody may start beside it.
+        starts_alone: whether it measures something as it starts, so that no other may start at the same time.
         pausable: whether it bears being stopped (SIGSTOP) while others are measured; else it is started for each run.
         workloads: those that it can take; none means all.
     """

@@ -1,6 +1,6 @@
-"""The talk between the benchmark and a loop that runs in a process of its own, without HTTP.
+"""Messages between the benchmark and a loop that runs in a process of its own, without HTTP.
 
-The loop writes {"ready": true, "about": ...} when its answers were found right. Then, for each line
+The loop writes {"ready": true, "about": ...} when its answers were checked. Then, for each line
 {"seconds": s, "connections": n} that it reads, it runs and writes the figures of a closed loop.
 """
 

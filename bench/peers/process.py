@@ -1,4 +1,4 @@
-"""A peer's processes: started, asked for an answer, stopped while others are measured, ended with all children."""
+"""A peer's processes: started, checked for an answer, stopped while others are measured, ended with all children."""
 
 from __future__ import annotations
 

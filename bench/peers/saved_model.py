@@ -1,4 +1,4 @@
-"""What every peer serves: the SavedModel's signature called on rows. Runs in the peers' environments."""
+"""What every peer serves: the SavedModel's signature, called on rows. Runs in the peers' environments."""
 
 from __future__ import annotations
 
