@@ -1,6 +1,9 @@
-"""What executes models. The only package that imports tensorflow."""
+"""What executes models: TensorFlow, and the threads that call models. The only package that imports tensorflow.
+
+Server and loading import it; other packages know it by the interfaces of app/runtime.py.
+"""
 
 import os
 
-# TensorFlow reads this once, while it is imported: here is before every import of it. 2 leaves its errors on.
+# TensorFlow reads this once, while it is imported, so it is set before every import. 2 shows TensorFlow's errors only.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -1,4 +1,4 @@
-"""One thread for each lane of a device: models are called from here, unless they are quick (batcher.py)."""
+"""The thread that makes the calls of one device lane. Quick calls are made on the event loop instead (batcher.py)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ T = TypeVar("T")
 
 
 class DeviceThread:
-    """Carries out one piece of work at a time. Made on the event loop that it reports to.
+    """Does one piece of work at a time. Made on the event loop that it reports to.
 
     Args:
-        replica: which replica of each model it calls.
-        hardware: devices of the same number share what they compute on.
+        stuck_after_s: `failure` reports a piece of work that takes longer.
+        replica: the replica of each model that it calls.
+        hardware: devices with the same number share the hardware that they compute on.
     """
 
     def __init__(
@@ -44,16 +45,19 @@ class DeviceThread:
         self._thread.start()
 
     def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Calls `work` on the thread, then `done` with its result on the event loop. `work` must not raise."""
+
         def step() -> None:
             result = work()
             self._busy_since_s = None
-            with suppress(RuntimeError):  # the loop is closed: the server gave up on this batch
+            with suppress(RuntimeError):  # the loop is closed: the server no longer waits for this batch
                 self._loop.call_soon_threadsafe(done, result)
 
         self._busy_since_s = self._clock()
         self._work.put(step)
 
     def failure(self, now: float) -> str:
+        """Why the device needs a restart of the process; empty if it needs none."""
         if not self._thread.is_alive():
             return f"The thread of device {self.name} is dead"
         busy_since_s = self._busy_since_s
@@ -62,9 +66,15 @@ class DeviceThread:
         return ""
 
     def close(self) -> None:
+        """Ends the thread after the work that it has."""
         self._work.put(None)
+
+    def __repr__(self) -> str:
+        busy_since_s = self._busy_since_s
+        state = "idle" if busy_since_s is None else f"busy for {self._clock() - busy_since_s:.1f} s"
+        return f"<DeviceThread {self.name}, replica {self.replica}, {state if self._thread.is_alive() else 'ended'}>"
 
     def _run(self) -> None:
         while (step := self._work.get()) is not None:
             step()
-            del step  # the batch must not live on while the thread waits for the next one
+            del step  # frees the batch while the thread waits for the next one

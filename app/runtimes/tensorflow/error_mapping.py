@@ -1,4 +1,4 @@
-"""TensorFlow's exceptions in Ferry's terms: whose fault, and one readable line of why."""
+"""Maps TensorFlow's exceptions to Ferry's errors: who is at fault, and one readable line of why."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NO_MEMORY = (tf.errors.ResourceExhaustedError, MemoryError)
 # GPU libraries report a full device as an internal error.
 _NO_MEMORY_TEXT = re.compile(r"out of memory|OUT_OF_MEMORY|Dst tensor is not initialized", re.IGNORECASE)
 
-# A table or variable that was never filled is the model's fault, whatever the request.
+# A table or variable that was never filled is the fault of the model, not of the request.
 _MODELS_STATE_TEXT = re.compile(r"initiali[sz]ed|could not find", re.IGNORECASE)
 
-# Lines that say where in TensorFlow or in the author's source something happened, not what.
+# Lines that say where something happened, in TensorFlow or in the author's source, but not what.
 _NOISE = re.compile(
     r"""\s*( $ | Graph\ execution\ error | Detected\ at\ node | Node:\  | <stack\ traces | File\ "
           | \d+\ root\ error | \[\[ )""",
@@ -31,8 +31,8 @@ _NODE_TAIL = re.compile(r"\s*(\[\[.*|\[Op:.*)$")
 _FOLDERS = re.compile(r"(?<![\w.\])}])/(?:[^\s/:'\"]+/)+")
 
 
-def translate(error: Exception) -> ServingError:
-    """The ServingError that a failed call of a model means to its caller."""
+def map_error(error: Exception) -> ServingError:
+    """The ServingError for the caller of a model whose call raised `error`."""
     text = first_meaningful_line(error)
     if isinstance(error, _NO_MEMORY) or (
         isinstance(error, tf.errors.InternalError) and _NO_MEMORY_TEXT.search(str(error))
@@ -46,7 +46,7 @@ def translate(error: Exception) -> ServingError:
 
 
 def first_meaningful_line(error: Exception) -> str:
-    """What went wrong, without stack, node names and folders; at most MAX_CHARACTERS."""
+    """The first line that says what went wrong, without node names and folders; at most MAX_CHARACTERS."""
     for line in str(error).splitlines():
         if _NOISE.match(line) or _QUOTED_SOURCE.match(line):
             continue

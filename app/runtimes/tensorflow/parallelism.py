@@ -1,7 +1,7 @@
-"""How the cores of a machine are shared among the calls that are computed at the same time.
+"""Divides the cores of a machine among calls that are computed at the same time.
 
-One call alone seldom keeps many threads busy: it waits for its slowest thread at each operation. So cores are better
-given to several calls with a few threads each (docs/architecture.md, "Cores").
+One call seldom keeps many threads busy, because each operation waits for its slowest thread. Several calls with a few
+threads each use the cores better (docs/architecture.md, "Cores").
 """
 
 from __future__ import annotations
@@ -11,30 +11,32 @@ from contextlib import suppress
 from math import ceil
 from pathlib import Path
 
-#: With more threads an operation gains little; another call gains more.
+#: Threads for each call. Further threads help another call more than this one (docs/architecture.md, "Cores").
 _THREADS_EACH = 4
 
 _CGROUP = Path("/sys/fs/cgroup")
 
-#: Microseconds of CPU that a container may use, and in how many: in one file of cgroup v2, in two of v1.
+#: Files with the CPU quota and its period, in microseconds: one file in cgroup v2, two files in v1.
 _QUOTAS = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
 
 
 def usable_cores(cgroup: Path = _CGROUP) -> int:
-    """Those that this process may run on, no more than its container may use."""
+    """How many cores this process may use: its CPU affinity, limited by its container's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for files in _QUOTAS:
         with suppress(OSError, ValueError):  # no such limit
             most, period = " ".join((cgroup / file).read_text() for file in files).split()
-            if int(most) > 0:  # v1 says -1 where there is none
+            if int(most) > 0:  # v1 writes -1 if there is no limit
                 return min(cores, ceil(int(most) / int(period)))
     return cores
 
 
 def share_cores(cores: int, calls: int = 0, threads: int = 0) -> tuple[int, int]:
-    """Calls at the same time, and threads inside each; what is above 0 is fixed.
+    """How many calls run at the same time, and how many threads each gets.
 
-    Where nothing is fixed there are two calls, more where each gets `_THREADS_EACH` threads.
+    Args:
+        calls, threads: fixed by the settings; 0 lets this function choose. If both are 0, there are two calls, or more
+            if each gets `_THREADS_EACH` threads.
     """
     if not calls:
         most = max(2, cores // _THREADS_EACH) if cores > 1 else 1

@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 
 
 class TensorFlowRuntime:
-    """Executes SavedModels on as many GPUs as replicas are wanted, a replica on each; on the CPU where there is no GPU.
+    """Executes SavedModels on the first GPUs, one replica on each; on the CPU if there is no GPU.
 
-    Each operation goes where TensorFlow has a kernel for it: strings and tables stay on the CPU.
+    TensorFlow places each operation on a device that has a kernel for it: strings and tables stay on the CPU.
     TensorFlow has one configuration per process, fixed by its first operation.
 
     Raises:
         RuntimeError: TensorFlow already runs in this process with other numbers of threads.
-        InvalidRequest: there are fewer devices than replicas.
+        InvalidRequest: `replicas` is larger than the number of devices.
     """
 
     def __init__(self, options: RuntimeOptions) -> None:
@@ -42,14 +42,17 @@ class TensorFlowRuntime:
         if not gpus:
             self._share_cores(options)
         for gpu in gpus:
-            # Without growth TensorFlow takes all memory of every GPU at once, its neighbours' share included.
+            # Without growth TensorFlow reserves all memory of every GPU, including what other processes need.
             tf.config.experimental.set_memory_growth(gpu, True)
         self._devices = _choose("GPU" if gpus else "CPU", options.replicas)
         if len(gpus) > len(self._devices):
-            logger.warning("%d of %d GPUs are used; replicas 0 uses all", len(self._devices), len(gpus))
+            logger.warning("TensorFlow uses %d of %d GPUs; set replicas to 0 to use all", len(self._devices), len(gpus))
         self._kind = _kind(gpus)
         self._variants = options.variants
         private_api.check_all()
+
+    def __repr__(self) -> str:
+        return f"<TensorFlowRuntime on {', '.join(self._devices)}, {self._batches_in_flight} batches in flight on each>"
 
     @property
     def devices(self) -> Sequence[str]:
@@ -76,7 +79,7 @@ class TensorFlowRuntime:
         )
         self._parallel = self._batches_in_flight > 1
         if not options.intra_op_threads:
-            with suppress(RuntimeError):  # TensorFlow already runs in this process, with whatever threads it has
+            with suppress(RuntimeError):  # TensorFlow already runs in this process and keeps its threads
                 tf.config.threading.set_intra_op_parallelism_threads(threads)
 
     def _load(self, path: Path) -> LoadedModel:
@@ -84,14 +87,14 @@ class TensorFlowRuntime:
             return SavedModel(path, self._variants, self._kind)
         places = [f"/device:{device}" for device in self._devices]
         first = SavedModel(path, self._variants, self._kind, places[0])
-        if reason := first.only_once():
-            logger.warning("%s has one replica, on %s: %s", "/".join(path.parts[-2:]), self._devices[0], reason)
+        if reason := first.why_one_replica():
+            logger.warning("%s has one replica, on %s, because %s", "/".join(path.parts[-2:]), self._devices[0], reason)
             return first
         return Replicas([first, *[SavedModel(path, self._variants, self._kind, place) for place in places[1:]]])
 
 
 def _choose(kind: str, replicas: int) -> tuple[str, ...]:
-    """So many devices of this kind, the first ones; all GPUs, or the first CPU, for 0."""
+    """The first devices of this kind, as many as `replicas`; for 0 all GPUs, or the first CPU."""
     if replicas == 1:
         return (f"{kind}:0",)
     found = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices(kind)]
@@ -102,18 +105,19 @@ def _choose(kind: str, replicas: int) -> tuple[str, ...]:
 
 
 def _kind(gpus: Sequence[Any]) -> str:
-    """What executes, as far as it decides which form of a model is the fastest."""
+    """The kind of processor. Remembered execution variants belong to one kind."""
     if not gpus:
         return platform.processor() or "CPU"
     return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
 
 
 def _set_threads(setting: str, threads: int, set_threads: Callable[[int], None]) -> None:
+    """Raises RuntimeError if TensorFlow already runs with another number. 0 changes nothing."""
     if threads == 0:
         return
     try:
         set_threads(threads)
     except RuntimeError as error:
         raise RuntimeError(
-            f"{setting} {threads} comes too late: TensorFlow already runs with another number"
+            f"{setting} cannot be set to {threads}: TensorFlow already runs in this process with another number"
         ) from error

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
-from app.runtimes.tensorflow.error_mapping import MAX_CHARACTERS, first_meaningful_line, translate
+from app.runtimes.tensorflow.error_mapping import MAX_CHARACTERS, first_meaningful_line, map_error
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from app.runtimes.tensorflow.error_mapping import MAX_CHARACTERS, first_meaningf
     ],
 )
 def test_whose_fault_it_is(error: Exception, kind: type[Exception]) -> None:
-    assert type(translate(error)) is kind
+    assert type(map_error(error)) is kind
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_models_run_plain_and_answer_the_same_without_internals(
     monkeypatch.setattr(private_api, "works", lambda feature: False)
     model = SavedModel(tmp_path, VariantOptions(wanted))
     assert {choice.variant for choice in model.tune((1, 4), lambda *_: None)} == {"plain"}
-    assert not model.only_once(), "its operations are listed, so that it is known to keep no state"
+    assert not model.why_one_replica(), "its operations are listed, so that it is known to keep no state"
     np.testing.assert_array_equal(model.run("serving_default", image, ())["probabilities"], expected)
 
 
@@ -95,4 +95,4 @@ def test_an_unlisted_operation_counts_as_stateful_without_definitions(
 ) -> None:
     savedmodels.make_counter(tmp_path)
     monkeypatch.setattr(private_api, "works", lambda feature: False)
-    assert SavedModel(tmp_path).only_once() == "it keeps state: AssignAddVariableOp"
+    assert SavedModel(tmp_path).why_one_replica() == "it keeps state: AssignAddVariableOp"

@@ -31,13 +31,13 @@ except RuntimeError as error:
     assert done.stdout.splitlines() == [
         "3 2",
         "3",
-        "inter_op_threads 4 comes too late: TensorFlow already runs with another number",
+        "inter_op_threads cannot be set to 4: TensorFlow already runs in this process with another number",
     ]
 
 
 def test_a_number_that_comes_too_late_is_named() -> None:
     tf.config.list_logical_devices()  # starts TensorFlow
-    with pytest.raises(RuntimeError, match="intra_op_threads 9999 comes too late"):
+    with pytest.raises(RuntimeError, match="intra_op_threads cannot be set to 9999"):
         TensorFlowRuntime(RuntimeOptions(intra_op_threads=9999))
 
 
@@ -50,7 +50,7 @@ def test_every_gpu_gets_memory_growth_and_as_many_run_models_as_replicas_are_wan
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {"device_name": f"Model of {gpu}"})
     assert TensorFlowRuntime(RuntimeOptions()).devices == ("GPU:0",)
     assert grows == {"GPU:0": True, "GPU:1": True}
-    assert "1 of 2 GPUs are used; replicas 0 uses all" in caplog.text
+    assert "TensorFlow uses 1 of 2 GPUs; set replicas to 0 to use all" in caplog.text
     logical = [tf.config.LogicalDevice(f"/device:GPU:{number}", "GPU") for number in range(2)]
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: logical)
     assert TensorFlowRuntime(RuntimeOptions(replicas=0)).devices == ("GPU:0", "GPU:1")
@@ -61,4 +61,6 @@ def test_every_gpu_gets_memory_growth_and_as_many_run_models_as_replicas_are_wan
 
 def test_without_a_gpu_the_cpu_runs_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-    assert TensorFlowRuntime(RuntimeOptions()).devices == ("CPU:0",)
+    runtime = TensorFlowRuntime(RuntimeOptions(batches_in_flight=2))
+    assert runtime.devices == ("CPU:0",)
+    assert repr(runtime) == "<TensorFlowRuntime on CPU:0, 2 batches in flight on each>"

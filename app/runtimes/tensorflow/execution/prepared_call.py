@@ -1,4 +1,4 @@
-"""A call with all that can be known before its values come: how to execute, the shapes, the outputs wanted."""
+"""A call of which everything is decided but the values: how to execute it, the shapes, the outputs wanted."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from app.core.inference import Array, ModelSignature
 from app.runtimes.tensorflow.execution.executors import Executor
 from app.runtimes.tensorflow.execution.staging import Staging
 
-#: Larger inputs get new memory for each call: next to copying them that costs little, and keeping it much.
+#: Input tensors above this many bytes are made for each call: copying them costs more than making them. Chosen.
 _KEPT_BYTES = 1 << 16
 
 
 class PreparedCall:
-    """From arrays of `shapes` to the outputs wanted, both by name. May be called from any thread.
+    """From input arrays of `shapes` to the outputs wanted, both by name. May be called from any thread.
 
     Args:
-        execute: from the tensors of the inputs in the order of `shapes` to those of the results.
-        places: of each output wanted among the results.
-        reuse: may input tensors be filled again once the call they were for is over?
+        execute: from the input tensors, in the order of `shapes`, to the result tensors.
+        places: the index of each output wanted among the results.
+        reuse: may an input tensor be filled again when the call that it was made for is over?
     """
 
     def __init__(
@@ -46,9 +46,15 @@ class PreparedCall:
         except IndexError:
             staging = Staging(self._inputs)
         results = self._execute(staging.fill(inputs))
-        # numpy() copies. A view would be quicker, but it may be of memory that is not the caller's: an input
-        # of this call or, in a TensorFlow 1 model, a variable.
+
+        # numpy() copies. A view would be faster, but the memory may belong to an input of this call or, in a
+        # TensorFlow 1 model, to a variable.
         answer = {name: np.asarray(results[place].numpy(), dtype) for name, place, dtype in self._outputs}
         if self._reuse:
             self._free.append(staging)
         return answer
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}{list(shape)}" for name, _, shape in self._inputs)
+        outputs = ", ".join(name for name, _, _ in self._outputs)
+        return f"<PreparedCall {shapes} -> {outputs}, {len(self._free)} stagings free>"

@@ -8,55 +8,61 @@ from typing import Any
 
 import tensorflow as tf
 
+from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array, ModelSignature
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
-from app.runtimes.tensorflow.execution.staging import Shapes
+from app.runtimes.tensorflow.execution.staging import InputShapes
 from app.runtimes.tensorflow.variants.graph_inlining import trace
 from app.runtimes.tensorflow.variants.operations import operations_with_state
 from app.runtimes.tensorflow.variants.variant import Variant
 
-#: Sets of outputs that get a graph of their own, per signature. Each costs a trace and memory.
+#: Sets of outputs that get a graph of their own, per signature. Each costs a trace and memory. Chosen.
 MAX_GRAPHS = 16
 
-#: Shapes and the outputs wanted are the callers' choice; calls for this many of them are kept prepared.
+#: Prepared calls kept per signature: callers choose the shapes and the outputs wanted. Chosen.
 MAX_CALLS = 256
 
 _Tensors = dict[str, Any]
 
 
 class SignatureFunction:
-    """Calls a loaded signature; may be called from any thread. Arrays in and out are by name.
+    """Calls a loaded signature. May be called from any thread. Arrays in and out are by name.
 
-    Each set of outputs is computed by a graph cut down to it: what only other outputs
-    need does not run, except for what the model itself ordered to run always (the assertions
-    and assignments inside a tf.function). Beyond MAX_GRAPHS different sets, all outputs
-    are computed and the rest is thrown away.
+    Each set of outputs is computed by a graph cut down to it: what only other outputs need does not run. What the model
+    orders to run always (assertions and assignments inside a tf.function) still runs. After MAX_GRAPHS different
+    sets all outputs are computed and the rest is dropped.
 
     The graph of all outputs may be replaced by variants, each for a number of rows or for exact shapes. What to run
     is decided once for each set of outputs and shapes of inputs.
 
     Args:
-        device: where it executes, such as '/device:GPU:1'; None is where TensorFlow would.
+        device: where it executes, such as '/device:GPU:1'; None lets TensorFlow choose.
 
     Attributes:
-        state: the types of operations in it that may change what a call returns, this one's or another's.
+        state: the types of its operations that may change what a call returns, its own or another signature's.
     """
 
     def __init__(self, signature: ModelSignature, function: Callable[..., _Tensors], device: str | None = None) -> None:
+        # --- what it calls ---
         self.signature = signature
         self._function = _dense(function, signature.ragged_outputs) if signature.ragged_outputs else function
         self._device = device
         self._inputs = tuple(sorted(signature.inputs))
         self._all = frozenset(signature.outputs)
-        self._graphs = {self._all: self._trace(self._all)}
+
+        # --- graphs and calls made so far ---
         self._tracing = Lock()
+        self._graphs = {self._all: self._trace(self._all)}
         self._variants: Mapping[int, Variant] = {}
-        self._compiled: Mapping[Shapes, Variant] = {}
-        self._calls: dict[tuple[tuple[str, ...], Shapes], PreparedCall] = {}
+        self._compiled: Mapping[InputShapes, Variant] = {}
+        self._keeping = Lock()
+        self._calls: BoundedCache[tuple[tuple[str, ...], InputShapes], PreparedCall] = BoundedCache(MAX_CALLS)
+
+        # --- facts about the graph ---
         self.state = operations_with_state(self.plain.graph.as_graph_def())
-        # A GPU may still read an input when the outputs that do not need it are there.
-        self._new_inputs = bool(self.state or tf.config.list_logical_devices("GPU"))
+        # A GPU may still read an input when the outputs that do not depend on it are there.
+        self._reuse_inputs = not self.state and not tf.config.list_logical_devices("GPU")
 
     @property
     def plain(self) -> Any:
@@ -64,14 +70,14 @@ class SignatureFunction:
         return self._graphs[self._all]
 
     def use(self, variants: Mapping[int, Variant]) -> None:
-        """From now on calls with these numbers of rows (1 where the signature is not batchable) run these variants."""
+        """From now on calls with these numbers of rows (1 if the signature is not batchable) run these variants."""
         self._variants = variants
-        self._calls = {}
+        self._forget_calls()
 
     def use_compiled(self, variants: Iterable[Variant]) -> None:
-        """From now on calls with just the shapes of these variants run them."""
+        """From now on calls with exactly the shapes of these variants run them."""
         self._compiled = {variant.shapes: variant for variant in variants if variant.shapes is not None}
-        self._calls = {}
+        self._forget_calls()
 
     def __call__(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         shapes = tuple([inputs[name].shape for name in self._inputs])
@@ -79,10 +85,20 @@ class SignatureFunction:
         return call(inputs)
 
     def prepare(self, graph: Any, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> PreparedCall:
-        """How to call a concrete function of at least `outputs`, or all where that is empty, with inputs of
-        these shapes."""
+        """How to call a concrete function with inputs of these shapes.
+
+        Args:
+            graph: computes at least `outputs`; all outputs, if that is empty.
+        """
         execute = make_executor(graph, self._inputs, self._device)
         return self._prepared(execute, sorted(graph.structured_outputs), inputs, outputs)
+
+    def __repr__(self) -> str:
+        variants = {rows: variant.name for rows, variant in self._variants.items()}
+        return (
+            f"<SignatureFunction {self.signature.name!r}: {len(self._graphs)} graphs, {len(self._calls)} calls, "
+            f"{len(self._compiled)} compiled shapes, variants by rows {variants}>"
+        )
 
     def _prepared(
         self, execute: Executor, results: list[str], inputs: Mapping[str, Array], outputs: tuple[str, ...]
@@ -90,26 +106,31 @@ class SignatureFunction:
         signature = self.signature
         places = {name: results.index(name) for name in outputs or signature.outputs}
         shapes = {name: inputs[name].shape for name in self._inputs}
-        return PreparedCall(signature, execute, shapes, places, reuse=not self._new_inputs)
+        return PreparedCall(signature, execute, shapes, places, reuse=self._reuse_inputs)
 
-    def _choose(self, inputs: Mapping[str, Array], outputs: tuple[str, ...], shapes: Shapes) -> PreparedCall:
+    def _choose(self, inputs: Mapping[str, Array], outputs: tuple[str, ...], shapes: InputShapes) -> PreparedCall:
+        # 1. Shapes that the signature does not declare: the loaded function may still accept them; our graphs, which
+        #    are traced for the declared shapes, would not.
         if not all(spec.accepts_shape(inputs[name].shape) for name, spec in self.signature.inputs.items()):
-            # The loaded function lets the graph say whether it can; ours are traced for the declared shapes.
             as_loaded = public_executor(lambda tensors: self._function(**tensors), self._inputs, self._device)
             return self._prepared(as_loaded, sorted(self.signature.outputs), inputs, outputs)
+
+        # 2. All outputs: the variant for these shapes, if one was chosen. 3. Some outputs: a graph of only these.
         wanted = frozenset(outputs) or self._all
         graph = self._variant(shapes) if wanted == self._all else None
         call = self.prepare(graph or self._graph(wanted), inputs, outputs)
-        if len(self._calls) >= MAX_CALLS:
-            self._calls.clear()
-        self._calls[outputs, shapes] = call
-        return call
+        with self._keeping:
+            return self._calls.keep((outputs, shapes), call)
 
-    def _variant(self, shapes: Shapes) -> Any:
+    def _forget_calls(self) -> None:
+        with self._keeping:
+            self._calls.clear()
+
+    def _variant(self, shapes: InputShapes) -> Any:
         variant = self._compiled.get(shapes) or self._variants.get(self._rows(shapes))
         return variant.graph if variant and variant.takes(shapes) else None
 
-    def _rows(self, shapes: Shapes) -> int:
+    def _rows(self, shapes: InputShapes) -> int:
         if not self.signature.batchable:
             return 1
         outermost = [splits[0] for splits in self.signature.ragged.values()]
@@ -135,7 +156,7 @@ class SignatureFunction:
 
 
 def _dense(function: Callable[..., _Tensors], ragged: Mapping[str, tuple[str, ...]]) -> Callable[..., _Tensors]:
-    """The function with the values and row splits of each RaggedTensor as results of their own."""
+    """The function with the values and the row splits of each RaggedTensor as results of their own."""
 
     def dense(**tensors: Any) -> _Tensors:
         results = function(**tensors)

@@ -1,1 +1,1 @@
-"""NEW."""
+"""Reads a SavedModel: its signatures, its functions, its replicas. For tensorflow_runtime.py."""

@@ -1,8 +1,8 @@
-"""Which tensors of a signature are one RaggedTensor.
+"""Finds which tensors of a signature are the parts of one RaggedTensor.
 
-Of outputs a SignatureDef says it: one of them is a RaggedTensor with its parts. Of inputs it does not: it lists values
-and row splits as tensors like any other, named `x`, `x_1`, `x_2`. The function that the signature calls was saved with
-its own arguments, ragged ones among them. So both together tell.
+A SignatureDef marks an output that is a RaggedTensor and lists its parts. It does not mark inputs: values and row
+splits are listed like other tensors, named `x`, `x_1`, `x_2`. But the function that the signature calls was saved with
+its own arguments, and these say which are ragged. Names and types of both together identify the inputs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _RaggedArgument(NamedTuple):
 
 
 def ragged_inputs(meta_graph: Any, definition: Any) -> dict[str, tuple[str, ...]]:
-    """By the name of the values, the names of their row splits, outermost first; empty where nothing is ragged."""
+    """The names of the row splits, outermost first, by the name of the values; empty if no input is ragged."""
     found: dict[str, tuple[str, ...]] = {}
     for argument in sorted(_ragged_arguments(meta_graph, definition), reverse=True):
         names = next((names for names in _candidates(definition.inputs, argument) if names[0] not in found), None)
@@ -31,7 +31,7 @@ def ragged_inputs(meta_graph: Any, definition: Any) -> dict[str, tuple[str, ...]
 
 
 def ragged_outputs(definition: Any) -> dict[str, tuple[str, ...]]:
-    """As `ragged_inputs`, with row splits named in the same way."""
+    """The same for outputs. Their row splits get names like those of inputs: `y_1`, `y_2`."""
     return {
         name: tuple(f"{name}_{number}" for number in range(1, len(tensor.composite_tensor.components)))
         for name, tensor in definition.outputs.items()
@@ -56,7 +56,7 @@ def _candidates(inputs: Mapping[str, Any], argument: _RaggedArgument) -> Iterato
 
 
 def _ragged_arguments(meta_graph: Any, definition: Any) -> list[_RaggedArgument]:
-    """Of the saved function that the signature calls."""
+    """The ragged arguments of the saved function that the signature calls."""
     functions = meta_graph.object_graph_def.concrete_functions
     bodies = {function.signature.name: function.node_def for function in meta_graph.graph_def.library.function}
     nodes = {tensor.name.partition(":")[0] for tensor in definition.outputs.values()}
@@ -73,7 +73,7 @@ def _called(nodes: Any) -> list[str]:
 
 
 def _ragged(value: Any) -> Iterator[_RaggedArgument]:
-    """All ragged ones in a structure of arguments."""
+    """All ragged arguments in a structure of arguments."""
     kind = value.WhichOneof("kind")
     if kind == "type_spec_value" and value.type_spec_value.type_spec_class == TypeSpecProto.RAGGED_TENSOR_SPEC:
         _, dtype, rank, splits_dtype = value.type_spec_value.type_state.tuple_value.values

@@ -1,4 +1,4 @@
-"""One SavedModel on several devices: each has variables of its own, and a call runs on one of them."""
+"""One SavedModel loaded on several devices. Each replica has its own variables, and a call runs on one of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 
 
 class Replicas:
-    """The ReplicatedModel of one SavedModel, loaded once for each device. Called as one it is the first."""
+    """The ReplicatedModel of one SavedModel, loaded once for each device. Its own `run` is that of the first."""
 
     def __init__(self, replicas: Sequence[SavedModel]) -> None:
         self.replicas = replicas
@@ -26,14 +26,14 @@ class Replicas:
         return self._first.run(signature, inputs, outputs)
 
     def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
-        """What is fastest on the first device is used on all: they are of one kind."""
+        """Searches on the first device and uses the choices on all, because all are of the same kind."""
         choices = self._first.tune(sizes, report, budget)
         for replica in self.replicas[1:]:
             replica.adopt(choices, sizes, report)
         return choices
 
     def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
-        """What gains on the first device is compiled for all; nothing counts as compiled that not all can use."""
+        """Compiles for all devices what is faster on the first; what one of them cannot use does not count."""
         tried, kept = tee(trials)
         gains = self._first.compile_shapes(signature, tried, budget)
         used = [trial for gain, trial in zip(gains, kept, strict=False) if gain]
@@ -42,3 +42,6 @@ class Replicas:
     def close(self) -> None:
         for replica in self.replicas:
             replica.close()
+
+    def __repr__(self) -> str:
+        return f"<Replicas {list(self.replicas)}>"

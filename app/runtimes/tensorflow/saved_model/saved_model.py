@@ -17,7 +17,7 @@ from app.core.errors import InferenceFailed, InvalidRequest, ServingError, Signa
 from app.core.inference import Array, ModelSignature
 from app.core.time_budget import TimeBudget
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
-from app.runtimes.tensorflow.error_mapping import translate
+from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.saved_model.signature_defs import TAGS, read_signatures
 from app.runtimes.tensorflow.variants.operations import devices_named, is_shared
@@ -33,11 +33,11 @@ class SavedModel:
     """The TunableModel of folder `path`: variables and tables in memory, one function per signature.
 
     Args:
-        kind: what it executes on, in the words of TensorFlow's device details.
-        device: where its variables lie and its calls run, such as '/device:GPU:1'; None is where TensorFlow would.
+        kind: the kind of processor, in the words of TensorFlow's device details.
+        device: where its variables lie and its calls run, such as '/device:GPU:1'; None lets TensorFlow choose.
 
     Raises:
-        Exception: whatever TensorFlow has to say of a folder that it cannot load.
+        Exception: TensorFlow cannot load the folder.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class SavedModel:
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         function = self._functions.get(signature)
         if function is None:
-            raise self._without(signature)
+            raise self._no_signature(signature)
         _check_names(function.signature, inputs, outputs)
         try:
             return function(inputs, outputs)
         except Exception as error:
-            raise translate(error) from error
+            raise map_error(error) from error
 
     def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
         options = self._options
@@ -81,20 +81,20 @@ class SavedModel:
         if options.wanted == PLAIN or self._keeps_state():
             return search.adopt({})
         if options.wanted != "auto":
-            return search.adopt(dict.fromkeys(search.places(), (options.wanted, 1.0)))
+            return search.adopt(dict.fromkeys(search.sized_signatures(), (options.wanted, 1.0)))
         try:
             return self._fastest(search, sizes, budget)
         finally:
-            gc.collect()  # what was not chosen goes at once: constants are large
+            gc.collect()  # frees the variants that were not chosen: their constants are large
 
     def adopt(self, choices: Sequence[VariantChoice], sizes: Sequence[int], report: ProgressReport) -> None:
-        """Uses what was chosen for another replica, where it is possible here too."""
+        """Uses the variants that were chosen on another replica, where they are possible here too."""
         wanted = {(choice.signature, choice.batch_size): (choice.variant, choice.speed_up) for choice in choices}
         VariantSearch(self._functions, sizes, self._options, report).adopt(wanted)
         gc.collect()
 
-    def only_once(self) -> str:
-        """Why there cannot be several replicas of it; empty where there can."""
+    def why_one_replica(self) -> str:
+        """Why there cannot be several replicas of it; empty if there can."""
         state = sorted({each for function in self._functions.values() for each in function.state if is_shared(each)})
         if state:
             return f"it keeps state: {', '.join(state)}"
@@ -113,7 +113,7 @@ class SavedModel:
         return search.use_fastest(trials)
 
     def adopt_shapes(self, signature: str, trials: Sequence[ShapeTrial]) -> bool:
-        """Compiles what gained on another replica; False where that is not possible here."""
+        """Compiles the shapes that another replica uses compiled; False if that is not possible here."""
         gains = self._unmeasured(self._functions[signature]).use_fastest(trials)
         return len(gains) == len(trials) and all(gains)
 
@@ -127,17 +127,21 @@ class SavedModel:
             return search.fastest(budget)
         key = self._fingerprint(sizes, budget)
         known = recall(folder, key)
-        if known is not None and known.keys() == set(search.places()):
+        if known is not None and known.keys() == set(search.sized_signatures()):
             return search.adopt(known)
         choices = search.fastest(budget)
         remember(folder, key, choices)
         return choices
 
     def _keeps_state(self) -> bool:
-        """May a call of one signature change what another call, perhaps of another signature, returns?"""
+        """May a call change what another call returns, of this signature or another one?"""
         names = {name for function in self._functions.values() for name in function.state}
         if names:
-            logger.info("%s runs as it is, because it keeps state: %s", self._name, ", ".join(sorted(names)))
+            logger.info(
+                "%s runs plain, without a search for faster variants, because it keeps state: %s",
+                self._name,
+                ", ".join(sorted(names)),
+            )
         return bool(names)
 
     def _fingerprint(self, sizes: Sequence[int], budget: TimeBudget) -> str:
@@ -151,13 +155,17 @@ class SavedModel:
             options=[sorted(options.forbidden), budget.seconds, options.frozen_limit_mb],
         )
 
+    def __repr__(self) -> str:
+        state = "closed" if self._loaded is None else f"signatures {', '.join(self._signatures) or 'none'}"
+        return f"<SavedModel {self._name} on {self._kind}, {state}>"
+
     def close(self) -> None:
         self._functions = {}
         self._loaded = None
-        # Graphs and functions refer to each other; until they are collected the device keeps their memory.
+        # Graphs and functions refer to each other: the device keeps their memory until they are collected.
         gc.collect()
 
-    def _without(self, signature: str) -> ServingError:
+    def _no_signature(self, signature: str) -> ServingError:
         if self._loaded is None:
             return InferenceFailed("the model is closed")
         return SignatureNotFound(f"signature {signature!r} not found; there are {_listed(self._signatures)}")

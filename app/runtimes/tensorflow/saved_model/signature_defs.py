@@ -1,6 +1,6 @@
-"""What a SavedModel says of itself: its SignatureDefs as ModelSignatures.
+"""Reads a SavedModel's SignatureDefs as ModelSignatures.
 
-Read from saved_model.pb, because the loaded functions no longer know the tensor and method names.
+They are read from saved_model.pb, because the loaded functions do not keep the names of tensors and methods.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ logger = logging.getLogger(__name__)
 
 TAGS = frozenset({"serve"})
 
-# Entries that run at load time or while training, not on a caller's behalf.
+# Signatures that run at load time or in training, not for callers.
 _NOT_FOR_CALLERS = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
 
-# Neither has a numpy form: a handle into the process, or numbers with a scale of their own.
+# Types without a numpy form: handles into the process, and quantized numbers, which have a scale.
 _NOT_ARRAYS = frozenset({tf.resource, tf.variant, tf.qint8, tf.quint8, tf.qint16, tf.quint16, tf.qint32})
 
 
 def read_signatures(path: Path) -> dict[str, ModelSignature]:
-    """The signatures of the 'serve' graph in folder `path`; those that arrays cannot feed are left out.
+    """The signatures of the 'serve' graph in folder `path`, except those that cannot be called with arrays.
 
     Raises:
         OSError, ValueError: there is no such file or no such graph; the text says which.
-        google.protobuf.message.DecodeError: the file is no SavedModel.
+        google.protobuf.message.DecodeError: the file is not a SavedModel.
     """
     graph = _serving_graph(path)
     definitions = graph.signature_def
@@ -41,7 +41,12 @@ def read_signatures(path: Path) -> dict[str, ModelSignature]:
     for name in sorted(set(definitions) - _NOT_FOR_CALLERS):
         definition = definitions[name]
         if reason := _not_servable(definition):
-            logger.warning("signature %r of %s is not served: %s", name, "/".join(path.parts[-2:]), reason)
+            logger.warning(
+                "signature %r of %s is not served, its other signatures are: %s",
+                name,
+                "/".join(path.parts[-2:]),
+                reason,
+            )
         else:
             signatures[name] = ModelSignature(
                 name,
@@ -67,20 +72,20 @@ def _serving_graph(path: Path) -> Any:
 
 
 def _not_servable(definition: Any) -> str:
-    """Why no caller can use this signature; empty where one can."""
+    """Why this signature cannot be called with arrays; empty if it can."""
     for kind, tensors in (("input", definition.inputs), ("output", definition.outputs)):
         for name, tensor in _parts(tensors).items():
             if tensor.WhichOneof("encoding") != "name":
                 return f"{kind} {name!r} is not a dense tensor"
             if tf.as_dtype(tensor.dtype) in _NOT_ARRAYS:
-                return f"{kind} {name!r} of type {tf.as_dtype(tensor.dtype).name} has no form as an array"
+                return f"{kind} {name!r} of type {tf.as_dtype(tensor.dtype).name} has no array type"
     if taken := definition.outputs.keys() & {name for names in ragged_outputs(definition).values() for name in names}:
-        return f"output {min(taken)!r} has the name of another one's row splits"
+        return f"output {min(taken)!r} has the same name as row splits of another output"
     return ""
 
 
 def _parts(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Each tensor; of a RaggedTensor the values under its name, and the row splits under those that inputs have."""
+    """The tensors by name. A RaggedTensor `x` becomes its values, `x`, and its row splits, `x_1`, `x_2`."""
     parts: dict[str, Any] = {}
     for name, tensor in tensors.items():
         if is_ragged(tensor):

@@ -1,4 +1,4 @@
-"""A signature's graph without calls: one list of nodes that can be looked at, cut and put to use again."""
+"""A signature's graph without calls: one list of nodes that can be inspected, cut and used again."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ from app.core.inference import ModelSignature
 from app.runtimes.tensorflow import private_api
 
 Tensors = dict[str, Any]
-Graph = Callable[[Tensors], Tensors]
+
+#: A concrete function from a dictionary of input tensors to one of output tensors, or what can be called like one.
+TensorFunction = Callable[[Tensors], Tensors]
 
 
 class InlinedGraph:
-    """The nodes behind `traced`, a concrete function from a dictionary of inputs to one of outputs.
+    """The nodes of a concrete function from a dictionary of inputs to one of outputs.
 
     Variables and tables stay outside and are borrowed, unless `with_constants` turns variables into
-    constants: then their values as they are now are part of the graph.
+    constants: then their present values are part of the graph.
+
+    Args:
+        traced: the concrete function.
+
+    Raises:
+        PrivateApiUnusable: graphs cannot be rewritten with this TensorFlow.
     """
 
     def __init__(self, signature: ModelSignature, traced: Any, *, with_constants: bool = False) -> None:
@@ -29,24 +37,28 @@ class InlinedGraph:
         self._handles = {inner.op.name: outer for outer, inner in private_api.captures(traced)}
         self.graph = private_api.with_constants(traced) if with_constants else private_api.inlined(traced)
 
-    def function(self) -> Graph:
-        """The whole graph as a function of its own. Uses this object up: constants are large."""
+    def function(self) -> TensorFunction:
+        """The whole graph as a concrete function. Call it once: it empties the graph, because constants are large."""
         outputs, run = self._outputs, self._importer(list(self._outputs.values()), self.graph)
         shapes = {name: spec.shape for name, spec in self.signature.inputs.items()}
-        graph: Graph = trace(lambda tensors: dict(zip(outputs, run(tensors), strict=True)), shapes, self.signature)
+        function: TensorFunction = trace(
+            lambda tensors: dict(zip(outputs, run(tensors), strict=True)), shapes, self.signature
+        )
         self.graph.Clear()
-        return graph
+        return function
 
     def importer(self, nodes: Sequence[str]) -> Callable[[Tensors], list[Any]]:
-        """A function, to be called while tracing, that runs just what `nodes` need and returns their first
-        outputs; those that have none only run."""
+        """A function, to be called while tracing, that runs only what `nodes` need.
+
+        It returns the first output of each node; None for a node without outputs, which runs all the same.
+        """
         return self._importer(list(nodes), _part(self.graph, nodes))
 
     def _importer(self, results: list[str], graph: Any) -> Callable[[Tensors], list[Any]]:
         inputs, handles = self.inputs, self._handles
         fed = {node.name for node in graph.node if node.op == "Placeholder"}
         for node in graph.node:
-            if node.name in fed:  # it stays by name, since others may wait for it or stand beside it
+            if node.name in fed:  # other nodes may wait for it by its name, so it stays as a node that does nothing
                 node.CopyFrom(tf.compat.v1.NodeDef(name=node.name, op="NoOp"))
 
         def run(tensors: Tensors) -> list[Any]:
@@ -64,7 +76,11 @@ def trace(
     signature: ModelSignature,
     **options: Any,
 ) -> Any:
-    """A concrete function of the signature's inputs with these shapes."""
+    """A concrete function of the signature's inputs with these shapes.
+
+    Args:
+        options: further arguments of tf.function.
+    """
     specs = {name: tf.TensorSpec(shapes[name], spec.dtype) for name, spec in signature.inputs.items()}
     return tf.function(function, input_signature=[specs], autograph=False, **options).get_concrete_function()
 
@@ -76,7 +92,7 @@ def _first_output(found: Any) -> Any:
 
 
 def _part(graph: Any, nodes: Sequence[str]) -> Any:
-    """A copy of what these nodes need, what they only wait for included."""
+    """A copy of what these nodes need, including nodes that they only wait for."""
     by_name = {node.name: node for node in graph.node}
     needed: set[str] = set()
     waiting = list(nodes)

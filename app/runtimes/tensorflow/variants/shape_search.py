@@ -1,8 +1,8 @@
-"""Compiling a signature whose inner shapes are free, for those that its buckets are padded to.
+"""Compiles a signature whose inner shapes are free, for the shapes that its buckets are padded to.
 
-Invariants, beside those of variant_search.py:
-1. What is compiled is used at exactly its shapes. Nothing is compiled once the search is over: no caller waits for it.
-2. It has to beat what runs now for the shorter inputs that would be padded to these shapes.
+Rules, beside those of variant_search.py
+1. Compiled code is used at exactly its shapes. Nothing is compiled after the search: no caller waits for a compilation.
+2. Compiled code must be faster than what runs now for the shorter inputs that would be padded to its shapes.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.variants.trial import speed_up
 from app.runtimes.tensorflow.variants.variant import Variant, VariantMaker, VariantNotPossible
-from app.runtimes.tensorflow.variants.variant_search import HOPELESS, LEAST_GAIN
+from app.runtimes.tensorflow.variants.variant_search import LEAST_GAIN, PRUNED_BELOW
 
 logger = logging.getLogger(__name__)
 
-#: Where so many shapes in a row, the first ones, gain nothing, no other is tried.
+#: The search ends when none of so many first shapes was faster. Chosen.
 _PATIENCE = 4
 
 
 class ShapeSearch:
-    """
+    """Compiles one signature for shapes, one after the other, and uses what is faster.
+
     Args:
         budget: nothing begins that is expected to end after it.
-        first_s: how long the first may take; the others as long as the one before.
-        measured: without, everything that is possible is used.
+        first_s: seconds expected for the first shape; for each further one, as many as the one before took.
+        measured: False uses everything that is possible, without timing it.
         clock: seconds that only grow.
     """
 
@@ -49,44 +50,57 @@ class ShapeSearch:
         self._maker = maker
         self._budget = budget
         self._clock = clock
-        self._needed_s = first_s
+        self._expected_s = first_s
         self._measured = measured
         self._variants: list[Variant] = []
         self._slower: list[float] = []
 
     def use_fastest(self, trials: Iterable[ShapeTrial]) -> list[float]:
-        """How many times as fast each is, as far as the time went; 0 where it is not used."""
+        """The speed-up of each shape that was tried; 0 if compiled code is not used for it."""
         gains: list[float] = []
         try:
             for trial in trials:
-                if not self._budget.allows(self._needed_s):
+                if not self._budget.allows(self._expected_s):
                     break
                 begin_s = self._clock()
                 gains.append(self._gain(trial))
-                self._needed_s = self._clock() - begin_s
-                if self._is_hopeless():
+                self._expected_s = self._clock() - begin_s
+                if self._is_pruned():
                     break
         except Exception as error:
-            logger.info("Signature %r is not compiled: %s", self._function.signature.name, first_meaningful_line(error))
+            logger.info(
+                "Signature %r is compiled for no shape: %s", self._function.signature.name, first_meaningful_line(error)
+            )
             return []  # what failed or disagreed at one shape is not trusted at another
         self._function.use_compiled(self._variants)
         return gains
 
+    def __repr__(self) -> str:
+        name = self._function.signature.name
+        return f"<ShapeSearch of {name!r}: {len(self._variants)} shapes used, {len(self._slower)} too slow>"
+
     def _gain(self, trial: ShapeTrial) -> float:
-        """Raises VariantNotPossible, or whatever TensorFlow says of what it cannot compile."""
+        """Raises VariantNotPossible, or an error of TensorFlow, if the signature cannot be compiled."""
+        # 1. What plain answers. A shape that the model rejects is not compiled.
         function, inputs = self._function, trial.inputs
         plain = function.prepare(function.plain, inputs)
         try:
             expected = plain(inputs)
         except Exception as error:
-            logger.debug("The model does not take a shape: %s", first_meaningful_line(error))
+            logger.debug(
+                "Signature %r rejects a shape of its buckets: %s", function.signature.name, first_meaningful_line(error)
+            )
             return 0.0
         if not agree(expected, plain(inputs)):
             raise VariantNotPossible("its answers to equal calls differ")
+
+        # 2. Compile it and compare.
         variant = self._maker.compile(inputs)
         compiled = function.prepare(variant.graph, inputs)
         if not agree(expected, compiled(inputs)):
             raise VariantNotPossible("its answers differ from plain's")
+
+        # 3. Time it.
         gain = 1.0
         if self._measured:
             gain = speed_up(lambda: function(trial.shorter, ()), lambda: compiled(inputs), self._clock)
@@ -96,6 +110,6 @@ class ShapeSearch:
         self._variants.append(variant)
         return gain
 
-    def _is_hopeless(self) -> bool:
+    def _is_pruned(self) -> bool:
         slower = self._slower
-        return bool(slower) and not self._variants and (min(slower) < HOPELESS or len(slower) == _PATIENCE)
+        return bool(slower) and not self._variants and (min(slower) < PRUNED_BELOW or len(slower) == _PATIENCE)

@@ -1,4 +1,4 @@
-"""One signature at one batch size: what plain answers to examples, and how a variant compares."""
+"""One signature at one batch size: what plain answers to example inputs, and how a variant compares."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from app.core.agreement import agree
 from app.core.errors import InvalidRequest
 from app.core.examples import example_inputs, random_inputs
 from app.core.inference import Array
-from app.runtimes.tensorflow.error_mapping import translate
+from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.variants.variant import Variant, VariantNotPossible
 
 Call = Callable[[Mapping[str, Array]], dict[str, Array]]
 
+#: Calls of each form that are timed: at least, at most, and seconds after which none is added. Chosen.
 LEAST_ROUNDS = 3
 _MOST_ROUNDS = 25
 _ROUNDS_S = 0.05
 
-#: A variant that takes this many times as long, or as short, needs no second look where that takes longer than all
-#: rounds should: it might take minutes. A short call may be slow by chance.
+#: One call is enough if it takes this many times as long, or as short, as plain's, and longer than all rounds should
+#: take: it might take minutes. A short call may be slow by chance, so it is repeated. Chosen.
 _FAR = 2.0
 
 
@@ -32,7 +33,7 @@ class Trial:
         clock: seconds that only grow.
 
     Raises:
-        VariantNotPossible: plain rejects every example, or answers equal calls differently.
+        VariantNotPossible: plain rejects every example, or its answers to equal calls differ.
         ServingError: plain failed.
     """
 
@@ -45,7 +46,7 @@ class Trial:
             raise VariantNotPossible("its answers to equal calls differ")
 
     def agrees(self, variant: Variant) -> bool:
-        """Does the variant answer as plain does? Its first call, which may compile it."""
+        """Does the variant answer as plain does? This is its first call, at which XLA compiles it."""
         return agree(self._expected, self._function.prepare(variant.graph, self.inputs)(self.inputs))
 
     def speed_up(self, variant: Variant) -> float:
@@ -54,14 +55,14 @@ class Trial:
         return speed_up(lambda: self._plain(self.inputs), lambda: call(self.inputs), self._clock, self.plain_s)
 
     def _accepted(self, rows: int) -> tuple[dict[str, Array], Call, dict[str, Array]]:
-        """Inputs that plain takes (values that differ where it takes those, else zeros), how to call it, its answer."""
+        """Inputs that plain accepts (random values, else zeros), the call for them, and its answer."""
         for examples in (random_inputs, example_inputs):
             inputs = examples(self._function.signature, rows)
             call = self._function.prepare(self._function.plain, inputs)
             try:
                 return inputs, call, call(inputs)
             except Exception as error:
-                if not isinstance(failure := translate(error), InvalidRequest):
+                if not isinstance(failure := map_error(error), InvalidRequest):
                     raise failure from error
         raise VariantNotPossible("it rejects the example values")
 
@@ -74,10 +75,10 @@ class Trial:
 def speed_up(
     plain: Callable[[], Any], variant: Callable[[], Any], clock: Callable[[], float], plain_s: float | None = None
 ) -> float:
-    """How many times as fast the variant is: medians of calls in turn.
+    """How many times as fast the variant is: the ratio of medians of alternate calls.
 
     Args:
-        plain_s: how long plain takes, where that is known already.
+        plain_s: seconds that plain takes, if known.
     """
 
     def timed(call: Callable[[], Any]) -> float:
@@ -85,11 +86,14 @@ def speed_up(
         call()
         return clock() - start_s
 
+    # 1. One call of each: enough if they are far apart and long.
     known_s = timed(plain) if plain_s is None else plain_s
     once_s = timed(variant)
     slower_s, faster_s = max(known_s, once_s), min(known_s, once_s)
     if slower_s > max(_FAR * faster_s, _ROUNDS_S):
         return known_s / once_s
+
+    # 2. Otherwise several calls, alternately, because a machine's speed drifts.
     plain_all_s: list[float] = []
     variant_all_s: list[float] = []
     end_s = clock() + _ROUNDS_S

@@ -1,9 +1,9 @@
-"""The forms in which one signature can be executed, and what each asks of the signature.
+"""The forms in which one signature can be executed, and what each requires of the signature.
 
 plain   as the SavedModel has it.
-frozen  variables are constants, so Grappler folds, fuses and lays out what depends on them.
-xla     compiled by XLA, for one shape of each input. Small variables are constants there, too: handing
-        them over takes longer than a small model.
+frozen  variables are constants, so that Grappler folds, fuses and lays out what depends on them.
+xla     compiled by XLA for one shape of each input. Small variables are constants there, too, because passing them
+        takes longer than a small model.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from typing import Any
 import tensorflow as tf
 
 from app.core.inference import STRING, Array, ModelSignature
-from app.runtimes.tensorflow.execution.staging import Shapes
-from app.runtimes.tensorflow.variants.graph_inlining import Graph, InlinedGraph, Tensors, trace
+from app.runtimes.tensorflow.execution.staging import InputShapes
+from app.runtimes.tensorflow.variants.graph_inlining import InlinedGraph, TensorFunction, Tensors, trace
 from app.runtimes.tensorflow.variants.operations import rejecting_nodes, rounds_to_integers
 
 PLAIN, FROZEN, XLA = "plain", "frozen", "xla"
 
-#: Quickest to try first.
+#: Tried in this order: frozen is made faster.
 ALTERNATIVES = (FROZEN, XLA)
 
 _MIB = 2**20
 
-#: XLA folds constants while it compiles, which takes long for large ones.
+#: Larger variables are passed to XLA's code: XLA folds constants while it compiles, which takes long for large ones.
+#: Chosen.
 _XLA_CONSTANTS_MB = 1
 
 
@@ -36,13 +37,13 @@ class VariantNotPossible(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A graph for all outputs of a signature, and the shapes of inputs that it is made for; None means any."""
+    """A function for all outputs of a signature, and the input shapes that it is made for; None means any shapes."""
 
     name: str
-    graph: Graph
-    shapes: Shapes | None = None
+    graph: TensorFunction
+    shapes: InputShapes | None = None
 
-    def takes(self, shapes: Shapes) -> bool:
+    def takes(self, shapes: InputShapes) -> bool:
         return self.shapes is None or self.shapes == shapes
 
 
@@ -50,8 +51,8 @@ class VariantMaker:
     """Makes the variants of one signature.
 
     Args:
-        traced: the plain variant, a concrete function of all outputs.
-        frozen_limit_mb: variables larger than this are not frozen, as their constants take several times as much.
+        traced: the plain variant, a concrete function for all outputs.
+        frozen_limit_mb: larger variables are not frozen, because their constants take several times their memory.
     """
 
     def __init__(self, signature: ModelSignature, traced: Any, frozen_limit_mb: int) -> None:
@@ -62,9 +63,11 @@ class VariantMaker:
         self._inlined: InlinedGraph | None = None
 
     def make(self, name: str, inputs: Mapping[str, Array]) -> Variant:
-        """The variant for inputs of these shapes. Compiling happens at its first call.
+        """The variant for inputs of these shapes. XLA compiles at its first call.
 
-        Raises VariantNotPossible, or whatever TensorFlow says of a graph that it cannot rewrite.
+        Raises:
+            VariantNotPossible: the signature cannot have it.
+            Exception: TensorFlow cannot rewrite the graph.
         """
         if name == FROZEN:
             return self._freeze()
@@ -73,11 +76,24 @@ class VariantMaker:
             raise VariantNotPossible("XLA compiles each shape of its inputs: only those that shape_buckets name")
         return self.compile(inputs)
 
+    def compile(self, inputs: Mapping[str, Array]) -> Variant:
+        """XLA's variant for inputs of exactly these shapes. Raises the same as `make`."""
+        signature = self._signature
+        specs = (*signature.inputs.values(), *signature.outputs.values())
+        if any(spec.dtype == STRING for spec in specs):
+            raise VariantNotPossible("XLA has no strings")
+        if self._inlined is None:
+            self._inlined = InlinedGraph(signature, self._traced)
+        if rounds_to_integers(self._inlined.graph):
+            raise VariantNotPossible("XLA rounds some floating-point numbers to other integers")
+        shapes = {name: inputs[name].shape for name in sorted(signature.inputs)}
+        return Variant(XLA, _compiled(signature, self._to_compile(), self._inlined, shapes), tuple(shapes.values()))
+
     def _freeze(self) -> Variant:
         if self._frozen is None:
             if self._variables_mb > self._frozen_limit_mb:
                 raise VariantNotPossible(
-                    f"its variables, {self._variables_mb:.0f} MB, are more than {self._frozen_limit_mb} MB"
+                    f"its variables take {self._variables_mb:.0f} MB, more than frozen_limit_mb {self._frozen_limit_mb}"
                 )
             self._frozen = Variant(FROZEN, InlinedGraph(self._signature, self._traced, with_constants=True).function())
         return self._frozen
@@ -89,25 +105,13 @@ class VariantMaker:
         return size / _MIB
 
     def _to_compile(self) -> Any:
+        """The function with small variables as constants, if that is possible."""
         if self._variables_mb > _XLA_CONSTANTS_MB:
             return self._traced
         try:
             return self._freeze().graph
-        except Exception:  # whatever TensorFlow says of a graph that it cannot rewrite: it may compile it all the same
+        except Exception:  # XLA may compile a graph that TensorFlow cannot rewrite
             return self._traced
-
-    def compile(self, inputs: Mapping[str, Array]) -> Variant:
-        """XLA's variant for inputs of exactly these shapes. Raises as `make`."""
-        signature = self._signature
-        specs = (*signature.inputs.values(), *signature.outputs.values())
-        if any(spec.dtype == STRING for spec in specs):
-            raise VariantNotPossible("XLA knows no strings")
-        if self._inlined is None:
-            self._inlined = InlinedGraph(signature, self._traced)
-        if rounds_to_integers(self._inlined.graph):
-            raise VariantNotPossible("XLA rounds some fractions to other whole numbers")
-        shapes = {name: inputs[name].shape for name in sorted(signature.inputs)}
-        return Variant(XLA, _compiled(signature, self._to_compile(), self._inlined, shapes), tuple(shapes.values()))
 
 
 def _is_fixed(shape: tuple[int | None, ...] | None, batchable: bool) -> bool:
@@ -116,17 +120,18 @@ def _is_fixed(shape: tuple[int | None, ...] | None, batchable: bool) -> bool:
 
 def _compiled(
     signature: ModelSignature, traced: Any, inlined: InlinedGraph, shapes: Mapping[str, tuple[int, ...]]
-) -> Graph:
-    compiled: Graph = trace(traced.__call__, shapes, signature, jit_compile=True)
+) -> TensorFunction:
+    compiled: TensorFunction = trace(traced.__call__, shapes, signature, jit_compile=True)
     rejecting = rejecting_nodes(inlined.graph, inlined.inputs)
     if not rejecting:
         return compiled
-    # XLA's code rejects nothing: an index beyond the end reads what lies at the end, an assertion is left
-    # out. So what may reject a value runs a second time, as it is, and fails the call as it always did.
+
+    # XLA's code rejects nothing: it omits assertions, and an index beyond the end reads the last element. So the
+    # nodes that may reject a value run a second time without XLA, and fail the call as in plain.
     check = inlined.importer(rejecting)
 
     def checked(tensors: Tensors) -> Tensors:
-        # One element of each result must be an output, or TensorFlow would find that nobody needs it.
+        # One element of each result becomes an output. Otherwise TensorFlow would prune the check.
         proofs = {
             f"\0{number}": tf.reshape(result, [-1])[:1]
             for number, result in enumerate(check(tensors))
@@ -134,5 +139,5 @@ def _compiled(
         }
         return compiled(tensors) | proofs
 
-    graph: Graph = trace(checked, shapes, signature)
-    return graph
+    function: TensorFunction = trace(checked, shapes, signature)
+    return function

@@ -14,14 +14,14 @@ from app.runtime import VariantChoice
 
 logger = logging.getLogger(__name__)
 
-#: Another number makes everything remembered so far be found again.
+#: Raise it when choices of earlier Ferry versions must not be used any more.
 _FORMAT = 2
 
 
 def fingerprint(model: Path, **circumstances: Any) -> str:
-    """Names a model's content and the circumstances of a search.
+    """A name for a model's content and the circumstances of a search.
 
-    The index of the variables has a checksum of each, so the variables themselves need not be read.
+    The index of the variables holds a checksum of each, so the variables themselves need not be read.
     """
     digest = hashlib.sha256(json.dumps([_FORMAT, circumstances], sort_keys=True, default=str).encode())
     for name in ("saved_model.pb", "variables/variables.index"):
@@ -32,19 +32,19 @@ def fingerprint(model: Path, **circumstances: Any) -> str:
 
 
 def recall(folder: Path, key: str) -> dict[tuple[str, int], tuple[str, float]] | None:
-    """Variant and speed-up by signature and batch size; None where nothing is remembered."""
+    """Variant and speed-up by signature and batch size; None if nothing is remembered."""
     try:
         rows = json.loads((folder / f"{key}.json").read_text())
         return {(str(name), int(size)): (str(variant), float(speed_up)) for name, size, variant, speed_up in rows}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        logger.debug("What is remembered of variants cannot be read: %s", error)
+        logger.debug("The remembered choice of variants cannot be read, so variants are searched again: %s", error)
         return None
 
 
 def remember(folder: Path, key: str, choices: Sequence[VariantChoice]) -> None:
-    """Writes all or nothing. A folder that cannot be written to costs only the next search."""
+    """Writes the whole file or nothing. If the folder cannot be written to, the next start searches again."""
     rows = [[choice.signature, choice.batch_size, choice.variant, choice.speed_up] for choice in choices]
     file = folder / f"{key}.json"
     unfinished = file.with_suffix(f".{os.getpid()}")
@@ -53,11 +53,11 @@ def remember(folder: Path, key: str, choices: Sequence[VariantChoice]) -> None:
         unfinished.write_text(json.dumps(rows))
         unfinished.replace(file)
     except OSError as error:
-        logger.debug("The choice of variants is not remembered: %s", error)
+        logger.debug("The choice of variants cannot be remembered, so the next start searches again: %s", error)
 
 
 def default_folder() -> Path | None:
-    """ferry in the user's cache folder, which is XDG_CACHE_HOME or ~/.cache; None for a user without a home."""
+    """`ferry` in the user's cache folder: XDG_CACHE_HOME or ~/.cache. None for a user without a home."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     base = named if named.is_absolute() else Path(os.path.expanduser("~/.cache"))
     return base / "ferry" if base.is_absolute() else None

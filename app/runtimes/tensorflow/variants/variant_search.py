@@ -1,15 +1,14 @@
-"""Finding the fastest variant of each signature at each batch size.
+"""Finds the fastest variant of each signature at each batch size.
 
-Invariants:
-1. A variant is used only at sizes where it ran here and agreed with plain, on values that differ where
-   plain takes such.
+Rules
+1. A variant is used only at sizes where it ran here and agreed with plain, on random values if plain accepts those,
+   else on zeros. A variant that fails or disagrees at one size is used at none.
 2. A signature whose plain outputs differ between equal calls stays plain.
-3. Measured is in turn, plain and variant, since a machine's speed drifts; what counts is the ratio of medians.
-4. Nothing begins that would foreseeably end after the time for the search. A compilation cannot be
-   interrupted: XLA's first begins only while half of the time is left, the next ones only while as much is left
-   as the last one took.
-5. Sizes are gone through once, the smallest and the largest first, each with all variants: what they say decides
-   which variants are worth the time at the others, and large calls, which cost the most, are not left for the end.
+3. Plain and variant are timed by alternate calls, because a machine's speed drifts; the ratio of medians counts.
+4. Nothing begins that is expected to end after the time for the search. A compilation cannot be interrupted: XLA's
+   first begins only while half of the time is left, each further one only if as much is left as the last one took.
+5. Each size is visited once, with all variants. The smallest and the largest come first: they show which variants
+   are too slow to be tried at the others, and large calls, which take longest, are not left for the end.
 """
 
 from __future__ import annotations
@@ -30,20 +29,14 @@ from app.runtimes.tensorflow.variants.variant import ALTERNATIVES, PLAIN, XLA, V
 
 logger = logging.getLogger(__name__)
 
-#: Leaving plain must gain this much, or noise would decide.
+#: A variant must be this many times as fast as plain to replace it. Chosen: noise must not decide between equals.
 LEAST_GAIN = 1.05
 
-#: A variant this slow at one size is not tried at the others; nor one that is slower than plain at both ends.
-HOPELESS = 1 / 3
-
-#: One that is so much slower than another at both ends is tried elsewhere only where there is no time for the other.
-OUTDONE = 0.8
+#: A variant that is slower than this at one size is pruned: it is not tried at the others. Chosen.
+PRUNED_BELOW = 1 / 2
 
 #: Signature and batch size.
-Place = tuple[str, int]
-
-#: By variant, the speed-ups at the sizes tried so far.
-Gains = dict[str, list[float]]
+SizedSignature = tuple[str, int]
 
 
 class VariantSearch:
@@ -51,7 +44,7 @@ class VariantSearch:
 
     Args:
         functions: the signatures, none of which keeps state.
-        sizes: the batch sizes that signatures which can be batched are called with, ascending.
+        sizes: the batch sizes that batchable signatures are called with, ascending.
         clock: seconds that only grow.
     """
 
@@ -65,6 +58,7 @@ class VariantSearch:
         clock: Callable[[], float] = time.perf_counter,
         make_maker: Callable[[ModelSignature, Any, int], VariantMaker] = VariantMaker,
     ) -> None:
+        # --- what is searched, and how ---
         self._functions = functions
         self._sizes = sizes
         self._options = options
@@ -74,34 +68,36 @@ class VariantSearch:
             name: make_maker(function.signature, function.plain, options.frozen_limit_mb)
             for name, function in functions.items()
         }
-        self._best: dict[Place, tuple[Variant, float]] = {}
-        self._made_s: dict[tuple[str, str], float] = {}
-        self._trial: tuple[Place, Trial] | None = None
+
+        # --- what was found so far ---
+        self._best: dict[SizedSignature, tuple[Variant, float]] = {}
+        self._making_s: dict[tuple[str, str], float] = {}
+        self._trial: tuple[SizedSignature, Trial] | None = None
         self._done = self._total = 0
         self._budget = TimeBudget(0.0, clock)
 
-    def places(self) -> list[Place]:
-        """Every signature at every size, the ones that cannot be batched at size 1."""
+    def sized_signatures(self) -> list[SizedSignature]:
+        """Every signature at every size; signatures that are not batchable at size 1."""
         return [(name, size) for name in self._functions for size in self._sizes_of(name)]
 
     def fastest(self, budget: TimeBudget) -> list[VariantChoice]:
         """Measures every variant that is not forbidden, as far as the budget allows, and uses the fastest."""
         self._budget = budget
         names = [name for name in ALTERNATIVES if name not in self._options.forbidden]
-        self._total = len(names) * len(self.places())
-        gains: dict[str, Gains] = {signature: {name: [] for name in names} for signature in self._functions}
-        orders = [[(signature, size) for size in _ends_first(self._sizes_of(signature))] for signature in gains]
+        self._total = len(names) * len(self.sized_signatures())
+        candidates = {signature: dict.fromkeys(names, 0.0) for signature in self._functions}
+        orders = [[(signature, size) for size in _ends_first(self._sizes_of(signature))] for signature in candidates]
         for signature, size in filter(None, chain.from_iterable(zip_longest(*orders))):
-            self._measure(signature, size, gains[signature])
+            self._measure(signature, size, candidates[signature])
         return self._use()
 
-    def adopt(self, wanted: Mapping[Place, tuple[str, float]]) -> list[VariantChoice]:
-        """Uses these variants without measuring, each with the speed-up given, where they are possible."""
+    def adopt(self, wanted: Mapping[SizedSignature, tuple[str, float]]) -> list[VariantChoice]:
+        """Uses these variants without measuring, where they are possible, each with the speed-up given."""
         wanted = {place: chosen for place, chosen in wanted.items() if chosen[0] != PLAIN}
         self._total = len(wanted)
         impossible: set[tuple[str, str]] = set()
         for (signature, size), (name, speed_up) in wanted.items():
-            self._tell(signature, size, name)
+            self._report_trial(signature, size, name)
             if (signature, name) in impossible:
                 continue
             try:
@@ -112,32 +108,40 @@ class VariantSearch:
                 self._drop(signature, name)
         return self._use()
 
-    def _measure(self, signature: str, size: int, gains: Gains) -> None:
-        """The variants in `gains` at one size, the best so far first; drops those that are not worth another look."""
-        measured: list[str] = []
-        for name in sorted(gains, key=lambda name: -max(gains[name], default=0.0)):
-            if any(_outdone(gains[name], gains[other]) for other in measured):
-                continue
-            self._tell(signature, size, name)
+    def __repr__(self) -> str:
+        best = {place: f"{variant.name} {gain:.2f}x" for place, (variant, gain) in self._best.items()}
+        return f"<VariantSearch, {self._done} of {self._total} trials, best {best}>"
+
+    def _measure(self, signature: str, size: int, candidates: dict[str, float]) -> None:
+        """Tries the candidates at one size, the best so far first.
+
+        Args:
+            candidates: the best speed-up so far, by variant. Those that need no further trial are removed.
+        """
+        for name in sorted(candidates, key=lambda name: -candidates[name]):
+            self._report_trial(signature, size, name)
             try:
-                gains[name].append(self._speed_up(signature, size, name))
+                speed_up = self._speed_up(signature, size, name)
+            except _OutOfTime as error:
+                logger.debug("%s", _why_not(signature, size, name, error))
             except Exception as error:
                 logger.debug("%s", _why_not(signature, size, name, error))
-                if not isinstance(error, _NoTime):
-                    self._drop(signature, name)
-                    del gains[name]
-                continue
-            if _hopeless(gains[name]):
-                del gains[name]
+                self._drop(signature, name)
+                del candidates[name]
             else:
-                measured.append(name)
+                candidates[name] = max(candidates[name], speed_up)
+                if speed_up < PRUNED_BELOW:
+                    del candidates[name]
 
     def _speed_up(self, signature: str, size: int, name: str) -> float:
+        # 1. Make it, if there is time for that.
         unknown_s = self._budget.seconds / 2 if name == XLA else 0.0
-        self._check_time(self._made_s.get((signature, name), unknown_s))
+        self._check_time(self._making_s.get((signature, name), unknown_s))
         begin_s = self._clock()
         variant, trial = self._agreeing(signature, size, name)
-        self._made_s[signature, name] = self._clock() - begin_s
+        self._making_s[signature, name] = self._clock() - begin_s
+
+        # 2. Time it, if there is time for that.
         self._check_time(2 * LEAST_ROUNDS * trial.plain_s)
         speed_up = trial.speed_up(variant)
         _, best = self._best.get((signature, size), (None, LEAST_GAIN))
@@ -146,7 +150,12 @@ class VariantSearch:
         return speed_up
 
     def _agreeing(self, signature: str, size: int, name: str) -> tuple[Variant, Trial]:
-        """Raises VariantNotPossible, or whatever TensorFlow says."""
+        """Makes a variant that agrees with plain.
+
+        Raises:
+            VariantNotPossible: it cannot be made, or disagrees.
+            Exception: TensorFlow cannot make or run it.
+        """
         if self._trial is None or self._trial[0] != (signature, size):
             self._trial = (signature, size), Trial(self._functions[signature], size, self._clock)
         trial = self._trial[1]
@@ -156,11 +165,12 @@ class VariantSearch:
         return variant, trial
 
     def _check_time(self, needed_s: float) -> None:
+        """Raises _OutOfTime if the search would end too late by what needs so many seconds."""
         if not self._budget.allows(needed_s):
-            raise _NoTime("there is no time left to try it")
+            raise _OutOfTime("there is no time left to try it")
 
     def _drop(self, signature: str, name: str) -> None:
-        """What failed or disagreed at one size is not trusted at another."""
+        """Uses a variant at no size of a signature."""
         self._best = {
             place: best for place, best in self._best.items() if place[0] != signature or best[0].name != name
         }
@@ -169,7 +179,7 @@ class VariantSearch:
         self._trial = None
         for signature, function in self._functions.items():
             function.use({size: best for (name, size), (best, _) in self._best.items() if name == signature})
-        return [self._choice(*place) for place in self.places()]
+        return [self._choice(*place) for place in self.sized_signatures()]
 
     def _choice(self, signature: str, size: int) -> VariantChoice:
         if (signature, size) not in self._best:
@@ -180,23 +190,14 @@ class VariantSearch:
     def _sizes_of(self, signature: str) -> Sequence[int]:
         return self._sizes if self._functions[signature].signature.batchable else (1,)
 
-    def _tell(self, signature: str, size: int, name: str) -> None:
+    def _report_trial(self, signature: str, size: int, name: str) -> None:
         self._done += 1
         rows = f"{size} {'row' if size == 1 else 'rows'}"
         self._report(self._done, self._total, f"trying {name} for signature {signature!r} with {rows}")
 
 
-class _NoTime(Exception):
-    """The time for the search is over, or would be."""
-
-
-def _hopeless(gains: Sequence[float]) -> bool:
-    return gains[-1] < HOPELESS or (len(gains) == 2 and max(gains) < 1)
-
-
-def _outdone(gains: Sequence[float], others: Sequence[float]) -> bool:
-    """At both ends, by another that was measured here too."""
-    return len(gains) >= 2 and all(gain < OUTDONE * other for gain, other in zip(gains[:2], others[:2], strict=True))
+class _OutOfTime(Exception):
+    """The time for the search is over, or would be after the next step."""
 
 
 def _ends_first(sizes: Sequence[int]) -> list[int]:
@@ -205,4 +206,4 @@ def _ends_first(sizes: Sequence[int]) -> list[int]:
 
 
 def _why_not(signature: str, size: int, variant: str, error: Exception) -> str:
-    return f"Signature {signature!r} is not {variant} at batch size {size}: {first_meaningful_line(error)}"
+    return f"Signature {signature!r} does not run {variant} at batch size {size}: {first_meaningful_line(error)}"

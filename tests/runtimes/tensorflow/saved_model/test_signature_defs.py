@@ -57,8 +57,14 @@ def test_shapes_tell_unknown_sizes_from_unknown_rank(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (savedmodels.make_tf1, "'by_handle' of m/1 is not served: input 'handle' of type resource"),
-        (savedmodels.make_sparse_tf1, "'sparse' of m/1 is not served: input 'sparse' is not a dense tensor"),
+        (
+            savedmodels.make_tf1,
+            "'by_handle' of m/1 is not served, its other signatures are: input 'handle' of type resource",
+        ),
+        (
+            savedmodels.make_sparse_tf1,
+            "'sparse' of m/1 is not served, its other signatures are: input 'sparse' is not a dense tensor",
+        ),
     ],
 )
 def test_a_signature_that_arrays_cannot_feed_is_left_out_with_a_warning(

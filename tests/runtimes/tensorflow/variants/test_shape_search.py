@@ -44,7 +44,7 @@ class World:
 
     def compile(self, inputs: Mapping[str, Array]) -> Variant:
         if self.compiled_s < 0:
-            raise VariantNotPossible("XLA knows no strings")
+            raise VariantNotPossible("XLA has no strings")
         self.now += self.compile_s
         self.made.append(inputs["x"].shape)
         return Variant("xla", object(), (inputs["x"].shape,))  # type: ignore[arg-type]

@@ -124,7 +124,7 @@ def test_variables_above_the_limit_are_not_frozen() -> None:
     weights = tf.Variable(tf.ones([3, 2**17]))
     function = function_of(lambda x: x @ weights)
     x = rows([1, 2, 3])
-    with pytest.raises(VariantNotPossible, match="2 MB, are more than 1 MB"):
+    with pytest.raises(VariantNotPossible, match="2 MB, more than frozen_limit_mb 1"):
         make(function, "frozen", x, limit_mb=1)
     assert make(function, "frozen", x, limit_mb=2).name == "frozen"
 
