@@ -25,7 +25,7 @@ from bench.live_server import live_process
 from bench.models import ensure_models, read_samples, saved_model
 
 ONE, SEVERAL = "one process", "frontends"
-ENGINE, FRONTEND = "app.frontends.engine.process", "app.frontends.frontend.process"
+ENGINE, FRONTEND = "app.frontends.engine.engine_process", "app.frontends.frontend.frontend_process"
 CORES = (2, 4, 8, 16)
 _TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,7 @@
-"""The command line. Commands import what they run inside, so that `ferry --help` is instant."""
+"""The command `ferry`; only `app/__main__.py` imports it.
+
+Each command imports what it needs when it runs, so `ferry --help` takes no time.
+"""
 
 from __future__ import annotations
 

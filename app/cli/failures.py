@@ -1,4 +1,4 @@
-"""What a person at the command line sees when something is wrong: one line, and an exit code."""
+"""Errors at the command line: one line, and an exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.core.errors import ServingError
 
 @contextmanager
 def one_line_failures() -> Iterator[None]:
-    """Exit code 2 for a wrong setting, 1 for a model or an input that does not work."""
+    """Exit code 2 for a wrong setting, 1 for a wrong model or input."""
     try:
         yield
     except SettingsError as error:

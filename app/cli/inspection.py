@@ -1,4 +1,4 @@
-"""`ferry inspect`: what a model takes and gives."""
+"""`ferry inspect`: the inputs and outputs of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the model that a person means and loads it in this process."""
+"""Finds the model that a command names and loads it in this process."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="Folder of a model or of one version, or a name in the models folder.")
 ]
 ModelsOption = Annotated[
-    Path | None, typer.Option("--models", metavar="FOLDER", help="Where names are looked for. [env: FERRY_MODELS]")
+    Path | None,
+    typer.Option("--models", metavar="FOLDER", help="Folder of the models. [env: FERRY_MODELS]"),
 ]
 
 
 @contextmanager
 def loaded_model(model: str, models: Path | None) -> Iterator[tuple[Path, LoadedModel]]:
-    """The version's folder and the model in it, in memory as long as the context lasts.
+    """The version's folder and its model, which is closed when the context ends.
 
     Raises:
         SettingsError: the environment holds a wrong setting.
         ModelNotFound: there is no such model.
-        InferenceFailed: it cannot be loaded.
+        InferenceFailed: the model cannot be loaded.
     """
     settings = load_settings({} if models is None else {"models": models})
     path = find_version(model, settings.models)
@@ -46,10 +47,7 @@ def loaded_model(model: str, models: Path | None) -> Iterator[tuple[Path, Loaded
 
 
 def find_version(model: str, models: Path) -> Path:
-    """The version folder that `model` names: itself, or the newest in the model folder.
-
-    Raises ModelNotFound.
-    """
+    """The version folder that `model` names: the folder itself, or the newest version in it. Raises ModelNotFound."""
     for folder in (Path(model), models / model):
         if not folder.is_dir():
             continue

@@ -41,14 +41,14 @@ def predict(
 
 
 def _answer(loaded: LoadedModel, body: bytes, name: str) -> bytes:
-    from app.cli import arrays  # noqa: PLC0415 - numpy
+    from app.cli.input_files import is_numpy_file, read_numpy_file  # noqa: PLC0415 - numpy
     from app.codecs.json.parsing import parse  # noqa: PLC0415 - orjson
     from app.codecs.json.predict_documents import decode_predict, encode_predict, signature_name  # noqa: PLC0415 - numpy
     from app.core.validation import check_inputs  # noqa: PLC0415 - numpy
 
-    if arrays.are_in(body):
+    if is_numpy_file(body):
         signature = _find(loaded.signatures, name or "serving_default")
-        inputs, by_row = arrays.read(body, signature), signature.batchable
+        inputs, by_row = read_numpy_file(body, signature), signature.batchable
     else:
         document = parse(body)
         signature = _find(loaded.signatures, name or signature_name(document))

@@ -1,4 +1,4 @@
-"""`ferry serve`: every setting is a flag, made from its one definition in config/settings.py."""
+"""`ferry serve`: each setting in config/settings.py is a flag."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from app.config.sources import flag, load_settings, variable
 
 
 def serve(**flags: Any) -> None:
-    """Serve the models of a folder over HTTP until SIGTERM.
+    """Serve the models of a folder over HTTP and gRPC until SIGTERM.
 
-    Each option may also stand in the environment (FERRY_...) or, by its name with underscores,
-    in the YAML file; flags beat the environment, which beats the file.
+    Each option can also be set in the environment (FERRY_...) or, by its name with underscores,
+    in the YAML file. Flags override the environment, which overrides the file.
     """
     config = flags.pop("config")
     with one_line_failures():
@@ -37,7 +37,7 @@ def _run(settings: Settings) -> int:
 
 
 def _option(name: str, field: FieldInfo) -> Parameter:
-    """Values stay text, so that Settings checks them and its one line says what is wrong."""
+    """The option of a setting. Its value stays text: Settings checks it and says in one line what is wrong."""
     is_switch = field.annotation is bool
     declaration = f"{flag(name)}/--no-{flag(name)[2:]}" if is_switch else flag(name)
     default = field.get_default(call_default_factory=True)

@@ -1,1 +1,4 @@
-"""Several HTTP processes before one engine process: docs/architecture.md, "Frontends"."""
+"""`--frontends N`: N processes that serve HTTP, one engine process that runs models, and their supervisor.
+
+docs/architecture.md, "Frontends", describes them. Only `app/cli` and `app/model_server` import this package.
+"""

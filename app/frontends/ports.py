@@ -1,8 +1,8 @@
-"""HTTP's ports, on which every frontend listens for itself.
+"""The HTTP ports on which every frontend listens with a socket of its own.
 
-The kernel deals new connections out evenly among those that listen (SO_REUSEPORT, socket(7)). On one socket shared by
-all, whoever wakes first takes all that wait, which may leave a frontend without any for as long as clients keep their
-connections. Who is dead no longer listens, and gets none.
+The kernel spreads new connections evenly over all listening sockets of a port (SO_REUSEPORT, socket(7)). On one socket
+shared by all frontends, the first that wakes accepts every waiting connection, and another may get none for as long as
+clients keep their connections. A dead frontend does not listen, so it gets no connection.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import socket
 from typing import Any
 
 
-def bound(family: int, address: tuple[Any, ...], *, shared: bool = False) -> socket.socket:
-    """A TCP socket with this address, not yet listening.
+def bind_port(family: int, address: tuple[Any, ...], *, shared: bool = False) -> socket.socket:
+    """A TCP socket bound to this address, not yet listening.
 
     Args:
-        shared: others may listen on the same port, if they say so, too, and are of the same user.
+        shared: let other sockets of the same user that say so, too, listen on the same port.
 
     Raises:
-        OSError: somebody else listens there, or there is no such address.
+        OSError: another process listens there, or there is no such address.
     """
     port = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -34,6 +34,6 @@ def bound(family: int, address: tuple[Any, ...], *, shared: bool = False) -> soc
     return port
 
 
-def another(held: socket.socket) -> socket.socket:
-    """A socket of one's own at the address of the one that is held. Raises OSError."""
-    return bound(held.family, held.getsockname(), shared=True)
+def share_port(held: socket.socket) -> socket.socket:
+    """Another socket at the address of `held`. Raises OSError."""
+    return bind_port(held.family, held.getsockname(), shared=True)

@@ -1,4 +1,4 @@
-"""What supervised processes have in common: their arguments, and an end with their parent's."""
+"""What supervised processes share: their arguments, and the end of their parent."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ COULD_NOT_START = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
-    """What a process gets on its command line, as one JSON document.
+class ProcessArguments:
+    """The one argument on a process's command line, as a JSON document.
 
-    sockets: file descriptors: for a frontend those whose ports it shares, for the engine what frontends reach it by.
-    engine: where the engine is found, a path.
-    flags: those of ferry-model-server, for its engine.
+    Attributes:
+        sockets: inherited file descriptors: the ports that a frontend shares, or where the engine accepts frontends.
+        engine: path of the Unix socket where frontends connect to the engine.
+        flags: those of ferry-model-server, for its engine.
     """
 
     settings: Settings
@@ -41,18 +42,18 @@ class Arguments:
         return orjson.dumps(document).decode()
 
     @classmethod
-    def parse(cls, text: str) -> Arguments:
+    def parse(cls, text: str) -> ProcessArguments:
         document = orjson.loads(text)
         return cls(**{**document, "settings": Settings(**document["settings"])})
 
 
 def when_parent_ends(act: Callable[[], None]) -> None:
-    """Standard input is a pipe that the parent holds open for as long as it lives, and writes nothing to."""
+    """Call `act` when the parent ends: standard input is a pipe that it holds open and writes nothing to."""
     loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
 
-    def ended() -> None:
+    def on_readable() -> None:
         if not os.read(file, 4096):
             loop.remove_reader(file)
             act()
 
-    loop.add_reader(file, ended)
+    loop.add_reader(file, on_readable)

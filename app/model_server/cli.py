@@ -71,7 +71,7 @@ def _serve(flags: Mapping[str, Value]) -> int:
     except (ServingError, SettingsError, OSError) as error:
         return _fail(f"Failed to start server. Error: {error}", 1)
     if settings.frontends:
-        return supervise(settings, "app.model_server.engine", given)
+        return supervise(settings, "app.model_server.engine_process", given)
     return serve(settings, models, grpc)
 
 

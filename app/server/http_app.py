@@ -31,7 +31,7 @@ from app.transports.http1.inference_paths import InferencePaths
 
 
 class HttpBackend(Operable, BatchingControl, Protocol):
-    """What the application serves: Server, or frontends/frontend/server.py."""
+    """What the application serves: Server, or frontends/frontend/frontend_server.py."""
 
     settings: Settings
     tensorflow_rest: TensorFlowRest

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app import __version__
-from app.cli import app, arrays, main
+from app.cli import app, main
+from app.cli.input_files import is_numpy_file, read_numpy_file
 from app.cli.models import find_version
 from app.config.settings import PREFIX, Settings
 from app.config.sources import flag
@@ -265,12 +266,12 @@ def signature(**inputs: str) -> ModelSignature:
 
 def rejected(body: bytes, model: ModelSignature) -> str:
     with pytest.raises(InvalidRequest) as caught:
-        arrays.read(body, model)
+        read_numpy_file(body, model)
     return str(caught.value)
 
 
 def test_numbers_are_cast_where_nothing_but_precision_is_lost() -> None:
-    read = arrays.read(npz(i=np.array([7]), f=np.array([0.1])), signature(i="int8", f="float32"))
+    read = read_numpy_file(npz(i=np.array([7]), f=np.array([0.1])), signature(i="int8", f="float32"))
     assert {name: array.dtype.name for name, array in read.items()} == {"i": "int8", "f": "float32"}
     assert read["f"][0] == np.float32(0.1)
     assert rejected(npy(np.array([300])), signature(i="int8")) == "Input 'i' holds numbers that int8 cannot"
@@ -279,14 +280,14 @@ def test_numbers_are_cast_where_nothing_but_precision_is_lost() -> None:
 
 def test_strings_become_bytes() -> None:
     for array in (np.array(["é"]), np.array(["é".encode()])):
-        read = arrays.read(npy(array), signature(text="string"))
+        read = read_numpy_file(npy(array), signature(text="string"))
         assert read["text"].dtype == STRING
         assert read["text"].tolist() == ["é".encode()]
     assert rejected(npy(np.array([1])), signature(text="string")) == "Input 'text' has dtype int64; expected string[?]"
 
 
 def test_one_array_is_no_choice_of_several_inputs() -> None:
-    expected = "One array is no input of signature 'serving_default'; give a .npz with a, b"
+    expected = "A .npy file holds one input; signature 'serving_default' needs .npz with a, b"
     assert rejected(npy(np.array([1])), signature(a="int8", b="int8")) == expected
 
 
@@ -295,5 +296,5 @@ def test_one_array_is_no_choice_of_several_inputs() -> None:
     [npy(np.array([1]))[:20], b"PK\x03\x04", npy(np.array([1, "x"], dtype=object)), npz(a=np.array([None]))],
 )
 def test_a_broken_file_or_one_of_python_objects_is_refused(body: bytes) -> None:
-    assert arrays.are_in(body)
+    assert is_numpy_file(body)
     assert rejected(body, signature(a="int8")).startswith("The file of arrays cannot be read: ")

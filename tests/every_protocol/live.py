@@ -18,8 +18,8 @@ import uvicorn
 
 from app.config.settings import Settings
 from app.core.inference import InferenceRequest
-from app.frontends.engine.listener import Door
-from app.frontends.frontend.server import Frontend
+from app.frontends.engine.engine_listener import EngineListener
+from app.frontends.frontend.frontend_server import FrontendServer
 from app.model import Model
 from app.server.http_app import HttpApp, HttpBackend, create_app
 from app.server.http_server import uvicorn_config
@@ -156,20 +156,20 @@ async def _http(faces: Sequence[HttpBackend]) -> AsyncIterator[tuple[int, HttpAp
 
 
 @asynccontextmanager
-async def frontends_of(server: Server) -> AsyncIterator[Sequence[Frontend]]:
+async def frontends_of(server: Server) -> AsyncIterator[Sequence[FrontendServer]]:
     """Frontends before this server, each as it is in a process of its own."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/engine")
         listener.listen()
-        door = Door(server)
-        door.open(listener)
-        frontends = [Frontend(server.settings, Path(folder) / "engine") for _ in range(server.settings.frontends)]
+        frontend_listener = EngineListener(server)
+        frontend_listener.open(listener)
+        frontends = [FrontendServer(server.settings, Path(folder) / "engine") for _ in range(server.settings.frontends)]
         for frontend in frontends:
             await frontend.start()
-            await frontend.engine.there()
+            await frontend.engine.wait_until_connected()
         try:
             yield frontends
         finally:
             for frontend in frontends:
                 await frontend.stop()
-            await door.close(HANG_S)
+            await frontend_listener.close(HANG_S)

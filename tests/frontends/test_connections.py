@@ -11,28 +11,29 @@ import pytest
 from app.core.errors import DeadlineExceeded, InvalidRequest, ModelNotReady, ShuttingDown, SignatureNotFound
 from app.core.inference import BatchTiming, InferenceRequest, ModelSignature, TensorSpec
 from app.core.masks import with_declared_masks
-from app.frontends.channel.messages import Kind
-from app.frontends.channel.snapshot import Snapshot
-from app.frontends.channel.tensors import SHARED_FROM_BYTES
-from app.frontends.frontend import engine_connection as engine_link
-from tests.frontends.link_world import SIGNATURES, World, rejection, world
+from app.core.reply import Answer
+from app.frontends.channel.catalog_snapshot import CatalogSnapshot
+from app.frontends.channel.messages import MessageKind
+from app.frontends.channel.tensor_messages import SHARED_FROM_BYTES
+from app.frontends.frontend import engine_connection
+from tests.frontends.connected_ends import SIGNATURES, ConnectedEnds, connected_ends, rejection
 from tests.support.waiting import HANG_S, until
 
-Scenario = Callable[[World], Awaitable[None]]
+Scenario = Callable[[ConnectedEnds], Awaitable[None]]
 
 LARGE = SHARED_FROM_BYTES // 8  # rows of two float32
 
 
-def play(scenario: Scenario, arena_bytes: int | None = None) -> None:
+def play(scenario: Scenario, memory_bytes: int | None = None) -> None:
     async def main() -> None:
-        async with world(*[] if arena_bytes is None else [arena_bytes]) as made, asyncio.timeout(HANG_S):
+        async with connected_ends(*[] if memory_bytes is None else [memory_bytes]) as made, asyncio.timeout(HANG_S):
             await scenario(made)
 
     asyncio.run(main())
 
 
 def test_a_request_arrives_as_it_was_sent_and_so_does_its_answer() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         asked = made.ask(3.0, b"word", outputs=("z", "y"))
         (submitted,) = await made.submitted(1)
         request = submitted.request
@@ -50,7 +51,7 @@ def test_a_request_arrives_as_it_was_sent_and_so_does_its_answer() -> None:
 
 
 def test_masks_that_callers_leave_out_are_sent() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         usual = SIGNATURES["serving_default"]
         inputs = {**usual.inputs, "lengths": TensorSpec("lengths", np.dtype(np.int32), (None,))}
         signature = ModelSignature("serving_default", inputs, usual.outputs)
@@ -67,7 +68,7 @@ def test_masks_that_callers_leave_out_are_sent() -> None:
 
 
 def test_requests_are_submitted_in_order_and_answered_in_any() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         asked = [made.ask(float(n)) for n in range(50)]
         submitted = await made.submitted(50)
         assert [each.request.inputs["x"][0, 0] for each in submitted] == list(range(50))
@@ -80,7 +81,7 @@ def test_requests_are_submitted_in_order_and_answered_in_any() -> None:
 
 
 def test_what_is_asked_in_one_turn_goes_out_in_one_write() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         writes: list[bytes] = []
         write = made.engine._transport.write
         made.engine._send_buffer._transport = Writes(writes, write)  # type: ignore[assignment]
@@ -107,7 +108,7 @@ class Writes:
 
 
 def test_errors_cross() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         assert type(await rejection(made.ask(word=b"reject"))) is InvalidRequest
         asked = made.ask()
         (submitted,) = await made.submitted(1)
@@ -119,7 +120,7 @@ def test_errors_cross() -> None:
 
 
 def test_a_bug_on_either_way_is_logged_and_stays_a_bug(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         with pytest.raises(RuntimeError, match="KeyError"):
             await made.ask(word=b"bug")
         asked = made.ask()
@@ -127,14 +128,14 @@ def test_a_bug_on_either_way_is_logged_and_stays_a_bug(caplog: pytest.LogCapture
         submitted.answer(w=np.zeros(1))
         with pytest.raises(RuntimeError, match="KeyError"):
             await asked
-        assert "A bug rejected a request" in caplog.text
+        assert "failed with a bug" in caplog.text
         assert "An answer of signature 'serving_default' cannot be sent" in caplog.text
 
     play(scenario)
 
 
 def test_names_and_dtypes_are_refused_before_anything_is_sent() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         x, text = np.zeros((1, 2), np.float32), np.array([b"w"], object)
         for inputs, signature, outputs in (
             ({"x": x}, "serving_default", ()),
@@ -149,25 +150,26 @@ def test_names_and_dtypes_are_refused_before_anything_is_sent() -> None:
     play(scenario)
 
 
-def test_whoever_no_longer_waits_is_withdrawn() -> None:
-    async def scenario(made: World) -> None:
+def test_a_request_whose_caller_leaves_is_cancelled() -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         leaving, staying = made.ask(1.0), made.ask(2.0)
         first, second = await made.submitted(2)
         leaving.cancel()
+        assert repr(made.engine) == "<EngineConnection open, 2 pending>"
         await asyncio.gather(leaving, return_exceptions=True)
         await until(lambda: first.cancelled > 0)
         assert first.reply.done()
         assert not second.reply.done()
         second.answer(y=np.zeros((1, 2), np.float32))
         await staying
-        assert repr(made.engine) == "<EngineLink, 0 pending>"
-        assert repr(made.frontend) == "<FrontendLink, 0 requests waiting>"
+        assert repr(made.engine) == "<EngineConnection open, 0 pending>"
+        assert repr(made.frontend) == "<FrontendConnection 0 requests waiting, 0 queries>"
 
     play(scenario)
 
 
 def test_an_answer_that_meets_its_cancellation_harms_nobody() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         leaving = made.ask(1.0, rows=LARGE)
         (submitted,) = await made.submitted(1)
         submitted.answer(y=np.ones((LARGE, 2), np.float32))
@@ -182,30 +184,32 @@ def test_an_answer_that_meets_its_cancellation_harms_nobody() -> None:
 
 
 def test_blocks_of_shared_memory_come_back() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         for n in range(8):
             asked = made.ask(float(n), rows=LARGE)
             submitted = (await made.submitted(n + 1))[n]
-            assert "1 taken" in repr(made.engine._requests._blocks)
+            assert "1 blocks taken" in repr(made.engine._requests._blocks)
             np.testing.assert_array_equal(submitted.request.inputs["x"], np.full((LARGE, 2), n, np.float32))
             submitted.answer(y=submitted.request.inputs["x"] * 2)
             np.testing.assert_array_equal((await asked).outputs["y"], np.full((LARGE, 2), 2 * n, np.float32))
             del asked
             await until_free(made)
 
-    play(scenario, arena_bytes=2 * SHARED_FROM_BYTES)
+    play(scenario, memory_bytes=2 * SHARED_FROM_BYTES)
 
 
-async def until_free(made: World) -> None:
-    """Both arenas are empty as soon as something else is sent in both directions."""
+async def until_free(made: ConnectedEnds) -> None:
+    """Both shared memories are free as soon as something else is sent in both directions."""
     for submitted in made.model.submitted:
         submitted.request.inputs.clear()
-    while not all("0 taken" in repr(arena._blocks) for arena in (made.engine._requests, made.frontend._answers)):
+    while not all(
+        "0 blocks taken" in repr(memory._blocks) for memory in (made.engine._requests, made.frontend._answers)
+    ):
         await made.engine.query("anything")
 
 
-def test_a_full_arena_is_no_obstacle() -> None:
-    async def scenario(made: World) -> None:
+def test_full_shared_memory_is_no_obstacle() -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         asked = [made.ask(float(n), rows=LARGE) for n in range(3)]
         for n, each in enumerate(await made.submitted(3)):
             np.testing.assert_array_equal(each.request.inputs["x"], np.full((LARGE, 2), n, np.float32))
@@ -213,11 +217,11 @@ def test_a_full_arena_is_no_obstacle() -> None:
         for n, each in enumerate(asked):
             assert (await each).outputs["y"][0, 0] == n
 
-    play(scenario, arena_bytes=SHARED_FROM_BYTES)
+    play(scenario, memory_bytes=SHARED_FROM_BYTES)
 
 
 def test_an_engine_that_goes_fails_what_it_was_asked_with_a_retry() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         asked, query = made.ask(), asyncio.ensure_future(made.engine.query("anything"))
         (submitted,) = await made.submitted(1)
         await query
@@ -232,14 +236,14 @@ def test_an_engine_that_goes_fails_what_it_was_asked_with_a_retry() -> None:
 
 
 def test_a_frontend_that_goes_takes_its_requests_along() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         asked = [made.ask() for _ in range(3)]
         submitted = await made.submitted(3)
-        seen = made.frontend.see()
+        seen = made.frontend.sync()
         made.engine._transport.abort()
         await asyncio.gather(*asked, return_exceptions=True)
         await seen
-        await until(lambda: not made.host.links)
+        await until(lambda: not made.served.connections)
         assert [each.cancelled for each in submitted] == [1, 1, 1]
         assert all(each.reply.done() for each in submitted)
 
@@ -247,11 +251,11 @@ def test_a_frontend_that_goes_takes_its_requests_along() -> None:
 
 
 def test_a_model_that_is_gone_is_not_ready() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         known = made.ask()
         (await made.submitted(1))[0].answer(y=np.zeros((1, 2), np.float32))
         await known
-        made.host.models.clear()
+        made.served.models.clear()
         for outputs in (("y",), ("z",)):  # a call that was made before, and a new one
             error = await rejection(made.ask(outputs=outputs, rows=LARGE))
             assert type(error) is ModelNotReady
@@ -262,9 +266,9 @@ def test_a_model_that_is_gone_is_not_ready() -> None:
 
 
 def test_calls_beyond_the_limit_are_numbered_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_link, "_MAX_CALLS", 2)
+    monkeypatch.setattr(engine_connection, "_MAX_CALLS", 2)
 
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         wanted = [("y",), ("z",), ("y", "z"), ("y",), ("z", "y")]
         for n, outputs in enumerate(wanted):
             asked = made.ask(outputs=outputs)
@@ -277,7 +281,7 @@ def test_calls_beyond_the_limit_are_numbered_anew(monkeypatch: pytest.MonkeyPatc
 
 
 def test_draining_refuses_new_requests_and_waits_for_the_others() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         asked = made.ask()
         (submitted,) = await made.submitted(1)
         made.engine.draining = True
@@ -293,25 +297,43 @@ def test_draining_refuses_new_requests_and_waits_for_the_others() -> None:
     play(scenario)
 
 
-def test_queries_are_answered_or_refused(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(made: World) -> None:
+def test_queries_are_answered_or_rejected(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         assert await made.engine.query("sum", 1, "two") == ("sum", 1, "two")
         assert str(await rejection(made.engine.query("rejected"))) == "no such thing"
         with pytest.raises(RuntimeError):
             await made.engine.query("broken")
-        assert "A bug answered broken" in caplog.text
+        assert "The query 'broken' failed with a bug" in caplog.text
 
     play(scenario)
 
 
 def test_what_is_told_is_told_in_order() -> None:
-    async def scenario(made: World) -> None:
+    async def scenario(made: ConnectedEnds) -> None:
         labels = ("rest", "200", "m\udc80", 1, "s")
-        made.engine.tell(Kind.FINISHED, labels, [0.5])
-        made.frontend.tell(Kind.CATALOG, True, "m", (), {}, {}, {}, ())
-        made.frontend.tell(Kind.HEALTH, [], ["not now"])
-        await made.frontend.see()
-        assert made.follower.heard == [Snapshot(True, "m", (), {}, {}, {}, ()), ((), ("not now",)), "tell"]
-        assert made.host.told == [(labels, (0.5,))]
+        made.engine.send(MessageKind.FINISHED, labels, [0.5])
+        made.frontend.send(MessageKind.CATALOG, True, "m", (), {}, {}, {}, ())
+        made.frontend.send(MessageKind.HEALTH, [], ["not now"])
+        await made.frontend.sync()
+        assert made.observer.heard == [
+            CatalogSnapshot(True, "m", (), {}, {}, {}, ()),
+            ((), ("not now",)),
+            "send_counts",
+        ]
+        assert made.served.told == [(labels, (0.5,))]
+
+    play(scenario)
+
+
+def test_requests_print_their_number() -> None:
+    async def scenario(made: ConnectedEnds) -> None:
+        inputs = {"x": np.zeros((1, 2), np.float32), "text": np.array([b"w"], object)}
+        reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        handle = made.remote.submit(InferenceRequest(inputs, "serving_default"), reply)
+        (submitted,) = await made.submitted(1)
+        assert repr(handle) == "<RemoteRequestHandle 1>"
+        assert repr(submitted.reply) == "<ServedRequest 1 of signature 'serving_default'>"
+        assert repr(made.engine._send_buffer) == "<SendBuffer 0 messages>"
+        handle.cancel()
 
     play(scenario)

@@ -18,10 +18,10 @@ import pytest
 
 from app import runtime
 from app.config.settings import Settings
-from app.frontends.engine import process as engine_process
-from app.frontends.frontend import process as frontend_process
-from app.frontends.ports import bound
-from app.frontends.process_arguments import COULD_NOT_START, Arguments
+from app.frontends.engine import engine_process
+from app.frontends.frontend import frontend_process
+from app.frontends.ports import bind_port
+from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments
 from app.frontends.supervisor import supervise
 from tests.every_protocol.live import RUNTIME, settings
 from tests.frontends.test_processes import ANSWER, BODY, PATH, models
@@ -37,7 +37,7 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[IO[bytes]]:
     """The end of standard input that a supervisor would hold."""
     monkeypatch.setitem(runtime._REGISTRY, *RUNTIME)
     monkeypatch.setattr("app.server.http_server._LINGER_S", 0.0)
-    for each in ("app.server.http_server.os._exit", "app.frontends.engine.process.os._exit"):
+    for each in ("app.server.http_server.os._exit", "app.frontends.engine.engine_process.os._exit"):
         monkeypatch.setattr(each, left_with.append)
     left_with.clear()
     root = logging.getLogger()
@@ -98,7 +98,7 @@ def test_a_supervised_server_serves_and_ends_with_0(tmp_path: Path, monkeypatch:
     values = Settings(
         host="127.0.0.1", rest_port=port, grpc_port=0, models=models(tmp_path), warm_up=False, frontends=1
     )
-    assert supervise(values, "tests.frontends.light_engine") == 0
+    assert supervise(values, "tests.frontends.numpy_engine") == 0
     thread.join(HANG_S)
     assert answers == [ANSWER]
 
@@ -111,7 +111,7 @@ def test_an_engine_drains_and_ends_with_0(tmp_path: Path) -> None:
         terminate()
 
     thread = meanwhile(act)
-    arguments = Arguments(settings(tmp_path, frontends=1, grpc_unix_socket=str(grpc)), [listener_in(tmp_path)])
+    arguments = ProcessArguments(settings(tmp_path, frontends=1, grpc_unix_socket=str(grpc)), [listener_in(tmp_path)])
     assert engine_process.main(arguments) == 0
     thread.join(HANG_S)
 
@@ -119,12 +119,12 @@ def test_an_engine_drains_and_ends_with_0(tmp_path: Path) -> None:
 def test_an_engine_that_cannot_start_says_so(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        arguments = Arguments(settings(tmp_path, frontends=1, grpc_port=port), [listener_in(tmp_path)])
+        arguments = ProcessArguments(settings(tmp_path, frontends=1, grpc_port=port), [listener_in(tmp_path)])
         assert engine_process.main(arguments) == COULD_NOT_START
 
 
 def test_a_frontend_without_an_engine_refuses_and_ends_with_its_parent(tmp_path: Path, parent: IO[bytes]) -> None:
-    port = bound(socket.AF_INET, ("127.0.0.1", 0), shared=True)
+    port = bind_port(socket.AF_INET, ("127.0.0.1", 0), shared=True)
     url = f"http://127.0.0.1:{port.getsockname()[1]}"
     replies = []
 
@@ -134,7 +134,7 @@ def test_a_frontend_without_an_engine_refuses_and_ends_with_its_parent(tmp_path:
         parent.close()
 
     thread = meanwhile(act)
-    arguments = Arguments(settings(tmp_path, frontends=1), [port.detach()], str(tmp_path / "engine"))
+    arguments = ProcessArguments(settings(tmp_path, frontends=1), [port.detach()], str(tmp_path / "engine"))
     assert frontend_process.main(arguments.dump()) == 0
     thread.join(HANG_S)
     assert [reply.status_code for reply in replies] == [503, 503, 503]

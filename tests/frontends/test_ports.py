@@ -6,12 +6,12 @@ import socket
 
 import pytest
 
-from app.frontends.ports import another, bound
+from app.frontends.ports import bind_port, share_port
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
 def test_each_of_several_listens_on_the_port_that_is_held(family: int, host: str) -> None:
-    with bound(family, (host, 0)) as held, another(held) as one, another(held) as two:
+    with bind_port(family, (host, 0)) as held, share_port(held) as one, share_port(held) as two:
         one.listen()
         two.listen()
         assert one.getsockname() == two.getsockname() == held.getsockname()
@@ -20,9 +20,9 @@ def test_each_of_several_listens_on_the_port_that_is_held(family: int, host: str
 
 
 def test_the_one_who_no_longer_listens_gets_no_connection() -> None:
-    with bound(socket.AF_INET, ("127.0.0.1", 0)) as held, another(held) as stays:
+    with bind_port(socket.AF_INET, ("127.0.0.1", 0)) as held, share_port(held) as stays:
         stays.listen()
-        with another(held) as leaves:
+        with share_port(held) as leaves:
             leaves.listen()
         for _ in range(32):
             with socket.create_connection(held.getsockname()):
@@ -31,7 +31,7 @@ def test_the_one_who_no_longer_listens_gets_no_connection() -> None:
 
 
 def test_a_port_on_which_somebody_listens_is_not_held_a_second_time() -> None:
-    with bound(socket.AF_INET, ("127.0.0.1", 0)) as held, another(held) as one:
+    with bind_port(socket.AF_INET, ("127.0.0.1", 0)) as held, share_port(held) as one:
         one.listen()
         with pytest.raises(OSError, match="in use"):
-            bound(socket.AF_INET, held.getsockname())
+            bind_port(socket.AF_INET, held.getsockname())

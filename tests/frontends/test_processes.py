@@ -22,8 +22,8 @@ from app.frontends.supervisor import ENGINE, FRONTEND
 from tests.support.processes import ROOT, ServerProcess, children, serving
 from tests.support.waiting import HANG_S, wait_until
 
-LIGHT = ("-m", "tests.frontends.light")
-ENGINES = {ENGINE, "tests.frontends.light_engine"}
+LIGHT = ("-m", "tests.frontends.numpy_server")
+ENGINES = {ENGINE, "tests.frontends.numpy_engine"}
 PATH, BODY, ANSWER = "/v1/models/m:predict", {"instances": [[1.0, 2.0]]}, {"predictions": [[2.0, 4.0]]}
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from app import __version__
 from app.config.settings import Settings
-from app.frontends.process_arguments import Arguments
-from app.model_server import __main__, engine
+from app.frontends.process_arguments import ProcessArguments
+from app.model_server import __main__, engine_process
 from app.model_server.cli import run
 from app.model_server.flags import FLAGS
 from app.repository.model_config import ModelConfig
@@ -75,14 +75,14 @@ def test_frontends_get_an_engine_that_knows_the_flags(monkeypatch: pytest.Monkey
     monkeypatch.setattr("app.frontends.supervisor.supervise", supervise)
     monkeypatch.setenv("FERRY_FRONTENDS", "2")
     assert run([PATH, "--model_base_path=/m", "--rest_api_port=1"]) == 5
-    assert supervised == [(2, "app.model_server.engine", {"model_base_path": "/m", "rest_api_port": 1})]
+    assert supervised == [(2, "app.model_server.engine_process", {"model_base_path": "/m", "rest_api_port": 1})]
 
 
 def test_an_engine_reads_the_flags_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
-    monkeypatch.setattr("app.frontends.engine.process.main", lambda *given: started.append(given) or 5)
+    monkeypatch.setattr("app.frontends.engine.engine_process.main", lambda *given: started.append(given) or 5)
     flags = {"model_base_path": str(tmp_path), "model_name": "n", "grpc_channel_arguments": "a=3"}
-    assert engine.main(Arguments(Settings(frontends=2), [3], flags=flags).dump()) == 5
+    assert engine_process.main(ProcessArguments(Settings(frontends=2), [3], flags=flags).dump()) == 5
     ((arguments, models, grpc),) = started
     assert (arguments.settings.frontends, arguments.sockets) == (2, [3])
     assert models.configs == [ModelConfig("n", tmp_path)]

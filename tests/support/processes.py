@@ -44,7 +44,7 @@ def children(process: int) -> dict[int, str]:
     for number in map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()):
         with suppress(FileNotFoundError):  # it ended meanwhile
             words = Path(f"/proc/{number}/cmdline").read_text().split("\0")
-            found[number] = words[2] if len(words) > 2 else ""
+            found[number] = words[words.index("-m") + 1] if "-m" in words else ""
     return found
 
 

@@ -1,7 +1,7 @@
-"""How frontend and engine talk: MessagePack arrays back to back on a Unix socket, many of them in one write.
+"""Messages between frontend and engine: MessagePack arrays back to back on a Unix socket, many in one write.
 
-The first element says the kind, the others are in the order below. A request names its call by a number that
-DEFINE gave to model, signature and outputs, so what travels with each is a few numbers and the tensors.
+The first element is the kind, the others follow in the order below. A request refers to its call (model, signature,
+outputs) by a number that DEFINE gave it, so each request carries a few numbers and its tensors.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 import msgpack
 
 
-class Kind(IntEnum):
-    """f: sent by the frontend, e: by the engine. A tensor is as in tensors.py."""
+class MessageKind(IntEnum):
+    """f: sent by the frontend, e: by the engine. tensor_messages.py says how a tensor is written."""
 
-    #: f: call number, model id, signature, outputs wanted (none for all)
+    #: f: call number, model id, signature, wanted outputs (none for all)
     DEFINE = 0
     #: f: request id, call number, deadline in monotonic seconds, priority, input tensors in the signature's order
     REQUEST = 1
-    #: f: request id; nobody waits for it any more
+    #: f: request id; its answer is no longer wanted
     CANCEL = 2
     #: e: request id, seconds in the queue, seconds of computing, rows of the batch, output tensors in order
     ANSWER = 3
@@ -33,27 +33,27 @@ class Kind(IntEnum):
     RESULT = 6
     #: f: (protocol, code, model, version, signature), and the seconds of each request that finished so
     FINISHED = 7
-    #: e: what is served now, see snapshot.py
+    #: e: what is served now, see catalog_snapshot.py
     CATALOG = 8
-    #: e: reasons to restart, reasons to send nothing
+    #: e: reasons to restart, reasons to send no requests
     HEALTH = 9
-    #: e: answer SEEN when everything before is taken in, and everything counted so far is told
-    SEE = 10
+    #: e: send FINISHED for everything counted so far, then SYNCED; every earlier message is handled by then
+    SYNC = 10
     #: f
-    SEEN = 11
-    #: both: where the blocks of shared memory begin that are no longer read
+    SYNCED = 11
+    #: both: offsets of blocks of shared memory that are no longer read
     FREE = 12
 
 
-#: The first byte of a connection, with which the files of both arenas come along: requests' first, then answers'.
+#: The first byte on a connection; the files of both shared memories come with it: requests, then answers.
 HELLO = b"1"
 
 
 class SendBuffer:
-    """Collects messages and writes those of one turn of the event loop together.
+    """Collects the messages of one turn of the event loop and sends them in one write.
 
     Args:
-        before_write: called before each write; what it puts goes along.
+        before_write: called before each write; messages that it puts go with it.
     """
 
     def __init__(self, transport: asyncio.WriteTransport, before_write: Callable[[], None]) -> None:
@@ -62,24 +62,29 @@ class SendBuffer:
         self._loop = asyncio.get_running_loop()
         self._packer = msgpack.Packer(unicode_errors="surrogatepass")
         self._messages: list[bytes] = []
-        self._due = False
+        self._scheduled = False
 
     def put(self, *message: Any) -> None:
         self._messages.append(self._packer.pack(message))
-        if not self._due:
-            self._due = True
+        if not self._scheduled:
+            self._scheduled = True
             self._loop.call_soon(self.write)
 
     def write(self) -> None:
-        """At once, what was put so far."""
+        """Send at once what was put so far."""
         self._before_write()
-        self._due = False
+        self._scheduled = False
         messages, self._messages = self._messages, []
         if not self._transport.is_closing():
             self._transport.write(b"".join(messages))
 
+    def __repr__(self) -> str:
+        return f"<SendBuffer {len(self._messages)} messages>"
+
 
 def new_unpacker() -> msgpack.Unpacker:
-    """To be fed with what was read; yields messages as tuples."""
-    most = 2**31 - 1
-    return msgpack.Unpacker(use_list=False, max_buffer_size=most, strict_map_key=False, unicode_errors="surrogatepass")
+    """Takes bytes with `feed` and yields messages as tuples."""
+    largest = 2**31 - 1
+    return msgpack.Unpacker(
+        use_list=False, max_buffer_size=largest, strict_map_key=False, unicode_errors="surrogatepass"
+    )

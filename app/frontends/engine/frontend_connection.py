@@ -1,4 +1,4 @@
-"""The engine's end of one connection from a frontend."""
+"""The engine's end of one connection from a frontend: it submits requests and sends their answers."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from app.core.errors import ModelNotReady, ServingError
 from app.core.inference import InferenceRequest
 from app.core.interfaces import Cancellable, ServedModel
 from app.core.reply import Answer
-from app.frontends.channel.arena import ReadingArena, WritingArena
-from app.frontends.channel.errors import encode_error
-from app.frontends.channel.messages import Kind, SendBuffer, new_unpacker
-from app.frontends.channel.tensors import decode, encode, skip
+from app.frontends.channel.messages import MessageKind, SendBuffer, new_unpacker
+from app.frontends.channel.remote_errors import encode_error
+from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
+from app.frontends.channel.tensor_messages import decode, encode, skip
 
 logger = logging.getLogger(__name__)
 
-_ANSWER = int(Kind.ANSWER)
+_ANSWER = int(MessageKind.ANSWER)
 
-_Named = Sequence[tuple[str, np.dtype[Any]]]
+#: Names and dtypes of tensors, in the order in which they are sent.
+_Tensors = Sequence[tuple[str, np.dtype[Any]]]
 
 
-class Host(Protocol):
-    """What is behind the connections."""
+class ServedEngine(Protocol):
+    """The engine, as connections from frontends use it."""
 
     @property
     def models(self) -> Mapping[int, ServedModel]:
-        """By the number under which a snapshot showed them, while they can be called."""
+        """Those that can be called, by their ids in the snapshot."""
 
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
         """Raises ServingError."""
@@ -39,34 +40,32 @@ class Host(Protocol):
     def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
         """A frontend answered requests of one protocol, code, model, version and signature, each in so many seconds."""
 
-    def joined(self, link: FrontendLink) -> None:
-        """The connection is there."""
+    def connected(self, connection: FrontendConnection) -> None: ...
 
-    def left(self, link: FrontendLink) -> None:
-        """It ended."""
+    def disconnected(self, connection: FrontendConnection) -> None: ...
 
 
-class _Call(NamedTuple):
-    """What requests of one number ask for."""
+class ServedCall(NamedTuple):
+    """What all requests with one call number ask for."""
 
     model_id: int
     signature: str
     outputs: tuple[str, ...]
-    inputs: _Named
-    answers: _Named
+    inputs: _Tensors
+    answers: _Tensors
 
 
-class _Waiting:
-    """A request in the batcher, and where its answer goes."""
+class ServedRequest:
+    """A request in the batcher; as its reply it sends the answer to the frontend."""
 
-    __slots__ = ("_answered", "_link", "call", "handle", "id")
+    __slots__ = ("_answered", "_connection", "call", "handle", "id")
 
     handle: Cancellable
 
-    def __init__(self, link: FrontendLink, request_id: int, call: _Call) -> None:
+    def __init__(self, connection: FrontendConnection, request_id: int, call: ServedCall) -> None:
         self.id = request_id
         self.call = call
-        self._link = link
+        self._connection = connection
         self._answered = False
 
     def done(self) -> bool:
@@ -80,136 +79,146 @@ class _Waiting:
 
     def set_result(self, answer: Answer, /) -> None:
         self._answered = True
-        self._link.answer(self, answer)
+        self._connection.answer(self, answer)
 
     def set_exception(self, error: BaseException, /) -> None:
         self._answered = True
-        self._link.reject(self, error)
+        self._connection.reject(self, error)
 
     def cancel(self) -> None:
         self._answered = True
         self.handle.cancel()
 
+    def __repr__(self) -> str:
+        return f"<ServedRequest {self.id} of signature {self.call.signature!r}>"
 
-class FrontendLink(asyncio.Protocol):
-    """Submits what a frontend asks in the order in which it comes; what it waited for leaves the queue when it goes.
+
+class FrontendConnection(asyncio.Protocol):
+    """Submits a frontend's requests in the order of their arrival, and cancels them when the connection ends.
 
     Args:
-        requests, answers: the arenas of the two directions.
+        requests, answers: shared memory of the two directions.
     """
 
-    def __init__(self, host: Host, requests: ReadingArena, answers: WritingArena) -> None:
-        self._host = host
+    def __init__(self, engine: ServedEngine, requests: SharedMemoryReader, answers: SharedMemoryWriter) -> None:
+        # The connection.
+        self._engine = engine
         self._requests = requests
         self._answers = answers
         self._unpacker = new_unpacker()
-        self._calls: dict[int, _Call | None] = {}
-        self._waiting: dict[int, _Waiting] = {}
+
+        # What the frontend has defined and asked.
+        self._calls: dict[int, ServedCall | None] = {}
+        self._waiting: dict[int, ServedRequest] = {}
         self._queries: set[asyncio.Task[None]] = set()
-        self._unseen: deque[asyncio.Future[None]] = deque()
-        self._on: Mapping[int, Any] = {
-            Kind.REQUEST: self._request,
-            Kind.DEFINE: self._define,
-            Kind.CANCEL: self._cancel,
-            Kind.QUERY: self._query,
-            Kind.FINISHED: self._host.finished,
-            Kind.SEEN: self._seen,
-            Kind.FREE: answers.free,
+        self._syncs: deque[asyncio.Future[None]] = deque()
+
+        self._handlers: Mapping[int, Any] = {
+            MessageKind.REQUEST: self._request,
+            MessageKind.DEFINE: self._define,
+            MessageKind.CANCEL: self._cancel,
+            MessageKind.QUERY: self._query,
+            MessageKind.FINISHED: self._engine.finished,
+            MessageKind.SYNCED: self._synced,
+            MessageKind.FREE: answers.free,
         }
 
-    def tell(self, kind: Kind, *message: Any) -> None:
-        """Sends what nobody answers."""
+    def send(self, kind: MessageKind, *message: Any) -> None:
+        """Send a message that has no answer."""
         self._send_buffer.put(kind, *message)
 
-    def see(self) -> asyncio.Future[None]:
-        """Done when the frontend took in everything told so far, and told what it counted; or when it is gone."""
-        seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._unseen.append(seen)
-        self._send_buffer.put(Kind.SEE)
-        return seen
+    def sync(self) -> asyncio.Future[None]:
+        """Done when the frontend has handled every message so far and sent its counts, or is disconnected."""
+        synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._syncs.append(synced)
+        self._send_buffer.put(MessageKind.SYNC)
+        return synced
 
     # --- answers ---
 
-    def answer(self, waiting: _Waiting, answer: Answer) -> None:
-        """Never raises: whoever answers has others to answer."""
-        self._leave(waiting)
+    def answer(self, waiting: ServedRequest, answer: Answer) -> None:
+        """Never raises: the caller has other requests to answer."""
+        self._release(waiting)
         try:
-            outputs, arena = answer.outputs, self._answers
-            tensors = [encode(outputs[name], dtype, arena) for name, dtype in waiting.call.answers]
+            outputs, memory = answer.outputs, self._answers
+            tensors = [encode(outputs[name], dtype, memory) for name, dtype in waiting.call.answers]
             timing = answer.timing
             self._send_buffer.put(_ANSWER, waiting.id, timing.queue_s, timing.compute_s, timing.rows, tensors)
         except Exception as error:
             logger.exception("An answer of signature %r cannot be sent", waiting.call.signature)
-            self._send_buffer.put(Kind.ERROR, waiting.id, *encode_error(error))
+            self._send_buffer.put(MessageKind.ERROR, waiting.id, *encode_error(error))
 
-    def reject(self, waiting: _Waiting, error: BaseException) -> None:
-        self._leave(waiting)
-        self._send_buffer.put(Kind.ERROR, waiting.id, *encode_error(error))
+    def reject(self, waiting: ServedRequest, error: BaseException) -> None:
+        self._release(waiting)
+        self._send_buffer.put(MessageKind.ERROR, waiting.id, *encode_error(error))
 
-    def _leave(self, waiting: _Waiting) -> None:
+    def _release(self, waiting: ServedRequest) -> None:
         del self._waiting[waiting.id]
         waiting.handle.cancel()
 
     # --- the connection ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._send_buffer = SendBuffer(cast(asyncio.Transport, transport), self._tell_unread)
-        self._host.joined(self)
+        self._send_buffer = SendBuffer(cast(asyncio.Transport, transport), self._free_unused)
+        self._engine.connected(self)
 
     def data_received(self, data: bytes) -> None:
         self._unpacker.feed(data)
-        on = self._on
+        handlers = self._handlers
         for message in self._unpacker:
-            on[message[0]](*message[1:])
+            handlers[message[0]](*message[1:])
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             each.cancel()
-        while self._unseen:
-            self._seen()
-        self._host.left(self)
+        while self._syncs:
+            self._synced()
+        self._engine.disconnected(self)
 
-    def _tell_unread(self) -> None:
-        if unread := self._requests.take_unread():
-            self._send_buffer.put(Kind.FREE, unread)
+    def _free_unused(self) -> None:
+        if unused := self._requests.take_unused():
+            self._send_buffer.put(MessageKind.FREE, unused)
 
-    # --- what comes ---
+    # --- messages from the frontend ---
 
     def _define(self, number: int, model_id: int, signature_name: str, outputs: tuple[str, ...]) -> None:
-        model = self._host.models.get(model_id)
+        model = self._engine.models.get(model_id)
         if model is None:
             self._calls[number] = None
             return
         signature = model.signature(signature_name)
         inputs = [(name, spec.dtype) for name, spec in signature.inputs.items()]
         answers = [(name, signature.outputs[name].dtype) for name in outputs or signature.outputs]
-        self._calls[number] = _Call(model_id, signature_name, outputs, inputs, answers)
+        self._calls[number] = ServedCall(model_id, signature_name, outputs, inputs, answers)
 
     def _request(self, request_id: int, number: int, deadline_s: float, priority: int, tensors: Sequence[Any]) -> None:
+        # 1. The model may have left since the frontend resolved it.
         call = self._calls[number]
-        model = None if call is None else self._host.models.get(call.model_id)
+        model = None if call is None else self._engine.models.get(call.model_id)
         if call is None or model is None:
             skip(tensors, self._requests)
             gone = ModelNotReady("This version of the model is being unloaded")
-            self._send_buffer.put(Kind.ERROR, request_id, *encode_error(gone))
+            self._send_buffer.put(MessageKind.ERROR, request_id, *encode_error(gone))
             return
-        waiting = _Waiting(self, request_id, call)
+
+        # 2. Submit it; whatever is wrong with it is its own error.
+        waiting = ServedRequest(self, request_id, call)
         try:
-            named, arena = zip(call.inputs, tensors, strict=True), self._requests
-            inputs = {name: decode(tensor, dtype, arena) for (name, dtype), tensor in named}
+            named, memory = zip(call.inputs, tensors, strict=True), self._requests
+            inputs = {name: decode(tensor, dtype, memory) for (name, dtype), tensor in named}
             request = InferenceRequest(inputs, call.signature, call.outputs, deadline_s, priority)
             waiting.handle = model.submit(request, waiting)
         except Exception as error:
             if not isinstance(error, ServingError):
-                logger.exception("A bug rejected a request to %r", model)
-            self._send_buffer.put(Kind.ERROR, request_id, *encode_error(error))
+                logger.exception("A request to %r failed with a bug", model)
+            self._send_buffer.put(MessageKind.ERROR, request_id, *encode_error(error))
         else:
             self._waiting[request_id] = waiting
 
     def _cancel(self, request_id: int) -> None:
         waiting = self._waiting.pop(request_id, None)
-        if waiting is not None:  # else its answer is on its way
+        if waiting is not None:  # else it is answered already
             waiting.cancel()
 
     def _query(self, request_id: int, name: str, arguments: Sequence[Any]) -> None:
@@ -219,16 +228,16 @@ class FrontendLink(asyncio.Protocol):
 
     async def _answer_query(self, request_id: int, name: str, arguments: Sequence[Any]) -> None:
         try:
-            self._send_buffer.put(Kind.RESULT, request_id, await self._host.query(name, arguments))
+            self._send_buffer.put(MessageKind.RESULT, request_id, await self._engine.query(name, arguments))
         except Exception as error:
             if not isinstance(error, ServingError):
-                logger.exception("A bug answered %s", name)
-            self._send_buffer.put(Kind.ERROR, request_id, *encode_error(error))
+                logger.exception("The query %r failed with a bug", name)
+            self._send_buffer.put(MessageKind.ERROR, request_id, *encode_error(error))
 
-    def _seen(self) -> None:
-        seen = self._unseen.popleft()
-        if not seen.done():
-            seen.set_result(None)
+    def _synced(self) -> None:
+        synced = self._syncs.popleft()
+        if not synced.done():
+            synced.set_result(None)
 
     def __repr__(self) -> str:
-        return f"<FrontendLink, {len(self._waiting)} requests waiting>"
+        return f"<FrontendConnection {len(self._waiting)} requests waiting, {len(self._queries)} queries>"

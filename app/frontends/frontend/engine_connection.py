@@ -1,4 +1,4 @@
-"""The frontend's end of one connection to the engine."""
+"""The frontend's end of its connection to the engine: it sends requests and queries and hands on the answers."""
 
 from __future__ import annotations
 
@@ -11,132 +11,149 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady, ShuttingDown
 from app.core.inference import BatchTiming, InferenceRequest
 from app.core.masks import with_masks
 from app.core.reply import Answer, Reply
 from app.core.validation import check_outputs
-from app.frontends.channel.arena import ReadingArena, WritingArena, create_memory
-from app.frontends.channel.errors import decode_error
-from app.frontends.channel.messages import HELLO, Kind, SendBuffer, new_unpacker
-from app.frontends.channel.snapshot import Snapshot
-from app.frontends.channel.tensors import decode, encode, skip
+from app.frontends.channel.catalog_snapshot import CatalogSnapshot
+from app.frontends.channel.messages import HELLO, MessageKind, SendBuffer, new_unpacker
+from app.frontends.channel.remote_errors import decode_error
+from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter, create_memory
+from app.frontends.channel.tensor_messages import decode, encode, skip
 from app.frontends.frontend.remote_model import RemoteModel
 
-_REQUEST = int(Kind.REQUEST)
+_REQUEST = int(MessageKind.REQUEST)
 
-#: Calls are told apart by the outputs wanted, which are the callers' choice; this many keep their number.
+#: Chosen: how many calls have a number. Callers choose the outputs, so there may be any number of different calls.
 _MAX_CALLS = 1024
 
 
-class Follower(Protocol):
-    """Who is told what comes over the connection beside answers."""
+class EngineObserver(Protocol):
+    """Gets what the engine sends beside answers."""
 
-    def catalog(self, link: EngineLink, snapshot: Snapshot) -> None:
-        """This is what is served from now on."""
+    def on_catalog(self, connection: EngineConnection, snapshot: CatalogSnapshot) -> None:
+        """The catalog changed."""
 
-    def health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
-        """Comes several times a second."""
+    def on_health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
+        """Several times a second: reasons to restart, reasons to send no requests."""
 
-    def tell(self, link: EngineLink) -> None:
-        """The engine wants to know what was counted so far."""
+    def send_counts(self, connection: EngineConnection) -> None:
+        """The engine needs what was counted so far."""
 
 
+#: Names and dtypes of outputs, in the order in which they are sent.
 _Outputs = Sequence[tuple[str, np.dtype[Any]]]
 
 
-class _Call(NamedTuple):
-    """What requests of one number ask for, with the dtypes that travel without being told."""
+class RemoteCall(NamedTuple):
+    """What all requests with one call number ask for. The dtypes are those of the signature; others are sent."""
 
     number: int
     inputs: Mapping[str, np.dtype[Any]]
     outputs: _Outputs
 
 
-class _Submission:
-    """A request on its way."""
+class RemoteRequestHandle:
+    """A request that was sent."""
 
-    __slots__ = ("_id", "_link")
+    __slots__ = ("_connection", "_id")
 
-    def __init__(self, link: EngineLink, request_id: int) -> None:
-        self._link = link
+    def __init__(self, connection: EngineConnection, request_id: int) -> None:
+        self._connection = connection
         self._id = request_id
 
     def cancel(self) -> None:
-        self._link.cancel(self._id)
+        self._connection.cancel(self._id)
+
+    def __repr__(self) -> str:
+        return f"<RemoteRequestHandle {self._id}>"
 
 
-class EngineLink(asyncio.Protocol):
-    """Sends requests and queries; gives each reply what the engine answers, or ModelNotReady when it goes.
+class EngineConnection(asyncio.Protocol):
+    """Sends requests and queries. Each reply gets the engine's answer, or ModelNotReady if the connection ends.
+
+    It is the RequestChannel of its models.
 
     Args:
-        requests, answers: the arenas of the two directions.
+        requests, answers: shared memory of the two directions.
     """
 
-    def __init__(self, follower: Follower, requests: WritingArena, answers: ReadingArena) -> None:
+    def __init__(self, observer: EngineObserver, requests: SharedMemoryWriter, answers: SharedMemoryReader) -> None:
+        # The connection.
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.draining = False
-        self._follower = follower
+        self._observer = observer
         self._requests = requests
         self._answers = answers
         self._unpacker = new_unpacker()
+
+        # What was defined and asked.
+        self._calls = BoundedCache[tuple[int, str, tuple[str, ...]], RemoteCall](_MAX_CALLS)
+        self._defined = 0
         self._last_id = 0
-        self._calls: dict[tuple[int, str, tuple[str, ...]], _Call] = {}
         self._pending: dict[int, tuple[Reply, _Outputs]] = {}
         self._idle: asyncio.Future[None] | None = None
-        self._on: Mapping[int, Any] = {
-            Kind.ANSWER: self._answer,
-            Kind.ERROR: self._error,
-            Kind.RESULT: self._result,
-            Kind.CATALOG: self._catalog,
-            Kind.HEALTH: self._health,
-            Kind.SEE: self._see,
-            Kind.FREE: requests.free,
+
+        self._handlers: Mapping[int, Any] = {
+            MessageKind.ANSWER: self._answer,
+            MessageKind.ERROR: self._error,
+            MessageKind.RESULT: self._result,
+            MessageKind.CATALOG: self._catalog,
+            MessageKind.HEALTH: self._health,
+            MessageKind.SYNC: self._sync,
+            MessageKind.FREE: requests.free,
         }
 
     # --- requests ---
 
-    def submit(self, model: RemoteModel, request: InferenceRequest, reply: Reply) -> _Submission:
+    def submit(self, model: RemoteModel, request: InferenceRequest, reply: Reply) -> RemoteRequestHandle:
         """See RemoteModel.submit."""
+        # 1. Nothing is sent while this frontend drains or the engine is gone.
         if self.draining:
             raise ShuttingDown("The server is shutting down")
         self._check_open()
+
+        # 2. The number of its call, and its tensors, with masks that the caller left out.
         call = self._calls.get((model.id, request.signature, request.outputs))
         if call is None:
             call = self._define(model, request)
-        inputs, arena = request.inputs, self._requests
+        inputs, memory = request.inputs, self._requests
         if {name: array.dtype for name, array in inputs.items()} != call.inputs:
             inputs = with_masks(model.signature(request.signature), inputs)
-        tensors = [encode(inputs[name], dtype, arena) for name, dtype in call.inputs.items()]
+        tensors = [encode(inputs[name], dtype, memory) for name, dtype in call.inputs.items()]
+
+        # 3. Send it.
         number = self._expect(reply, call.outputs)
         self._send_buffer.put(_REQUEST, number, call.number, request.deadline_s, request.priority, tensors)
-        return _Submission(self, number)
+        return RemoteRequestHandle(self, number)
 
     def cancel(self, request_id: int) -> None:
-        """Nobody waits for this request's answer; does nothing where it came already."""
+        """Tell the engine that the answer is not wanted; does nothing if it arrived already."""
         if self._pending.pop(request_id, None) is not None:
-            self._send_buffer.put(Kind.CANCEL, request_id)
+            self._send_buffer.put(MessageKind.CANCEL, request_id)
             self._check_idle()
 
     async def query(self, name: str, *arguments: Any) -> Any:
-        """Raises ModelNotReady where the engine is gone, and whatever ServingError it answers."""
+        """Raises ModelNotReady if the engine is gone, and the ServingError that it answers."""
         self._check_open()
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._send_buffer.put(Kind.QUERY, self._expect(reply, ()), name, arguments)
+        self._send_buffer.put(MessageKind.QUERY, self._expect(reply, ()), name, arguments)
         return await reply
 
-    def tell(self, kind: Kind, *message: Any) -> None:
-        """Sends what nobody answers."""
+    def send(self, kind: MessageKind, *message: Any) -> None:
+        """Send a message that has no answer."""
         self._send_buffer.put(kind, *message)
 
     async def idle(self) -> None:
-        """Returns when everything is answered that was asked."""
+        """Returns when every request and query is answered."""
         self._idle = asyncio.get_running_loop().create_future()
         self._check_idle()
         await self._idle
 
     def close(self) -> None:
-        """What was told still goes out."""
+        """Messages that were put are still sent."""
         self._send_buffer.write()
         self._transport.close()
 
@@ -149,17 +166,17 @@ class EngineLink(asyncio.Protocol):
         self._pending[self._last_id] = reply, outputs
         return self._last_id
 
-    def _define(self, model: RemoteModel, request: InferenceRequest) -> _Call:
-        """Gives such requests a number. Raises SignatureNotFound, InvalidRequest."""
+    def _define(self, model: RemoteModel, request: InferenceRequest) -> RemoteCall:
+        """Give such requests a call number. Raises SignatureNotFound, InvalidRequest."""
         signature = model.signature(request.signature)
         check_outputs(signature, request.outputs)
-        if len(self._calls) >= _MAX_CALLS:
-            self._calls.clear()
         key = (model.id, request.signature, request.outputs)
         inputs = {name: spec.dtype for name, spec in signature.inputs.items()}
         outputs = [(name, signature.outputs[name].dtype) for name in request.outputs or signature.outputs]
-        call = self._calls[key] = _Call(len(self._calls), inputs, outputs)
-        self._send_buffer.put(Kind.DEFINE, call.number, *key)
+        number = self._defined % _MAX_CALLS  # that of the oldest call, which leaves the cache
+        self._defined += 1
+        call = self._calls.keep(key, RemoteCall(number, inputs, outputs))
+        self._send_buffer.put(MessageKind.DEFINE, call.number, *key)
         return call
 
     def _check_idle(self) -> None:
@@ -170,13 +187,13 @@ class EngineLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._send_buffer = SendBuffer(self._transport, self._tell_unread)
+        self._send_buffer = SendBuffer(self._transport, self._free_unused)
 
     def data_received(self, data: bytes) -> None:
         self._unpacker.feed(data)
-        on = self._on
+        handlers = self._handlers
         for message in self._unpacker:
-            on[message[0]](*message[1:])
+            handlers[message[0]](*message[1:])
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self.closed.set_result(None)
@@ -186,19 +203,19 @@ class EngineLink(asyncio.Protocol):
                 reply.set_exception(engine_gone())
         self._check_idle()
 
-    def _tell_unread(self) -> None:
-        if unread := self._answers.take_unread():
-            self._send_buffer.put(Kind.FREE, unread)
+    def _free_unused(self) -> None:
+        if unused := self._answers.take_unused():
+            self._send_buffer.put(MessageKind.FREE, unused)
 
-    # --- what comes ---
+    # --- messages from the engine ---
 
     def _answer(self, request_id: int, queue_s: float, compute_s: float, rows: int, tensors: Sequence[Any]) -> None:
         reply, named = self._pending.pop(request_id, (None, ()))
-        if reply is None or reply.done():  # cancelled while it was on its way
+        if reply is None or reply.done():  # cancelled meanwhile
             skip(tensors, self._answers)
         else:
-            arena = self._answers
-            outputs = {name: decode(each, dtype, arena) for (name, dtype), each in zip(named, tensors, strict=True)}
+            memory = self._answers
+            outputs = {name: decode(each, dtype, memory) for (name, dtype), each in zip(named, tensors, strict=True)}
             reply.set_result(Answer(outputs, BatchTiming(queue_s, compute_s, rows)))
         self._check_idle()
 
@@ -215,21 +232,22 @@ class EngineLink(asyncio.Protocol):
         self._check_idle()
 
     def _catalog(self, *snapshot: Any) -> None:
-        self._follower.catalog(self, Snapshot(*snapshot))
+        self._observer.on_catalog(self, CatalogSnapshot(*snapshot))
 
     def _health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
-        self._follower.health(dead, unready)
+        self._observer.on_health(dead, unready)
 
-    def _see(self) -> None:
-        self._follower.tell(self)
-        self._send_buffer.put(Kind.SEEN)
+    def _sync(self) -> None:
+        self._observer.send_counts(self)
+        self._send_buffer.put(MessageKind.SYNCED)
 
     def __repr__(self) -> str:
-        return f"<EngineLink, {len(self._pending)} pending>"
+        state = "closed" if self.closed.done() else "draining" if self.draining else "open"
+        return f"<EngineConnection {state}, {len(self._pending)} pending>"
 
 
-async def connect(path: Path, follower: Follower) -> EngineLink:
-    """A connection; the engine answers it as soon as it is there. Raises OSError."""
+async def connect(path: Path, observer: EngineObserver) -> EngineConnection:
+    """Connect to the engine, which answers as soon as it runs. Raises OSError."""
     loop = asyncio.get_running_loop()
     files = [create_memory(), create_memory()]
     connection = socket.socket(socket.AF_UNIX)
@@ -237,15 +255,15 @@ async def connect(path: Path, follower: Follower) -> EngineLink:
         connection.setblocking(False)
         await loop.sock_connect(connection, str(path))
         socket.send_fds(connection, [HELLO], files)
-        link = EngineLink(follower, WritingArena(files[0]), ReadingArena(files[1]))
-        await loop.create_unix_connection(lambda: link, sock=connection)
+        made = EngineConnection(observer, SharedMemoryWriter(files[0]), SharedMemoryReader(files[1]))
+        await loop.create_unix_connection(lambda: made, sock=connection)
     except BaseException:
         connection.close()
         raise
     finally:
         for file in files:
             os.close(file)
-    return link
+    return made
 
 
 def engine_gone() -> ModelNotReady:

@@ -1,4 +1,4 @@
-"""The engine as a frontend knows it: there or not, what it serves, how it goes."""
+"""The engine as a frontend knows it: its connection, its catalog, its health."""
 
 from __future__ import annotations
 
@@ -11,44 +11,51 @@ from pathlib import Path
 from typing import Any
 
 from app.core.events import Event, RequestFinished
-from app.frontends.channel.messages import Kind
-from app.frontends.channel.snapshot import Snapshot
-from app.frontends.frontend.engine_connection import EngineLink, connect, engine_gone
+from app.frontends.channel.catalog_snapshot import CatalogSnapshot
+from app.frontends.channel.messages import MessageKind
+from app.frontends.frontend.engine_connection import EngineConnection, connect, engine_gone
 from app.frontends.frontend.remote_repository import RemoteRepository
 
 logger = logging.getLogger(__name__)
 
-#: How long what was counted may be kept back, so that much of it goes in one message.
-_TELL_WITHIN_S = 0.2
+#: Chosen: how long counts are collected before they are sent.
+_SEND_COUNTS_WITHIN_S = 0.2
 
-#: While the engine is gone, so many requests of one kind are counted; they were all rejected.
+#: Chosen: how many requests with the same labels are counted while the engine is gone; all of them were rejected.
 _MOST_COUNTED = 10_000
 
+#: Chosen.
 _RECONNECT_AFTER_S = 0.1
 
 
 class RemoteEngine:
-    """Keeps the connection. Made anywhere, started on the event loop.
+    """Keeps a connection to the engine. Created anywhere, started on the event loop.
 
     Args:
-        socket: where the engine is found.
-        silent_after_s: an engine that was there and has not been heard of for so long is stuck.
+        socket: path of the Unix socket where the engine accepts frontends.
+        silent_after_s: an engine that was connected and has sent nothing for so long counts as stuck.
     """
 
     def __init__(self, socket: Path, silent_after_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.repository = RemoteRepository(self.query)
         self.draining = asyncio.Event()
+
+        # The connection.
         self._socket = socket
+        self._connection: EngineConnection | None = None
+        self._keeping: asyncio.Task[None] | None = None
+
+        # The engine's health, and when it was last sent.
         self._silent_after_s = silent_after_s
         self._clock = clock
-        self._link: EngineLink | None = None
-        self._there = asyncio.Event()
+        self._serves = asyncio.Event()
         self._heard_s = 0.0
         self._dead: Sequence[str] = ()
         self._unready: Sequence[str] = ()
-        self._keeping: asyncio.Task[None] | None = None
+
+        # Requests that were counted and not sent yet.
         self._counted: dict[tuple[str, str, str, int, str], list[float]] = {}
-        self._telling: asyncio.TimerHandle | None = None
+        self._send_timer: asyncio.TimerHandle | None = None
 
     # --- life ---
 
@@ -56,114 +63,118 @@ class RemoteEngine:
         self._keeping = asyncio.create_task(self._keep_connected(), name="engine")
 
     @property
-    def is_there(self) -> bool:
-        return self._there.is_set()
+    def is_connected(self) -> bool:
+        return self._serves.is_set()
 
-    async def there(self) -> None:
-        """Returns when the engine serves, or nobody waits for that any more."""
-        waiting = [asyncio.create_task(event.wait()) for event in (self._there, self.draining)]
+    async def wait_until_connected(self) -> None:
+        """Returns when the engine has sent its health, or this frontend drains."""
+        waiting = [asyncio.create_task(event.wait()) for event in (self._serves, self.draining)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for each in waiting:
             each.cancel()
 
     def begin_drain(self) -> None:
-        """Not ready, nothing new is sent."""
+        """Not ready from now on; no new request is sent."""
         self.draining.set()
-        if self._link is not None:
-            self._link.draining = True
+        if self._connection is not None:
+            self._connection.draining = True
 
     async def drain(self, timeout_s: float) -> bool:
-        """Waits until the engine answered everything; False where the time for that ran out."""
+        """Wait until the engine has answered everything. False if that takes longer than `timeout_s`."""
         self.begin_drain()
-        if self._link is None:
+        if self._connection is None:
             return True
         try:
             async with asyncio.timeout(timeout_s):
-                await self._link.idle()
+                await self._connection.idle()
         except TimeoutError:
-            logger.error("Not drained after %g s: %r", timeout_s, self._link)
+            logger.error("Not drained after %g s: %r", timeout_s, self._connection)
             return False
         return True
 
     async def close(self) -> None:
-        """Tells what is left to tell."""
+        """Send the last counts and disconnect."""
         if self._keeping is not None:
             self._keeping.cancel()
             with suppress(asyncio.CancelledError):
                 await self._keeping
-        if self._telling is not None:
-            self._telling.cancel()
-        if self._link is not None:
-            self.tell(self._link)
-            self._link.close()
-            await self._link.closed
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+        if self._connection is not None:
+            self.send_counts(self._connection)
+            self._connection.close()
+            await self._connection.closed
 
     async def _keep_connected(self) -> None:
         while True:
             try:
-                link = self._link = await connect(self._socket, self)
-                link.draining = self.draining.is_set()
-                await asyncio.shield(link.closed)
-                logger.warning("The engine is gone")
+                connection = self._connection = await connect(self._socket, self)
+                connection.draining = self.draining.is_set()
+                await asyncio.shield(connection.closed)
+                logger.warning("The engine closed its connection; requests are rejected until it is back")
             except OSError as error:
-                logger.warning("The engine cannot be reached: %s", error)
-            self._link = None
-            self._there.clear()
+                logger.warning("The engine cannot be reached: %s; next try in %g s", error, _RECONNECT_AFTER_S)
+            self._connection = None
+            self._serves.clear()
             self._dead = self._unready = ()
-            self.repository.forget()
+            self.repository.clear()
             await asyncio.sleep(_RECONNECT_AFTER_S)
 
-    # --- what the engine tells ---
+    # --- what the engine sends: an EngineObserver ---
 
-    def catalog(self, link: EngineLink, snapshot: Snapshot) -> None:
-        self.repository.follow(link, snapshot)
+    def on_catalog(self, connection: EngineConnection, snapshot: CatalogSnapshot) -> None:
+        self.repository.apply(connection, snapshot)
 
-    def health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
+    def on_health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
         self._dead, self._unready = dead, unready
         self._heard_s = self._clock()
-        self._there.set()
+        self._serves.set()
 
-    def tell(self, link: EngineLink) -> None:
+    def send_counts(self, connection: EngineConnection) -> None:
         counted, self._counted = self._counted, {}
         for labels, seconds in counted.items():
-            link.tell(Kind.FINISHED, labels, seconds)
+            connection.send(MessageKind.FINISHED, labels, seconds)
 
-    # --- what is asked of it ---
+    # --- queries and counts ---
 
     async def query(self, name: str, *arguments: Any) -> Any:
-        """Raises ModelNotReady where the engine is gone, and whatever ServingError it answers."""
-        if self._link is None:
+        """Raises ModelNotReady if the engine is gone, and the ServingError that it answers."""
+        if self._connection is None:
             raise engine_gone()
-        return await self._link.query(name, *arguments)
+        return await self._connection.query(name, *arguments)
 
     def count(self, event: Event) -> None:
-        """A listener: what happens to requests here is counted by the engine, for all frontends."""
+        """A listener of events: finished requests are counted by the engine, for all frontends."""
         if not isinstance(event, RequestFinished):
             return
         labels = (event.protocol, event.code, event.model, event.version, event.signature)
         seconds = self._counted.setdefault(labels, [])
         if len(seconds) < _MOST_COUNTED:
             seconds.append(event.seconds)
-        if self._telling is None:
-            self._telling = asyncio.get_running_loop().call_later(_TELL_WITHIN_S, self._tell_in_time)
+        if self._send_timer is None:
+            self._send_timer = asyncio.get_running_loop().call_later(_SEND_COUNTS_WITHIN_S, self._send_collected_counts)
 
-    def _tell_in_time(self) -> None:
-        self._telling = None
-        if self._link is not None:
-            self.tell(self._link)
+    def _send_collected_counts(self) -> None:
+        self._send_timer = None
+        if self._connection is not None:
+            self.send_counts(self._connection)
 
     # --- health ---
 
     def dead(self) -> list[str]:
         """Reasons to restart."""
         silent_s = self._clock() - self._heard_s
-        if self._there.is_set() and silent_s > self._silent_after_s:
-            return [*self._dead, f"The engine has not been heard of for {silent_s:.0f} s"]
+        if self._serves.is_set() and silent_s > self._silent_after_s:
+            return [*self._dead, f"The engine has sent nothing for {silent_s:.0f} s"]
         return list(self._dead)
 
     def unready(self) -> list[str]:
-        """Reasons to send no requests here now."""
+        """Reasons to send no requests to this frontend now."""
         reasons = ["The server is draining"] if self.draining.is_set() else []
-        if not self._there.is_set():
+        if not self._serves.is_set():
             return [*reasons, "The engine is starting"]
         return list(dict.fromkeys([*reasons, *self._unready]))
+
+    def __repr__(self) -> str:
+        state = "draining" if self.draining.is_set() else "ready" if self.is_connected else "waiting for the engine"
+        return f"<RemoteEngine {state}, {self._connection}>"

@@ -1,11 +1,11 @@
-"""A model in the engine's process, as protocols in this one see it."""
+"""A model of the engine process, as protocols in a frontend call it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
@@ -14,28 +14,30 @@ from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED, Answer, Reply
 from app.core.validation import find_signature
 
-if TYPE_CHECKING:
-    from app.frontends.frontend.engine_connection import EngineLink
-
-
-#: As the default of `max_inline_ms`: who waits this long for others' rows does not notice.
+#: The default of `max_inline_ms`: a request can wait so long for other requests' rows without notice.
 _QUICK_S = 0.001
 
 
-class RemoteModel:
-    """One version of a model, of which the engine knows by `id`.
+class RequestChannel(Protocol):
+    """The way to the engine."""
 
-    Names and dtypes are checked before anything is sent, since tensors travel without them; the rest is for the
-    engine to judge.
+    def submit(self, model: RemoteModel, request: InferenceRequest, reply: Reply) -> Cancellable:
+        """As RemoteModel.submit."""
+
+
+class RemoteModel:
+    """One version of a model, which the engine knows by `id`.
+
+    Names and dtypes are checked here, since tensors are sent without them; the engine checks the rest.
 
     Attributes:
-        alone: each of its requests runs alone, so none may travel together.
+        alone: each of its requests runs alone, so requests are never coalesced.
     """
 
     def __init__(
         self,
-        link: EngineLink,
-        id: int,  # noqa: A002 - the protocol's word
+        channel: RequestChannel,
+        id: int,  # noqa: A002 - the word in messages
         name: str,
         version: int,
         *,
@@ -48,25 +50,25 @@ class RemoteModel:
         self.sizes = sizes
         self.signatures = signatures
         self.alone = False
-        self._link = link
-        self._unhindered_s: dict[str, float] = {}
+        self._channel = channel
+        self._uncontended_s: dict[str, float] = {}
 
     def signature(self, name: str) -> ModelSignature:
         """Raises SignatureNotFound."""
         return find_signature(self.signatures, name)
 
     def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable:
-        """Sends one request; `reply` gets its Answer, or a ServingError, on the event loop and after this returned.
+        """Send one request. `reply` gets its Answer or a ServingError on the event loop, after this returns.
 
         Raises:
-            InvalidRequest, SignatureNotFound: names or dtypes do not fit the signature.
+            InvalidRequest, SignatureNotFound: names or dtypes do not match the signature.
             ModelNotReady: the engine is gone.
             ShuttingDown: this frontend is draining.
         """
-        return self._link.submit(self, request, reply)
+        return self._channel.submit(self, request, reply)
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
-        """`submit`, awaited. Raises the same and whatever the engine says."""
+        """`submit`, awaited. Raises the same, and the ServingError that the engine answers."""
         reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         handle = self.submit(request, reply)
         try:
@@ -74,19 +76,19 @@ class RemoteModel:
         finally:
             handle.cancel()
             if reply.done() and not reply.cancelled():
-                reply.exception()  # seen: asyncio must not report an error that nobody was left to hear
+                reply.exception()  # retrieved, so that asyncio does not log it after a cancellation
 
     def coalesces(self, signature: str) -> bool:
-        """Were its calls quick of late? Then the requests of a turn go as one: their rows share a call anyway."""
-        return not self.alone and self._unhindered_s.get(signature, inf) < _QUICK_S
+        """Whether its recent calls were quick. Requests of one turn are then sent as one: their rows share a call."""
+        return not self.alone and self._uncontended_s.get(signature, inf) < _QUICK_S
 
     def submit_coalesced(
         self,
         request: InferenceRequest,
-        arrivals_s: Sequence[float],  # noqa: ARG002 - as Model has it
+        arrivals_s: Sequence[float],  # noqa: ARG002 - the interface of Model
         reply: Reply,
     ) -> Cancellable:
-        """Sends the rows of several requests as one. Never raises."""
+        """Send the rows of several requests as one. Never raises."""
         try:
             return self.submit(request, reply)
         except ServingError as error:
@@ -94,10 +96,10 @@ class RemoteModel:
             return COMPLETED
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
-        """The answer to `request`, and who computed it."""
+        """The response to `request`, with the model's name and version."""
         compute_s = answer.timing.compute_s
-        known_s = self._unhindered_s.get(request.signature, compute_s)
-        self._unhindered_s[request.signature] = min(compute_s, known_s + (compute_s - known_s) / 16)
+        known_s = self._uncontended_s.get(request.signature, compute_s)
+        self._uncontended_s[request.signature] = min(compute_s, known_s + (compute_s - known_s) / 16)
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)
 
     def __repr__(self) -> str:

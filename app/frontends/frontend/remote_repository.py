@@ -1,4 +1,4 @@
-"""The engine's repository, as protocols in a frontend see it: a copy of its catalog."""
+"""The engine's repository, as protocols in a frontend use it: a copy of its catalog."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import Any
 
 from app.core.interfaces import ServedModel
 from app.core.versions import VersionStatus
-from app.frontends.channel.snapshot import Snapshot, read_description, read_snapshot
-from app.frontends.frontend.engine_connection import EngineLink
-from app.frontends.frontend.remote_model import RemoteModel
+from app.frontends.channel.catalog_snapshot import CatalogSnapshot, read_description, read_snapshot
+from app.frontends.frontend.remote_model import RemoteModel, RequestChannel
 from app.repository.catalog import Catalog
 
 
 class RemoteRepository:
-    """What is served, by the last snapshot. While there is none everything may still come.
+    """The catalog of the last snapshot; an incomplete catalog before the first.
 
     Args:
-        query: asks the engine.
+        query: sends a query to the engine.
     """
 
     def __init__(self, query: Callable[..., Awaitable[Any]]) -> None:
@@ -26,16 +25,15 @@ class RemoteRepository:
         self._catalog = Catalog()
         self._known: Sequence[str] = ()
 
-    def follow(self, link: EngineLink, snapshot: Snapshot) -> None:
-        """Is as the snapshot from now on. A model that stays is the same object as before."""
-
+    def apply(self, channel: RequestChannel, snapshot: CatalogSnapshot) -> None:
+        """Take over a snapshot. A model that stays is the same object as before."""
         models: dict[int, RemoteModel] = {}
 
         def model_of(number: int, name: str, version: int) -> RemoteModel:
             model = self._models.get(number)
             if model is None:
                 sizes, signatures = read_description(snapshot.described[number])
-                model = RemoteModel(link, number, name, version, sizes=sizes, signatures=signatures)
+                model = RemoteModel(channel, number, name, version, sizes=sizes, signatures=signatures)
             model.alone = name in snapshot.alone
             models[number] = model
             return model
@@ -44,8 +42,8 @@ class RemoteRepository:
         self._known = snapshot.known
         self._models = models
 
-    def forget(self) -> None:
-        """The engine is gone, and with it its models."""
+    def clear(self) -> None:
+        """The engine is gone, and its models with it."""
         self._catalog = Catalog()
         self._known = ()
         self._models = {}
@@ -72,3 +70,7 @@ class RemoteRepository:
 
     async def unload(self, name: str) -> None:
         await self._query("unload", name)
+
+    def __repr__(self) -> str:
+        models = [f"{each.name}/{each.version}" for each in self._models.values()]
+        return f"<RemoteRepository {', '.join(models) or 'empty'}>"

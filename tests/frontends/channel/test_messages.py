@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.frontends.channel.messages import Kind, SendBuffer, new_unpacker
+from app.frontends.channel.messages import MessageKind, SendBuffer, new_unpacker
 
 
 class Pipe(asyncio.WriteTransport):
@@ -28,28 +28,28 @@ def test_messages_of_one_turn_are_one_write() -> None:
     async def main() -> list[bytes]:
         pipe = Pipe()
         send_buffer = SendBuffer(pipe, lambda: None)
-        send_buffer.put(Kind.CANCEL, 1)
-        send_buffer.put(Kind.CANCEL, 2)
+        send_buffer.put(MessageKind.CANCEL, 1)
+        send_buffer.put(MessageKind.CANCEL, 2)
         await asyncio.sleep(0)
-        send_buffer.put(Kind.SEEN)
+        send_buffer.put(MessageKind.SYNCED)
         await asyncio.sleep(0)
         return pipe.writes
 
     first, second = asyncio.run(main())
-    assert read(first) == [(Kind.CANCEL, 1), (Kind.CANCEL, 2)]
-    assert read(second) == [(Kind.SEEN,)]
+    assert read(first) == [(MessageKind.CANCEL, 1), (MessageKind.CANCEL, 2)]
+    assert read(second) == [(MessageKind.SYNCED,)]
 
 
 def test_what_cannot_be_told_costs_no_other_message() -> None:
     async def main() -> list[bytes]:
         pipe = Pipe()
         send_buffer = SendBuffer(pipe, lambda: None)
-        send_buffer.put(Kind.CANCEL, 1)
+        send_buffer.put(MessageKind.CANCEL, 1)
         with pytest.raises(TypeError):
-            send_buffer.put(Kind.CANCEL, object())
-        send_buffer.put(Kind.CANCEL, 2)
+            send_buffer.put(MessageKind.CANCEL, object())
+        send_buffer.put(MessageKind.CANCEL, 2)
         await asyncio.sleep(0)
         return pipe.writes
 
     (written,) = asyncio.run(main())
-    assert read(written) == [(Kind.CANCEL, 1), (Kind.CANCEL, 2)]
+    assert read(written) == [(MessageKind.CANCEL, 1), (MessageKind.CANCEL, 2)]

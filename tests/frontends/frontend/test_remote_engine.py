@@ -4,8 +4,8 @@ from pathlib import Path
 from app.config.settings import Settings
 from app.core.events import ModelStateChanged, RequestFinished
 from app.frontends.frontend import remote_engine
+from app.frontends.frontend.frontend_server import FrontendServer
 from app.frontends.frontend.remote_engine import RemoteEngine
-from app.frontends.frontend.server import Frontend
 from tests.support.waiting import until
 
 
@@ -22,11 +22,11 @@ def test_an_engine_that_falls_silent_is_dead() -> None:
     clock.now += 1000  # it never was there: that is a matter of readiness
     assert engine.dead() == []
     assert engine.unready() == ["The engine is starting"]
-    engine.health([], [])
+    engine.on_health([], [])
     assert (engine.dead(), engine.unready()) == ([], [])
     clock.now += 61
-    assert engine.dead() == ["The engine has not been heard of for 61 s"]
-    engine.health(["stuck"], ["The server is draining"])
+    assert engine.dead() == ["The engine has sent nothing for 61 s"]
+    engine.on_health(["stuck"], ["The server is draining"])
     engine.begin_drain()
     assert (engine.dead(), engine.unready()) == (["stuck"], ["The server is draining"])
 
@@ -47,7 +47,7 @@ def test_what_is_counted_while_the_engine_is_away_is_limited(monkeypatch) -> Non
 
 def test_a_frontend_without_an_engine_starts_says_so_and_stops(tmp_path: Path, caplog) -> None:
     async def main() -> None:
-        frontend = Frontend(Settings(frontends=1), tmp_path / "engine")
+        frontend = FrontendServer(Settings(frontends=1), tmp_path / "engine")
         await frontend.start()
         await until(lambda: bool(caplog.text))
         assert "The engine cannot be reached" in caplog.text
@@ -61,7 +61,7 @@ def test_a_frontend_without_an_engine_starts_says_so_and_stops(tmp_path: Path, c
 
 def test_who_waits_for_the_models_waits_no_longer_than_until_the_drain(tmp_path: Path) -> None:
     async def main() -> None:
-        frontend = Frontend(Settings(frontends=1, wait_for_models=True), tmp_path / "engine")
+        frontend = FrontendServer(Settings(frontends=1, wait_for_models=True), tmp_path / "engine")
         starting = asyncio.create_task(frontend.start())
         await asyncio.sleep(0)
         assert not starting.done()
@@ -70,3 +70,14 @@ def test_who_waits_for_the_models_waits_no_longer_than_until_the_drain(tmp_path:
         await frontend.stop()
 
     asyncio.run(main())
+
+
+def test_an_engine_and_its_repository_print_their_state(tmp_path: Path) -> None:
+    engine = RemoteEngine(Path("nowhere"), 60.0, Clock())
+    assert repr(engine) == "<RemoteEngine waiting for the engine, None>"
+    assert repr(engine.repository) == "<RemoteRepository empty>"
+    engine.on_health([], [])
+    assert repr(engine) == "<RemoteEngine ready, None>"
+    engine.begin_drain()
+    assert repr(engine) == "<RemoteEngine draining, None>"
+    assert repr(FrontendServer(Settings(frontends=1), tmp_path)).startswith("<FrontendServer <RemoteEngine waiting")

@@ -16,10 +16,15 @@ from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, BatchTiming, InferenceRequest, ModelSignature, TensorSpec
 from app.core.reply import Answer, Reply
 from app.core.validation import find_signature
-from app.frontends.channel.arena import ARENA_BYTES, ReadingArena, WritingArena, create_memory
-from app.frontends.channel.snapshot import Snapshot
-from app.frontends.engine.frontend_connection import FrontendLink
-from app.frontends.frontend.engine_connection import EngineLink
+from app.frontends.channel.catalog_snapshot import CatalogSnapshot
+from app.frontends.channel.shared_memory import (
+    SHARED_MEMORY_BYTES,
+    SharedMemoryReader,
+    SharedMemoryWriter,
+    create_memory,
+)
+from app.frontends.engine.frontend_connection import FrontendConnection
+from app.frontends.frontend.engine_connection import EngineConnection
 from app.frontends.frontend.remote_model import RemoteModel
 from tests.support.waiting import until
 
@@ -69,11 +74,11 @@ class FakeModel:
         return self.submitted[-1]
 
 
-class FakeHost:
+class FakeEngine:
     def __init__(self, model: FakeModel) -> None:
         self.models: dict[int, Any] = {7: model}
         self.told: list[Any] = []
-        self.links: list[FrontendLink] = []
+        self.connections: list[FrontendConnection] = []
 
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
         if name == "rejected":
@@ -85,34 +90,36 @@ class FakeHost:
     def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
         self.told.append((labels, seconds))
 
-    def joined(self, link: FrontendLink) -> None:
-        self.links.append(link)
+    def connected(self, connection: FrontendConnection) -> None:
+        self.connections.append(connection)
 
-    def left(self, link: FrontendLink) -> None:
-        self.links.remove(link)
+    def disconnected(self, connection: FrontendConnection) -> None:
+        self.connections.remove(connection)
 
 
-class FakeFollower:
+class FakeObserver:
     def __init__(self) -> None:
         self.heard: list[Any] = []
 
-    def catalog(self, link: EngineLink, snapshot: Snapshot) -> None:
+    def on_catalog(self, connection: EngineConnection, snapshot: CatalogSnapshot) -> None:
         self.heard.append(snapshot)
 
-    def health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
+    def on_health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
         self.heard.append((dead, unready))
 
-    def tell(self, link: EngineLink) -> None:
-        self.heard.append("tell")
+    def send_counts(self, connection: EngineConnection) -> None:
+        self.heard.append("send_counts")
 
 
-class World:
-    def __init__(self, engine: EngineLink, frontend: FrontendLink, host: FakeHost, follower: FakeFollower) -> None:
+class ConnectedEnds:
+    def __init__(
+        self, engine: EngineConnection, frontend: FrontendConnection, served: FakeEngine, observer: FakeObserver
+    ) -> None:
         self.engine = engine
         self.frontend = frontend
-        self.host = host
-        self.follower = follower
-        self.model: FakeModel = host.models[7]
+        self.served = served
+        self.observer = observer
+        self.model: FakeModel = served.models[7]
         self.remote = RemoteModel(engine, 7, "m", 1, sizes=BatchSizes((1, 2)), signatures=SIGNATURES)
 
     def ask(self, value: float = 1.0, word: bytes = b"w", outputs: tuple[str, ...] = ("y",), rows: int = 1) -> Any:
@@ -127,12 +134,12 @@ class World:
 
 
 @asynccontextmanager
-async def world(arena_bytes: int = ARENA_BYTES) -> AsyncIterator[World]:
+async def connected_ends(memory_bytes: int = SHARED_MEMORY_BYTES) -> AsyncIterator[ConnectedEnds]:
     loop = asyncio.get_running_loop()
-    files = [create_memory(arena_bytes) for _ in range(2)]
-    host, follower = FakeHost(FakeModel()), FakeFollower()
-    frontend = FrontendLink(host, ReadingArena(files[0]), WritingArena(files[1]))
-    engine = EngineLink(follower, WritingArena(files[0]), ReadingArena(files[1]))
+    files = [create_memory(memory_bytes) for _ in range(2)]
+    served, observer = FakeEngine(FakeModel()), FakeObserver()
+    frontend = FrontendConnection(served, SharedMemoryReader(files[0]), SharedMemoryWriter(files[1]))
+    engine = EngineConnection(observer, SharedMemoryWriter(files[0]), SharedMemoryReader(files[1]))
     for file in files:
         os.close(file)
     ours, theirs = socket.socketpair()
@@ -140,13 +147,13 @@ async def world(arena_bytes: int = ARENA_BYTES) -> AsyncIterator[World]:
         each.setblocking(False)
     await loop.connect_accepted_socket(lambda: frontend, ours)
     await loop.connect_accepted_socket(lambda: engine, theirs)
-    made = World(engine, frontend, host, follower)
+    made = ConnectedEnds(engine, frontend, served, observer)
     try:
         yield made
     finally:
         engine.close()
         await engine.closed
-        await until(lambda: not host.links)
+        await until(lambda: not served.connections)
 
 
 async def rejection(asked: Any) -> ServingError:

@@ -11,24 +11,24 @@ from hypothesis.extra import numpy as arrays
 
 from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE
 from app.core.inference import STRING, Array, dtype_name
-from app.frontends.channel.arena import ReadingArena, WritingArena, create_memory
 from app.frontends.channel.messages import new_unpacker
-from app.frontends.channel.tensors import SHARED_FROM_BYTES, decode, dtype_of, encode
+from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter, create_memory
+from app.frontends.channel.tensor_messages import SHARED_FROM_BYTES, decode, dtype_of, encode
 
 FLOAT8 = [np.dtype(getattr(ml_dtypes, name)) for name in ("float8_e4m3fn", "float8_e5m2")]
 DTYPES = [dtype for dtype in ENCODING_BY_DTYPE if dtype != STRING] + FLOAT8
 
 
-def arena(size: int) -> tuple[WritingArena, ReadingArena]:
+def both_ends(size: int) -> tuple[SharedMemoryWriter, SharedMemoryReader]:
     file = create_memory(size)
-    made = WritingArena(file), ReadingArena(file)
+    made = SharedMemoryWriter(file), SharedMemoryReader(file)
     os.close(file)
     return made
 
 
 def cross(array: Array, agreed: np.dtype[Any], size: int = 4 * SHARED_FROM_BYTES) -> tuple[Array, Any]:
     """What arrives, and what the content was on the way."""
-    writing, reading = arena(size)
+    writing, reading = both_ends(size)
     unpacker = new_unpacker()
     unpacker.feed(msgpack.packb(encode(array, agreed, writing)))
     tensor = unpacker.unpack()
@@ -64,7 +64,7 @@ def test_large_tensors_cross_by_shared_memory(dtype: np.dtype[Any]) -> None:
     assert (seen.shape, seen.tobytes()) == (array.shape, array.tobytes())
 
 
-def test_large_tensors_cross_by_the_socket_where_the_arena_is_full() -> None:
+def test_large_tensors_cross_by_the_socket_if_the_shared_memory_is_full() -> None:
     array = np.ones(SHARED_FROM_BYTES, np.int8)
     seen, content = cross(array, array.dtype, size=4096)
     assert type(content) is bytes

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 from app import runtime
-from app.frontends.engine.process import main
-from app.frontends.process_arguments import Arguments
+from app.frontends.engine.engine_process import main
+from app.frontends.process_arguments import ProcessArguments
 from tests.every_protocol.live import RUNTIME
 
 if __name__ == "__main__":
     runtime._REGISTRY["tensorflow"] = RUNTIME[1]
-    sys.exit(main(Arguments.parse(sys.argv[1])))
+    sys.exit(main(ProcessArguments.parse(sys.argv[1])))

@@ -6,7 +6,7 @@ import app.batching.batch
 import app.transports.http.replies
 from app.core import errors
 from app.core.errors import InferenceFailed, Overloaded, ServingError
-from app.frontends.channel.errors import decode_error, encode_error
+from app.frontends.channel.remote_errors import decode_error, encode_error
 
 
 def all_kinds(base: type[ServingError]) -> Iterator[type[ServingError]]:

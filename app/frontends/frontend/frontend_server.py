@@ -1,4 +1,4 @@
-"""What a frontend serves HTTP with: the protocols of Server before the engine of another process."""
+"""What a frontend serves: the HTTP protocols of app/server/server.py, with models of the engine process."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.replies import HttpLimits
 
 
-class _Elsewhere:
-    """What was counted, the engine knows."""
+class _NoLocalStatistics:
+    """Stands for a source of statistics: only the engine has them."""
 
     def document(self, model: str, version: int) -> dict[str, Any]:
-        raise NotImplementedError(f"Nothing is counted here, not of {model}/{version} either")
+        raise NotImplementedError(f"The engine has the statistics of {model}/{version}; a frontend has none")
 
 
 class _OpenInference(OpenInference):
-    """Statistics are the engine's."""
+    """Asks the engine for statistics."""
 
-    def __init__(self, engine: RemoteEngine, health: Frontend) -> None:
-        super().__init__(engine.repository, _Elsewhere(), health)
+    def __init__(self, engine: RemoteEngine, health: FrontendServer) -> None:
+        super().__init__(engine.repository, _NoLocalStatistics(), health)
         self._engine = engine
 
     async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
@@ -34,11 +34,11 @@ class _OpenInference(OpenInference):
         return document
 
 
-class Frontend:
-    """Made anywhere, started on the event loop.
+class FrontendServer:
+    """A frontend. Created anywhere, started on the event loop.
 
     Args:
-        engine: the socket where the engine is found.
+        engine: path of the Unix socket where the engine accepts frontends.
     """
 
     def __init__(self, settings: Settings, engine: Path) -> None:
@@ -58,13 +58,13 @@ class Frontend:
     # --- life ---
 
     async def start(self) -> None:
-        """Returns at once, unless it is to wait for the models."""
+        """Returns at once, or with `wait_for_models` when the engine serves."""
         self.engine.start()
         if self.settings.wait_for_models:
-            await self.engine.there()
+            await self.engine.wait_until_connected()
 
     async def drain(self) -> bool:
-        """Waits until everything accepted is answered; False where the time for that ran out."""
+        """Wait until every accepted request is answered. False if that takes longer than `drain_timeout_s`."""
         return await self.engine.drain(self.settings.drain_timeout_s)
 
     async def stop(self) -> None:
@@ -79,28 +79,31 @@ class Frontend:
         return self.engine.dead()
 
     def unready(self) -> list[str]:
-        """Reasons to send no requests here now."""
+        """Reasons to send no requests to this frontend now."""
         return self.engine.unready()
 
     async def summary(self) -> dict[str, Any]:
-        """What the engine shows, for it speaks for all; without one, that there is none."""
+        """The engine's summary, which is that of all frontends; without an engine, the reasons why."""
         reasons = [*self.dead(), *self.unready()]
-        if not self.engine.is_there:
+        if not self.engine.is_connected:
             return {"status": "not ready", "reasons": reasons}
         summary: dict[str, Any] = await self.engine.query("summary")
         return summary
 
     async def explain_batching(self, model: str) -> Mapping[str, Any]:
-        """What the engine says. Raises ModelNotFound, ModelNotReady."""
+        """From the engine. Raises ModelNotFound, ModelNotReady."""
         document: Mapping[str, Any] = await self.engine.query("explain batching", model)
         return document
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """For all frontends. Raises ModelNotFound, ModelNotReady, InvalidRequest."""
+        """By the engine, for all frontends. Raises ModelNotFound, ModelNotReady, InvalidRequest."""
         options: Mapping[str, Any] = await self.engine.query("tune batching", model, changes)
         return options
 
     async def metrics(self) -> tuple[bytes, str]:
-        """The engine's page: it counts for all frontends. Raises ModelNotReady where there is no engine."""
+        """The engine's page, which counts for all frontends. Raises ModelNotReady if the engine is gone."""
         page, content_type = await self.engine.query("metrics")
         return page, content_type
+
+    def __repr__(self) -> str:
+        return f"<FrontendServer {self.engine}>"

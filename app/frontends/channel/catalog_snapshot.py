@@ -1,4 +1,4 @@
-"""What is served, as a message: every version of every model, with the signatures of those that can be called."""
+"""The engine's catalog as a message: all versions of all models, with signatures of those that can be called."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.core.events import ignore
 from app.core.inference import ModelSignature, TensorSpec, dtype_name
 from app.core.interfaces import ServedModel
 from app.core.versions import VersionState
-from app.frontends.channel.tensors import dtype_of
+from app.frontends.channel.tensor_messages import dtype_of
 from app.repository.catalog import Catalog
 from app.repository.servable import Servable
 
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from app.model import Model
 
 
-class Snapshot(NamedTuple):
-    """`models`: by name, of each version its number, state, error, whether it failed, and its model's id or None.
+class CatalogSnapshot(NamedTuple):
+    """The fields of CATALOG.
 
-    `described`: by model id its batch sizes and signatures. `known`: see ModelRepository.known_names. `alone`: names of
-    models each of whose requests runs alone.
+    Attributes:
+        known: see ModelRepository.known_names.
+        models: by name, for each version: its number, state, error, whether it failed, and its model's id or None.
+        described: by model id, its batch sizes and signatures.
+        alone: names of models whose policy runs each request alone.
     """
 
     complete: bool
@@ -36,10 +39,10 @@ class Snapshot(NamedTuple):
 
 def take_snapshot(
     catalog: Catalog, known: Sequence[str], id_of: Callable[[ServedModel], int], runs_alone: Callable[[str], bool]
-) -> Snapshot:
-    """`id_of` gives each model in memory a number of its own; `runs_alone` takes the name of one."""
+) -> CatalogSnapshot:
+    """`id_of` gives each model in memory a number; `runs_alone` takes a model's name."""
     callable_models = {id_of(each.model): each.model for each in catalog.servables() if each.model}
-    return Snapshot(
+    return CatalogSnapshot(
         catalog.complete,
         catalog.default_model,
         known,
@@ -50,10 +53,10 @@ def take_snapshot(
     )
 
 
-def read_snapshot(snapshot: Snapshot, model_of: Callable[[int, str, int], ServedModel]) -> Catalog:
-    """A catalog that answers as the one that the snapshot was taken of.
+def read_snapshot(snapshot: CatalogSnapshot, model_of: Callable[[int, str, int], ServedModel]) -> Catalog:
+    """A catalog equal to the one of which the snapshot was taken.
 
-    `model_of` gives the model of an id, a name and a version.
+    `model_of` makes the model of an id, a name and a version.
     """
     catalog = Catalog(snapshot.default_model)
     catalog.complete = snapshot.complete
@@ -65,7 +68,7 @@ def read_snapshot(snapshot: Snapshot, model_of: Callable[[int, str, int], Served
             servable.state, servable.error = VersionState(state), error
             servable.failed_on = frozenset() if failed else None
             if number is not None:
-                servable.model = cast("Model", model_of(number, name, version))  # it offers what protocols call
+                servable.model = cast("Model", model_of(number, name, version))  # it has what protocols call
     return catalog
 
 

@@ -1,4 +1,4 @@
-"""Errors between processes: kind, text, and when a retry is worthwhile."""
+"""Errors between processes: their kind, their text, and the seconds until a retry."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from app.core import errors
 from app.core.errors import ServingError
 
-#: Stands for a bug of ours, of which callers see nothing.
+#: The kind of an exception that is not a ServingError, and so a bug in the engine.
 BUG = "bug"
 
 
@@ -22,7 +22,7 @@ KINDS = {kind.__name__: kind for kind in _kinds(ServingError)}
 
 
 def encode_error(error: BaseException) -> tuple[str, str, float | None]:
-    """By the nearest kind that core/errors.py has."""
+    """Its kind is the nearest base class in core/errors.py."""
     if not isinstance(error, ServingError):
         return BUG, repr(error), None
     kind = next(kind for kind in type(error).__mro__ if KINDS.get(kind.__name__) is kind)
@@ -30,6 +30,7 @@ def encode_error(error: BaseException) -> tuple[str, str, float | None]:
 
 
 def decode_error(kind: str, text: str, retry_after_s: float | None) -> Exception:
+    """A ServingError, or a RuntimeError for a bug."""
     if kind == BUG:
         return RuntimeError(f"In the engine: {text}")
     error = KINDS[kind](text)

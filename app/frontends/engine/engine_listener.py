@@ -1,4 +1,4 @@
-"""Where frontends come in: the engine's side of all connections."""
+"""Accepts frontends: the engine's side of all their connections."""
 
 from __future__ import annotations
 
@@ -13,42 +13,46 @@ from typing import Any
 from app.core.errors import ServingError
 from app.core.events import RequestFinished
 from app.core.interfaces import ServedModel
-from app.frontends.channel.arena import ReadingArena, WritingArena
-from app.frontends.channel.messages import HELLO, Kind
-from app.frontends.channel.snapshot import Snapshot, take_snapshot
-from app.frontends.engine.frontend_connection import FrontendLink
+from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
+from app.frontends.channel.messages import HELLO, MessageKind
+from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
+from app.frontends.engine.frontend_connection import FrontendConnection
 from app.server.server import Server
 
 logger = logging.getLogger(__name__)
 
-#: How often what is served and how it goes is looked at.
-_LOOK_S = 0.25
+#: Chosen: how often the catalog is compared and health is sent.
+_PUBLISH_EVERY_S = 0.25
 
-#: A frontend that is busy for longer does not hold up the others.
-_SEEN_WITHIN_S = 5.0
+#: Chosen: a frontend that is busy for longer does not delay the others.
+_SYNC_WITHIN_S = 5.0
 
-#: A frontend introduces itself at once; whoever does not is none.
+#: Chosen: a frontend sends HELLO at once; a connection without it is closed.
 _HELLO_WITHIN_S = 5.0
 
 
-class Door:
-    """Shows frontends what `server` serves, takes their requests and answers their queries.
+class EngineListener:
+    """Sends frontends the catalog of `server`, and answers their requests and queries.
 
-    A version that leaves the catalog is unloaded only when every frontend has seen that, so whatever they resolved
-    before is still answered by it.
+    A version that leaves the catalog is unloaded only when every frontend knows: what a frontend resolved before is
+    still answered by that version.
     """
 
     def __init__(self, server: Server) -> None:
+        # The catalog, as frontends know it.
         self.models: dict[int, ServedModel] = {}
-        self.links: set[FrontendLink] = set()
         self._server = server
         self._ids: dict[ServedModel, int] = {}
         self._last_id = 0
-        self._snapshot = Snapshot(False, "", (), {}, {}, {}, ())
+        self._snapshot = CatalogSnapshot(False, "", (), {}, {}, {}, ())
+
+        # The connections.
+        self.connections: set[FrontendConnection] = set()
         self._accepting: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
+
         self._queries: Mapping[str, Callable[..., Awaitable[Any]]] = {
             "metrics": self._metrics,
             "summary": server.summary,
@@ -63,18 +67,18 @@ class Door:
     # --- life ---
 
     def open(self, listener: socket.socket) -> None:
-        """Lets frontends in from now on."""
+        """Accept frontends from now on."""
         listener.setblocking(False)
         self._accepting = asyncio.create_task(self._accept_all(listener), name="accept frontends")
-        self._look()
+        self._publish_regularly()
 
     async def close(self, timeout_s: float) -> None:
-        """Waits until every frontend is gone; those that are not by then are left behind."""
+        """Wait until every frontend has disconnected, at most `timeout_s`, and accept no more."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._empty.wait()
-        if self.links:
-            logger.warning("%d frontends are still there", len(self.links))
+        if self.connections:
+            logger.warning("%d frontends are still connected; the engine ends without them", len(self.connections))
         if self._accepting is not None:
             self._accepting.cancel()
         if self._timer is not None:
@@ -85,63 +89,63 @@ class Door:
         while True:
             connection, _ = await loop.sock_accept(listener)
             try:
-                await self._let_in(connection)
+                await self._connect(connection)
             except OSError as error:
-                logger.warning("A frontend could not be let in: %s", error)
+                logger.warning("A connection to the engine was closed: %s", error)
                 connection.close()
 
-    async def _let_in(self, connection: socket.socket) -> None:
-        """Raises OSError where it is no frontend, or gone again."""
+    async def _connect(self, connection: socket.socket) -> None:
+        """Raises OSError if it is not a frontend, or has disconnected."""
         connection.settimeout(_HELLO_WITHIN_S)
         hello, files, _, _ = await asyncio.to_thread(socket.recv_fds, connection, len(HELLO), 2)
         try:
             if hello != HELLO or len(files) != 2:
-                raise OSError("it did not introduce itself")
-            link = FrontendLink(self, ReadingArena(files[0]), WritingArena(files[1]))
+                raise OSError("it did not begin as a frontend does")
+            frontend = FrontendConnection(self, SharedMemoryReader(files[0]), SharedMemoryWriter(files[1]))
         finally:
             for file in files:
                 os.close(file)
         connection.setblocking(False)
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: link, connection)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: frontend, connection)
 
-    def joined(self, link: FrontendLink) -> None:
+    def connected(self, connection: FrontendConnection) -> None:
         self.publish()
-        self.links.add(link)
+        self.connections.add(connection)
         self._empty.clear()
-        link.tell(Kind.CATALOG, *self._snapshot)
-        link.tell(Kind.HEALTH, self._server.dead(), self._server.unready())
+        connection.send(MessageKind.CATALOG, *self._snapshot)
+        connection.send(MessageKind.HEALTH, self._server.dead(), self._server.unready())
 
-    def left(self, link: FrontendLink) -> None:
-        self.links.discard(link)
-        if not self.links:
+    def disconnected(self, connection: FrontendConnection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
             self._empty.set()
 
-    # --- what frontends see ---
+    # --- the catalog ---
 
     def publish(self) -> None:
-        """Tells what is served, where that changed, and how it goes."""
+        """Send the catalog, if it changed, and the health to every frontend."""
         snapshot = self._take_snapshot()
         if snapshot != self._snapshot:
             self._snapshot = snapshot
-            self._tell_all(Kind.CATALOG, *snapshot)
-        self._tell_all(Kind.HEALTH, self._server.dead(), self._server.unready())
+            self._send_all(MessageKind.CATALOG, *snapshot)
+        self._send_all(MessageKind.HEALTH, self._server.dead(), self._server.unready())
 
     async def mirrored(self) -> None:
-        """Returns when every frontend has seen the catalog as it is now, and told what it counted until then."""
+        """Returns when every frontend has the present catalog and has sent what it counted until then."""
         self.publish()
         gone = self.models.keys() - self._snapshot.described.keys()
-        if self.links:
-            await asyncio.wait([link.see() for link in self.links], timeout=_SEEN_WITHIN_S)
+        if self.connections:
+            await asyncio.wait([each.sync() for each in self.connections], timeout=_SYNC_WITHIN_S)
         for number in gone & self.models.keys():
             del self._ids[self.models.pop(number)]
 
-    def _take_snapshot(self) -> Snapshot:
+    def _take_snapshot(self) -> CatalogSnapshot:
         repository = self._server.repository
         catalog = repository.catalog
         return take_snapshot(catalog, repository.known_names(), self._id, self._runs_alone)
 
     def _runs_alone(self, name: str) -> bool:
-        with suppress(ServingError):  # its last version is just leaving
+        with suppress(ServingError):  # its last version is being unloaded
             return self._server.engine.batching_options(name).max_batch_size == 1
         return False
 
@@ -153,32 +157,32 @@ class Door:
             self.models[number] = model
         return number
 
-    def _tell_all(self, kind: Kind, *message: Any) -> None:
-        for link in self.links:
-            link.tell(kind, *message)
+    def _send_all(self, kind: MessageKind, *message: Any) -> None:
+        for each in self.connections:
+            each.send(kind, *message)
 
-    def _look(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+    def _publish_regularly(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_PUBLISH_EVERY_S, self._publish_regularly)
         self.publish()
 
-    # --- what frontends ask ---
+    # --- queries ---
 
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
         """Raises ServingError."""
         return await self._queries[name](*arguments)
 
     async def _metrics(self) -> tuple[bytes, str]:
-        """Of all frontends together."""
+        """The metrics page, with what every frontend counted."""
         await self.mirrored()
         return await self._server.metrics()
 
     async def _explain_batching(self, model: str) -> Mapping[str, Any]:
-        """With what all frontends answered."""
+        """With what every frontend counted."""
         await self.mirrored()
         return await self._server.explain_batching(model)
 
     async def _tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What all frontends answered before counts as before; what they send afterwards is sent as asked."""
+        """Requests that frontends answered before count as before the change; later ones follow it."""
         await self.mirrored()
         options = await self._server.tune_batching(model, changes)
         await self.mirrored()
@@ -188,3 +192,6 @@ class Door:
         """A frontend answered requests."""
         for each in seconds:
             self._server.listener(RequestFinished(*labels, each))
+
+    def __repr__(self) -> str:
+        return f"<EngineListener {len(self.connections)} frontends, {len(self.models)} models>"

@@ -1,4 +1,4 @@
-"""Model inputs from numpy's files: .npy holds the only input, .npz holds each under its name."""
+"""Model inputs from files that numpy wrote: .npy holds the only input, .npz holds each input under its name."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from app.core.inference import STRING, Array, ModelSignature, TensorSpec, dtype_
 _NPY, _NPZ = b"\x93NUMPY", b"PK\x03\x04"
 
 
-def are_in(body: bytes) -> bool:
-    """Is this one of numpy's files?"""
+def is_numpy_file(body: bytes) -> bool:
+    """Whether it begins as .npy or .npz do."""
     return body.startswith((_NPY, _NPZ))
 
 
-def read(body: bytes, signature: ModelSignature) -> dict[str, Array]:
-    """The named inputs, in the signature's types. Names it does not know are left for the check of all inputs.
+def read_numpy_file(body: bytes, signature: ModelSignature) -> dict[str, Array]:
+    """The inputs by name, in the signature's types. Unknown names are kept: the check of all inputs rejects them.
 
-    Raises InvalidRequest: the file is broken, holds Python objects, or values that the types cannot hold.
+    Raises:
+        InvalidRequest: the file is broken, holds Python objects, or holds values that the types cannot hold.
     """
     try:
         content = np.load(io.BytesIO(body), allow_pickle=False)
@@ -37,7 +38,7 @@ def read(body: bytes, signature: ModelSignature) -> dict[str, Array]:
 def _only_input(signature: ModelSignature) -> str:
     if len(signature.inputs) != 1:
         names = ", ".join(signature.inputs)
-        raise InvalidRequest(f"One array is no input of signature {signature.name!r}; give a .npz with {names}")
+        raise InvalidRequest(f"A .npy file holds one input; signature {signature.name!r} needs .npz with {names}")
     return next(iter(signature.inputs))
 
 

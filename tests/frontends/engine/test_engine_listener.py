@@ -17,9 +17,9 @@ from app import runtime
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
 from app.core.inference import BatchTiming, InferenceRequest
 from app.core.reply import Answer
-from app.frontends.engine import listener as door_module
-from app.frontends.engine.listener import Door
-from app.frontends.frontend.server import Frontend
+from app.frontends.engine import engine_listener
+from app.frontends.engine.engine_listener import EngineListener
+from app.frontends.frontend.frontend_server import FrontendServer
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels
 from app.repository.version_policy import NEWEST
@@ -29,7 +29,7 @@ from tests.every_protocol.live import RUNTIME, frontends_of, settings
 from tests.repository.fakes import add
 from tests.support.waiting import HANG_S, until
 
-Scenario = Callable[[Server, Sequence[Frontend]], Awaitable[None]]
+Scenario = Callable[[Server, Sequence[FrontendServer]], Awaitable[None]]
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def play(folder: Path, scenario: Scenario, models: WatchedModels | None = None, 
     asyncio.run(main())
 
 
-async def ask(frontend: Frontend, value: float, name: str = "m", version: int | None = None) -> float:
+async def ask(frontend: FrontendServer, value: float, name: str = "m", version: int | None = None) -> float:
     """What the model gives for the value: its double."""
     model = frontend.repository.resolve(name, version)
     response = await model.infer(InferenceRequest({"features": rows(value)}))
@@ -58,7 +58,7 @@ async def ask(frontend: Frontend, value: float, name: str = "m", version: int | 
 
 
 def test_frontends_see_what_the_server_sees(tmp_path: Path) -> None:
-    async def scenario(server: Server, frontends: Sequence[Frontend]) -> None:
+    async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
         ours = server.repository
         for frontend in frontends:
             theirs = frontend.repository
@@ -76,12 +76,13 @@ def test_frontends_see_what_the_server_sees(tmp_path: Path) -> None:
                     ours.resolve(name)
                 assert str(here.value) == str(there.value)
             assert await ask(frontend, 3.0) == 6.0
+            assert repr(frontend.repository) == "<RemoteRepository m/1>"
 
     play(tmp_path, scenario)
 
 
 def test_a_model_that_is_unloaded_is_so_for_all_when_that_is_said(tmp_path: Path) -> None:
-    async def scenario(_: Server, frontends: Sequence[Frontend]) -> None:
+    async def scenario(_: Server, frontends: Sequence[FrontendServer]) -> None:
         first, second = (frontend.repository for frontend in frontends)
         before = second.resolve("m")
         await first.unload("m")
@@ -100,7 +101,7 @@ def test_a_model_that_is_unloaded_is_so_for_all_when_that_is_said(tmp_path: Path
 
 
 def test_what_a_frontend_had_resolved_is_answered_by_the_version_that_leaves(tmp_path: Path) -> None:
-    async def scenario(server: Server, frontends: Sequence[Frontend]) -> None:
+    async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
         old = frontends[0].repository.resolve("m")
         add(tmp_path, "m", 2)
         await server.repository.poll_once()
@@ -116,7 +117,7 @@ def test_what_a_frontend_had_resolved_is_answered_by_the_version_that_leaves(tmp
 
 
 def test_where_each_request_runs_alone_none_travel_together(tmp_path: Path) -> None:
-    async def scenario(_: Server, frontends: Sequence[Frontend]) -> None:
+    async def scenario(_: Server, frontends: Sequence[FrontendServer]) -> None:
         models = [frontend.repository.resolve("m") for frontend in frontends]
 
         def join() -> list[bool]:
@@ -134,7 +135,7 @@ def test_where_each_request_runs_alone_none_travel_together(tmp_path: Path) -> N
 
 
 def test_a_model_that_stays_is_the_same_object(tmp_path: Path) -> None:
-    async def scenario(server: Server, frontends: Sequence[Frontend]) -> None:
+    async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
         stays = frontends[1].repository.resolve("m")
         add(tmp_path, "other", 1)
         await server.repository.load("other")
@@ -148,7 +149,7 @@ def test_labels_are_seen(tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
     config = ModelConfig("m", tmp_path / "m", NEWEST, {"stable": 1})
 
-    async def scenario(server: Server, frontends: Sequence[Frontend]) -> None:
+    async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
         assert frontends[0].repository.resolve("m", label="stable").version == 1
         await server.repository.reload([ModelConfig("m", tmp_path / "m", NEWEST, {"canary": 1})])
         assert frontends[1].repository.resolve("m", label="canary").version == 1
@@ -159,7 +160,7 @@ def test_labels_are_seen(tmp_path: Path) -> None:
 
 
 def test_requests_of_all_frontends_share_batches_and_leave_the_queue_with_their_frontend(tmp_path: Path) -> None:
-    async def scenario(server: Server, frontends: Sequence[Frontend]) -> None:
+    async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
         model: Any = server.repository.resolve("m")
         loaded = model._loaded
         loaded.hold()
@@ -167,7 +168,7 @@ def test_requests_of_all_frontends_share_batches_and_leave_the_queue_with_their_
         assert await asyncio.to_thread(loaded.waits.wait, 30)
         waiting = [asyncio.ensure_future(ask(frontends[n % 2], 2.0 + n)) for n in range(6)]
         await until(lambda: server.engine.queue_rows() == 6)
-        frontends[1].engine._link._transport.abort()  # type: ignore[union-attr]
+        frontends[1].engine._connection._transport.abort()  # type: ignore[union-attr]
         await until(lambda: server.engine.queue_rows() == 3)
         loaded.release()
         assert await first == 2.0
@@ -175,14 +176,14 @@ def test_requests_of_all_frontends_share_batches_and_leave_the_queue_with_their_
         assert answers[::2] == [4.0, 8.0, 12.0]
         assert [type(answer) for answer in answers[1::2]] == [ModelNotReady] * 3
         assert loaded.calls == [[1.0], [2.0, 4.0, 6.0, 2.0]], "one batch, and a row of padding"
-        await until(lambda: frontends[1].engine.is_there)
+        await until(lambda: frontends[1].engine.is_connected)
         assert await ask(frontends[1], 9.0) == 18.0
 
     play(tmp_path, scenario)
 
 
 def test_large_tensors_come_and_go_by_shared_memory(tmp_path: Path) -> None:
-    async def scenario(_: Server, frontends: Sequence[Frontend]) -> None:
+    async def scenario(_: Server, frontends: Sequence[FrontendServer]) -> None:
         features = np.arange(2 * 20_000, dtype=np.float32).reshape(-1, 2) + 100
         model = frontends[0].repository.resolve("m")
         for _ in range(3):
@@ -193,7 +194,7 @@ def test_large_tensors_come_and_go_by_shared_memory(tmp_path: Path) -> None:
 
 
 def test_health_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(server: Server, frontends: Sequence[Frontend]) -> None:
+    async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
         assert frontends[0].dead() == []
         assert frontends[0].unready() == ["Model broken version 1 failed to load: broken/1 holds no graph"]
         assert (await frontends[0].summary())["models"]["m"][0]["state"] == "AVAILABLE"
@@ -208,12 +209,12 @@ def test_health_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_frontend_that_takes_nothing_in_does_not_hold_up_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door_module, "_SEEN_WITHIN_S", 0.05)
+    monkeypatch.setattr(engine_listener, "_SYNC_WITHIN_S", 0.05)
 
-    async def scenario(_: Server, frontends: Sequence[Frontend]) -> None:
-        frontends[0].engine._link._transport.pause_reading()  # type: ignore[union-attr]
+    async def scenario(_: Server, frontends: Sequence[FrontendServer]) -> None:
+        frontends[0].engine._connection._transport.pause_reading()  # type: ignore[union-attr]
         await frontends[1].repository.unload("m")
-        frontends[0].engine._link._transport.resume_reading()  # type: ignore[union-attr]
+        frontends[0].engine._connection._transport.resume_reading()  # type: ignore[union-attr]
 
     play(tmp_path, scenario)
 
@@ -221,11 +222,11 @@ def test_a_frontend_that_takes_nothing_in_does_not_hold_up_the_others(
 def test_whoever_does_not_introduce_itself_is_not_let_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         server = Server(settings(tmp_path))
-        door = Door(server)
+        accepting = EngineListener(server)
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
             listener.bind(f"{folder}/engine")
             listener.listen()
-            door.open(listener)
+            accepting.open(listener)
             for greeting in (b"", b"?"):
                 with socket.socket(socket.AF_UNIX) as stranger:
                     stranger.setblocking(False)
@@ -233,10 +234,10 @@ def test_whoever_does_not_introduce_itself_is_not_let_in(tmp_path: Path, caplog:
                     stranger.send(greeting)
                     stranger.shutdown(socket.SHUT_WR)
                     assert await asyncio.get_running_loop().sock_recv(stranger, 1) == b""
-            await door.close(0)
+            await accepting.close(0)
         with suppress(ServingError):
             await server.stop()
-        assert caplog.text.count("A frontend could not be let in: it did not introduce itself") == 2
-        assert door.links == set()
+        assert caplog.text.count("A connection to the engine was closed: it did not begin as a frontend does") == 2
+        assert repr(accepting) == "<EngineListener 0 frontends, 0 models>"
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A frontend: `python -m app.frontends.frontend.process ARGUMENTS`, started by the supervisor."""
+"""A frontend process: `python -m app.frontends.frontend.frontend_process ARGUMENTS`, started by the supervisor."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import socket
 import sys
 from pathlib import Path
 
-from app.frontends.frontend.server import Frontend
-from app.frontends.ports import another
-from app.frontends.process_arguments import Arguments, when_parent_ends
+from app.frontends.frontend.frontend_server import FrontendServer
+from app.frontends.ports import share_port
+from app.frontends.process_arguments import ProcessArguments, when_parent_ends
 from app.instrumentation.logs import configure
 from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory, spare_from_collection
 
 
-class _Child(Frontend):
+class SupervisedFrontend(FrontendServer):
     """Ends when the supervisor does."""
 
     async def start(self) -> None:
@@ -29,20 +29,20 @@ class _Child(Frontend):
 
 
 def main(text: str) -> int:
-    """Serves until told to end; returns the exit code."""
-    arguments = Arguments.parse(text)
+    """Serve until told to end. Returns the exit code."""
+    arguments = ProcessArguments.parse(text)
     settings = arguments.settings
     configure(settings.log_level)
     keep_freed_memory()
-    frontend = _Child(settings, Path(arguments.engine))
+    frontend = SupervisedFrontend(settings, Path(arguments.engine))
     spare_from_collection()
     return serve_http(frontend, settings, [_own_socket(file) for file in arguments.sockets])
 
 
 def _own_socket(file: int) -> socket.socket:
-    """At the address of the one that the supervisor holds."""
+    """A socket at the address of the one that the supervisor holds."""
     with socket.socket(fileno=file) as held:
-        return another(held)
+        return share_port(held)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,127 @@
+import asyncio
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from app.config.settings import Settings
+from app.frontends import supervised_process
+from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments
+from app.frontends.supervised_process import SupervisedProcess, pause_s
+from tests.support.waiting import HANG_S, until
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    assert [pause_s(failures) for failures in (1, 2, 3, 20)] == [0.1, 0.2, 0.4, 10.0]
+
+
+def test_arguments_cross_a_command_line() -> None:
+    settings = Settings(models=Path("there"), batch_sizes=[2, 4], max_batch_size=4, forbidden_variants=["xla"])
+    arguments = ProcessArguments(settings, [3, 5], "/path/engine", {"port": 8500})
+    assert ProcessArguments.parse(arguments.dump()) == arguments
+
+
+NO_ARGUMENTS = ProcessArguments(Settings(), [])
+
+LISTENS = "signal.signal(signal.SIGTERM, lambda *_: os._exit(1))\nopen('{ready}', 'w')\ntime.sleep(60)"
+
+
+def module(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> str:
+    """The name of a module that a child can run, and which notes each of its lives in `lives`."""
+    note = f"import os, sys, signal, time\nopen({str(folder / 'lives')!r}, 'a').write('x')\n"
+    (folder / "life.py").write_text(note + body)
+    monkeypatch.syspath_prepend(folder)
+    return "life"
+
+
+def lives(folder: Path) -> int:
+    return len((folder / "lives").read_text()) if (folder / "lives").exists() else 0
+
+
+def keep_running(made: SupervisedProcess) -> int:
+    async def main() -> int:
+        async with asyncio.timeout(HANG_S):
+            return await made.keep_running()
+
+    return asyncio.run(main())
+
+
+def test_a_process_that_cannot_start_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = module(tmp_path, monkeypatch, f"sys.exit({COULD_NOT_START})")
+    assert keep_running(SupervisedProcess("It", name, NO_ARGUMENTS)) == COULD_NOT_START
+    assert lives(tmp_path) == 1
+
+
+def test_a_process_that_ends_is_started_again_until_told_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervised_process, "pause_s", lambda failures: 0.0 if failures < 3 else 60.0)
+    made = SupervisedProcess("It", module(tmp_path, monkeypatch, "sys.exit(1)"), NO_ARGUMENTS)
+
+    async def main() -> int:
+        keeping = asyncio.create_task(made.keep_running())
+        await until(lambda: "restart 3" in caplog.text)
+        made.end(signal.SIGTERM)
+        return await keeping
+
+    assert asyncio.run(main()) == 0
+    assert lives(tmp_path) == 3
+    assert "ended with exit code 1; restart 2 in 0 s" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("body", "how", "code"),
+    [
+        ("time.sleep(60)", signal.SIGTERM, 0),  # it had not begun to listen
+        ("time.sleep(60)", signal.SIGKILL, -9),
+        (LISTENS, signal.SIGTERM, 1),
+    ],
+)
+def test_the_exit_code_of_a_process_that_is_told_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, how: signal.Signals, code: int
+) -> None:
+    ready = tmp_path / ("ready" if body == LISTENS else "lives")
+    made = SupervisedProcess(
+        "It", module(tmp_path, monkeypatch, body.format(ready=ready)), ProcessArguments(Settings(), [])
+    )
+
+    async def main() -> int:
+        keeping = asyncio.create_task(made.keep_running())
+        await until(ready.exists)
+        while not keeping.done():  # also while it ends: that must not cost its exit code
+            made.end(how)
+            await asyncio.sleep(0)
+        return await keeping
+
+    assert asyncio.run(main()) == code
+    made.end(how)
+
+
+def test_modules_are_found_where_the_parent_finds_them_and_never_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = tmp_path / "hostile"
+    (hostile / "app").mkdir(parents=True)
+    for stranger in (hostile / "app/__init__.py", hostile / "life.py"):
+        stranger.write_text("raise SystemExit('a module of the working directory')")
+    monkeypatch.chdir(hostile)
+    body = f"import app.config.settings\nsys.exit({COULD_NOT_START})"
+    made = SupervisedProcess("It", module(tmp_path, monkeypatch, body), NO_ARGUMENTS)
+    assert keep_running(made) == COULD_NOT_START
+    assert lives(tmp_path) == 1
+
+
+def test_a_process_prints_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SupervisedProcess("It", module(tmp_path, monkeypatch, "time.sleep(60)"), NO_ARGUMENTS)
+    assert repr(made) == "<SupervisedProcess It: not started>"
+
+    async def main() -> None:
+        keeping = asyncio.create_task(made.keep_running())
+        await until((tmp_path / "lives").exists)
+        assert re.fullmatch(r"<SupervisedProcess It: process \d+ runs>", repr(made))
+        made.end(signal.SIGKILL)
+        await keeping
+
+    asyncio.run(main())
+    assert repr(made).endswith("was ended by SIGKILL, told to end>")
