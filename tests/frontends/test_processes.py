@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +76,9 @@ class Clients:
                 except httpx.TransportError:
                     self.cut_off.append(port)
                     return
-                _, port = reply.extensions["network_stream"].get_extra_info("client_addr")
-                self.ports.add(port)
+                with suppress(OSError):  # the connection was closed right after this reply
+                    _, port = reply.extensions["network_stream"].get_extra_info("client_addr")
+                    self.ports.add(port)
                 if reply.status_code == 200:
                     self.answers.add(reply.text)
                 else:
