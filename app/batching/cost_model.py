@@ -142,7 +142,7 @@ _DEVIATIONS = 4.0
 #: Of each call, before it is known how they vary.
 _FIRST_DEVIATION = 0.025
 
-#: One of so many batches tries the next larger size. Measured by `bench.simulate` and calls of given costs: trying a size
+#: One of so many batches tries the next larger size. Measured with calls of given costs: trying a size
 #: that costs 1.5 times as much as it should takes 0.3 % of the rows per second, one that costs 3 times as much 1.3 %.
 _EXPLORE_EVERY = 256
 
