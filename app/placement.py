@@ -160,7 +160,7 @@ class RequestPlacement:
             batchable=not key.alone,
             padding=self._paddings[signature.name] if key.bucket is not None else None,
             ragged=RaggedRows(signature.ragged) if signature.ragged else None,
-            seeds=None if key.alone else self._costs.get(signature.name),
+            initial_estimates=None if key.alone else self._costs.get(signature.name),
             ragged_outputs=RaggedRows(wanted) if signature.ragged_outputs else None,
             replicas=runs,
         )

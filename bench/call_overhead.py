@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from app.batching.batch import timed_execution
+from app.batching.batch import execute as execute_batch
 from app.batching.function import BatchFunction
 from app.batching.request import PendingRequest
 from app.core.batch_sizes import BatchSizes
@@ -81,7 +81,7 @@ def batches(rounds: int) -> None:
         requests: list[Any] = [
             PendingRequest({"x": np.zeros((1, 16), np.float32)}, 1, reply=None, arrival_s=0.0) for _ in range(count)
         ]
-        step = {"around the call": lambda f=function, r=requests: timed_execution(f, r, time.monotonic)}
+        step = {"around the call": lambda f=function, r=requests: execute_batch(f, r, time.monotonic)}
         show(f"batch of {count} requests", microseconds(step, rounds))
 
 

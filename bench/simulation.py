@@ -192,8 +192,8 @@ async def _play(  # noqa: PLR0917 - `simulate` names them
             device.call_s, device.around_s = costs.took_s(rows, length), costs.around_s(rows)
             return {"y": inputs["x"]}
 
-        seeds = {rows: costs.call_s(rows, length) for rows in allowed.allowed}  # as warm-up measures them
-        return BatchFunction(run, allowed, seeds=seeds)
+        estimates = {rows: costs.call_s(rows, length) for rows in allowed.allowed}  # as warm-up measures them
+        return BatchFunction(run, allowed, initial_estimates=estimates)
 
     def heard(event: Event) -> None:
         nonlocal busy_s, expired, calls, rows_computed

@@ -1,8 +1,8 @@
-"""Which requests are rejected at once: those that cannot finish before their deadline. Pure.
+"""Admission: rejects a request at once if it cannot finish before its deadline. No I/O, no clock.
 
 `seconds_to_answer` estimates the time until a new request is answered. It counts waiting rows by lane, never one by
-one. Of a lane whose front alone is more urgent it estimates the share that goes first. Costs that were not measured
-yet count as 0, so no request is rejected by guess. Calls that vary are expected to take longer than their average.
+one; of a lane that is only partly more urgent it estimates the share that is scheduled first. Costs that were not
+measured count as 0, so no request is rejected by a guess. The more calls vary, the longer they are expected to take.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 
-from app.batching.devices import Slots
+from app.batching.devices import DeviceSlots
 from app.batching.policy import HEADROOM
 from app.batching.queue import Lane, RequestQueue
 from app.batching.request import PendingRequest
-from app.batching.scheduler import Schedule
+from app.batching.scheduler import Scheduler
 from app.core.errors import DeadlineExceeded, RequestTooLarge, ShuttingDown, WouldBeLate
 
 
-def check_open(rows: int, max_rows: int, deadline_s: float, now: float, *, draining: bool) -> None:
-    """Raises ShuttingDown, RequestTooLarge or DeadlineExceeded."""
+def check_accepting(rows: int, max_rows: int, deadline_s: float, now: float, *, draining: bool) -> None:
+    """The checks before a request is queued.
+
+    Raises:
+        ShuttingDown, RequestTooLarge, DeadlineExceeded
+    """
     if draining:
         raise ShuttingDown("The server is shutting down")
     if rows > max_rows:
@@ -28,21 +32,30 @@ def check_open(rows: int, max_rows: int, deadline_s: float, now: float, *, drain
         raise DeadlineExceeded("The request's time was over when it arrived")
 
 
-def check_in_time(request: PendingRequest, queue: RequestQueue, slots: Slots, schedule: Schedule, now: float) -> None:
-    """Of a request that is queued already. An idle device takes all, or it would never learn that it became faster.
+def check_deadline(
+    request: PendingRequest, queue: RequestQueue, slots: DeviceSlots, scheduler: Scheduler, now: float
+) -> None:
+    """The check of a request that is queued already.
 
-    Raises WouldBeLate, and takes it out of the queue, where it would foreseeably be late.
+    Raises:
+        WouldBeLate: it is expected to miss its deadline, and was removed from the queue.
     """
-    busy_s = slots.busy_s(now)
-    if not busy_s and queue.rows == request.weight:
+    # 1. An idle device takes every request; otherwise Ferry would never learn that the model became faster.
+    remaining_s = slots.remaining_s(now)
+    if not remaining_s and queue.rows == request.weight:
         return
+
+    # 2. By urgency among all lanes.
     time_s = request.deadline_s - now
     most_s = HEADROOM * time_s
     assert request.lane is not None  # noqa: S101 - it waits
     lane = queue.lane(request.lane)
-    needed_s = seconds_to_answer(request, lane, queue.lanes, busy_s, slots.count, schedule.most_rows)
-    if needed_s > most_s and schedule.shares:
-        needed_s = min(needed_s, _seconds_by_share(request, lane, queue, slots, schedule, busy_s))
+    needed_s = seconds_to_answer(request, lane, queue.lanes, remaining_s, slots.count, scheduler.most_rows)
+
+    # 3. By the weight of its model, which holds however urgent the requests of other models are.
+    if needed_s > most_s and scheduler.fair_queueing:
+        needed_s = min(needed_s, _seconds_by_weight(request, lane, queue, slots, scheduler, remaining_s))
+
     if needed_s > most_s:
         queue.remove(request)
         error = WouldBeLate(
@@ -52,48 +65,61 @@ def check_in_time(request: PendingRequest, queue: RequestQueue, slots: Slots, sc
         raise error
 
 
-def _seconds_by_share(  # noqa: PLR0917 - the whole state of the queue
-    request: PendingRequest, lane: Lane, queue: RequestQueue, slots: Slots, schedule: Schedule, busy_s: Sequence[float]
+def _seconds_by_weight(  # noqa: PLR0917 - the whole state of the queue
+    request: PendingRequest,
+    lane: Lane,
+    queue: RequestQueue,
+    slots: DeviceSlots,
+    scheduler: Scheduler,
+    remaining_s: Sequence[float],
 ) -> float:
-    """How long it takes by its model's share alone, whatever others are more urgent."""
+    """The time until its answer if its model gets just its share of the devices' time."""
     model = lane.key.model
     own_lanes = [lane for lane in queue.lanes if lane.key.model == model]
-    alone_s = seconds_to_answer(request, lane, own_lanes, busy_s, slots.count, schedule.most_rows)
-    return alone_s / schedule.shares.share(model, {lane.key.model for lane in queue.lanes})
+    alone_s = seconds_to_answer(request, lane, own_lanes, remaining_s, slots.count, scheduler.most_rows)
+    return alone_s / scheduler.fair_queueing.share(model, {lane.key.model for lane in queue.lanes})
 
 
 def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
     request: PendingRequest,
     lane: Lane,
     lanes: Iterable[Lane],
-    busy_s: Sequence[float],
+    remaining_s: Sequence[float],
     devices: int,
     most_rows: Callable[[Lane], int],
 ) -> float:
-    """For a request that waits in `lane` already, one of the `lanes`.
+    """The time until the answer of a request that waits in `lane`, one of the `lanes`.
 
     Args:
-        busy_s: how long each call under way will still take.
-        devices: how many calls can be under way at the same time.
+        remaining_s: how long each call in flight will still take.
+        devices: how many calls can be in flight at the same time.
         most_rows: the rows of a full batch of a lane.
     """
     if lane.curve is None:
         return 0.0
+
+    # 1. The calls in flight, and the calls of its own lane before its own.
     scheduling_key_s = request.scheduling_key_s
     rows = _rows_before(lane, request) + request.weight + lane.unfilled(request.weight)
-    wait_s = sum(busy_s) / devices if len(busy_s) == devices else 0.0
-    own_s = _calls_before(rows, most_rows(lane)) * lane.curve.call_s(most_rows(lane))  # meanwhile others' calls fill
-    for other in sorted(lanes, key=_urgency_s):
+    wait_s = sum(remaining_s) / devices if len(remaining_s) == devices else 0.0
+    own_s = _calls_before(rows, most_rows(lane)) * lane.curve.call_s(most_rows(lane))
+
+    # 2. The calls of other lanes that are more urgent; requests that come meanwhile fill them.
+    for other in sorted(lanes, key=_scheduling_key_s):
         if other is not lane:
             rows_before = _rows_more_urgent(other, scheduling_key_s)
             wait_s += _calls_s(other, rows_before, wait_s + own_s, most_rows(other)) / devices
+
+    # 3. Its own lane up to its own call, and what calls vary.
     return (1 + lane.costs.margin) * (wait_s + _calls_s(lane, rows, wait_s, most_rows(lane)))
 
 
 def _rows_before(lane: Lane, request: PendingRequest) -> float:
-    """The rows that its own lane takes first."""
+    """The rows that its own lane takes before it."""
     others = lane.call_rows - min(request.weight, lane.largest) - lane.unfilled(request.weight)
-    return others * _share(lane.head.order_key_s, request.order_key_s, lane.tail.order_key_s) if lane.mixed else others
+    return (
+        others * _share(lane.head.order_key_s, request.order_key_s, lane.tail.order_key_s) if lane.reordered else others
+    )
 
 
 def _rows_more_urgent(lane: Lane, scheduling_key_s: float) -> float:
@@ -101,7 +127,7 @@ def _rows_more_urgent(lane: Lane, scheduling_key_s: float) -> float:
 
 
 def _calls_s(lane: Lane, rows: float, wait_s: float, full_rows: int) -> float:
-    """So many of its rows, in full calls but the last: that one has room for those who come meanwhile."""
+    """The seconds for `rows` rows of a lane in full calls; the last call has room for rows that come meanwhile."""
     curve = lane.curve
     if curve is None or rows <= 0:
         return 0.0
@@ -114,16 +140,16 @@ def _calls_s(lane: Lane, rows: float, wait_s: float, full_rows: int) -> float:
 
 
 def _calls_before(rows: float, full_rows: int) -> int:
-    """How many full calls are done before that of the last row."""
+    """The full calls before the call of the last row."""
     return ceil(rows / full_rows) - 1
 
 
 def _share(first: float, value: float, last: float) -> float:
-    """How much of what lies evenly between first and last is before the value."""
+    """The share of what is spread evenly from `first` to `last` that lies before `value`."""
     if value < first:
         return 0.0
     return min(1.0, (value - first) / (last - first)) if last > first else 1.0
 
 
-def _urgency_s(lane: Lane) -> float:
+def _scheduling_key_s(lane: Lane) -> float:
     return lane.scheduling_key_s

@@ -1,10 +1,10 @@
-"""What the batcher was given, and what a device works on.
+"""A batch: the rows of many requests in one call of a model, and back.
 
-Rows of many requests into one call of a model, and back. Pure; runs on a device thread.
+`execute` runs on a device thread or, inline, on the event loop. It reads the requests and their function and changes
+neither: what it finds it returns in an Execution, and the event loop acts on that.
 
-One bad request fails alone: a batch rejected for its input's sake is halved until the
-guilty one stands alone; so is one that the device had no memory for. Any other failure
-fails the whole batch once, without a retry.
+One bad request fails alone: a batch that is rejected because of its input is halved until the guilty request stands
+alone; so is a batch that the device has no memory for. Any other failure fails the whole batch once, without a retry.
 """
 
 from __future__ import annotations
@@ -26,11 +26,18 @@ from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, Servin
 from app.core.inference import STRING, Array
 from app.core.reply import Outcome, Outputs
 
+logger = logging.getLogger(__name__)
+
 
 class BatchInFlight:
-    """Requests of one lane that are executed together, with guests of others, and why their batch was closed."""
+    """Requests that are executed together: of one lane, and of lanes whose bucket was merged with its own.
 
-    __slots__ = ("_guests", "costs", "function", "key", "lanes", "reason", "requests", "rows")
+    Attributes:
+        lanes: the keys of all these lanes.
+        reason: why the batch was closed; see BatchExecuted.
+    """
+
+    __slots__ = ("_merged", "costs", "function", "key", "lanes", "reason", "requests", "rows")
 
     def __init__(self, lane: Lane, requests: list[PendingRequest], reason: str) -> None:
         self.key = lane.key
@@ -40,99 +47,119 @@ class BatchInFlight:
         self.requests = requests
         self.reason = reason
         self.rows = sum([request.rows for request in requests])
-        self._guests: tuple[tuple[BatchFunction, int, int], ...] = ()
+        self._merged: tuple[tuple[BatchFunction, int, int], ...] = ()
 
-    def add(self, lane: Lane, guests: Sequence[PendingRequest]) -> None:
-        """Requests of another lane, whose function counts them."""
-        rows = sum([request.rows for request in guests])
-        self._guests += ((lane.function, len(guests), rows),)
+    def merge(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
+        """Adds requests of another lane, whose own function counts them."""
+        rows = sum([request.rows for request in requests])
+        self._merged += ((lane.function, len(requests), rows),)
         self.lanes.append(lane.key)
-        self.requests += guests
+        self.requests += requests
         self.rows += rows
 
     @property
     def expected_s(self) -> float:
-        """How long its call will take, as far as known."""
+        """The seconds that its call is expected to take; 0 if that is unknown."""
         curve = self.costs.curve
         return curve.call_s(self.rows) if curve is not None else 0.0
 
     @property
     def answered(self) -> bool:
-        """Does nobody in it wait for an answer any more?"""
+        """True if none of its requests waits for an answer."""
         return all(request.reply.done() for request in self.requests)
 
-    def took(self, seconds: float) -> None:
-        """All its requests succeeded, in that time. With guests, which may be longer, that says little of its lane."""
-        if self._guests:
+    def record_latency(self, seconds: float) -> None:
+        """Takes the time of its call into account; all its requests succeeded.
+
+        Requests of other lanes may be longer, so the time of a merged batch says little of its own lane.
+        """
+        if self._merged:
             return
         if self.function.batchable:
-            self.costs.note(self.function.sizes.padded(self.rows), seconds)
+            self.costs.record_call(self.function.sizes.padded(self.rows), seconds)
         else:
-            self.costs.note(1, seconds / len(self.requests))
+            self.costs.record_call(1, seconds / len(self.requests))
 
     def fail(self, text: str) -> None:
-        """It was not executed."""
+        """Answers all its requests with an InferenceFailed: it was not executed."""
         for request in self.requests:
             request.fail(InferenceFailed(text))
-        self.left()
+        self.leave()
 
-    def left(self) -> None:
-        """Its requests are answered."""
+    def leave(self) -> None:
+        """Tells the functions that its requests were answered."""
         requests, rows = len(self.requests), self.rows
-        for function, guests, guest_rows in self._guests:
-            function.leave(guests, guest_rows)
-            requests -= guests
-            rows -= guest_rows
+        for function, merged_requests, merged_rows in self._merged:
+            function.leave(merged_requests, merged_rows)
+            requests -= merged_requests
+            rows -= merged_rows
         self.function.leave(requests, rows)
 
-
-logger = logging.getLogger(__name__)
+    def __repr__(self) -> str:
+        merged = f", {len(self.lanes)} lanes" if self._merged else ""
+        return f"<BatchInFlight {self.key}: {self.rows} rows of {len(self.requests)} requests{merged}, {self.reason}>"
 
 
 class Execution(NamedTuple):
-    """An outcome for each request of a batch, in order, when it began and ended, and what was computed for nobody:
-    how many rows, and which share of all elements of the inputs."""
+    """What became of a batch.
+
+    Attributes:
+        outcomes: one for each request, in order.
+        started_s, ended_s: monotonic seconds.
+        padded_rows: rows added to reach a batch size.
+        padding_ratio: share of the elements of the call's inputs that were padding, of rows and of inner shapes.
+        mismatch: why the outputs could not be given to the requests by row; empty if they could. The requests ran
+            alone then, and the function is not to be shared any more.
+    """
 
     outcomes: list[Outcome]
     started_s: float
     ended_s: float
     padded_rows: int
-    waste: float
+    padding_ratio: float
+    mismatch: str = ""
 
 
 class RowCountMismatch(InferenceFailed):
-    """An output has not one row for each input row, so callers cannot be told apart in it."""
+    """An output does not have one row for each input row, so it cannot be split by request."""
 
 
-def timed_execution(
+def execute(
     function: BatchFunction, requests: Sequence[PendingRequest], clock: Callable[[], float], replica: int = 0
 ) -> Execution:
-    """`execute`, and how long it took."""
+    """Runs the requests together and gives each its own rows or its own error. Never raises."""
+    mismatches: list[str] = []
     started_s = clock()
-    outcomes = execute(function, requests, replica)
+    outcomes = _outcomes(function, requests, replica, mismatches)
     ended_s = clock()
-    nobodys_rows = padded_rows(function, requests)
-    return Execution(outcomes, started_s, ended_s, nobodys_rows, waste(function, requests, nobodys_rows))
+    if mismatches:
+        return Execution(outcomes, started_s, ended_s, 0, 0.0, mismatches[0])
+    added_rows = padded_rows(function, requests)
+    return Execution(outcomes, started_s, ended_s, added_rows, padding_ratio(function, requests, added_rows))
 
 
-def execute(function: BatchFunction, requests: Sequence[PendingRequest], replica: int = 0) -> list[Outcome]:
-    """Runs the requests together and gives each its own rows or its own error, in their order. Never raises."""
+def _outcomes(  # noqa: PLR0911 - one for each case
+    function: BatchFunction, requests: Sequence[PendingRequest], replica: int, mismatches: list[str]
+) -> list[Outcome]:
+    """The outcome of each request, in order; notes a row count mismatch."""
+    alone = not function.batchable or bool(mismatches)
     try:
+        if alone:
+            return [function.on(replica)(request.inputs) for request in requests]
         return list(run_together(function, requests, replica))
-    except RowCountMismatch as uneven:
-        function.batchable = False
-        if function.padding is not None:
-            function.padding.enabled = False
-            logger.warning("Padding did not go as it did at warm-up, only equal shapes share a call: %s", uneven)
-        else:
-            logger.warning("The outputs do not follow the rows of the inputs: requests run one by one from now on")
-        return [outcome for request in requests for outcome in execute(function, [request], replica)]
+    except RowCountMismatch as mismatch:
+        # 1. The outputs cannot be split: each request runs alone.
+        mismatches.append(str(mismatch))
+        return [outcome for request in requests for outcome in _outcomes(function, [request], replica, mismatches)]
     except (InvalidRequest, OutOfMemory) as error:
+        # 2. One request is guilty, or the batch is too large: halve it.
         if len(requests) == 1:
             return [error]
         middle = len(requests) // 2
-        return execute(function, requests[:middle], replica) + execute(function, requests[middle:], replica)
+        first, second = requests[:middle], requests[middle:]
+        return _outcomes(function, first, replica, mismatches) + _outcomes(function, second, replica, mismatches)
     except ServingError as error:
+        # 3. The model failed: each request gets an error of its own.
         return [type(error)(*error.args) for _ in requests]
     except Exception:
         logger.exception("A batch failed in a way that no runtime reported")
@@ -140,20 +167,29 @@ def execute(function: BatchFunction, requests: Sequence[PendingRequest], replica
 
 
 def run_together(function: BatchFunction, requests: Sequence[PendingRequest], replica: int = 0) -> Sequence[Outputs]:
-    """One call for all. Raises what the model raises, and RowCountMismatch."""
+    """One call for all requests of a batchable function; the outputs of each.
+
+    Raises:
+        RowCountMismatch: the outputs cannot be split by request.
+        ServingError: whatever the model raises.
+    """
     run = function.on(replica)
-    if not function.batchable:
-        return [run(request.inputs) for request in requests]
     request_rows = [request.rows for request in requests]
     own_rows = sum(request_rows)
     rows = function.sizes.padded(own_rows)
+
+    # 1. Different inner shapes: pad.
     if function.padding is not None:
         sent = [request.inputs for request in requests]
         shape = function.padding.call_shape(sent, rows)
         if any(function.padding.shape(inputs) != shape for inputs in sent):
             return _run_padded(run, function, function.padding, sent, request_rows, rows, shape)
+
+    # 2. No rows at all.
     if not rows:
         return [_run_without_rows(run, function, requests[0].inputs)] * len(requests)
+
+    # 3. Equal inner shapes, or ragged rows.
     if function.ragged is not None:
         inputs = function.ragged.join([request.inputs for request in requests], own_rows, rows)
     else:
@@ -173,7 +209,7 @@ def _run_padded(  # noqa: PLR0917 - the parts of one call
     rows: int,
     shape: Shapes,
 ) -> Sequence[Outputs]:
-    """One call of inner shape `shape` for requests of others."""
+    """One call of inner shape `shape` for requests of smaller shapes."""
     if not rows:
         return [_run_without_rows(run, function, inputs) for inputs in sent]
     inputs = padding.join(sent, rows, shape)
@@ -185,7 +221,7 @@ def _run_padded(  # noqa: PLR0917 - the parts of one call
 
 
 def _run_without_rows(run: Run, function: BatchFunction, inputs: Mapping[str, Array]) -> Outputs:
-    """What the model gives for no rows; where it rejects none (convolutions do), a blank row's outputs, cut off."""
+    """The outputs for no rows; of a model that rejects no rows (convolutions do), those of a blank row, cut off."""
     try:
         return run(inputs)
     except InvalidRequest as rejection:
@@ -202,21 +238,21 @@ def _blank_row(array: Array) -> Array:
 
 
 def padded_rows(function: BatchFunction, requests: Sequence[PendingRequest]) -> int:
-    """How many rows of the call were nobody's."""
+    """The rows that a call adds to reach a batch size."""
     if not function.batchable:
         return 0
     rows = sum([request.rows for request in requests])
     return function.sizes.padded(rows) - rows
 
 
-def waste(function: BatchFunction, requests: Sequence[PendingRequest], nobodys_rows: int) -> float:
-    """Which share of the elements of the call's inputs was padding, of rows and of inner shapes."""
-    rows = sum([request.rows for request in requests]) + nobodys_rows
+def padding_ratio(function: BatchFunction, requests: Sequence[PendingRequest], added_rows: int) -> float:
+    """The share of the elements of the call's inputs that was padding, of rows and of inner shapes."""
+    rows = sum([request.rows for request in requests]) + added_rows
     if not (function.batchable and rows):
         return 0.0
     padding = function.padding
     if padding is None or (len(requests) == 1 and not padding.compiled):
-        return nobodys_rows / rows
+        return added_rows / rows
     sent = [request.inputs for request in requests]
     own = sum([inputs[name].size for inputs in sent for name in padding.inputs])
     computed = rows * sum(map(prod, padding.call_shape(sent, rows)))
@@ -224,9 +260,9 @@ def waste(function: BatchFunction, requests: Sequence[PendingRequest], nobodys_r
 
 
 def assemble(requests: Sequence[PendingRequest], own_rows: int, rows: int) -> dict[str, Array]:
-    """The inputs of requests with `own_rows` in all, stacked and padded to `rows`.
+    """The inputs of requests with `own_rows` rows in all, stacked and padded to [rows, ...].
 
-    A lone request of that size is passed on uncopied.
+    The arrays of a single request of that size are passed on without a copy.
     """
     first = requests[0]
     if len(requests) == 1 and first.rows == rows:
@@ -244,7 +280,11 @@ def _stack(parts: Sequence[Array], own_rows: int, rows: int) -> Array:
 
 
 def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outputs]:
-    """Each request's own rows of each output, padding cut off. Raises RowCountMismatch."""
+    """Each request's own rows of each output, without padding.
+
+    Raises:
+        RowCountMismatch: an output is not [rows, ...].
+    """
     for name, output in outputs.items():
         if output.ndim == 0 or len(output) != rows:
             raise RowCountMismatch(f"Output {name!r} has shape {output.shape} for a batch of {rows} rows")
@@ -258,7 +298,7 @@ def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outp
 
 
 def _split_ragged(ragged: RaggedRows, outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outputs]:
-    """The same where rows have lengths of their own."""
+    """The same for outputs whose rows differ in length."""
     if misfit := ragged.misfit(outputs, rows):
         raise RowCountMismatch(f"Output {misfit}")
     return [ragged.part(outputs, start, end) for start, end in pairwise(accumulate(request_rows, initial=0))]

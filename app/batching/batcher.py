@@ -1,18 +1,19 @@
-"""The batcher: the core's event loop side, where everything else of it comes together.
+"""The batcher: the side of the batching core that waits on the event loop, where all its other parts come together.
 
-Life of a request: `submit` pushes it -> `_dispatch` cuts a batch at the last instant before a free device
-takes it -> the device executes -> `Replies` answers. `infer` is the same for those who await.
+The life of a request: `submit` queues it -> `_dispatch` puts it into a batch at the moment in which a free device takes
+that -> the device executes the batch -> `Completion` answers. `infer` is the same for callers that await.
 
 Rules
-- Every decision is made in synchronous methods on the event loop; nothing here is shared with
-  a thread but the batch that a device works on. Only this file, expiry.py and replies.py know the event loop.
-- A call that takes less than `max_inline_s` is made on the event loop itself: handing it to a thread and
-  back costs the loop more (docs/architecture.md, "Short calls").
-- A batch is cut only when a device is free, so what was cancelled or has expired by then is
-  simply not in it, and batches fill while devices work.
-- `_dispatch` runs in a loop turn of its own, so all requests read in one turn share a batch.
-- The caller owns its request: on every way out it withdraws it, and its entry leaves the queue.
-- A reply is set once, by whoever comes first: result, error, deadline; never before `submit` returned.
+- Every decision is made in synchronous methods on the event loop. A device thread reads the batch that it executes, its
+  function and that function's padding; it writes none of them (test_batch.py). Only this file, deadlines.py and
+  completion.py know the event loop.
+- A batch of a function whose calls take less than `max_inline_s` is executed on the event loop: handing it to a thread
+  and back costs the loop more (docs/architecture.md, "Short calls").
+- A batch is formed only when a device is free. So batches fill while devices are busy, and requests that were cancelled
+  or have expired by then are not in them (test_laws).
+- `_dispatch` runs in a turn of the event loop of its own, so all requests that are read in one turn share a batch.
+- The caller owns its request: it cancels it on every way out, and then the request leaves the queue.
+- A reply is set once, by the first of result, error and deadline, and never before `submit` has returned.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
 
-from app.batching import inline as at_once
-from app.batching.admission import check_in_time, check_open
-from app.batching.batch import BatchInFlight, Execution, timed_execution
+from app.batching.admission import check_accepting, check_deadline
+from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.call_statistics import CallStatistics
-from app.batching.completion import Replies
+from app.batching.completion import Completion
 from app.batching.deadlines import Deadlines, Expiry
-from app.batching.devices import Device, Slots
+from app.batching.devices import Device, DeviceSlots
 from app.batching.function import BatchFunction
+from app.batching.inline import compute_inline
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import Lane, RequestQueue
 from app.batching.request import LaneKey, PendingRequest, RequestHandle
-from app.batching.scheduler import Schedule
-from app.batching.shapes.merging import company
+from app.batching.scheduler import Scheduler
+from app.batching.shapes.merging import merge_buckets
 from app.core.events import Listener, ignore
 from app.core.inference import Array
 from app.core.reply import Answer, Reply
@@ -53,10 +54,10 @@ class Batcher:
         devices: each works on one batch at a time; list one twice for two batches in flight.
         max_queue_rows: rows that may wait, over all lanes.
         clock: monotonic seconds, the same base as the event loop's timers.
-        max_inline_s: functions whose calls take less, unless hindered, are called on the event loop; 0 for none.
-        admission: reject at once what would foreseeably be answered too late.
+        max_inline_s: functions whose uncontended calls take less are called on the event loop; 0 for none.
+        admission: reject a request at once if it is expected to miss its deadline.
         weights: by model, its share of the devices' time beside other models'; empty for none.
-        preserve_order: answer the batches of a lane in the order in which they began.
+        preserve_order: answer the batches of a lane in the order in which they were started.
     """
 
     def __init__(
@@ -72,21 +73,28 @@ class Batcher:
         weights: Mapping[str, float] = MappingProxyType({}),
         preserve_order: bool = False,
     ) -> None:
-        self.queue = RequestQueue(max_queue_rows)
-        self._slots = Slots(devices, clock)
-        self._schedule = Schedule(policy, weights)
-        self._replies = Replies(listener, self._check_drained, in_order=preserve_order)
-        self._admission = admission
+        # Settings and surroundings
         self._listener = listener
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self._max_inline_s = max_inline_s
+        self._admission = admission
+
+        # What waits, what is in flight, and how it is answered
+        self.queue = RequestQueue(max_queue_rows)
+        self._slots = DeviceSlots(devices, clock)
+        self._scheduler = Scheduler(policy, weights)
+        self._completion = Completion(listener, self._check_drained, in_order=preserve_order)
         self._deadlines = Deadlines()
-        self._expiry = Expiry(self._deadlines, self.queue, clock, self._replies.somebody_left)
+        self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
+        self._calls = CallStatistics()
+
+        # The next dispatch
         self._dispatch_due = False
         self._due_timer: asyncio.TimerHandle | None = None
+
+        # The end
         self._drained: asyncio.Future[None] | None = None
-        self._max_inline_s = max_inline_s
-        self._pace = CallStatistics()
         self._failure = ""
 
     # --- the caller's side ---
@@ -102,20 +110,28 @@ class Batcher:
         deadline_s: float = inf,
         priority_offset_s: float = 0.0,
     ) -> RequestHandle:
-        """Queues `rows` rows (1 for a request that runs alone).
+        """Queues a request of `rows` rows and returns at once.
 
-        `reply` gets the Answer or a ServingError, on the event loop and after this returned.
+        Args:
+            inputs: name -> array of shape [rows, ...]; if `function` is not batchable, of any shape, and `rows` is 1.
+            reply: set once, on the event loop, to an Answer or a ServingError.
+            deadline_s: monotonic seconds; the request is not computed after it.
+            priority_offset_s: see priority.py.
 
         Raises:
-            ShuttingDown, Overloaded, RequestTooLarge, DeadlineExceeded: rejected at the door; nothing is queued.
+            Overloaded: the queue is full, or the request cannot finish in time (admission.py says how that is
+                estimated). Nothing was queued.
+            ShuttingDown, RequestTooLarge, DeadlineExceeded: nothing was queued.
         """
         now = self._clock()
-        check_open(rows, self.queue.max_rows, deadline_s, now, draining=self._drained is not None)
+        check_accepting(rows, self.queue.max_rows, deadline_s, now, draining=self._drained is not None)
         request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s)
         self.queue.push(key, function, request)
+
         most_calls = self.queue.rows + self._slots.count
-        if deadline_s - now < most_calls * self._pace.slowest_s and self._admission:  # seldom: it costs time
-            check_in_time(request, self.queue, self._slots, self._schedule, now)
+        if deadline_s - now < most_calls * self._calls.slowest_s and self._admission:  # seldom: it costs time
+            check_deadline(request, self.queue, self._slots, self._scheduler, now)
+
         self._deadlines.push(request)
         if deadline_s < self._expiry.at_s:
             self._expiry.arm(deadline_s)
@@ -135,9 +151,9 @@ class Batcher:
         """`submit`, awaited.
 
         Raises:
-            ShuttingDown, Overloaded, RequestTooLarge: rejected at the door; nothing was queued.
-            DeadlineExceeded: the time ran out; what had not begun was not computed.
-            InvalidRequest, InferenceFailed: what the model said to these rows.
+            ShuttingDown, Overloaded, RequestTooLarge: nothing was queued.
+            DeadlineExceeded: the deadline has passed; what was not being computed then never will be.
+            InvalidRequest, InferenceFailed: the model rejected these rows, or failed.
         """
         reply: asyncio.Future[Answer] = self._loop.create_future()
         handle = self.submit(
@@ -148,37 +164,39 @@ class Batcher:
         finally:
             handle.cancel()
             if reply.done() and not reply.cancelled():
-                reply.exception()  # seen: asyncio must not report an error that nobody was left to hear
+                reply.exception()  # marks it as seen: asyncio must not report an error that had no reader left
 
     def runs_inline(self, function: BatchFunction) -> bool:
-        """Would a request be computed right now, on the event loop? Then there is no line to wait in."""
+        """True if a request would be computed right now, on the event loop, so that there is no queue to wait in."""
         quick = function.batchable and function.uncontended_s < self._max_inline_s
-        free = quick and self._schedule.eager and not self.queue.rows and bool(self._slots.free)
-        return free and self._drained is None and not self._replies.order
+        free = quick and self._scheduler.eager and not self.queue.rows and bool(self._slots.free)
+        return free and self._drained is None and not self._completion.order
 
     def run_inline(
         self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, arrivals_s: Sequence[float]
     ) -> Answer | None:
         """One call, right now, for the rows of requests that arrived in the same turn of the event loop.
 
-        None where they have to be submitted one by one: they cannot be computed at once, or were rejected together.
-        Raises InferenceFailed: as the model failed for all of them.
+        Returns None if each has to be submitted by itself: they cannot be computed now, or the model rejected them.
+
+        Raises:
+            InferenceFailed: the model failed, for all of them.
         """
         if not (self.runs_inline(function) and 0 < rows <= function.max_rows):
             return None
-        return at_once.compute(key, function, inputs, rows, arrivals_s, self._clock, self._listener)
+        return compute_inline(key, function, inputs, rows, arrivals_s, self._clock, self._listener)
 
     def cancel(self, request: PendingRequest) -> None:
-        """Nobody waits for it any more. What a device works on stays whole: its neighbours need it."""
+        """Removes a request from the queue. A batch that is being computed stays whole: its other requests need it."""
         if self.queue.remove(request):
-            request.forget()
-        self._replies.somebody_left()
+            request.release()
+        self._completion.on_cancel()
 
     # --- the devices' side ---
 
     def tune(self, model: str, policy: BatchingPolicy, weight: float = 0.0) -> None:
-        """Forms the batches of all versions of a model by this policy, from the next one on; 0 is no weight."""
-        self._schedule.tune(model, policy, weight)
+        """Sets policy and weight (0 for none) of all versions of a model, from the next batch on."""
+        self._scheduler.tune(model, policy, weight)
         self._dispatch_soon()
 
     def _dispatch_soon(self) -> None:
@@ -190,23 +208,28 @@ class Batcher:
         self._dispatch_due = False
         try:
             self._start_due_batches()
-        except Exception as error:  # the loop may not die quietly: /livez turns red
+        except Exception as error:  # must not go unnoticed: /livez turns red
             logger.exception("The batcher could not start a batch")
             self._failure = f"The batcher failed: {error!r}"
 
     def _start_due_batches(self) -> None:
         while self._slots.free and self.queue.lanes:
+            # 1. Expired requests leave first, also if the timer is late: they are never computed.
             now = self._clock()
-            if self._expiry.at_s <= now:  # the timer may be late, and what has expired is never computed
+            if self._expiry.at_s <= now:
                 self._expiry.expire()
                 continue
-            plan, lane = self._schedule.first_due(self.queue.lanes, now)
+
+            # 2. Nothing is due: come back when it is.
+            plan, lane = self._scheduler.first_due(self.queue.lanes, now)
             if plan.due_s > now and self._drained is None:
                 self._arm_due(plan.due_s, now)
                 return
+
+            # 3. After a batch on the event loop sockets are read first: their requests share the next batch.
             self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"), now)
             if lane.function.uncontended_s < self._max_inline_s:
-                self._dispatch_soon()  # sockets come first: whoever wrote meanwhile shares the next batch
+                self._dispatch_soon()
                 return
 
     def _arm_due(self, due_s: float, now: float) -> None:
@@ -215,51 +238,58 @@ class Batcher:
         self._due_timer = self._loop.call_later(due_s - now, self._dispatch)
 
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> None:
+        # 1. Take requests; the list may be empty, as all may have been cancelled in this turn.
         inline = lane.function.uncontended_s < self._max_inline_s
-        rows = plan.rows if inline or len(self._slots.free) == 1 else self._slots.share(lane, plan.rows)
+        rows = plan.rows if inline or len(self._slots.free) == 1 else self._slots.rows_for_next(lane, plan.rows)
         requests = self.queue.take(lane, rows, plan.most_rows, now)
         if not requests:
             self._check_drained()
             return
         batch = BatchInFlight(lane, requests, plan.reason)
-        lane.costs.taken(batch.rows, now)
-        if lane.key.padded:
-            for neighbour, guest_rows in company(lane, batch.rows, rows, self.queue.lanes):
-                batch.add(neighbour, self.queue.take(neighbour, guest_rows, neighbour.max_rows, now))
-        if inline:
-            execution = timed_execution(lane.function, requests, self._clock)
-            self._begun(batch)
-            self._note(batch, execution)
-            self._replies.ended(batch, execution)
-        else:
-            self._pace.expect(batch.expected_s)
-            self._slots.start(batch, now, self._ended)
-            self._begun(batch)
+        lane.costs.record_dispatch(batch.rows, now)
 
-    def _begun(self, batch: BatchInFlight) -> None:
-        self._schedule.begun(batch)
-        self._replies.begun(batch)
+        # 2. Fill what is left with requests of other buckets.
+        if lane.key.padded:
+            for other, other_rows in merge_buckets(lane, batch.rows, rows, self.queue.lanes):
+                batch.merge(other, self.queue.take(other, other_rows, other.max_rows, now))
+
+        # 3. Execute it here, or give it to a device.
+        if inline:
+            execution = execute(lane.function, requests, self._clock)
+            self._record_start(batch)
+            self._record_end(batch, execution)
+            self._completion.complete(batch, execution)
+        else:
+            self._calls.record_dispatch(batch.expected_s)
+            self._slots.start(batch, now, self._ended)
+            self._record_start(batch)
 
     def _ended(self, batch: BatchInFlight, execution: Execution) -> None:
-        self._note(batch, execution)
+        self._record_end(batch, execution)
         self._dispatch()  # first: the device must not wait for the replies
-        self._replies.ended(batch, execution)
+        self._completion.complete(batch, execution)
 
-    def _note(self, batch: BatchInFlight, execution: Execution) -> None:
-        self._pace.note(batch.function, execution)
-        self._schedule.ended(batch, execution.ended_s - execution.started_s)
+    def _record_start(self, batch: BatchInFlight) -> None:
+        self._scheduler.record_start(batch)
+        self._completion.record_start(batch)
+
+    def _record_end(self, batch: BatchInFlight, execution: Execution) -> None:
+        if execution.mismatch:
+            batch.function.stop_batching(execution.mismatch)
+        self._calls.record_call(batch.function, execution)
+        self._scheduler.record_end(batch, execution.ended_s - execution.started_s)
 
     # --- the end, and health ---
 
     def begin_drain(self) -> None:
-        """From now on nothing new is accepted and everything that waits is due."""
+        """Rejects new requests from now on; every request that waits is due."""
         if self._drained is None:
             self._drained = self._loop.create_future()
             self._dispatch_soon()
             self._check_drained()
 
     async def drain(self) -> None:
-        """Waits until everything accepted is answered."""
+        """Waits until every accepted request is answered."""
         self.begin_drain()
         assert self._drained is not None  # noqa: S101 - set by begin_drain
         await asyncio.shield(self._drained)
@@ -270,7 +300,7 @@ class Batcher:
             self._drained.set_result(None)
 
     def close(self) -> None:
-        """Stops timers and devices. To be called when drained, or when what waits may be lost."""
+        """Stops timers and devices. To be called after `drain`, or if waiting requests may be lost."""
         if self._due_timer is not None:
             self._due_timer.cancel()
         self._expiry.close()
@@ -283,10 +313,11 @@ class Batcher:
         if self._failure:
             found.append(self._failure)
         if self._slots.free and self.queue.lanes:
-            plan, _ = self._schedule.first_due(self.queue.lanes, now)
+            plan, _ = self._scheduler.first_due(self.queue.lanes, now)
             if now - plan.due_s > stranded_after_s:
                 found.append(f"A batch is due for more than {stranded_after_s:g} s although a device is free")
         return found
 
     def __repr__(self) -> str:
-        return f"<Batcher {self.queue!r}, {self._slots!r}>"
+        draining = "" if self._drained is None else ", drained" if self._drained.done() else ", draining"
+        return f"<Batcher {self.queue!r}, {self._slots!r}{draining}>"

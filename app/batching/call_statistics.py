@@ -13,18 +13,18 @@ class CallStatistics:
     """Of all functions together.
 
     Attributes:
-        slowest_s: seconds that hardly a call takes longer.
+        slowest_s: seconds that hardly a call exceeds.
     """
 
     def __init__(self) -> None:
         self.slowest_s = 0.0
 
-    def expect(self, seconds: float) -> None:
-        """A call begins that is expected to take so long."""
-        self.slowest_s = max(self.slowest_s, seconds)
+    def record_dispatch(self, expected_s: float) -> None:
+        """Counts a call that starts now and is expected to take so long."""
+        self.slowest_s = max(self.slowest_s, expected_s)
 
-    def note(self, function: BatchFunction, execution: Execution) -> None:
-        """A call ended."""
+    def record_call(self, function: BatchFunction, execution: Execution) -> None:
+        """Counts a call that ended."""
         seconds = execution.ended_s - execution.started_s
-        function.took(seconds)
+        function.record_latency(seconds)
         self.slowest_s = max(seconds, self.slowest_s * _FADE)

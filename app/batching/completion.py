@@ -1,11 +1,9 @@
-"""In which order batches are answered where order counts: those of a lane as they began. Pure.
+"""The end of a batch: each of its requests gets its answer, at once or in order.
 
-With several batches under way a later one may end first. It is held until nobody in an earlier one of its lane waits
-for an answer any more: that was answered, or its requests expired or were cancelled. So nobody is held for longer than
-those before have time.
-
-
-The end of a batch: everyone in it gets a reply, and what happened is told."""
+In-order completion: with several batches in flight a later one may end first. It is held until no request of an
+earlier batch of its lane waits for an answer: each was answered, has expired or was cancelled. So no answer is held
+longer than the deadlines of earlier requests allow. Everything here runs on the event loop.
+"""
 
 from __future__ import annotations
 
@@ -20,86 +18,96 @@ from app.core.inference import BatchTiming
 from app.core.reply import Answer
 
 
-class DeliveryOrder:
-    """The batches that have begun and are not answered; false where there are none."""
+class InOrderCompletion:
+    """The batches that were started and are not answered, in the order of their start; false if there is none.
+
+    Attributes:
+        holds: true if a batch was computed and waits for an earlier one.
+    """
 
     def __init__(self) -> None:
-        self._begun: dict[BatchInFlight, Execution | None] = {}
+        self._started: dict[BatchInFlight, Execution | None] = {}
         self.holds = False
 
     def __len__(self) -> int:
-        return len(self._begun)
+        return len(self._started)
 
-    def begun(self, batch: BatchInFlight) -> None:
-        """It comes after all that began before."""
-        self._begun[batch] = None
+    def record_start(self, batch: BatchInFlight) -> None:
+        """Adds a batch, behind all that were started before."""
+        self._started[batch] = None
 
-    def ended(self, batch: BatchInFlight, execution: Execution) -> None:
-        """It was computed, and may be answered when its turn comes."""
-        self._begun[batch] = execution
+    def record_end(self, batch: BatchInFlight, execution: Execution) -> None:
+        """Marks a batch as computed."""
+        self._started[batch] = execution
 
     def due(self) -> Iterable[tuple[BatchInFlight, Execution]]:
-        """Takes those out that may be answered now, in this order."""
+        """Removes and returns the batches that may be answered now, in this order."""
         due = []
         blocked: set[LaneKey] = set()
-        for batch, execution in self._begun.items():
+        for batch, execution in self._started.items():
             if execution is not None and blocked.isdisjoint(batch.lanes):
                 due.append((batch, execution))
             elif not batch.answered:
                 blocked.update(batch.lanes)
+
         for batch, _ in due:
-            del self._begun[batch]
-        self.holds = any(self._begun.values())
+            del self._started[batch]
+        self.holds = any(self._started.values())
         return due
 
+    def __repr__(self) -> str:
+        computed = sum(execution is not None for execution in self._started.values())
+        return f"<InOrderCompletion {len(self._started)} batches, {computed} computed>"
 
-class Replies:
-    """Answers batches that were computed: at once, or in order. Made on the event loop.
+
+class Completion:
+    """Answers batches that were computed. Made on the event loop.
 
     Args:
-        in_order: those of a lane in the order in which they began.
-        told: called after a batch was answered, and when somebody left.
+        on_complete: called after a batch was answered, and after a request left before its batch ended.
+        in_order: answer the batches of a lane in the order in which they were started.
 
     Attributes:
-        order: what has begun and is not answered, where order counts.
+        order: the batches that were started and are not answered, if `in_order`.
     """
 
-    def __init__(self, listener: Listener, told: Callable[[], None], *, in_order: bool) -> None:
+    def __init__(self, listener: Listener, on_complete: Callable[[], None], *, in_order: bool) -> None:
         self._listener = listener
-        self._told = told
+        self._on_complete = on_complete
         self._loop = asyncio.get_running_loop()
-        self.order = DeliveryOrder() if in_order else None
+        self.order = InOrderCompletion() if in_order else None
 
-    def begun(self, batch: BatchInFlight) -> None:
+    def record_start(self, batch: BatchInFlight) -> None:
         if self.order is not None:
-            self.order.begun(batch)
+            self.order.record_start(batch)
 
-    def ended(self, batch: BatchInFlight, execution: Execution) -> None:
+    def complete(self, batch: BatchInFlight, execution: Execution) -> None:
+        """Answers the batch now, or as soon as its turn comes."""
         if self.order is None:
             self._answer(batch, execution)
         else:
-            self.order.ended(batch, execution)
+            self.order.record_end(batch, execution)
             self._answer_due()
 
-    def somebody_left(self) -> None:
-        """A request was answered or cancelled before its batch ended: others may have waited for that."""
-        self._told()
+    def on_cancel(self) -> None:
+        """To be called when a request expired or was cancelled: a later batch may have waited for it."""
+        self._on_complete()
         if self.order is not None and self.order.holds:
-            self._loop.call_soon(self._answer_due)  # not at once: a batch may be being answered
+            self._loop.call_soon(self._answer_due)  # later: the answers of a batch may be being set right now
 
     def _answer_due(self) -> None:
-        assert self.order is not None  # noqa: S101 - called only where order counts
+        assert self.order is not None  # noqa: S101 - called only if order counts
         for batch, execution in self.order.due():
             self._answer(batch, execution)
 
     def _answer(self, batch: BatchInFlight, execution: Execution) -> None:
         event = answer(batch, execution)
-        self._told()
+        self._on_complete()
         self._listener(event)
 
 
 def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
-    """Gives each request that still waits for one its rows or its error, and lets go of all."""
+    """Gives each request that still waits its rows or its error, and releases all."""
     compute_s = execution.ended_s - execution.started_s
     requests, rows = batch.requests, batch.rows
     waits = [execution.started_s - request.arrival_s for request in requests]
@@ -110,10 +118,11 @@ def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
             request.fail(outcome)
         elif not request.reply.done():
             request.reply.set_result(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
-        request.forget()
-    batch.left()
+        request.release()
+
+    batch.leave()
     if not failed_rows:
-        batch.took(compute_s)
+        batch.record_latency(compute_s)
     return BatchExecuted(
         *batch.key[:3],
         rows,
@@ -124,5 +133,5 @@ def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
         len(failed_rows),
         sum(failed_rows),
         sum([request.deadline_s <= execution.started_s for request in requests]),
-        execution.waste,
+        execution.padding_ratio,
     )

@@ -1,6 +1,4 @@
-"""What a call costs by its rows, and which batches are worth forming then. Pure.
-
-What calls of a model were measured to cost, how they vary, and how fast their rows come. Pure."""
+"""The cost model: what calls of a model cost by their rows, how they vary, and how fast rows come. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -12,8 +10,37 @@ from math import inf
 
 from app.core.batch_sizes import BatchSizes
 
-#: Smaller batches must save this share of the time: each call has costs around it that are not measured here.
+#: Smaller batches must save this share of the time: each call has costs around it that are not measured here. Chosen.
 _LEAST_GAIN = 0.1
+
+#: How far back the average of a size reaches, in calls. Chosen.
+_CALLS = 16
+
+#: A longer time between two calls says nothing about the rate at which requests come when they do. Chosen.
+_SILENCE_S = 0.25
+
+#: How far back the rate of rows reaches, in calls. Chosen.
+_RATE_CALLS = 8
+
+#: A call counts as at most so many times the average: one that was held up says little about the next. Chosen.
+_OUTLIER = 4.0
+
+#: A change of an average by this share is worth a new curve. Chosen.
+_DRIFT = 0.1
+
+#: How many mean deviations calls are planned to take longer: of normally distributed calls 999 of 1000 take less.
+#: Chosen, as in RFC 6298.
+_DEVIATIONS = 4.0
+
+#: The deviation of calls before it is measured. Chosen.
+_FIRST_DEVIATION = 0.025
+
+#: One of so many batches tries the next larger size. Measured with calls of given costs: trying a size
+#: that costs 1.5 times as much as it should takes 0.3 % of the rows per second, one that costs 3 times as much 1.3 %.
+_EXPLORE_EVERY = 256
+
+#: The average of a size that was not called in so many batches is old: the next call counts as much as it. Chosen.
+_STALE_BATCHES = _EXPLORE_EVERY // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +70,23 @@ class CostCurve:
         return cls(tuple(sizes), _seconds_through(sizes, measured))
 
     def call_s(self, rows: int) -> float:
-        """A call with so many rows, padded; of more than the largest size the largest."""
+        """Seconds of a call with `rows` rows, padded; at most of the largest size."""
         return self.seconds[min(bisect_left(self.sizes, rows), len(self.sizes) - 1)]
 
     def work_s(self, rows: float, most_rows: int) -> float:
-        """All calls for so many rows, `most_rows` in each."""
+        """Seconds of all calls for `rows` rows, `most_rows` in each."""
         full, rest = divmod(rows, most_rows)
         return full * self.call_s(most_rows) + (self.call_s(int(rest) or 1) if rest else 0.0)
 
     def rows_within(self, seconds: float) -> int:
-        """The largest size whose call takes no longer, or hardly longer than the smallest where none is so quick."""
+        """The largest size whose call takes no longer, or, if there is none, hardly longer than the smallest."""
         return self.sizes[bisect_right(self.seconds, max(seconds, self.seconds[0] / (1 - _LEAST_GAIN))) - 1]
 
     def efficient_within(self, seconds: float, most_rows: int) -> int:
-        """Of the sizes for up to `most_rows` rows whose call takes no longer, the largest at which a row costs hardly
-        more than at any other of them; `most_rows` where that is less."""
+        """The largest size at which a row costs hardly more than at any other, at most `most_rows`.
+
+        Only sizes count whose call takes no longer than `seconds`.
+        """
         place = bisect_left(self.sizes, min(most_rows, self.rows_within(seconds), self.sizes[-1]))
         return min(most_rows, self._efficient[place])
 
@@ -67,10 +96,10 @@ class CostCurve:
         return max(rows, min(self.sizes[place], self.rows_within(seconds), most_rows))
 
     def first_rows(self, rows: int) -> int:
-        """How many of so many rows to take at once: all, or the next smaller size where that is clearly cheaper.
+        """How many of `rows` waiting rows to take: all, or the next smaller size if that is clearly cheaper.
 
-        Either a row costs less in it than in the padded call (what is left shares the next one with those who come
-        meanwhile), or all are done sooner: 5 may be quicker as 4 and 1 than as 8.
+        It is cheaper if a row costs less in it than in the padded call (the rest shares the next call with requests
+        that come meanwhile), or if all rows are done sooner: 5 rows may be quicker as 4 and 1 than as 8.
         """
         place = bisect_left(self.sizes, rows)
         if place == len(self.sizes):
@@ -97,7 +126,9 @@ def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[int
 
 def _seconds_through(sizes: Sequence[int], measured: Mapping[int, float]) -> tuple[float, ...]:
     known = sorted(measured)
-    least = list(accumulate([measured[size] for size in reversed(known)], min))[::-1]  # a dear small call is noise
+    least = list(accumulate([measured[size] for size in reversed(known)], min))[
+        ::-1
+    ]  # a small call that cost more than a larger one is noise
     if known == list(sizes):
         return tuple(least)
     fixed, slope = _fit(known, least)
@@ -113,107 +144,91 @@ def _seconds_through(sizes: Sequence[int], measured: Mapping[int, float]) -> tup
 
 
 def _fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
-    """The least squares' a and b of a + b * size, neither below 0; of a single point its seconds and 0."""
+    """a and b of a + b * size by least squares, neither below 0; of a single point its seconds and 0."""
     mean_size, mean_s = sum(sizes) / len(sizes), sum(seconds) / len(seconds)
-    spread = sum((size - mean_size) ** 2 for size in sizes)
-    together = sum((size - mean_size) * (each - mean_s) for size, each in zip(sizes, seconds, strict=True))
-    slope = min(together / spread, mean_s / mean_size) if spread else 0.0
+    variance = sum((size - mean_size) ** 2 for size in sizes)
+    covariance = sum((size - mean_size) * (each - mean_s) for size, each in zip(sizes, seconds, strict=True))
+    slope = min(covariance / variance, mean_s / mean_size) if variance else 0.0
     return mean_s - slope * mean_size, slope
 
 
-#: How far back the average of a size reaches, in calls.
-_CALLS = 16
-
-#: A longer pause between calls says nothing about how fast requests come when they do.
-_SILENCE_S = 0.25
-
-#: How far back the rate of rows reaches, in calls.
-_RATE_CALLS = 8
-
-#: A call is counted as at most so many times the average: one that was held up says little about the next.
-_OUTLIER = 4.0
-
-#: A change of an average by this share is worth a new curve.
-_DRIFT = 0.1
-
-#: How many mean deviations calls are planned to take longer: if they vary normally, 999 of 1000 take less.
-_DEVIATIONS = 4.0
-
-#: Of each call, before it is known how they vary.
-_FIRST_DEVIATION = 0.025
-
-#: One of so many batches tries the next larger size. Measured with calls of given costs: trying a size
-#: that costs 1.5 times as much as it should takes 0.3 % of the rows per second, one that costs 3 times as much 1.3 %.
-_EXPLORE_EVERY = 256
-
-#: The average of a size that was not called in so many batches is old: the next call counts as much as it. Chosen.
-_STALE_BATCHES = _EXPLORE_EVERY // 2
-
-
 class Costs:
-    """Averages of the seconds that calls of each size took of late, and of the rows that are taken per second.
+    """Recent averages: seconds of a call by batch size, and rows per second.
 
     Args:
-        seeds: seconds by size that were measured before the first call.
+        initial_estimates: seconds by size that were measured before the first call.
+
+    Attributes:
+        curve: the costs of all sizes; None before the first measurement.
     """
 
     __slots__ = (
         "_averages",
         "_batches",
         "_deviation",
+        "_dispatched_s",
         "_drawn",
         "_interval_s",
         "_rows",
         "_sizes",
-        "_taken_s",
         "curve",
     )
 
-    def __init__(self, sizes: BatchSizes, seeds: Mapping[int, float] | None = None) -> None:
+    def __init__(self, sizes: BatchSizes, initial_estimates: Mapping[int, float] | None = None) -> None:
         self._sizes = sizes.allowed
-        self._averages = {size: (seconds, 1, 0) for size, seconds in (seeds or {}).items()}
-        self._batches = 0
+
+        # Seconds by size: the average, of how many calls, and the number of batches at the last one
+        self._averages = {size: (seconds, 1, 0) for size, seconds in (initial_estimates or {}).items()}
+        self._batches = 0  # dispatched so far
         self._drawn: dict[int, float] = {}
         self._rows = self._interval_s = 0.0
-        self._taken_s = -inf
+        self._dispatched_s = -inf
         self._deviation = _FIRST_DEVIATION
         self.curve: CostCurve | None = None
         if self._averages:
             self._draw()
 
+    def __repr__(self) -> str:
+        averages = ", ".join(f"{size}: {1e3 * seconds:.3g} ms" for size, seconds in sorted(self._drawn.items()))
+        return f"<Costs {averages or 'not measured'}>"
+
     @property
     def measured(self) -> Collection[int]:
-        """The sizes of which the curve tells what was measured, not what was fitted."""
+        """The sizes whose costs in the curve were measured; others are fitted."""
         return self._drawn.keys()
 
     @property
     def explores(self) -> bool:
-        """Does the next batch try the next larger size? A size that was measured in a bad moment is not called, and
-        would never be measured again."""
+        """True if the next batch is to try the next larger size.
+
+        A size that was measured in a bad moment is not called, so its estimate would never be corrected.
+        """
         return self._batches % _EXPLORE_EVERY == _EXPLORE_EVERY - 1
 
     @property
     def rows_per_s(self) -> float:
-        """Infinity before it is known."""
+        """Rows that are dispatched per second while requests come; infinity before it is known."""
         return self._rows / self._interval_s if self._interval_s else inf
 
     @property
     def margin(self) -> float:
-        """By which share calls may take longer than expected, seldom more. After the estimate of TCP's retransmission
-        timer (RFC 6298), which also waits for the mean and four mean deviations."""
+        """The share by which calls may take longer than expected; they seldom take more.
+
+        As TCP's retransmission timer (RFC 6298), which waits for the mean and four mean deviations.
+        """
         return _DEVIATIONS * self._deviation
 
-    def taken(self, rows: int, now: float) -> None:
-        """A batch with `rows` rows begins."""
+    def record_dispatch(self, rows: int, now: float) -> None:
+        """Counts a batch of `rows` rows that starts at `now`."""
         self._batches += 1
-        interval_s = now - self._taken_s
-        self._taken_s = now
+        interval_s = now - self._dispatched_s
+        self._dispatched_s = now
         if interval_s < _SILENCE_S:
             self._rows += (rows - self._rows) / _RATE_CALLS
             self._interval_s += (interval_s - self._interval_s) / _RATE_CALLS
 
-    def note(self, rows: int, seconds: float) -> None:
-        """A call with `rows` rows, padding counted, took so long."""
+    def record_call(self, rows: int, seconds: float) -> None:
+        """Counts a call of `rows` rows, padding included, that took `seconds`."""
         expected_s = self.curve.call_s(rows) if self.curve is not None else 0.0
         if expected_s:
             self._deviation += (min(abs(seconds / expected_s - 1), 1.0) - self._deviation) / _CALLS

@@ -1,10 +1,8 @@
-"""Which requests run out of time next. Pure.
+"""Deadlines: which requests expire next, and the one timer that answers them, waiting or being computed.
 
-Answered requests are dropped lazily: when they come up, or all at once as soon as they are
-the majority, so the heap never holds more than about twice what is under way.
-
-
-Whoever's time runs out is answered at once, by one timer, whether it waits or is being computed."""
+Answered requests leave the heap lazily: when they come up, or all at once as soon as they are the majority, so the
+heap holds at most about twice the requests in progress.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +16,12 @@ from app.batching.queue import RequestQueue
 from app.batching.request import PendingRequest
 from app.core.errors import DeadlineExceeded
 
+#: A heap of fewer entries is not searched for answered requests. Chosen.
 _SMALL = 64
 
 
 class Deadlines:
-    """The requests under way, by deadline."""
+    """The requests in progress, by deadline. No I/O, no clock."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, PendingRequest]] = []
@@ -34,7 +33,7 @@ class Deadlines:
 
     @property
     def next_s(self) -> float:
-        """The earliest deadline of an unanswered request; infinity where there is none."""
+        """The earliest deadline of an unanswered request; infinity if there is none."""
         heap = self._heap
         while heap and heap[0][2].reply.done():
             heappop(heap)
@@ -48,7 +47,7 @@ class Deadlines:
         heappush(self._heap, (request.deadline_s, next(self._sequence), request))
 
     def pop_expired(self, now: float) -> list[PendingRequest]:
-        """The unanswered requests whose deadline has come, earliest first."""
+        """Removes and returns the unanswered requests whose deadline has come, earliest first."""
         expired = []
         while self.next_s <= now:
             expired.append(heappop(self._heap)[2])
@@ -59,30 +58,33 @@ class Deadlines:
         heapify(self._heap)
         self._compact_at = max(_SMALL, 2 * len(self._heap))
 
+    def __repr__(self) -> str:
+        return f"<Deadlines {len(self)} requests, the earliest at {self._heap[0][0] if self._heap else inf:g} s>"
+
 
 class Expiry:
     """The timer of the earliest deadline. Made on the event loop.
 
     Args:
-        told: called after requests were answered.
+        on_cancel: called after requests were answered because they expired.
 
     Attributes:
-        at_s: when the timer fires, monotonic seconds; infinity where it is not set.
+        at_s: when the timer fires, monotonic seconds; infinity if it is not set.
     """
 
     def __init__(
-        self, deadlines: Deadlines, queue: RequestQueue, clock: Callable[[], float], told: Callable[[], None]
+        self, deadlines: Deadlines, queue: RequestQueue, clock: Callable[[], float], on_cancel: Callable[[], None]
     ) -> None:
         self._deadlines = deadlines
         self._queue = queue
         self._clock = clock
-        self._told = told
+        self._on_cancel = on_cancel
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self.at_s = inf
 
     def arm(self, deadline_s: float) -> None:
-        """Fires at this time, and at no other."""
+        """Sets the timer to this time and to no other."""
         if self._timer is not None:
             self._timer.cancel()
         self.at_s = deadline_s
@@ -91,12 +93,12 @@ class Expiry:
             self._timer = self._loop.call_later(max(0.0, deadline_s - self._clock()), self.expire)
 
     def expire(self) -> None:
-        """Answers those whose time is over; what waits leaves the queue."""
+        """Answers the expired requests; those that wait leave the queue."""
         for request in self._deadlines.pop_expired(self._clock()):
             self._queue.remove(request)
             request.fail(DeadlineExceeded("The request's time ran out before its answer was ready"))
         self.arm(self._deadlines.next_s)
-        self._told()
+        self._on_cancel()
 
     def close(self) -> None:
         if self._timer is not None:

@@ -1,8 +1,4 @@
-"""The seam between the batcher and whatever carries out a batch.
-
-How many of the rows that wait one of several idle devices takes. Pure.
-
-The devices: which of them are free, and what the others work on."""
+"""The devices: which are free, what the others compute, and how one batch is sharded over several idle ones."""
 
 from __future__ import annotations
 
@@ -12,11 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
-from app.batching.batch import BatchInFlight, Execution, timed_execution
+from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.cost_model import CostCurve
 from app.batching.queue import Lane
 
 T = TypeVar("T")
+
+#: Several calls must take at most this share of the time of one: starting a batch has costs of its own. Chosen.
+_WORTHWHILE_SHARE = 0.8
 
 
 class Device(Protocol):
@@ -27,11 +26,11 @@ class Device(Protocol):
 
     @property
     def replica(self) -> int:
-        """Which replica of each model its batches run on; devices may have one in common."""
+        """Which replica of each model its batches run on; several devices may use the same one."""
 
     @property
     def hardware(self) -> int:
-        """What it computes on; devices of one number share that, and slow each other down."""
+        """What it computes on; devices with the same number share that, and slow each other down."""
 
     def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Runs `work`, which never raises, and then calls `done` with its result on the event loop."""
@@ -40,90 +39,90 @@ class Device(Protocol):
         """Why the device is dead or stuck; empty while it is well."""
 
     def close(self) -> None:
-        """Ends the thread behind it once its work is done. Nothing may be started any more."""
+        """Ends the thread behind it once its work is done. Nothing may be started afterwards."""
 
 
-#: Handing a batch over has costs of its own, so several must be done in clearly less time than one.
-_WORTH = 0.8
+def shard_rows(rows: int, devices: int, curve: CostCurve | None) -> int:
+    """The rows that one of `devices` idle devices, which share no hardware, takes of `rows` waiting rows.
 
-
-def rows_for_each(rows: int, devices: int, curve: CostCurve | None) -> int:
-    """An equal share of `rows`, filled up to a size that is computed anyway; all where that saves little or is unknown.
-
-    `devices` are idle and share no hardware.
+    An equal share, rounded up to a batch size; all rows if sharding saves little or costs are unknown.
     """
     if devices < 2 or curve is None:
         return rows
     place = bisect_left(curve.sizes, -(-rows // devices))
-    share = curve.sizes[min(place, len(curve.sizes) - 1)]
-    return share if share < rows and curve.call_s(share) < _WORTH * curve.call_s(rows) else rows
+    shard = curve.sizes[min(place, len(curve.sizes) - 1)]
+    return shard if shard < rows and curve.call_s(shard) < _WORTHWHILE_SHARE * curve.call_s(rows) else rows
 
 
-class Slots:
-    """A slot is a device that works on one batch at a time; one that is listed twice takes two.
+class DeviceSlots:
+    """A slot is a device that works on one batch at a time; a device that is listed twice works on two.
 
     Attributes:
-        free: those that have no work.
+        free: the devices without work.
     """
 
     def __init__(self, devices: Sequence[Device], clock: Callable[[], float]) -> None:
         self._devices = tuple(devices)
-        self._clock = clock
-        self._ends_s: dict[BatchInFlight, float] = {}
-        self._at_work = Counter[int]()
-        self.count = len(devices)
-        self.free = list(devices)
         self._hardware = {device.hardware for device in devices}
+        self._clock = clock
+        self.count = len(devices)
+
+        # What is in flight
+        self.free = list(devices)
+        self._busy: dict[BatchInFlight, tuple[Device, float]] = {}  # and when the batch is expected to end
+        self._busy_hardware = Counter[int]()
 
     @property
     def idle(self) -> bool:
-        """Is nothing under way?"""
+        """True if no batch is in flight."""
         return len(self.free) == self.count
 
-    def share(self, lane: Lane, rows: int) -> int:
-        """How many of the `rows` rows that a batch may have it takes, so that other idle hardware gets its share."""
+    def rows_for_next(self, lane: Lane, rows: int) -> int:
+        """How many of `rows` allowed rows the next batch of `lane` takes, so that all idle hardware gets a share."""
         waiting = min(lane.rows, rows)
-        idle = sum([not self._at_work[each] for each in self._hardware])
-        share = rows_for_each(waiting, idle, lane.curve)
-        return share if share < waiting else rows
+        idle = sum([not self._busy_hardware[each] for each in self._hardware])
+        shard = shard_rows(waiting, idle, lane.curve)
+        return shard if shard < waiting else rows
 
     def start(self, batch: BatchInFlight, now: float, ended: Callable[[BatchInFlight, Execution], None]) -> None:
-        """Gives the batch to a free device; `ended` is called on the event loop when that is free again.
+        """Gives the batch to a free device; `ended` is called on the event loop when the device is free again.
 
-        Raises whatever a device does that takes no work.
+        Raises whatever a device raises that takes no work; then the batch's requests are failed.
         """
         device = self._take()
-        self._ends_s[batch] = now + batch.expected_s
+        self._busy[batch] = device, now + batch.expected_s
 
         def done(execution: Execution) -> None:
             self._give_back(device, batch)
             ended(batch, execution)
 
         try:
-            device.start(partial(timed_execution, batch.function, batch.requests, self._clock, device.replica), done)
+            device.start(partial(execute, batch.function, batch.requests, self._clock, device.replica), done)
         except Exception:
             self._give_back(device, batch)
             batch.fail(f"Device {device.name} takes no work")
             raise
 
     def _take(self) -> Device:
-        """A free one, on the hardware that has the least to do."""
-        device = self.free[0] if len(self.free) == 1 else min(self.free, key=lambda each: self._at_work[each.hardware])
+        """A free device, on the hardware with the fewest batches in flight."""
+        device = (
+            self.free[0] if len(self.free) == 1 else min(self.free, key=lambda each: self._busy_hardware[each.hardware])
+        )
         self.free.remove(device)
-        self._at_work[device.hardware] += 1
+        self._busy_hardware[device.hardware] += 1
         return device
 
     def _give_back(self, device: Device, batch: BatchInFlight) -> None:
         self.free.append(device)
-        self._at_work[device.hardware] -= 1
-        del self._ends_s[batch]
+        self._busy_hardware[device.hardware] -= 1
+        del self._busy[batch]
 
-    def busy_s(self, now: float) -> list[float]:
-        """How long each batch under way will still take, as far as known."""
-        return [max(0.0, end_s - now) for end_s in self._ends_s.values()]
+    def remaining_s(self, now: float) -> list[float]:
+        """The seconds that each batch in flight is expected to take from now on."""
+        return [max(0.0, end_s - now) for _, end_s in self._busy.values()]
 
     def failures(self, now: float) -> list[str]:
-        """What is dead or stuck."""
+        """Why devices are dead or stuck."""
         return [failure for device in self._devices if (failure := device.failure(now))]
 
     def close(self) -> None:
@@ -131,4 +130,5 @@ class Slots:
             device.close()
 
     def __repr__(self) -> str:
-        return f"{len(self.free)} of {self.count} devices free"
+        busy = "".join(f", {device.name}: {batch!r}" for batch, (device, _) in self._busy.items())
+        return f"<DeviceSlots {len(self.free)} of {self.count} free{busy}>"

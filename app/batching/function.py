@@ -1,7 +1,11 @@
-"""What a lane's batches are run through, and what is known of its calls. Pure."""
+"""What a lane's batches are run through, and what was measured of its calls.
+
+Only the event loop writes it; device threads read it.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -10,30 +14,39 @@ from app.batching.cost_model import Costs
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
 from app.core.batch_sizes import BatchSizes
+from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array
 
-#: The inner shape of each input.
+logger = logging.getLogger(__name__)
+
+#: The inner shape of each input: all its dimensions but the first.
 Shape = tuple[tuple[int, ...], ...]
 
 #: A call of a model: from inputs to outputs, by name.
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 
-#: Shapes are the callers' choice; the costs of this many are remembered.
+#: Callers choose the shapes; the costs of this many are kept. Chosen.
 _MAX_SHAPES = 256
 
+#: How much a call that is slower than usual counts in `uncontended_s`. Chosen: a function that became slow leaves the
+#: event loop within a few calls.
+_SLOWER_WEIGHT = 1 / 16
 
-@dataclass(slots=True, eq=False)
+
+@dataclass(slots=True, eq=False, repr=False)
 class BatchFunction:
     """What a lane's batches are run through.
 
-    Where `batchable` is false a request runs alone, as it came, and counts as one row. With `padding` requests
-    of different shapes share its calls, with `ragged` rows of different lengths do. `ragged_outputs` are those of
-    which each row has a length of its own.
-    `uncontended_s` is measured: how long a call takes that nothing hinders, by the quicker ones of late (seconds;
-    infinity before the first).
-    `run` is the model on the first device; where it is on several, `replicas` are all of them.
-    `seeds` are seconds by batch size that were measured before the first call, where they do not depend on the
-    inner shape.
+    Attributes:
+        run: the model on its first device.
+        batchable: false if requests run alone, as they came, each counted as one row.
+        padding: if given, requests of different inner shapes share calls.
+        ragged, ragged_outputs: if given, rows of different lengths share calls, or are returned by them.
+        initial_estimates: seconds by batch size, measured before the first call, if they do not depend on the shape.
+        uncontended_s: measured: seconds that a recent call took if nothing slowed it down; infinity before the first.
+        requests_under_way, rows_under_way: waiting or being computed.
+        on_idle: called after the last of these was answered.
+        replicas: the model on each of its devices, if there are several.
     """
 
     run: Run
@@ -41,14 +54,14 @@ class BatchFunction:
     batchable: bool = True
     padding: ShapePadding | None = None
     ragged: RaggedRows | None = None
-    seeds: Mapping[int, float] | None = None
+    initial_estimates: Mapping[int, float] | None = None
     ragged_outputs: RaggedRows | None = None
     uncontended_s: float = inf
     requests_under_way: int = 0
     rows_under_way: int = 0
     on_idle: Callable[[], None] | None = None
     replicas: Sequence[Run] = ()
-    _costs: dict[Shape, Costs] = field(default_factory=dict)
+    _costs: BoundedCache[Shape, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
 
     @property
     def max_rows(self) -> int:
@@ -60,31 +73,47 @@ class BatchFunction:
         return self._costs
 
     def on(self, replica: int) -> Run:
-        """The model on a device, or the first where it has no replica there."""
+        """The model on a device, or on the first one if it has no replica there."""
         return self.replicas[replica] if replica < len(self.replicas) else self.run
 
     def costs(self, shape: Shape) -> Costs:
-        """Of calls with inputs of this inner shape."""
+        """The costs of calls with inputs of this inner shape."""
         costs = self._costs.get(shape)
-        if costs is None:
-            if len(self._costs) >= _MAX_SHAPES:
-                self._costs.clear()
-            costs = self._costs[shape] = Costs(self.sizes, self.seeds)
-        return costs
+        return self._costs.keep(shape, Costs(self.sizes, self.initial_estimates)) if costs is None else costs
 
     def enter(self, rows: int) -> None:
-        """A request waits from now on."""
+        """Counts a request that starts to wait."""
         self.requests_under_way += 1
         self.rows_under_way += rows
 
     def leave(self, requests: int, rows: int) -> None:
-        """So many requests were answered, or are no longer waited for; after the last one `on_idle` is told."""
+        """Counts requests that were answered or left; after the last one `on_idle` is called."""
         self.requests_under_way -= requests
         self.rows_under_way -= rows
         if not self.requests_under_way and self.on_idle is not None:
             self.on_idle()
 
-    def took(self, seconds: float) -> None:
-        """A call ended."""
-        # On a busy machine most calls are hindered: by the GIL, by other processes.
-        self.uncontended_s = min(seconds, self.uncontended_s + (seconds - self.uncontended_s) / 16)
+    def record_latency(self, seconds: float) -> None:
+        """Takes a call's time into account: a quicker one at once, a slower one little by little.
+
+        On a busy machine most calls are slowed down: by the GIL, by other processes.
+        """
+        self.uncontended_s = min(seconds, self.uncontended_s + (seconds - self.uncontended_s) * _SLOWER_WEIGHT)
+
+    def stop_batching(self, mismatch: str) -> None:
+        """From now on each request runs alone, because of what a call returned."""
+        if not self.batchable:
+            return
+        self.batchable = False
+        if self.padding is not None:
+            self.padding.enabled = False
+            logger.warning("Padding did not go as it did at warm-up, only equal shapes share a call: %s", mismatch)
+        else:
+            logger.warning(
+                "The outputs do not follow the rows of the inputs: requests run one by one from now on: %s", mismatch
+            )
+
+    def __repr__(self) -> str:
+        batches = f"up to {self.sizes.largest} rows" if self.batchable else "not batchable"
+        call = "never called" if self.uncontended_s == inf else f"{1e3 * self.uncontended_s:.3g} ms a call"
+        return f"<BatchFunction {batches}, {call}, {self.rows_under_way} rows under way>"

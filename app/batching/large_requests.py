@@ -1,8 +1,8 @@
-"""A request larger than a batch: computed in parts, answered as a whole. Pure.
+"""A request larger than a batch: computed in parts, answered as a whole. No I/O, no clock.
 
-A part is cut off when a batch is formed, and fills it; what is left waits behind those that came meanwhile, so nobody
-waits for more than one part of it. The parts share one fate: as soon as the whole is answered (cancelled, expired, a
-part failed) each part counts as answered, so what is left of it is never computed.
+A part is cut off when a batch is formed, and fills it; the rest waits behind the requests that came meanwhile, so no
+request waits for more than one part of it. As soon as the whole is answered (also if it was cancelled, has expired or
+one part failed) each part counts as answered, so the rest is never computed.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ class Parts:
         return PartReply(self, len(self._rows) - 1)
 
     def answer(self, part: int, answer: Answer) -> None:
-        """Answers the whole when this was what was missing."""
+        """Answers the whole request if this was the last missing part."""
         self._answers[part] = answer
         if self.whole.rows or len(self._answers) < len(self._rows):
             return
         try:
             answers = [self._answers[part] for part in range(len(self._rows))]
             self.whole.reply.set_result(join(answers, self._rows, self._ragged))
-            self.whole.forget()
+            self.whole.release()
         except InferenceFailed as error:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
         self.whole.reply.set_exception(error)
-        self.whole.forget()
+        self.whole.release()
 
 
 class PartReply:
-    """Where the answer of one part goes: into the answer of the whole."""
+    """The reply of one part: passes its answer on to the whole."""
 
     __slots__ = ("_part", "_parts")
 
@@ -76,7 +76,7 @@ class PartReply:
 def cut(
     request: PendingRequest, rows: int, ragged: RaggedRows | None = None, ragged_outputs: RaggedRows | None = None
 ) -> PendingRequest:
-    """Takes the first `rows` rows off: a request of its own, which answers into this one."""
+    """Takes the first `rows` rows off `request`: a request of its own, whose answer becomes part of this one's."""
     if request.parts is None:
         request.parts = Parts(request, ragged_outputs)
     inputs, request.inputs = (
@@ -91,10 +91,10 @@ def cut(
 
 
 def join(answers: Sequence[Answer], part_rows: Sequence[int], ragged: RaggedRows | None = None) -> Answer:
-    """The outputs of all rows; the longest wait, the sum of the computing, the largest batch.
+    """The answer to the whole: outputs of all rows, the longest wait, the sum of compute times, the largest batch.
 
     Raises:
-        InferenceFailed: the outputs do not follow the rows, or differ in their inner shape.
+        InferenceFailed: the outputs of a part do not have its rows, or differ from others in their inner shape.
     """
     parts = [answer.outputs for answer in answers]
     lengths = {} if ragged is None else ragged.splits

@@ -1,9 +1,7 @@
-"""What users may say about the batches of a model. Pure.
+"""What users may set about the batches of a model, and the policies that follow from it. No I/O, no clock, no state.
 
-When a lane's next batch is due and how many rows it may take. Pure and stateless.
-
-A policy sees what waits in one lane, and what calls cost, and answers with a plan; of the lanes that are due the
-batcher executes the most urgent one. Timers therefore always start at the oldest waiting request.
+A policy sees one lane and its costs, and says when its next batch is due and how many rows it may take. The scheduler
+takes the most urgent of the lanes that are due. Timers start at the oldest waiting request.
 """
 
 from __future__ import annotations
@@ -17,21 +15,21 @@ from typing import Any, NamedTuple, Protocol
 from app.batching.cost_model import CostCurve
 from app.core.errors import InvalidRequest
 
-#: Beyond these, times that are divided by weights would be none any more.
+#: Bounds of weights, so that times divided by them stay exact. Chosen.
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
 _WEIGHT = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, or 0 for none"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchingOptions:
-    """How the batches of a model are formed. They may be changed while it serves, from the next batch on.
+    """How the batches of a model are formed. Options may be changed while it serves, from the next batch on.
 
     Attributes:
         max_batch_size: most rows in one call; 0 for as many as the model was warmed up with.
-        max_batch_delay_ms: how long an idle device waits for company.
-        target_p99_ms: batches are kept so small that a call and the wait for the one before take no longer; 0 for none.
-        weight: the model's share of the devices' time beside other models'; 0 for none, which counts as 1 beside those.
-        policy: a name in policy.py.
+        max_batch_delay_ms: how long an idle device waits for more requests.
+        target_p99_ms: a call and the one before it take at most this long, as far as batch sizes decide; 0 for none.
+        weight: the model's share of the devices' time beside other models'; 0 for none, which counts as 1.
+        policy: a name of the registry below.
 
     Raises:
         InvalidRequest: a value is wrong; the text names it and says what is expected.
@@ -62,7 +60,7 @@ class BatchingOptions:
         return replace(self, **changes)
 
     def check_largest(self, largest: int) -> None:
-        """Raises InvalidRequest where batches would be larger than the model's largest."""
+        """Raises InvalidRequest if batches would be larger than the model's largest."""
         if self.max_batch_size > largest:
             raise InvalidRequest(
                 f"max_batch_size is {self.max_batch_size}, but should be at most {largest}, the largest batch that the "
@@ -130,7 +128,7 @@ class BatchingPolicy(Protocol):
 
     @property
     def eager(self) -> bool:
-        """Does an idle device take at once whatever comes, and all of it?"""
+        """True if an idle device takes every request at once, with all its rows."""
 
     def most_rows(self, lane: LaneView) -> int:
         """The rows of a full batch."""
@@ -139,7 +137,7 @@ class BatchingPolicy(Protocol):
         """When the next batch is due and how many rows it may have."""
 
 
-#: The share of the time allowed that is planned with: answers have a way to go after their call.
+#: The share of the allowed time that is planned with: answers have a way to go after their call. Chosen.
 HEADROOM = 0.99
 
 
@@ -178,14 +176,14 @@ class WorkConserving:
 class SelfTuning(WorkConserving):
     """Work-conserving, with batches whose size follows from what calls were measured to cost.
 
-    - Where larger batches make a row no cheaper, a full batch is one of the size from which on it is so.
-    - A call takes at most half of the time that its requests have (or of the target for the p99, if that is less):
-      the call before and their own then fit.
-    - Of what waits the next smaller size is taken where a row is clearly cheaper in it than in the padded call, or two
-      calls are done sooner than that one.
-    - Now and then one batch tries the next larger size and is not split, so that what was measured in a bad moment is
-      measured again.
-    Nothing of this waits, and what was not measured yet is run as it comes.
+    - A full batch is no larger than makes a row cheaper.
+    - A call takes at most half of the time that its requests have (or of the target for the p99, if that is less), so
+      that the call before it and the call itself fit.
+    - Instead of padding, the next smaller size is taken if a row is clearly cheaper in it than in the padded call, or
+      if two calls are done sooner than that one.
+    - If the lane explores, the batch takes the next larger size and is not split: a size that was measured in a bad
+      moment is measured again.
+    None of this waits. Before calls are measured, all waiting rows are taken.
     """
 
     def __init__(self, options: BatchingOptions = DEFAULTS) -> None:
@@ -219,7 +217,7 @@ _REGISTRY: dict[str, Callable[[BatchingOptions], BatchingPolicy]] = {
     "work_conserving": WorkConserving,
 }
 
-#: What to use instead of a policy that is no longer there.
+#: What to use instead of a removed policy.
 _REMOVED = {"one_by_one": "requests run alone with the setting batching=false, or with max_batch_size 1"}
 
 
@@ -228,7 +226,7 @@ def policy_names() -> Sequence[str]:
 
 
 def expected_policy(name: str) -> str:
-    """What an error text says instead of an unknown `name`."""
+    """What an error text says is expected instead of the unknown `name`."""
     hint = f"; {name} was removed: {_REMOVED[name]}" if name in _REMOVED else ""
     return f"one of: {', '.join(_REGISTRY)}{hint}"
 

@@ -1,14 +1,12 @@
-"""Requests that may share a call, in order of arrival and priority. Pure.
+"""Waiting requests, in lanes of those that may share a call, and the room that all share. No I/O, no clock.
 
-Requests that wait, in lanes, and the room that they share. Pure: no clock, no asyncio.
-
-Invariants
-- A lane exists only while something waits in it.
-- `rows` of the queue is the sum over its lanes, and of a lane the sum over its requests;
-  a request without rows counts as one, so that nothing waits for free.
-- Work in bulk never fills the queue: beyond half of its room there is none for it, unless nothing waits.
-- A request leaves exactly once: taken into a batch or removed. One that is larger than a batch leaves in parts, the
-  last of which is its end; what is left of it waits behind those that came meanwhile.
+Invariants (test_queue.py)
+- A lane exists only while a request waits in it.
+- `rows` of the queue is the sum over its lanes, and of a lane the sum over its requests; a request without rows counts
+  as one, so that none waits for free.
+- Bulk requests never fill the queue: they find room in one half of it only, unless the queue is empty.
+- A request leaves exactly once: taken into a batch, or removed. A request larger than a batch leaves in parts; the rest
+  of it waits behind the requests that came meanwhile.
 """
 
 from __future__ import annotations
@@ -26,18 +24,31 @@ from app.core.errors import Overloaded
 
 
 class Lane:
-    """First come, first served; a head start moves a request forward past those that came within it.
+    """Requests that may share a call: first come, first served, except for priorities.
 
-    mixed: there was a head start, so the head need not be the oldest.
-    unsorted: a deadline came that lies before an earlier one's, so the head need not be the most urgent.
-    cut: something in it is computed in parts.
-    later_rows: those of large requests that enter again before they are computed, as they exceed `largest`.
-    unfilled_rows: those that calls are short of being full, as a request is not split to fill them; see `unfilled`.
+    Attributes:
+        reordered: a request had a priority offset, so the head need not be the oldest.
+        deadlines_unsorted: a deadline lies before that of an earlier request, so the head need not be the most urgent.
+        has_parts: a request in it is computed in parts.
+        largest: the most rows of a call.
+        deferred_rows: rows of large requests that will wait again, as they do not fit into the next call.
+        unfilled_rows: rows that calls will lack, as a request is not split to fill them; see `unfilled`.
     """
 
     __slots__ = (
-        "_latest_deadline_s", "_most_urgent", "costs", "cut", "function", "key", "largest", "later_rows", "mixed",
-        "rows", "unfilled_rows", "unsorted", "waiting",
+        "_latest_deadline_s",
+        "_most_urgent",
+        "costs",
+        "deadlines_unsorted",
+        "deferred_rows",
+        "function",
+        "has_parts",
+        "key",
+        "largest",
+        "reordered",
+        "rows",
+        "unfilled_rows",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, key: LaneKey, function: BatchFunction) -> None:
@@ -47,36 +58,36 @@ class Lane:
         self.waiting: OrderedDict[PendingRequest, None] = OrderedDict()
         self.largest = function.max_rows
         self.rows = 0
-        self.later_rows = 0
+        self.deferred_rows = 0
         self.unfilled_rows = 0
-        self.mixed = self.unsorted = self.cut = False
+        self.reordered = self.deadlines_unsorted = self.has_parts = False
         self._latest_deadline_s = 0.0
         self._most_urgent: PendingRequest | None = None
 
     def add(self, request: PendingRequest) -> None:
-        """Puts the request behind everyone of its rank and before."""
+        """Puts the request behind all whose order key is not greater."""
         self.waiting[request] = None
         request.lane = self.key
         if request.deadline_s < self._latest_deadline_s:
-            self.unsorted = True
+            self.deadlines_unsorted = True
             if self._most_urgent is not None and request.scheduling_key_s < self._most_urgent.scheduling_key_s:
                 self._most_urgent = request
         else:
             self._latest_deadline_s = request.deadline_s
         if request.priority_offset_s:
-            self.mixed = True
-        if self.mixed:
+            self.reordered = True
+        if self.reordered:
             self._overtake(request)
 
-    def enter_again(self, request: PendingRequest, now: float) -> None:
-        """Puts what is left of a request behind those that wait: it had its turn."""
+    def requeue(self, request: PendingRequest, now: float) -> None:
+        """Puts the rest of a request behind those that wait: a part of it was taken."""
         request.entered_s = now
-        self.cut = True
+        self.has_parts = True
         self.waiting.move_to_end(request)
         self._most_urgent = None
-        self.unsorted |= request.deadline_s < self._latest_deadline_s
+        self.deadlines_unsorted |= request.deadline_s < self._latest_deadline_s
         self._latest_deadline_s = max(self._latest_deadline_s, request.deadline_s)
-        if self.mixed:
+        if self.reordered:
             self._overtake(request)
 
     def _overtake(self, request: PendingRequest) -> None:
@@ -94,41 +105,41 @@ class Lane:
     def tail(self) -> PendingRequest:
         return next(reversed(self.waiting))
 
-    def later(self, rows: int) -> int:
-        """Of a request with so many rows those beyond its first part."""
+    def deferred(self, rows: int) -> int:
+        """The rows of a request of `rows` rows that do not fit into its first part."""
         return max(0, rows - self.largest)
 
     def unfilled(self, rows: int) -> int:
-        """A request's share of the rows that a call lacks in which as many as fit are of its size.
+        """A request's share of the rows that a call lacks if it is filled with requests of its size.
 
-        Of 33 rows each one fits into 64, so it is 31; smaller ones may fill these, so it is an upper bound.
+        With 33 rows one request fits into 64, so it is 31. Smaller requests may fill these: it is an upper bound.
         """
         return 0 if rows == 1 or rows > self.largest else -(-self.largest // (self.largest // rows)) - rows
 
     @property
     def call_rows(self) -> int:
-        """Those of all calls that will be made for what waits, before what is cut enters again."""
-        return self.rows - self.later_rows + self.unfilled_rows
+        """The rows of the calls that will be made for what waits, without the rest of large requests."""
+        return self.rows - self.deferred_rows + self.unfilled_rows
 
     @property
     def oldest_arrival_s(self) -> float:
-        """Since when the one that stands here for longest does so."""
-        if self.mixed:
+        """When the request that waits for the longest entered; monotonic seconds."""
+        if self.reordered:
             return min(request.entered_s for request in self.waiting)
         return self.head.entered_s
 
     @property
     def scheduling_key_s(self) -> float:
-        """That of its most urgent request. Searched for when that one has left, so once a batch at the most."""
-        if not (self.mixed or self.unsorted):
+        """The scheduling key of its most urgent request, which is searched for at most once a batch."""
+        if not (self.reordered or self.deadlines_unsorted):
             return self.head.scheduling_key_s
         if self._most_urgent is None or self._most_urgent not in self.waiting:
-            self._most_urgent = min(self.waiting, key=_urgency_s)
+            self._most_urgent = min(self.waiting, key=_scheduling_key_s)
         return self._most_urgent.scheduling_key_s
 
     @property
     def timeout_s(self) -> float:
-        """The time that its head has from arrival to answer."""
+        """Seconds that its head has from arrival to answer."""
         head = self.head
         return head.deadline_s - head.arrival_s
 
@@ -146,18 +157,21 @@ class Lane:
         """See Costs."""
         return self.costs.explores
 
+    def __repr__(self) -> str:
+        return f"<Lane {self.key}: {self.rows} rows of {len(self.waiting)} requests>"
+
     @property
     def max_rows(self) -> int:
-        """Also if it was found since that outputs do not follow rows: what came for a batch must not be cut smaller."""
+        """As when the lane was made: requests that came to be batched are not cut if batching has stopped since."""
         return self.largest
 
 
-def _urgency_s(request: PendingRequest) -> float:
+def _scheduling_key_s(request: PendingRequest) -> float:
     return request.scheduling_key_s
 
 
 class RequestQueue:
-    """All lanes, and the room that they share."""
+    """All lanes, and the room that they share: `max_rows` rows."""
 
     def __init__(self, max_rows: int) -> None:
         self.max_rows = max_rows
@@ -170,11 +184,11 @@ class RequestQueue:
         return self._lanes.values()
 
     def lane(self, key: LaneKey) -> Lane:
-        """The lane of requests with this key, of which at least one waits. Raises KeyError where none does."""
+        """The lane of requests with this key. Raises KeyError if none waits."""
         return self._lanes[key]
 
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
-        """Lines it up in the lane of `key`. Raises Overloaded where there is no room."""
+        """Puts a request into the lane of `key`. Raises Overloaded if there is no room."""
         weight = request.rows or 1
         if self.rows + weight > self._bulk_rows:
             self._check_room(weight, bulk=request.priority_offset_s <= -BULK_S)
@@ -186,30 +200,30 @@ class RequestQueue:
         lane.rows += weight
         self.rows += weight
         if weight > lane.largest:
-            lane.later_rows += lane.later(weight)
+            lane.deferred_rows += lane.deferred(weight)
         lane.unfilled_rows += lane.unfilled(weight)
 
     def _check_room(self, rows: int, *, bulk: bool) -> None:
-        """Raises Overloaded where `rows` more would not fit."""
+        """Raises Overloaded if `rows` more do not fit."""
         room = self._bulk_rows if bulk and self.rows else self.max_rows
         if self.rows + rows > room:
             raise Overloaded(f"The queue is full: {self.rows} of {room} rows wait, {rows} more do not fit")
 
     def remove(self, request: PendingRequest) -> bool:
-        """Takes a waiting request out; False where it does not wait (any more)."""
+        """Removes a waiting request; returns False if it does not wait, or no more."""
         if request.lane is None:
             return False
         lane = self._lanes[request.lane]
-        self._left(lane, (request,))
+        self._detach(lane, (request,))
         lane.function.leave(1, request.rows)
         return True
 
     def take(self, lane: Lane, rows: int, most_rows: int, now: float) -> list[PendingRequest]:
         """Takes requests off the front while they fit into `rows`, at least the first.
 
-        One of more than `most_rows` is cut: the part that fits is taken, the rest enters the lane again. What is
-        taken stays under way; who took it tells its function when it is answered. What was answered meanwhile
-        (cancelled, and not yet removed by its caller) is dropped on the way, so the list may be empty.
+        A request of more than `most_rows` rows is cut: the part that fits is taken, the rest stays in the lane. The
+        function counts taken requests as under way until BatchInFlight.leave. A request that was answered meanwhile
+        (cancelled, and not removed by its caller yet) is dropped, so the list may be empty.
         """
         gone: list[PendingRequest] = []
         taken: list[PendingRequest] = []
@@ -228,8 +242,8 @@ class RequestQueue:
                     break
             room -= weight
             taken.append(request)
-        self._left(lane, gone + taken)
-        if lane.cut:
+        self._detach(lane, gone + taken)
+        if lane.has_parts:
             ragged, ragged_outputs = lane.function.ragged, lane.function.ragged_outputs
             taken = [
                 cut(request, request.rows, ragged, ragged_outputs) if request.parts is not None else request
@@ -238,26 +252,26 @@ class RequestQueue:
         if large is not None:
             taken.append(self._take_part(lane, large, room, now))
         for request in gone:
-            request.forget()
+            request.release()
             lane.function.leave(1, request.rows)
         return taken
 
     def _take_part(self, lane: Lane, request: PendingRequest, rows: int, now: float) -> PendingRequest:
-        """The rest waits behind those that came meanwhile."""
+        """A part of `rows` rows; the rest waits behind the requests that came meanwhile."""
         left = request.rows - rows
-        lane.later_rows += lane.later(left) - lane.later(request.rows)
+        lane.deferred_rows += lane.deferred(left) - lane.deferred(request.rows)
         lane.unfilled_rows += lane.unfilled(left) - lane.unfilled(request.rows)
         part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)
         lane.function.requests_under_way += 1
         lane.rows -= rows
         self.rows -= rows
-        lane.enter_again(request, now)
+        lane.requeue(request, now)
         return part
 
-    def _left(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
+    def _detach(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
         waiting, weight = lane.waiting, 0
-        if lane.later_rows:
-            lane.later_rows -= sum([lane.later(request.rows) for request in requests])
+        if lane.deferred_rows:
+            lane.deferred_rows -= sum([lane.deferred(request.rows) for request in requests])
         if lane.unfilled_rows:
             lane.unfilled_rows -= sum([lane.unfilled(request.weight) for request in requests])
         for request in requests:

@@ -1,4 +1,4 @@
-"""A request on its way through the batcher. Pure."""
+"""A request on its way through the batcher. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from app.core.reply import ANSWERED, Reply
 class LaneKey(NamedTuple):
     """Requests with equal keys may share one call of a model.
 
-    `shape` holds the inner shape (all dimensions but the first) of each input; of requests that are padded
-    to share a call, the one that bounds their bucket.
+    Attributes:
+        shape: the inner shape (all dimensions but the first) of each input; if `padded`, the largest of their bucket.
+        padded: requests of this lane may have different inner shapes and are padded to share a call.
     """
 
     model: str
@@ -26,19 +27,22 @@ class LaneKey(NamedTuple):
     shape: tuple[tuple[int, ...], ...] = ()
     padded: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.model}/{self.version}/{self.signature}"
+
 
 class RequestHandle:
-    """A request that was accepted. To be cancelled on every way out; that it was answered does no harm."""
+    """A request that was accepted. Its caller cancels it on every way out; after the answer that has no effect."""
 
-    __slots__ = ("_request", "_withdraw")
+    __slots__ = ("_cancel", "_request")
 
     def __init__(self, request: PendingRequest, cancel: Callable[[PendingRequest], None]) -> None:
         self._request = request
-        self._withdraw = cancel
+        self._cancel = cancel
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more: what has not begun is never computed."""
-        self._withdraw(self._request)
+        """Gives up the answer: what is not being computed yet never will be."""
+        self._cancel(self._request)
 
 
 _NOTHING: Mapping[str, Array] = {}
@@ -54,9 +58,12 @@ class PartsOfRequest(Protocol):
 class PendingRequest:
     """What one caller waits for, or one part of it (large_requests.py).
 
-    Times are monotonic seconds: it came at `arrival_s` and stands in its lane since `entered_s`, which differ only
-    for what is left of a request that is computed in parts. `priority_offset_s` see priority.py.
-    `lane` is the key of the lane that it waits in, None while it waits in none.
+    Attributes:
+        inputs: name -> array of shape [rows, ...].
+        arrival_s: when it arrived; all times are monotonic seconds.
+        entered_s: when it entered its lane: at its arrival, or, if it is computed in parts, after the last part.
+        priority_offset_s: see priority.py.
+        lane: the key of the lane that it waits in; None while it waits in none.
     """
 
     __slots__ = (
@@ -96,20 +103,26 @@ class PendingRequest:
 
     @property
     def order_key_s(self) -> float:
-        """Its place in its lane: the earlier, the nearer to the front."""
+        """Its place in its lane: the request with the lowest key is the head."""
         return self.entered_s - self.priority_offset_s
 
     @property
     def scheduling_key_s(self) -> float:
-        """Its lane's place among lanes: the earlier, the sooner. See priority.py."""
+        """The place of its lane among lanes: the one with the lowest key is scheduled first. See priority.py."""
         return min(self.deadline_s, self.entered_s + PATIENCE_S) - self.priority_offset_s
 
     def fail(self, error: ServingError) -> None:
-        """Answers it by an error, unless it is answered."""
+        """Answers it with an error, unless it is answered."""
         if not self.reply.done():
             self.reply.set_exception(error)
 
-    def forget(self) -> None:
-        """Lets go of tensors and reply: whoever still lists the request must not keep their memory."""
+    def release(self) -> None:
+        """Drops tensors and reply, so that lists that still contain the request do not keep their memory."""
         self.inputs = _NOTHING
         self.reply = ANSWERED
+
+    def __repr__(self) -> str:
+        state = "answered" if self.reply.done() else "waiting" if self.lane is not None else "taken"
+        return (
+            f"<PendingRequest {self.rows} rows, arrived at {self.arrival_s:g} s, due by {self.deadline_s:g} s, {state}>"
+        )

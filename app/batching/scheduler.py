@@ -1,14 +1,13 @@
-"""Which model's turn it is where models share the devices by weight: start-time fair queueing. Pure.
+"""Which lane is scheduled next, and how its batch is formed. No I/O, no clock.
 
-Each model has a virtual time, which a call moves on by its seconds over the model's weight: when it begins by those
-that it will foreseeably take, when it ends by those that it took. The model that is least far goes next, so over any
-time in which two have work their seconds are as their weights, but for a call of each and device. Who had no work
-begins where the others are: nobody saves up, and an idle model's share goes to the others.
+Models with weights share the devices by start-time fair queueing. Each model has a virtual time, which a call advances
+by its seconds over the model's weight: at its start by the expected seconds, at its end by the difference to the real
+ones. The model with the least virtual time is next, so over any time in which two models have work they get seconds in
+proportion to their weights, up to one call of each and device. A model without work starts again at the virtual time of
+the others: unused time is not saved up, it goes to the other models.
 
 P. Goyal, H. M. Vin, H. Cheng: Start-time fair queuing, SIGCOMM 1996.
-
-
-Whose turn it is, and how its batch is formed: the policies of all models, over all lanes. Pure."""
+"""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from app.batching.queue import Lane
 
 
 class FairQueueing:
-    """False where no model has a weight; then they do not share by it. Who has none beside one that has counts 1."""
+    """The virtual times of all models; false if no model has a weight. Beside weights, a model without one has 1."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = {model: weight for model, weight in weights.items() if weight}
@@ -32,28 +31,28 @@ class FairQueueing:
         return bool(self._weights)
 
     def set_weight(self, model: str, weight: float) -> None:
-        """From the next call on; 0 takes it away."""
+        """Sets the weight from the next call on; 0 removes it."""
         self._weights.pop(model, None)
         if weight:
             self._weights[model] = weight
 
     def share(self, model: str, models: Iterable[str]) -> float:
-        """Which part of the devices' time a model gets while just these have work."""
+        """The share of the devices' time that a model gets while exactly `models` have work."""
         return self._weight(model) / sum(map(self._weight, models))
 
     def start(self, model: str) -> float:
-        """At which virtual time its next call would begin."""
+        """The virtual time at which the model's next call would start."""
         return max(self._now, self._ends.get(model, 0.0))
 
-    def begun(self, batch: BatchInFlight) -> None:
-        """A batch is being computed."""
+    def record_start(self, batch: BatchInFlight) -> None:
+        """Charges a batch by its expected seconds."""
         model = batch.key.model
         self._now = self.start(model)
         expected_s = self._expected_s[batch] = batch.expected_s
         self._ends[model] = self._now + self._virtual(model, expected_s)
 
-    def ended(self, batch: BatchInFlight, seconds: float) -> None:
-        """It took so long. One that began before there were weights counts for nothing."""
+    def record_end(self, batch: BatchInFlight, seconds: float) -> None:
+        """Corrects the charge of a batch; one that started before there were weights was not charged."""
         expected_s = self._expected_s.pop(batch, None)
         if expected_s is not None:
             self._ends[batch.key.model] += self._virtual(batch.key.model, seconds - expected_s)
@@ -64,61 +63,72 @@ class FairQueueing:
     def _weight(self, model: str) -> float:
         return self._weights.get(model, 1.0)
 
+    def __repr__(self) -> str:
+        starts = ", ".join(f"{model}: {self.start(model):g}" for model in sorted({*self._weights, *self._ends}))
+        return f"<FairQueueing now {self._now:g}; {starts}>"
 
-class Schedule:
-    """By one policy, but where a model has one of its own; models that have weights share the devices by them.
+
+class Scheduler:
+    """Plans batches by one policy, or by a model's own.
 
     Attributes:
-        eager: does an idle device take at once whatever comes, of any model?
-        shares: false where models have no weights.
+        eager: true if an idle device takes every request of any model at once.
+        fair_queueing: false if no model has a weight.
     """
 
     def __init__(self, policy: BatchingPolicy, weights: Mapping[str, float]) -> None:
         self._policy = policy
         self._policies: dict[str, BatchingPolicy] = {}
-        self.shares = FairQueueing(weights)
+        self.fair_queueing = FairQueueing(weights)
         self.eager = policy.eager
 
     def tune(self, model: str, policy: BatchingPolicy, weight: float) -> None:
-        """The policy and the weight (0 for none) of all versions of a model."""
+        """Sets policy and weight (0 for none) of all versions of a model."""
         self._policies[model] = policy
-        self.shares.set_weight(model, weight)
+        self.fair_queueing.set_weight(model, weight)
         self.eager = self._policy.eager and all(each.eager for each in self._policies.values())
 
     def most_rows(self, lane: Lane) -> int:
         """The rows of a full batch."""
-        return self._of(lane).most_rows(lane)
+        return self._policy_of(lane).most_rows(lane)
 
     def first_due(self, lanes: Collection[Lane], now: float) -> tuple[BatchPlan, Lane]:
-        """Of the lanes that are due the most urgent one, of the model whose turn it is where models have weights;
-        else the next one due. Of equal ones the oldest."""
-        shares = self.shares
-        if not shares or len(lanes) == 1:
-            lane = min(lanes, key=_urgency)
-            plan = self._of(lane).plan(lane)
-            if plan.due_s <= now or len(lanes) == 1:  # as a rule, so of many lanes one is planned
+        """The lane to take the next batch from, and its plan; if no lane is due, the one that is due next."""
+        # 1. Without weights, the most urgent lane: as a rule it is due, so that one lane is planned, not all.
+        fair_queueing = self.fair_queueing
+        if not fair_queueing or len(lanes) == 1:
+            lane = min(lanes, key=_scheduling_key)
+            plan = self._policy_of(lane).plan(lane)
+            if plan.due_s <= now or len(lanes) == 1:
                 return plan, lane
 
-        def place(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float, float]:
+        # 2. Otherwise lanes that are due come first: by virtual time, by urgency, by age.
+        def order(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float, float]:
             (due_s, *_), lane = planned
             if due_s > now:
                 return True, 0.0, due_s, lane.oldest_arrival_s
-            return False, shares.start(lane.key.model) if shares else 0.0, lane.scheduling_key_s, lane.oldest_arrival_s
+            start = fair_queueing.start(lane.key.model) if fair_queueing else 0.0
+            return False, start, lane.scheduling_key_s, lane.oldest_arrival_s
 
-        return min(((self._of(lane).plan(lane), lane) for lane in lanes), key=place)
+        return min(((self._policy_of(lane).plan(lane), lane) for lane in lanes), key=order)
 
-    def begun(self, batch: BatchInFlight) -> None:
-        """A batch is being computed."""
-        if self.shares:
-            self.shares.begun(batch)
+    def record_start(self, batch: BatchInFlight) -> None:
+        """Counts a batch that starts."""
+        if self.fair_queueing:
+            self.fair_queueing.record_start(batch)
 
-    def ended(self, batch: BatchInFlight, seconds: float) -> None:
-        """Its computing took so long."""
-        self.shares.ended(batch, seconds)
+    def record_end(self, batch: BatchInFlight, seconds: float) -> None:
+        """Counts a batch that took `seconds`."""
+        self.fair_queueing.record_end(batch, seconds)
 
-    def _of(self, lane: Lane) -> BatchingPolicy:
+    def _policy_of(self, lane: Lane) -> BatchingPolicy:
         return self._policies.get(lane.key.model, self._policy)
 
+    def __repr__(self) -> str:
+        own = "".join(f", {model}: {type(policy).__name__}" for model, policy in self._policies.items())
+        fair = f", {self.fair_queueing!r}" if self.fair_queueing else ""
+        return f"<Scheduler {type(self._policy).__name__}{own}{fair}>"
 
-def _urgency(lane: Lane) -> tuple[float, float]:
+
+def _scheduling_key(lane: Lane) -> tuple[float, float]:
     return lane.scheduling_key_s, lane.oldest_arrival_s

@@ -1,4 +1,4 @@
-"""Which row counts a model is called with, and how a batch reaches one of them. Pure."""
+"""Batch sizes: the row counts that a model is called with. No I/O."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class BatchSizes:
         return self.allowed[-1]
 
     def padded(self, rows: int) -> int:
-        """The least allowed size that holds `rows`, which must not exceed the largest. No rows need no padding."""
+        """The smallest allowed size for `rows` rows, which must not exceed the largest; 0 for 0."""
         return self.allowed[bisect_left(self.allowed, rows)] if rows else 0

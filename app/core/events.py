@@ -18,7 +18,7 @@ class BatchExecuted(NamedTuple):
     queue_s: seconds each of its requests waited, in arrival order.
     failed, failed_rows: how many of its requests, and rows, were answered with an error.
     expired: how many of its requests had no time left when it began; more than 0 is a bug.
-    waste: which share of the elements of the call's inputs was padding, of rows and of inner shapes.
+    padding_ratio: which share of the elements of the call's inputs was padding, of rows and of inner shapes.
     """
 
     model: str
@@ -32,7 +32,7 @@ class BatchExecuted(NamedTuple):
     failed: int = 0
     failed_rows: int = 0
     expired: int = 0
-    waste: float = 0.0
+    padding_ratio: float = 0.0
 
 
 class RequestFinished(NamedTuple):

@@ -1,21 +1,27 @@
-"""NEW."""
+"""Replies: where the answer to a request goes, and what an answer is. A leaf that every part may import."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from app.core.errors import ServingError
-from app.core.inference import Array
+from app.core.inference import Array, BatchTiming
 
-if TYPE_CHECKING:
-    pass
-from typing import NamedTuple
+Outputs = dict[str, Array]
 
-from app.core.inference import BatchTiming
+#: A request's own rows, or its error.
+Outcome = Outputs | ServingError
+
+
+class Answer(NamedTuple):
+    """A request's own rows, each output of shape [rows, ...], and where its time went."""
+
+    outputs: Outputs
+    timing: BatchTiming
 
 
 class Reply(Protocol):
-    """Where the answer goes: an asyncio.Future, or a fake of one."""
+    """Where the answer goes: an asyncio.Future, or what behaves like one. It is set once."""
 
     def done(self) -> bool: ...
     def cancelled(self) -> bool: ...
@@ -25,7 +31,7 @@ class Reply(Protocol):
 
 
 class _Answered:
-    """Stands for a reply that was given, and keeps nothing of it."""
+    """A reply that was set, and keeps nothing of it."""
 
     def done(self) -> bool:
         return True
@@ -42,28 +48,15 @@ class _Answered:
     set_exception = set_result
 
 
-#: The reply of a request that nobody waits for.
+#: The reply of a request after its release.
 ANSWERED = _Answered()
 
 
 class Completed:
-    """Stands for one that was answered before it could be cancelled."""
+    """The handle of a request that was answered before it could be cancelled."""
 
     def cancel(self) -> None:
-        pass
+        """Has no effect."""
 
 
 COMPLETED = Completed()
-
-
-Outputs = dict[str, Array]
-
-
-Outcome = Outputs | ServingError
-
-
-class Answer(NamedTuple):
-    """A request's own rows, and where its time went."""
-
-    outputs: Outputs
-    timing: BatchTiming

@@ -84,6 +84,6 @@ class Counts:
         counts.calls[event.rows, event.padded_rows, event.reason] += 1
         counts.queue_s.observe_all(event.queue_s)
         counts.compute_s.observe(event.compute_s)
-        counts.wasted_s += event.waste * event.compute_s
+        counts.wasted_s += event.padding_ratio * event.compute_s
         counts.failed += event.failed
         counts.expired += event.expired

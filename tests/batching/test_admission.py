@@ -4,25 +4,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.admission import seconds_to_answer
+from app.batching.admission import check_accepting, check_deadline, seconds_to_answer
+from app.batching.devices import DeviceSlots
 from app.batching.function import BatchFunction
+from app.batching.policy import WorkConserving
 from app.batching.queue import Lane, RequestQueue
 from app.batching.request import LaneKey, PendingRequest
+from app.batching.scheduler import Scheduler
 from app.core.batch_sizes import BatchSizes
-from tests.support.fakes import FakeFunction, FakeReply
+from app.core.errors import DeadlineExceeded, Overloaded, RequestTooLarge, ShuttingDown
+from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function
 
 CALL_S = 1.0
 
 
 def function(largest: int = 4) -> BatchFunction:
     sizes = BatchSizes.powers_of_two(largest)
-    return BatchFunction(FakeFunction(), sizes, seeds=dict.fromkeys(sizes.allowed, CALL_S))
+    return BatchFunction(FakeFunction(), sizes, initial_estimates=dict.fromkeys(sizes.allowed, CALL_S))
 
 
 def settle(function: BatchFunction) -> None:
     """Its calls do not vary."""
     for _ in range(300):
-        function.costs(()).note(4, function.seeds[4] if function.seeds else CALL_S)
+        function.costs(()).record_call(4, function.initial_estimates[4] if function.initial_estimates else CALL_S)
 
 
 class Scene:
@@ -39,16 +43,18 @@ class Scene:
         known = lane in self.functions
         use = self.functions.setdefault(lane, function())
         if not known:
-            use.costs(()).taken(0, 0.0)
-            use.costs(()).taken(0, 0.1)  # nobody comes meanwhile
+            use.costs(()).record_dispatch(0, 0.0)
+            use.costs(()).record_dispatch(0, 0.1)  # nobody comes meanwhile
             settle(use)
         self.queue.push(LaneKey("m", 1, lane), use, request)
         return request
 
-    def seconds(self, request: PendingRequest, *busy_s: float, devices: int = 1) -> float:
+    def seconds(self, request: PendingRequest, *remaining_s: float, devices: int = 1) -> float:
         assert request.lane is not None
         lane = self.queue.lane(request.lane)
-        return round(seconds_to_answer(request, lane, self.queue.lanes, busy_s, devices, lambda each: each.max_rows), 6)
+        return round(
+            seconds_to_answer(request, lane, self.queue.lanes, remaining_s, devices, lambda each: each.max_rows), 6
+        )
 
 
 def test_an_idle_device_begins_at_once() -> None:
@@ -115,20 +121,20 @@ def test_calls_that_vary_may_take_longer() -> None:
     request = scene.push("a")
     costs = scene.functions["a"].costs(())
     for call in range(500):
-        costs.note(4, CALL_S * (0.8 if call % 2 else 1.2))
+        costs.record_call(4, CALL_S * (0.8 if call % 2 else 1.2))
     assert 1.6 < scene.seconds(request) < 2.1  # four mean deviations
     assert scene.seconds(request, 1.0) == pytest.approx(2 * scene.seconds(request))
 
 
 def test_there_is_room_for_those_who_come_while_it_waits() -> None:
     scene = Scene()
-    scene.functions["a"] = BatchFunction(FakeFunction(), BatchSizes((1, 4)), seeds={1: 1.0, 4: 2.0})
+    scene.functions["a"] = BatchFunction(FakeFunction(), BatchSizes((1, 4)), initial_estimates={1: 1.0, 4: 2.0})
     request = scene.push("a")
     settle(scene.functions["a"])
     costs = scene.functions["a"].costs(())
     for rows, seconds in ((0, 1.0), (4, 2.0)):
         for call in range(100):
-            costs.taken(rows, call / 10)
+            costs.record_dispatch(rows, call / 10)
         assert costs.rows_per_s == pytest.approx(10 * rows, rel=0.01)
         assert scene.seconds(request, 1.0) == 1.0 + seconds
 
@@ -151,11 +157,11 @@ def test_lanes_know_which_rows_enter_again() -> None:
     request = scene.push("a", rows=10)
     (lane,) = scene.queue.lanes
     assert isinstance(lane, Lane)
-    assert lane.later_rows == 6
+    assert lane.deferred_rows == 6
     scene.queue.take(lane, 4, 4, 1.0)
-    assert (lane.rows, lane.later_rows) == (6, 2)
+    assert (lane.rows, lane.deferred_rows) == (6, 2)
     scene.queue.remove(request)
-    assert lane.later_rows == 0
+    assert lane.deferred_rows == 0
 
 
 @pytest.mark.parametrize(("rows", "unfilled"), [(1, 0), (2, 0), (16, 0), (13, 3), (22, 10), (33, 31), (64, 0), (65, 0)])
@@ -172,3 +178,52 @@ def test_what_is_left_of_a_large_request_leaves_a_call_unfilled() -> None:
     scene.queue.take(lane, 4, 4, 1.0)
     scene.queue.take(lane, 4, 4, 1.0)
     assert (lane.rows, lane.unfilled_rows) == (3, 1)
+
+
+def test_the_door_is_open_for_what_fits_and_has_time() -> None:
+    check_accepting(4, 4, 10.0, 9.0, draining=False)
+    with pytest.raises(ShuttingDown):
+        check_accepting(4, 4, 10.0, 9.0, draining=True)
+    with pytest.raises(RequestTooLarge):
+        check_accepting(5, 4, 10.0, 9.0, draining=False)
+    with pytest.raises(DeadlineExceeded):
+        check_accepting(4, 4, 10.0, 10.0, draining=False)
+
+
+class Line:
+    """Requests of several models, one row in each call, which takes a second."""
+
+    def __init__(self, **weights: float) -> None:
+        self.queue = RequestQueue(1000)
+        self.slots = DeviceSlots([FakeDevice()], lambda: 0.0)
+        self.scheduler = Scheduler(WorkConserving(), weights)
+
+    def push(self, model: str, timeout_s: float, arrival_s: float = 0.0) -> PendingRequest:
+        request = PendingRequest({}, 1, FakeReply(), arrival_s, arrival_s + timeout_s)
+        self.queue.push(LaneKey(model, 1, "f"), batch_function(FakeFunction(), 1, initial_estimates={1: 1.0}), request)
+        return request
+
+    def check(self, request: PendingRequest) -> None:
+        check_deadline(request, self.queue, self.slots, self.scheduler, request.arrival_s)
+
+
+def test_who_would_be_late_behind_others_is_refused_and_leaves() -> None:
+    line = Line()
+    for _ in range(9):
+        line.push("resnet", 30.0)
+    late = line.push("bert", 5.0, arrival_s=0.1)
+    with pytest.raises(Overloaded, match="has 5000 ms left, and answers take 11000 ms") as rejected:
+        line.check(late)
+    assert rejected.value.retry_after_s == pytest.approx(6.05)
+    assert line.queue.rows == 9
+
+
+def test_whose_model_has_a_share_that_suffices_is_not_refused_because_of_others() -> None:
+    line = Line(bert=3, resnet=1)
+    for _ in range(9):
+        line.push("resnet", 30.0)
+    line.check(line.push("bert", 5.0, arrival_s=0.1))
+    line.check(line.push("bert", 5.0, arrival_s=0.2))
+    line.check(line.push("bert", 5.0, arrival_s=0.3))
+    with pytest.raises(Overloaded):
+        line.check(line.push("bert", 5.0, arrival_s=0.4))  # four calls at three of four

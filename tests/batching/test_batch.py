@@ -1,5 +1,5 @@
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -7,13 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.batch import RowCountMismatch, assemble, execute, padded_rows, split, timed_execution
-from app.batching.request import PendingRequest
+from app.batching.batch import BatchInFlight, RowCountMismatch, assemble, padded_rows, split
+from app.batching.batch import execute as execute_timed
+from app.batching.function import BatchFunction
+from app.batching.queue import Lane
+from app.batching.request import LaneKey, PendingRequest
 from app.batching.shapes.buckets import ShapeBuckets
 from app.batching.shapes.padding import ShapePadding
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import Array
-from tests.support.fakes import FakeFunction, FakeReply, batch_function, pending, rows_of
+from app.core.reply import Outcome
+from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, pending, rows_of
+
+
+def execute(function: BatchFunction, requests: Sequence[PendingRequest]) -> list[Outcome]:
+    return execute_timed(function, requests, lambda: 0.0).outcomes
 
 
 def outcomes(function: FakeFunction, *values: float, largest: int = 8) -> list[object]:
@@ -101,7 +109,7 @@ def test_an_unexpected_exception_is_logged_and_not_shown(caplog: pytest.LogCaptu
     assert "secret" in caplog.text
 
 
-def test_outputs_that_do_not_follow_the_rows_end_the_sharing(caplog: pytest.LogCaptureFixture) -> None:
+def test_outputs_that_do_not_follow_the_rows_are_computed_one_by_one() -> None:
     calls = []
 
     def distinct(inputs: object) -> dict[str, Array]:
@@ -110,12 +118,36 @@ def test_outputs_that_do_not_follow_the_rows_end_the_sharing(caplog: pytest.LogC
         return {"y": np.unique(x)}
 
     function = batch_function(distinct, 8)
-    found = execute(function, [pending(1.0, 2), pending(2.0, 2)])
-    assert [each["y"].tolist() for each in found if isinstance(each, dict)] == [[1], [2]]
+    execution = execute_timed(function, [pending(1.0, 2), pending(2.0, 2)], lambda: 0.0)
+    assert [each["y"].tolist() for each in execution.outcomes if isinstance(each, dict)] == [[1], [2]]
     assert calls == [4, 2, 2]
+    assert execution.mismatch == "Output 'y' has shape (2,) for a batch of 4 rows"
+    assert (execution.padded_rows, execution.padding_ratio) == (0, 0.0)
+
+
+def test_after_a_row_count_mismatch_nothing_is_shared(caplog: pytest.LogCaptureFixture) -> None:
+    function = batch_function(FakeFunction(), 8)
+    function.stop_batching("Output 'y' has shape (2,)")
+    function.stop_batching("and once more")
     assert not function.batchable
     assert padded_rows(function, [pending(1.0, 3)]) == 0
-    assert "one by one" in caplog.text
+    assert "one by one from now on: Output 'y' has shape (2,)" in caplog.text
+    assert "once more" not in caplog.text
+
+
+def test_executing_a_batch_writes_nothing_that_is_shared_with_the_event_loop() -> None:
+    """It runs on a device thread."""
+    padding = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0})
+    for run in (FakeFunction(), lambda inputs: {"y": inputs["x"][:1, :1]}):
+        function = batch_function(run, padding=padding)
+        before = {name: getattr(function, name) for name in function.__slots__}
+        of_padding = {name: getattr(padding, name) for name in padding.__slots__}
+        requests = of_lengths(1, 2, 3)
+        of_requests = [(each.inputs, each.rows, each.reply, each.lane) for each in requests]
+        execute(function, requests)
+        assert {name: getattr(function, name) for name in function.__slots__} == before
+        assert {name: getattr(padding, name) for name in padding.__slots__} == of_padding
+        assert [(each.inputs, each.rows, each.reply, each.lane) for each in requests] == of_requests
 
 
 def test_rank_0_outputs_cannot_be_split() -> None:
@@ -158,12 +190,12 @@ def test_each_request_gets_its_own_rows_of_each_output(request_rows: list[int], 
 def test_an_execution_tells_its_time_and_its_padding() -> None:
     clock = iter([3.0, 5.0])
     requests = [pending(rows=3), pending(rows=2)]
-    execution = timed_execution(batch_function(FakeFunction(), 8), requests, lambda: next(clock))
+    execution = execute_timed(batch_function(FakeFunction(), 8), requests, lambda: next(clock))
     assert (len(execution.outcomes), execution.started_s, execution.ended_s, execution.padded_rows) == (2, 3, 5, 3)
 
 
 def wasted(requests: list[PendingRequest], **more: object) -> float:
-    return timed_execution(batch_function(FakeFunction(), 8, **more), requests, lambda: 0.0).waste
+    return execute_timed(batch_function(FakeFunction(), 8, **more), requests, lambda: 0.0).padding_ratio
 
 
 def test_an_execution_tells_how_much_of_it_was_padding() -> None:
@@ -237,8 +269,26 @@ def test_inputs_may_come_in_any_order() -> None:
 def test_an_output_that_does_not_follow_as_it_did_ends_the_padding(caplog: pytest.LogCaptureFixture) -> None:
     padding = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0})
     function = batch_function(lambda inputs: {"y": inputs["x"][:, :2]}, padding=padding)
-    found = execute(function, of_lengths(1, 2, 3))
-    assert [each["y"].tolist() for each in found if isinstance(each, dict)] == [[[1]], [[2, 2]], [[3, 3]]]
+    execution = execute_timed(function, of_lengths(1, 2, 3), lambda: 0.0)
+    assert [each["y"].tolist() for each in execution.outcomes if isinstance(each, dict)] == [[[1]], [[2, 2]], [[3, 3]]]
+    function.stop_batching(execution.mismatch)
     assert not padding.enabled
     assert not function.batchable
     assert "output 'y' has shape (4, 2), not (4, 3)" in caplog.text
+
+
+def test_a_batch_in_flight_can_be_printed() -> None:
+    lane = Lane(KEY, batch_function(FakeFunction()))
+    batch = BatchInFlight(lane, [pending(rows=2), pending()], "idle")
+    assert repr(batch) == "<BatchInFlight m/1/serving_default: 3 rows of 2 requests, idle>"
+    batch.merge(Lane(LaneKey("m", 1, "other"), batch_function(FakeFunction())), [pending()])
+    assert repr(batch) == "<BatchInFlight m/1/serving_default: 4 rows of 3 requests, 2 lanes, idle>"
+
+
+def test_a_function_can_be_printed() -> None:
+    function = batch_function(FakeFunction(), 8)
+    assert repr(function) == "<BatchFunction up to 8 rows, never called, 0 rows under way>"
+    function.record_latency(0.00123)
+    function.enter(3)
+    function.stop_batching("")
+    assert repr(function) == "<BatchFunction not batchable, 1.23 ms a call, 3 rows under way>"

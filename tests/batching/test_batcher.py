@@ -377,6 +377,7 @@ def test_drain_of_an_idle_batcher_is_immediate() -> None:
         await bench.batcher.drain()
         await bench.batcher.drain()
         assert bench.now == 0.0
+        assert repr(bench.batcher) == "<Batcher <RequestQueue 0/100 rows ()>, <DeviceSlots 1 of 1 free>, drained>"
 
     scenario(main)
 
@@ -443,7 +444,10 @@ def test_stranded_work_turns_liveness_red() -> None:
         assert bench.batcher.queue.rows == 1
         assert bench.batcher.failures(60.0) == []
         assert "although a device is free" in bench.batcher.failures(-1.0)[0]
-        assert repr(bench.batcher) == "<Batcher <RequestQueue 1/100 rows (m/serving_default: 1)>, 1 of 1 devices free>"
+        assert (
+            repr(bench.batcher)
+            == "<Batcher <RequestQueue 1/100 rows (m/serving_default: 1)>, <DeviceSlots 1 of 1 free>>"
+        )
         await task
 
     scenario(main)
@@ -509,11 +513,11 @@ def test_what_is_quick_no_longer_goes_back_to_the_device_and_may_return() -> Non
         bench = Bench(inline_s=2.0)
         await bench.send(1.0)
         for _ in range(10):
-            bench.function.took(5.0)
+            bench.function.record_latency(5.0)
         bench.devices[0].broken = "A device was used"
         with pytest.raises(InferenceFailed, match="takes no work"):
             await bench.send(2.0)
-        bench.function.took(1.0)
+        bench.function.record_latency(1.0)
         await bench.send(3.0)
 
     scenario(main)

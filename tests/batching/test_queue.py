@@ -1,12 +1,14 @@
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.priority import BULK, priority_offset_s
-from app.batching.queue import RequestQueue
+from app.batching.priority import BULK, PATIENCE_S, priority_offset_s
+from app.batching.queue import Lane, RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.core.errors import Overloaded
-from tests.support.fakes import KEY, FakeFunction, batch_function, pending
+from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, pending
 
 OTHER = LaneKey("m", 1, "other")
 
@@ -24,7 +26,7 @@ def test_a_lane_is_first_come_first_served() -> None:
     assert queue.rows == 0
 
 
-def test_a_head_start_overtakes_what_came_within_it_and_no_more() -> None:
+def test_a_priority_offset_overtakes_what_came_within_it_and_no_more() -> None:
     queue = RequestQueue(100)
     early, late, urgent, patient, last = (pending(arrival_s=at) for at in (0.0, 1.0, 1.2, 1.3, 1.4))
     urgent.priority_offset_s, patient.priority_offset_s = 0.5, -0.5
@@ -135,7 +137,7 @@ def test_a_function_that_forbids_company_takes_one_row() -> None:
 
 def test_an_answered_request_keeps_no_memory() -> None:
     request = pending()
-    request.forget()
+    request.release()
     assert request.inputs == {}
     assert request.reply.done()
     with pytest.raises(AssertionError, match="twice"):
@@ -185,3 +187,54 @@ def test_rows_are_never_lost_or_counted_twice(steps: list[tuple[str, int, int]])
         for lane in queue.lanes:
             assert lane.rows == sum(each.weight for each in lane.waiting)
             assert lane.unfilled_rows == sum(lane.unfilled(each.weight) for each in lane.waiting)
+
+
+timeouts_s = st.sampled_from([inf, 30.0, 0.5, 0.1])
+offsets_s = st.sampled_from([0.0, 0.0, 0.0, 0.4, -0.5])
+steps = st.lists(
+    st.tuples(st.sampled_from(["add", "add", "leave", "again"]), timeouts_s, offsets_s, st.integers(0, 9)),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_a_lane_is_as_urgent_as_its_most_urgent_request_and_in_the_order_of_keys(
+    steps: list[tuple[str, float, float, int]],
+) -> None:
+    lane = Lane(KEY, batch_function(FakeFunction()))
+    for second, (step, timeout_s, offset_s, which) in enumerate(steps):
+        now = second / 4
+        if step == "add":
+            lane.add(PendingRequest({}, 1, FakeReply(), now, now + timeout_s, offset_s))
+        elif lane.waiting:
+            request = list(lane.waiting)[which % len(lane.waiting)]
+            if step == "leave":
+                del lane.waiting[request]
+                request.lane = None
+            elif request is lane.head:
+                lane.requeue(request, now)
+        if lane.waiting:
+            assert lane.scheduling_key_s == min(request.scheduling_key_s for request in lane.waiting)
+            assert lane.oldest_arrival_s == min(request.entered_s for request in lane.waiting)
+            keys = [request.order_key_s for request in lane.waiting]
+            assert keys == sorted(keys)
+
+
+def test_a_request_with_much_time_waits_at_most_the_patience_for_urgent_ones() -> None:
+    patient = PendingRequest({}, 1, FakeReply(), 10.0, inf)
+    assert patient.scheduling_key_s == 10.0 + PATIENCE_S
+    assert PendingRequest({}, 1, FakeReply(), 10.9, 10.9 + 0.05).scheduling_key_s < patient.scheduling_key_s
+    assert PendingRequest({}, 1, FakeReply(), 11.0, 11.0 + 0.05).scheduling_key_s > patient.scheduling_key_s
+
+
+def test_a_lane_and_its_requests_can_be_printed() -> None:
+    queue = RequestQueue(10)
+    request = pending(rows=3, arrival_s=1.5, deadline_s=9.0)
+    assert repr(request) == "<PendingRequest 3 rows, arrived at 1.5 s, due by 9 s, taken>"
+    queue.push(KEY, batch_function(FakeFunction()), request)
+    assert repr(request) == "<PendingRequest 3 rows, arrived at 1.5 s, due by 9 s, waiting>"
+    assert repr(queue) == "<RequestQueue 3/10 rows (m/serving_default: 3)>"
+    assert repr(queue.lane(KEY)) == "<Lane m/1/serving_default: 3 rows of 1 requests>"
+    queue.remove(request)
+    request.release()
+    assert repr(request) == "<PendingRequest 3 rows, arrived at 1.5 s, due by 9 s, answered>"

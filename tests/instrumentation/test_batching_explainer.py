@@ -190,8 +190,10 @@ def test_answers_are_counted_by_code_over_all_protocols() -> None:
 
 def test_waste_is_weighed_by_time() -> None:
     async def scenario(world: World) -> None:
-        for seconds, waste in ((3.0, 0.5), (1.0, 0.1)):
-            world.tell(BatchExecuted("m", 1, "serving_default", 4, 0, "idle", seconds, [0.0], waste=waste))
+        for seconds, padding_ratio in ((3.0, 0.5), (1.0, 0.1)):
+            world.tell(
+                BatchExecuted("m", 1, "serving_default", 4, 0, "idle", seconds, [0.0], padding_ratio=padding_ratio)
+            )
         assert world.signature().padding.compute_share == 0.4
 
     play(scenario)

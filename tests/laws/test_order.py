@@ -112,7 +112,7 @@ def play(calls: list[Call], devices: int, durations: list[float], inline_s: floa
             loop.call_later(client.call.at_s + client.number / 1000, send, client)
         await asyncio.sleep(100)
         await batcher.drain()
-        assert not batcher._replies.order
+        assert not batcher._completion.order
         return told
 
     return run_in_fake_time(main())

@@ -1,1 +1,4 @@
-"""NEW."""
+"""Batches of requests with different inner shapes: buckets, padding, merging of buckets, ragged rows.
+
+`batching/` and what prepares models for it (`loading/`, `placement.py`) may import it; it performs no I/O.
+"""

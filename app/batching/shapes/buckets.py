@@ -1,8 +1,7 @@
-"""How far apart the sizes of a free dimension may lie in one call. Pure.
+"""Shape buckets: how far apart the sizes of a free dimension may be in one lane. No I/O.
 
-A narrow bucket wastes little on padding and fills slowly; a wide one the other way round. The ladder (8, 10, 12,
-14, 16, 20, 24, 28, 32, 40, ...: four steps for each doubling) is narrow, since neighbours join a batch that is not full
-where that saves time (company.py).
+A narrow bucket needs little padding and fills slowly; a wide one the other way round. The default (8, 10, 12, 14, 16,
+20, 24, 28, 32, 40, ...: four for each doubling) is narrow, since buckets are merged if that saves time (merging.py).
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Sizes up to this are alike: a call costs the same for any of them.
+#: Sizes up to this share a bucket: a call costs the same for any of them. Chosen.
 _LEAST = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeBuckets:
-    """The largest size of each bucket, ascending; none takes the ladder, which does not end."""
+    """The largest size of each bucket, ascending; without any, the default buckets, which have no end."""
 
     sizes: tuple[int, ...] = ()
 
@@ -30,15 +29,15 @@ class ShapeBuckets:
         return cls(tuple(sizes))
 
     def top(self, size: int) -> int:
-        """The largest size of the bucket that holds `size`: what no bucket holds, and nothing at all, stays alone."""
+        """The largest size of the bucket of `size`; `size` itself if it is 0 or in no bucket."""
         if not size:
             return 0
         if not self.sizes:
-            return _ladder(size)
+            return _default_top(size)
         place = bisect_left(self.sizes, size)
         return self.sizes[place] if place < len(self.sizes) else size
 
 
-def _ladder(size: int) -> int:
+def _default_top(size: int) -> int:
     step = max(1 << (size - 1).bit_length() >> 3, 1)
     return max(_LEAST, -(-size // step) * step)

@@ -1,10 +1,10 @@
-"""Who else shares a batch that is not full: requests of neighbouring shapes, where that saves time. Pure.
+"""Bucket merging: a batch that is not full takes requests of other buckets, if that saves time. No I/O, no clock.
 
-A call costs as much as `call_cells` cells (elements of its inputs) beside what its own cells cost; that was measured
-at warm-up. So a neighbour saves a call and pays with padding. Rows that would be nobody's, to reach an allowed batch
-size, cost nothing: a neighbour that is no longer than the batch fills them for free.
+A call costs as much as `call_cells` cells (elements of its inputs) beside what its own cells cost; that was measured at
+warm-up. So merging saves a call and costs padding. Padding rows, added to reach a batch size, are computed anyway:
+requests that are no longer than the batch fill them for free.
 
-Within each lane it is first come, first served, as ever.
+Within each lane it is first come, first served.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from app.batching.queue import Lane
 from app.batching.shapes.padding import Shapes
 from app.core.batch_sizes import BatchSizes
 
-#: When so many neighbours in a row, nearest first, are not worth it, those further away are not looked at.
-_PATIENCE = 4
+#: After so many buckets in a row that save no time, nearest first, the others are not looked at. Chosen.
+_MAX_REJECTED = 4
 
 
-def company(lane: Lane, rows: int, most_rows: int, lanes: Iterable[Lane]) -> Iterator[tuple[Lane, int]]:
-    """Lanes to take from, nearest first, and how many rows from the front of each.
+def merge_buckets(lane: Lane, rows: int, most_rows: int, lanes: Iterable[Lane]) -> Iterator[tuple[Lane, int]]:
+    """The lanes to take requests from, nearest bucket first, and how many rows from the front of each.
 
     Args:
-        rows: what was taken from `lane`.
-        most_rows: what the batch may have.
+        rows: the rows that were taken from `lane`.
+        most_rows: the rows that the batch may have.
     """
     padding, shape = lane.function.padding, lane.key.shape
     if padding is None or not padding.enabled or rows >= most_rows:
         return
-    costs = _Costs(lane.function.sizes, padding.call_cells)
+    costs = _MergingCosts(lane.function.sizes, padding.call_cells)
     cells = padding.cells(shape)
     neighbours = [
         (padding.cells(each.key.shape), each)
@@ -47,12 +47,12 @@ def company(lane: Lane, rows: int, most_rows: int, lanes: Iterable[Lane]) -> Ite
             rows, shape, cells, rejected = rows + share, common, common_cells, 0
         else:
             rejected += 1
-        if rows >= most_rows or rejected == _PATIENCE:
+        if rows >= most_rows or rejected == _MAX_REJECTED:
             return
 
 
-class _Costs:
-    """What calls cost, in cells."""
+class _MergingCosts:
+    """The costs of calls, in cells."""
 
     __slots__ = ("_call", "_sizes")
 
@@ -63,7 +63,7 @@ class _Costs:
     def best_share(
         self, rows: int, cells: int, neighbour: Lane, their_cells: int, common_cells: int, *, room: int
     ) -> int:
-        """Rows of the neighbour whose company saves the most: all that fit, or as many as are free; 0 if none does."""
+        """The rows of `neighbour` that save the most: all that fit, those that fill padding rows, or 0."""
         waiting = neighbour.rows
         apart = self._of(rows, cells) + self._of(waiting, their_cells)
         best, best_share = apart, 0
@@ -82,7 +82,7 @@ class _Costs:
 
 
 def _rows_that_fit(lane: Lane, room: int) -> int:
-    """Rows of the requests at the front that fit together, none where the first does not."""
+    """The rows of the requests at the front that fit together; 0 if the first does not."""
     rows = 0
     for request in lane.waiting:
         if request.reply.done():
@@ -95,7 +95,7 @@ def _rows_that_fit(lane: Lane, room: int) -> int:
 
 
 def _common(first: Shapes, second: Shapes) -> Shapes:
-    """The least shape that holds both."""
+    """The smallest shape that holds both."""
     if first == second:
         return first
     return tuple([tuple(map(max, one, other)) for one, other in zip(first, second, strict=True)])

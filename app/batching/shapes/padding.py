@@ -1,12 +1,12 @@
-"""How requests of different shapes share a call: padded to the longest of the batch, and cut back. Pure.
+"""Shape padding: requests of different inner shapes share a call, padded to the longest, and are cut back. No I/O.
 
-Rules
-- A request is padded no further than to another one in its batch, so never to a size that nobody sent: models have
-  limits (a table of positions) which no signature tells. Or to the top of its bucket, where the model was compiled for
-  it at warm-up: so it takes that.
-- The dimensions that are one size in each request (tokens and their mask) are so in the call as well.
-- An output is cut back where its dimension follows an input's. Which does was seen at warm-up
-  (loading/padding_probe.py); an output of another shape than that ends the sharing.
+Rules (test_padding.py, tests/laws/test_mixed_shapes.py)
+- A request is padded to a size that another request of its batch has, since models have limits (a table of positions)
+  that their signatures do not tell; or to the largest size of its bucket, if the model was compiled for that at
+  warm-up, so that it is known to be accepted.
+- Dimensions that have the same name (tokens and their mask) have the same size in the call.
+- An output is cut back in the dimensions that follow an input's. Which do was found at warm-up
+  (loading/padding_probe.py); an output of any other shape ends the sharing.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import numpy as np
 
 from app.batching.shapes.buckets import ShapeBuckets
 from app.batching.shapes.size_rules import FollowedSize
+from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array
 
-#: Inner dimensions (all but the first): a number where the size is fixed, a name where it is free. Dimensions of
-#: one name are of one size.
+#: Inner dimensions (all but the first): a number if the size is fixed, a name if it is free. Dimensions with the same
+#: name have the same size.
 NamedShape = tuple[int | str, ...]
 
-#: The same of an output, whose sizes may also follow an input's by a rule.
+#: The same for an output, whose sizes may also follow an input's by a rule.
 OutputShape = tuple[int | str | FollowedSize, ...]
 
 #: The inner shape of each input.
 Shapes = tuple[tuple[int, ...], ...]
 
-
-#: Shapes are the callers' choice; the cells of this many are remembered.
+#: Callers choose the shapes; the cells of this many are kept. Chosen.
 _MAX_SHAPES = 4096
 
 
@@ -42,11 +42,12 @@ class ShapePadding:
     """What is known of the shapes of one signature.
 
     Attributes:
-        values: what an input is padded with.
+        values: what each input is padded with.
         call_cells: a call costs as much as so many cells, beside what its own cells cost; see `cells`.
-        compiled: rows and inner shapes of calls that are so much faster than others that shorter ones are padded to
-            them: their sizes are those of buckets.
-        enabled: False once an output had a shape that was not expected; nobody is padded from then on.
+        compiled: (rows, inner shapes) of calls that were compiled; shorter requests are padded to them. Their sizes
+            are the largest of their buckets.
+        enabled: false after an output had an unexpected shape; no request is padded from then on. The event loop
+            writes it, device threads read it.
     """
 
     inputs: Mapping[str, NamedShape]
@@ -56,13 +57,13 @@ class ShapePadding:
     call_cells: float = 0.0
     enabled: bool = True
     compiled: frozenset[tuple[int, Shapes]] = frozenset()
-    _cells: dict[Shapes, int] = field(default_factory=dict)
+    _cells: BoundedCache[Shapes, int] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
 
     def bucket(self, inputs: Mapping[str, Array]) -> Shapes | None:
-        """The greatest inner shape of each input that may share a call with these; None for equal shapes only.
+        """The largest inner shape of each input that may share a call with these; None if only equal shapes may.
 
-        So it is where dimensions of one name differ: the model may reject that, and padding would hide why; and where
-        a size is less than any that was tried for an output that follows it by a rule.
+        That is so if dimensions of the same name differ, which the model may reject while padding would hide why; and
+        if a size is less than any that was tried for an output that follows it by a rule.
         """
         sizes = self._sizes(inputs)
         if not self.enabled or any(
@@ -74,14 +75,12 @@ class ShapePadding:
         return self.top(self.shape(inputs))
 
     def cells(self, shape: Shapes) -> int:
-        """Elements of a row of this inner shape, over the inputs with a free dimension; at least 1."""
+        """The elements of a row of this inner shape, over all inputs with a free dimension; at least 1."""
         cells = self._cells.get(shape)
         if cells is None:
             named = zip(self.inputs.values(), shape, strict=True)
             cells = sum(prod(sizes) for names, sizes in named if any(isinstance(name, str) for name in names))
-            if len(self._cells) >= _MAX_SHAPES:
-                self._cells.clear()
-            cells = self._cells[shape] = max(cells, 1)
+            self._cells.keep(shape, cells := max(cells, 1))
         return cells
 
     def shape(self, inputs: Mapping[str, Array]) -> Shapes:
@@ -101,7 +100,7 @@ class ShapePadding:
         return longest
 
     def top(self, shape: Shapes) -> Shapes:
-        """The greatest shape in the bucket of this one."""
+        """The largest shape in the bucket of this one."""
         top = self.buckets.top
         return tuple(
             [
@@ -118,7 +117,7 @@ class ShapePadding:
         }
 
     def misfit(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array]) -> str:
-        """What is wrong with the shapes of what a call with these inputs returned; empty where all is well."""
+        """Why a call with these inputs returned unexpected shapes; empty if it did not."""
         sizes = self._sizes(inputs)
         for name, output in outputs.items():
             expected = _sized(self.outputs[name], sizes)
@@ -138,7 +137,7 @@ class ShapePadding:
 
     @property
     def rules(self) -> Iterator[FollowedSize]:
-        """By which outputs follow the inputs where they are not of their size."""
+        """The rules of output sizes that follow an input's size without being equal to it."""
         return (size for shape in self.outputs.values() for size in shape if isinstance(size, FollowedSize))
 
     def _sizes(self, inputs: Mapping[str, Array]) -> dict[str, int]:

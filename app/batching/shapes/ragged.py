@@ -1,8 +1,8 @@
-"""Rows of different lengths without padding: a RaggedTensor's values, and where each row begins. Pure.
+"""Ragged rows: rows of different lengths in one call without padding. No I/O.
 
 A SavedModel takes a RaggedTensor as several tensors: the values of all rows, one after the other, and for each ragged
 dimension the row splits, outermost first. Row `n` lies from `splits[n]` to `splits[n + 1]`, so n rows have n + 1
-splits. In a batch the values of all requests follow each other, and the splits of each are moved by what lies before.
+splits. In a batch the values of all requests follow each other, and the splits of each request are moved accordingly.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from app.core.inference import Array
 
 @dataclass(frozen=True, slots=True)
 class RaggedRows:
-    """Of inputs or of outputs.
+    """Which inputs, or outputs, are ragged; all others have shape [rows, ...].
 
-    `splits` holds, by the name of the values, the names of their row splits, outermost first.
-
-    Tensors beside those have one entry for each row, as ever.
+    Attributes:
+        splits: name of the values -> names of their row splits, outermost first.
     """
 
     splits: Mapping[str, Sequence[str]]
 
     def part(self, inputs: Mapping[str, Array], start: int, end: int) -> dict[str, Array]:
-        """Some of the rows, as a request of its own."""
+        """The tensors of rows `start` to `end` alone."""
         cut = {name: array[start:end] for name, array in inputs.items()}
         for values, all_splits in self.splits.items():
             first, last = start, end
@@ -40,7 +39,7 @@ class RaggedRows:
         return cut
 
     def join(self, requests: Sequence[Mapping[str, Array]], own_rows: int, rows: int) -> dict[str, Array]:
-        """The inputs of all requests, of `own_rows` rows; the first row is repeated to reach `rows`."""
+        """The inputs of all requests, `own_rows` rows; the first row is repeated to reach `rows`."""
         parts = list(requests)
         if own_rows < rows:
             first = next(inputs for inputs in requests if self._has_rows(inputs))
@@ -56,7 +55,7 @@ class RaggedRows:
         }
 
     def misfit(self, arrays: Mapping[str, Array], rows: int) -> str:
-        """Why these are not `rows` rows; empty where they are."""
+        """Why these are not `rows` rows; empty if they are."""
         counts = {name: len(array) if array.ndim else -1 for name, array in arrays.items()}
         for values, all_splits in self.splits.items():
             counts[values] = len(arrays[all_splits[0]]) - 1

@@ -1,7 +1,7 @@
-"""How the size of an output's dimension follows from that of an input's: halved by a stride, doubled, two less. Pure.
+"""How the size of an output's dimension follows from an input's: halved by a stride, doubled, two less. No I/O.
 
-Whatever layers of convolution, pooling and repetition make of a size repeats: after `period` more in, `rise` more come
-out. So the sizes of one period say all, for every composition of such layers.
+For every composition of convolution, pooling and repetition the sizes are periodic: with `period` more in, `rise` more
+come out. So the sizes of one period define the rule.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FollowedSize:
-    """`sizes` are those for an input of `least`, `least + 1` and so on, one period long; of less nothing is known."""
+    """`sizes` are the output sizes for inputs of `least`, `least + 1` and so on, for one period."""
 
     dimension: str
     least: int
@@ -37,7 +37,7 @@ class FollowedSize:
 
 
 def followed_size(dimension: str, least: int, sizes: Sequence[int]) -> FollowedSize | None:
-    """The rule behind the sizes for inputs of `least`, `least + 1` and so on; None where they show none twice."""
+    """The rule behind the sizes for inputs of `least`, `least + 1` and so on; None if they do not show one twice."""
     for period in range(1, len(sizes) // 2 + 1):
         rises = {later - size for size, later in zip(sizes, sizes[period:], strict=False)}
         if len(rises) == 1 and (rise := rises.pop()) > 0:

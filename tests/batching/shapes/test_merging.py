@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from app.batching.queue import Lane, RequestQueue
 from app.batching.request import LaneKey, PendingRequest
-from app.batching.shapes.merging import company
+from app.batching.shapes.merging import merge_buckets
 from app.batching.shapes.padding import ShapePadding
 from tests.support.fakes import FakeFunction, FakeReply, batch_function
 
@@ -32,39 +32,39 @@ class Lanes:
         assert lane.function.padding is not None
         lane.function.padding.enabled = False
 
-    def company(self, rows: int | None = None, most: int = LARGEST) -> dict[int, int]:
+    def merge_buckets(self, rows: int | None = None, most: int = LARGEST) -> dict[int, int]:
         """Rows that keep the first lane company, by length."""
         lane, *_ = lanes = list(self.queue.lanes)
-        found = company(lane, lane.rows if rows is None else rows, most, lanes)
+        found = merge_buckets(lane, lane.rows if rows is None else rows, most, lanes)
         return {neighbour.key.shape[0][0]: more for neighbour, more in found}
 
 
 def test_a_dear_call_is_worth_padding_and_a_cheap_one_is_not() -> None:
     waiting = (32, [1, 1]), (40, [1, 1])
-    assert Lanes(100.0, *waiting).company() == {40: 2}  # 2 calls fewer cells than 2 x 8 cells of padding
-    assert Lanes(10.0, *waiting).company() == {}
+    assert Lanes(100.0, *waiting).merge_buckets() == {40: 2}  # 2 calls fewer cells than 2 x 8 cells of padding
+    assert Lanes(10.0, *waiting).merge_buckets() == {}
 
 
 def test_rows_that_would_be_nobodys_are_given_to_shorter_neighbours() -> None:
-    assert Lanes(0.0, (32, [5]), (16, [1, 1, 1, 1])).company() == {16: 3}  # 5 rows are padded to 8
-    assert Lanes(0.0, (32, [8]), (16, [1, 1, 1, 1])).company() == {}
+    assert Lanes(0.0, (32, [5]), (16, [1, 1, 1, 1])).merge_buckets() == {16: 3}  # 5 rows are padded to 8
+    assert Lanes(0.0, (32, [8]), (16, [1, 1, 1, 1])).merge_buckets() == {}
 
 
 def test_the_nearest_come_first_while_there_is_room() -> None:
-    assert Lanes(1e6, (32, [8]), (256, [4]), (28, [4]), (64, [3]), (8, [4])).company() == {28: 4, 64: 3}
-    assert Lanes(1e6, (32, [16]), (28, [4])).company() == {}
-    assert Lanes(1e6, (32, [4]), (28, [4])).company(most=6) == {}
-    assert Lanes(1e6, (32, [4]), (28, [4])).company(most=4) == {}
+    assert Lanes(1e6, (32, [8]), (256, [4]), (28, [4]), (64, [3]), (8, [4])).merge_buckets() == {28: 4, 64: 3}
+    assert Lanes(1e6, (32, [16]), (28, [4])).merge_buckets() == {}
+    assert Lanes(1e6, (32, [4]), (28, [4])).merge_buckets(most=6) == {}
+    assert Lanes(1e6, (32, [4]), (28, [4])).merge_buckets(most=4) == {}
 
 
 def test_a_lane_whose_first_request_does_not_fit_is_left_alone() -> None:
-    assert Lanes(1e6, (32, [10]), (28, [7, 1]), (64, [2])).company() == {64: 2}
+    assert Lanes(1e6, (32, [10]), (28, [7, 1]), (64, [2])).merge_buckets() == {64: 2}
 
 
 def test_whoever_left_meanwhile_is_not_counted() -> None:
     lanes = Lanes(1e6, (32, [10]), (28, [7, 6]))
     next(iter(list(lanes.queue.lanes)[1].waiting)).reply.set_result("gone")
-    assert lanes.company() == {28: 6}
+    assert lanes.merge_buckets() == {28: 6}
 
 
 @pytest.mark.parametrize(
@@ -78,18 +78,18 @@ def test_whoever_left_meanwhile_is_not_counted() -> None:
 def test_only_lanes_of_the_same_call_are_neighbours(key: LaneKey) -> None:
     lanes = Lanes(1e6, (32, [1]))
     (lane,) = lanes.queue.lanes
-    assert list(company(lane, 1, LARGEST, [lane, Lane(key, lane.function)])) == []
+    assert list(merge_buckets(lane, 1, LARGEST, [lane, Lane(key, lane.function)])) == []
 
 
 def test_what_is_not_enabled_any_more_has_no_company() -> None:
     lanes = Lanes(1e6, (32, [1]), (28, [1]))
     lanes.distrust()
-    assert lanes.company() == {}
+    assert lanes.merge_buckets() == {}
 
 
 def test_a_lane_that_is_not_padded_has_no_company() -> None:
     lane = Lane(LaneKey("m", 1, "f"), batch_function(FakeFunction()))
-    assert list(company(lane, 1, 4, [lane, lane])) == []
+    assert list(merge_buckets(lane, 1, 4, [lane, lane])) == []
 
 
 @given(
@@ -104,7 +104,7 @@ def test_no_batch_has_more_than_its_rows_and_what_is_told_can_be_taken(
     lane, *_ = lanes.queue.lanes
     taken = lanes.queue.take(lane, most, LARGEST, 0.0)
     rows = sum(request.rows for request in taken)
-    for neighbour, more in company(lane, rows, most, lanes.queue.lanes):
+    for neighbour, more in merge_buckets(lane, rows, most, lanes.queue.lanes):
         guests = lanes.queue.take(neighbour, more, LARGEST, 0.0)
         assert sum(request.weight for request in guests) == more > 0
         rows += more

@@ -84,7 +84,7 @@ def test_rows_of_different_lengths_share_a_call() -> None:
 
     sent: list[Rows] = [[([1, 2, 3], [])], [], [([4], [[5]]), ([], [])]]
     requests = [PendingRequest(request(each), len(each), FakeReply(), 0.0) for each in sent]
-    found = execute(batch_function(sums, ragged=RAGGED), requests)
+    found = execute(batch_function(sums, ragged=RAGGED), requests, lambda: 0.0).outcomes
     assert [each["sums"].tolist() for each in found if isinstance(each, dict)] == [[6], [], [4, 0]]
     assert len(calls) == 1
     assert len(calls[0]) == 4

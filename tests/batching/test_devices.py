@@ -4,21 +4,22 @@ from collections import Counter
 import pytest
 
 from app.batching.batch import BatchInFlight, Execution
-from app.batching.devices import Slots
+from app.batching.cost_model import CostCurve
+from app.batching.devices import DeviceSlots, shard_rows
 from app.batching.queue import Lane
 from app.batching.request import LaneKey
 from tests.support.fakes import FakeDevice, FakeFunction, batch_function, fake_time, pending, run_in_fake_time
 
 
 class Scene:
-    """Slots of replicas, two for each, and which replica each batch ran on."""
+    """DeviceSlots of replicas, two for each, and which replica each batch ran on."""
 
     def __init__(self, replicas: int) -> None:
         self.runs: list[int] = []
         runs = [self._runner(replica) for replica in range(replicas)]
         self.lane = Lane(LaneKey("m", 1, "f"), batch_function(runs[0], replicas=runs))
         self.devices = [FakeDevice(1.0, f"fake:{n}", replica=n) for n in range(replicas) for _ in range(2)]
-        self.slots = Slots(self.devices, fake_time)
+        self.slots = DeviceSlots(self.devices, fake_time)
 
     def _runner(self, replica: int) -> FakeFunction:
         scene = self
@@ -59,7 +60,7 @@ def test_the_replica_with_the_least_to_do_is_next() -> None:
 def test_a_function_without_replicas_runs_on_the_first_from_every_slot() -> None:
     async def main() -> None:
         scene = Scene(1)
-        scene.slots = Slots([FakeDevice(replica=2)], fake_time)
+        scene.slots = DeviceSlots([FakeDevice(replica=2)], fake_time)
         scene.start()
         await asyncio.sleep(2.0)
         assert scene.runs == [0]
@@ -75,6 +76,52 @@ def test_a_device_that_takes_no_work_fails_the_batch_and_stays_free() -> None:
             scene.start()
         assert scene.slots.idle
         assert scene.slots.failures(0.0) == ["on fire", "on fire"]
-        assert scene.slots.busy_s(0.0) == []
+        assert scene.slots.remaining_s(0.0) == []
+
+    run_in_fake_time(main())
+
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+BY_ROW = CostCurve(SIZES, tuple(0.001 * size for size in SIZES))
+FIXED = CostCurve(SIZES, tuple(0.1 + 0.001 * size for size in SIZES))
+
+
+@pytest.mark.parametrize(
+    ("rows", "devices", "share"),
+    [
+        (64, 2, 32),
+        (64, 4, 16),
+        (64, 3, 32),  # 22 would be computed as 32
+        (48, 2, 32),
+        (2, 2, 1),
+        (3, 2, 2),
+        (3, 8, 1),
+        (1, 2, 1),
+        (64, 1, 64),
+        (64, 0, 64),
+        (200, 2, 200),  # more than one call anyway
+    ],
+)
+def test_idle_devices_share_what_takes_its_time_by_the_row(rows: int, devices: int, share: int) -> None:
+    assert shard_rows(rows, devices, BY_ROW) == share
+
+
+def test_what_takes_its_time_by_the_call_is_not_split() -> None:
+    assert shard_rows(64, 2, FIXED) == 64
+
+
+def test_nor_what_costs_nobody_knows() -> None:
+    assert shard_rows(64, 2, None) == 64
+
+
+def test_slots_say_which_device_is_busy_with_what() -> None:
+    async def main() -> None:
+        scene = Scene(1)
+        assert repr(scene.slots) == "<DeviceSlots 2 of 2 free>"
+        scene.start()
+        batch = "<BatchInFlight m/1/f: 1 rows of 1 requests, idle>"
+        assert repr(scene.slots) == f"<DeviceSlots 1 of 2 free, fake:0: {batch}>"
+        await asyncio.sleep(2.0)
+        assert repr(scene.slots) == "<DeviceSlots 2 of 2 free>"
 
     run_in_fake_time(main())

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight, Execution
-from app.batching.completion import DeliveryOrder
+from app.batching.completion import InOrderCompletion
 from app.batching.queue import Lane
 from app.batching.request import LaneKey, PendingRequest
 from tests.support.fakes import FakeFunction, batch_function, pending
@@ -14,31 +14,31 @@ def lane(name: str) -> Lane:
     return Lane(LaneKey("m", 1, name), batch_function(FakeFunction()))
 
 
-def batch(name: str, requests: list[PendingRequest] | None = None, *guests_of: str) -> BatchInFlight:
+def batch(name: str, requests: list[PendingRequest] | None = None, *merged: str) -> BatchInFlight:
     made = BatchInFlight(lane(name), requests or [pending()], "idle")
-    for guest in guests_of:
-        made.add(lane(guest), [pending()])
+    for other in merged:
+        made.merge(lane(other), [pending()])
     return made
 
 
-def begun(*batches: BatchInFlight) -> DeliveryOrder:
-    order = DeliveryOrder()
+def started(*batches: BatchInFlight) -> InOrderCompletion:
+    order = InOrderCompletion()
     for each in batches:
-        order.begun(each)
+        order.record_start(each)
     return order
 
 
-def due(order: DeliveryOrder) -> list[BatchInFlight]:
+def due(order: InOrderCompletion) -> list[BatchInFlight]:
     return [each for each, _ in order.due()]
 
 
 def test_what_ended_first_waits_for_what_began_first() -> None:
     first, second = batch("a"), batch("a")
-    order = begun(first, second)
-    order.ended(second, EXECUTION)
+    order = started(first, second)
+    order.record_end(second, EXECUTION)
     assert due(order) == []
     assert order.holds
-    order.ended(first, EXECUTION)
+    order.record_end(first, EXECUTION)
     assert due(order) == [first, second]
     assert not order
     assert not order.holds
@@ -46,32 +46,32 @@ def test_what_ended_first_waits_for_what_began_first() -> None:
 
 def test_another_lane_does_not_wait() -> None:
     first, second = batch("a"), batch("b")
-    order = begun(first, second)
-    order.ended(second, EXECUTION)
+    order = started(first, second)
+    order.record_end(second, EXECUTION)
     assert due(order) == [second]
     assert len(order) == 1
 
 
-def test_guests_of_a_batch_keep_the_order_of_their_own_lane() -> None:
+def test_merged_a_batch_keep_the_order_of_their_own_lane() -> None:
     first, mixed, third = batch("a"), batch("b", None, "a"), batch("b")
-    order = begun(first, mixed, third)
+    order = started(first, mixed, third)
     for each in (third, mixed):
-        order.ended(each, EXECUTION)
+        order.record_end(each, EXECUTION)
         assert due(order) == []
-    order.ended(first, EXECUTION)
+    order.record_end(first, EXECUTION)
     assert due(order) == [first, mixed, third]
 
 
 def test_nobody_waits_for_a_batch_in_which_nobody_waits() -> None:
     requests = [pending(), pending()]
     stuck, second = batch("a", requests), batch("a")
-    order = begun(stuck, second)
-    order.ended(second, EXECUTION)
+    order = started(stuck, second)
+    order.record_end(second, EXECUTION)
     requests[0].reply.set_exception(ValueError())
     assert due(order) == []
     requests[1].reply.set_exception(ValueError())  # both have expired
     assert due(order) == [second]
-    order.ended(stuck, EXECUTION)
+    order.record_end(stuck, EXECUTION)
     assert due(order) == [stuck]
 
 
@@ -83,14 +83,14 @@ def test_each_batch_is_due_once_and_after_those_of_its_lanes_that_somebody_waits
     shapes: list[tuple[str, set[str]]], random: object
 ) -> None:
     batches = [batch(name, None, *sorted(guests - {name})) for name, guests in shapes]
-    order = begun(*batches)
+    order = started(*batches)
     events = [(number, what) for number in range(len(batches)) for what in ("ended", "expired")]
     random.shuffle(events)  # type: ignore[attr-defined]
     given_out: list[BatchInFlight] = []
     for number, what in events:
         each = batches[number]
         if what == "ended":
-            order.ended(each, EXECUTION)
+            order.record_end(each, EXECUTION)
         else:
             for request in each.requests:
                 if not request.reply.done():
@@ -105,3 +105,10 @@ def test_each_batch_is_due_once_and_after_those_of_its_lanes_that_somebody_waits
             given_out.append(now_due[0])
     assert set(given_out) == set(batches)
     assert not order
+
+
+def test_batches_that_are_held_can_be_printed() -> None:
+    first, second = batch("a"), batch("a")
+    order = started(first, second)
+    order.record_end(second, EXECUTION)
+    assert repr(order) == "<InOrderCompletion 2 batches, 1 computed>"

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from collections import Counter
 from itertools import accumulate, combinations
 
@@ -6,11 +8,60 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight
-from app.batching.policy import WorkConserving
-from app.batching.queue import RequestQueue
-from app.batching.request import LaneKey
-from app.batching.scheduler import Schedule
-from tests.support.fakes import FakeFunction, batch_function, pending
+from app.batching.policy import BatchingOptions, BatchPlan, LaneView, SelfTuning, WorkConserving
+from app.batching.queue import Lane, RequestQueue
+from app.batching.request import LaneKey, PendingRequest
+from app.batching.scheduler import Scheduler
+from tests.support.fakes import FakeFunction, FakeReply, batch_function, pending
+
+NOW = 10.0
+ARRIVALS = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(1, 4), st.floats(9.0, NOW), st.floats(0.5, 60.0)), min_size=1, max_size=12
+)
+
+
+def queue_of(arrivals: list[tuple[int, int, float, float]]) -> RequestQueue:
+    """Of each its lane, rows, time of arrival and seconds until the deadline."""
+    queue = RequestQueue(1000)
+    function = batch_function(FakeFunction(), 8, initial_estimates={1: 0.1, 8: 0.3})
+    for lane, rows, arrival_s, timeout_s in sorted(arrivals, key=lambda each: each[2]):
+        request = PendingRequest({}, rows, FakeReply(), arrival_s, arrival_s + timeout_s)
+        queue.push(LaneKey("m", 1, str(lane)), function, request)
+    return queue
+
+
+@given(ARRIVALS, st.sampled_from([0.0, 400.0]))
+def test_the_most_urgent_of_those_that_are_due_goes_first_else_who_is_due_next(
+    arrivals: list[tuple[int, int, float, float]], delay_ms: float
+) -> None:
+    lanes = queue_of(arrivals).lanes
+    policy = SelfTuning(BatchingOptions(max_batch_delay_ms=delay_ms))
+    plans = [(policy.plan(lane), lane) for lane in lanes]
+
+    def place(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float]:
+        plan, lane = planned
+        due = plan.due_s <= NOW
+        return not due, lane.scheduling_key_s if due else plan.due_s, lane.oldest_arrival_s
+
+    assert Scheduler(policy, {}).first_due(lanes, NOW) == min(plans, key=place)
+
+
+@pytest.mark.parametrize("lanes", [1, 500])
+def test_however_many_lanes_wait_one_is_planned(lanes: int) -> None:
+    """Shapes are the callers' choice, and planning each of them would hold up the event loop."""
+
+    class Counting(SelfTuning):
+        plans = 0
+
+        def plan(self, lane: LaneView) -> BatchPlan:
+            self.plans += 1
+            return super().plan(lane)
+
+    policy = Counting()
+    queue = queue_of([(lane, 1, 9.0 + lane / 1000, 5.0) for lane in range(lanes)])
+    _, lane = Scheduler(policy, {}).first_due(queue.lanes, NOW)
+    assert (lane.key.signature, policy.plans) == ("0", 1)
+
 
 Call = tuple[str, float]
 
@@ -21,7 +72,7 @@ class Scene:
     def __init__(self, *models: str, calls: int = 100, **weights: float) -> None:
         self.queue = RequestQueue(10**6)
         self.functions = {model: batch_function(FakeFunction(), 1) for model in models}
-        self.schedule = Schedule(WorkConserving(), weights)
+        self.scheduler = Scheduler(WorkConserving(), weights)
         self.calls: list[Call] = []
         for model in models:
             self.push(model, calls)
@@ -31,14 +82,14 @@ class Scene:
             self.queue.push(LaneKey(model, 1, signature), self.functions[model], pending(arrival_s=arrival_s))
 
     def begin(self) -> BatchInFlight:
-        plan, lane = self.schedule.first_due(self.queue.lanes, 1000.0)
+        plan, lane = self.scheduler.first_due(self.queue.lanes, 1000.0)
         batch = BatchInFlight(lane, self.queue.take(lane, plan.rows, plan.most_rows, 1000.0), plan.reason)
-        self.schedule.begun(batch)
+        self.scheduler.record_start(batch)
         return batch
 
     def end(self, batch: BatchInFlight, seconds: float) -> None:
-        self.schedule.ended(batch, seconds)
-        batch.took(seconds)
+        self.scheduler.record_end(batch, seconds)
+        batch.record_latency(seconds)
         self.calls.append((batch.key.model, seconds))
 
     def play(self, calls: int, **seconds: float) -> None:
@@ -108,12 +159,12 @@ def test_several_devices_are_shared_by_what_calls_will_foreseeably_take() -> Non
 def test_weights_change_from_the_next_call_on() -> None:
     scene = Scene("bert", "resnet", bert=3, resnet=1)
     scene.play(40, bert=0.1, resnet=0.1)
-    scene.schedule.tune("bert", WorkConserving(), weight=1)
+    scene.scheduler.tune("bert", WorkConserving(), weight=1)
     before = scene.turns
     scene.play(40, bert=0.1, resnet=0.1)
     assert (scene.turns - before)["bert"] == pytest.approx(20, abs=1)
     for model in ("bert", "resnet"):
-        scene.schedule.tune(model, WorkConserving(), weight=0)
+        scene.scheduler.tune(model, WorkConserving(), weight=0)
     first = scene.begin()
     scene.end(first, 100.0)
     assert scene.begin().key == first.key  # nobody has a weight: of equally urgent lanes the first
@@ -142,3 +193,14 @@ def test_no_two_models_with_work_drift_apart_by_more_than_a_call_of_each(
         ]
         bound = longest / weight_of[one] + longest / weight_of[other]
         assert max(ahead) - min(ahead) <= bound * (1 + 1e-9)
+
+
+def test_a_scheduler_can_be_printed() -> None:
+    scheduler = Scheduler(SelfTuning(), {})
+    scheduler.tune("bert", WorkConserving(), 0.0)
+    assert repr(scheduler) == "<Scheduler SelfTuning, bert: WorkConserving>"
+    scene = Scene("bert", "resnet", bert=2, resnet=1)
+    scene.play(2, bert=0.5, resnet=0.25)
+    fair = scene.scheduler.fair_queueing
+    assert repr(fair) == "<FairQueueing now 0; bert: 0.25, resnet: 0.25>"
+    assert repr(scene.scheduler) == f"<Scheduler WorkConserving, {fair!r}>"
