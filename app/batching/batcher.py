@@ -33,11 +33,11 @@ from app.batching.deadlines import Deadlines, Expiry
 from app.batching.devices import Device, DeviceSlots
 from app.batching.function import BatchFunction
 from app.batching.inline import compute_inline
+from app.batching.merging import merge_buckets
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import Lane, RequestQueue
 from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.scheduler import Scheduler
-from app.batching.shapes.merging import merge_buckets
 from app.core.events import Listener, ignore
 from app.core.inference import Array
 from app.core.reply import Answer, Reply

@@ -1,4 +1,4 @@
-"""Batches of requests with different inner shapes: buckets, padding, merging of buckets, ragged rows.
+"""Batches of requests with different inner shapes: buckets, padding, rules of sizes, ragged rows.
 
 `batching/` and what prepares models for it (`loading/`, `placement.py`) may import it; it performs no I/O.
 """
