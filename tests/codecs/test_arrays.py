@@ -63,7 +63,7 @@ def test_casts_that_change_no_value(array: Any, dtype: Any, values: Any) -> None
         (np.array([0x7FFFFFFF], np.uint32).view("U1"), "string", "text that is not valid Unicode"),
     ],
 )
-def test_casts_that_might(array: Any, dtype: Any, text: str) -> None:
+def test_casts_that_could_change_a_value_are_rejected(array: Any, dtype: Any, text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         cast(array, spec(dtype))
     assert text in str(caught.value)

@@ -74,13 +74,13 @@ def test_other_types_are_not_read(content_type: str) -> None:
         (PROTOBUF, "application/json;q=0.2, application/x-npz;q=0.3", NPZ),
     ],
 )
-def test_the_form_of_the_reply(sent: str, accept: str | None, expected: str) -> None:
+def test_the_reply_has_the_best_accepted_format(sent: str, accept: str | None, expected: str) -> None:
     formats = agree(sent.encode(), accept and accept.encode())  # type: ignore[arg-type]
     assert formats.reply_type.decode() == expected
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/png", "image/*", "application/json;q=0"])
-def test_replies_of_no_form_are_refused_before_the_model_runs(accept: str) -> None:
+def test_an_accept_without_a_possible_format_is_rejected_before_the_model_runs(accept: str) -> None:
     one = client()
     answer = one.predict({"instances": [1]}, {"accept": accept})
     assert answer.status == 406
@@ -157,7 +157,7 @@ def test_outputs_of_the_query_for_json() -> None:
     )
 
 
-def test_a_reply_of_another_form_than_json_may_carry_what_json_cannot() -> None:
+def test_other_formats_than_json_carry_types_that_json_cannot() -> None:
     served = echo_model("complex64", (None,))
     array = np.array([1 + 2j], np.complex64)
     assert Client(served).predict(npy(array), {"content-type": NPY}).body == npy(array)
@@ -174,7 +174,7 @@ def test_types_that_nothing_can_write() -> None:
         assert not served.requests
 
 
-def test_an_image_of_a_model_that_takes_several_inputs() -> None:
+def test_a_single_array_for_a_model_of_several_inputs_is_rejected() -> None:
     served = model(specs(a=("uint8", (None,)), b=("uint8", (None,))), specs(y=("uint8", (None,))), lambda i: i)  # type: ignore[arg-type, return-value]
     for kind, body in {"image/png": image(np.zeros((2, 2), np.uint8)), NPY: npy(X)}.items():
         answer = Client(served).predict(body, {"content-type": kind})

@@ -190,7 +190,7 @@ def test_every_registered_format_is_covered_here() -> None:
     assert {each.media_types[0] for each in BODY_FORMATS} == GOOD.keys()
 
 
-def test_the_forms_agree_on_shapes() -> None:
+def test_all_formats_reject_a_wrong_shape_with_the_same_text() -> None:
     wrong = np.ones((1, 5, 4, 3), np.float32)
     for kind, content in {
         JSON: as_json({"x": wrong}),
@@ -203,7 +203,7 @@ def test_the_forms_agree_on_shapes() -> None:
         assert (answer.status, answer.error) == (400, "Input 'x' has shape [1,5,4,3]; expected [?,4,4,3]"), kind
 
 
-def test_names_that_are_not_the_signatures() -> None:
+def test_unknown_names_are_rejected() -> None:
     one = np.ones((1, 4, 4, 3), np.float32)
     for kind, content in {
         NPZ: npz({"arr_0": one}),

@@ -117,7 +117,7 @@ def damaged(content: bytes) -> bytes:
         (image(GRAY.astype(np.uint16)), (None, 2, 3), "The body is not a valid PNG image: expected 8 bits a channel"),
     ],
 )
-def test_refused(body: bytes, shape: Any, text: str) -> None:
+def test_what_is_not_an_image_for_the_input_is_rejected(body: bytes, shape: Any, text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(body, "uint8", shape)
     assert text in str(caught.value)
@@ -129,7 +129,7 @@ def test_types_that_pixels_do_not_fit(dtype: str) -> None:
         read(image(GRAY), dtype, (None, 2, 3))
 
 
-def test_a_bomb_is_refused_before_it_is_decoded() -> None:
+def test_a_bomb_is_rejected_before_it_is_decoded() -> None:
     body = bytearray(image(GRAY))
     body[16:24] = struct.pack(">II", 60_000, 60_000)
     body[29:33] = struct.pack(">I", zlib.crc32(body[12:29]))
@@ -140,7 +140,7 @@ def test_a_bomb_is_refused_before_it_is_decoded() -> None:
 
 
 @given(st.binary(max_size=60), st.integers(0, 60))
-def test_damaged_pixels_are_pixels_or_refused(content: bytes, cut: int) -> None:
+def test_damaged_pixels_are_pixels_or_rejected(content: bytes, cut: int) -> None:
     for body in (damaged(content), damaged(zlib.compress(content)), image(GRAY)[:cut] + content):
         try:
             read(body, "uint8", (None, 2, 3))

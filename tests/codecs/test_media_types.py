@@ -45,7 +45,7 @@ def test_content_types(header: bytes, expected: str) -> None:
         (b",;,", None),
     ],
 )
-def test_the_best_liked_is_chosen(accept: bytes, expected: str | None) -> None:
+def test_the_type_of_highest_quality_is_chosen(accept: bytes, expected: str | None) -> None:
     assert choose(accept, OFFERED) == expected
 
 

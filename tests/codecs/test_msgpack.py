@@ -105,14 +105,14 @@ def tensor(**changed: Any) -> dict[str, Any]:
         ({"inputs": tensor_map(A.astype(np.float64))}, ONE, "Input 'x' has dtype float64, which float32 cannot hold"),
     ],
 )
-def test_refused(document: Any, signature: Any, text: str) -> None:
+def test_malformed_documents_are_rejected(document: Any, signature: Any, text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(document, signature)
     assert text in str(caught.value)
 
 
 @given(st.binary())
-def test_any_bytes_are_a_document_or_refused(body: bytes) -> None:
+def test_any_bytes_are_a_document_or_rejected(body: bytes) -> None:
     with contextlib.suppress(InvalidRequest):
         read(body, ONE)
 

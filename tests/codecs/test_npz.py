@@ -82,13 +82,13 @@ def two_of_one_name() -> bytes:
         (npz({"x": X}).replace(X.tobytes(), bytes(X.nbytes)), "Bad CRC-32"),
     ],
 )
-def test_refused(body: bytes, text: str) -> None:
+def test_malformed_archives_are_rejected(body: bytes, text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(body)
     assert text in str(caught.value)
 
 
-def test_encrypted_members_are_refused() -> None:
+def test_encrypted_members_are_rejected() -> None:
     body = archive({"x.npy": npy(X)})
     flags = body.index(b"PK\x01\x02") + 8
     with pytest.raises(InvalidRequest, match="encrypted"):

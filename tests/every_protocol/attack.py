@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from tests.every_protocol.forms import GrpcRequest, Hostile, HttpRequest, wire_form
+from tests.every_protocol.wire_requests import GrpcRequest, Hostile, HttpRequest, as_bytes_on_the_wire
 from tests.support.waiting import HANG_S
 
 #: Of the server's own faults these alone may be: what it does not offer, has no room for, or no time for.
@@ -76,7 +76,7 @@ class Attack:
         except OSError as error:
             return self.tally.count(request, "no connection", True, str(error))
         try:
-            writer.write(wire_form(request))
+            writer.write(as_bytes_on_the_wire(request))
             if request.raw is not None:
                 writer.write_eof()
             reply = await reader.read(1 << 20)

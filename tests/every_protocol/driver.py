@@ -14,7 +14,7 @@ from app.core.inference import Array
 from tests.every_protocol.live import Live
 
 
-class Kind(Enum):
+class Fault(Enum):
     """What can go wrong."""
 
     MALFORMED = auto()
@@ -31,7 +31,7 @@ class Kind(Enum):
     OVERLOADED = auto()
     EXPIRED = auto()
     DRAINING = auto()
-    REFUSED_BY_MODEL = auto()
+    REJECTED_BY_MODEL = auto()
     MODEL_FAILED = auto()
     NO_MEMORY = auto()
     BUG = auto()
@@ -74,8 +74,8 @@ class Driver(ABC):
 
     name: ClassVar[str]
     serves: ClassVar[tuple[str, ...]]
-    codes: ClassVar[Mapping[Kind, Any]]
-    lacks: ClassVar[Mapping[Kind, str]] = {}
+    codes: ClassVar[Mapping[Fault, Any]]
+    lacks: ClassVar[Mapping[Fault, str]] = {}
     malformed: ClassVar[Mapping[str, bytes]]
     #: Most rows that one request can carry.
     most_rows: ClassVar[int] = 3

@@ -14,27 +14,27 @@ from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
 from app.core.inference import Array
 from app.protocols.open_inference.datatypes import datatype_of
-from tests.every_protocol.driver import Driver, Kind, Question, Rejected
+from tests.every_protocol.driver import Driver, Fault, Question, Rejected
 
-GRPC_CODES: Mapping[Kind, StatusCode] = {
-    Kind.MALFORMED: StatusCode.INVALID_ARGUMENT,
-    Kind.TOO_LARGE: StatusCode.RESOURCE_EXHAUSTED,
-    Kind.UNKNOWN_MODEL: StatusCode.NOT_FOUND,
-    Kind.UNKNOWN_VERSION: StatusCode.NOT_FOUND,
-    Kind.UNKNOWN_SIGNATURE: StatusCode.FAILED_PRECONDITION,
-    Kind.UNKNOWN_OUTPUT: StatusCode.INVALID_ARGUMENT,
-    Kind.WRONG_DTYPE: StatusCode.INVALID_ARGUMENT,
-    Kind.WRONG_SHAPE: StatusCode.INVALID_ARGUMENT,
-    Kind.WRONG_NAME: StatusCode.INVALID_ARGUMENT,
-    Kind.MISSING_INPUT: StatusCode.INVALID_ARGUMENT,
-    Kind.NOT_READY: StatusCode.UNAVAILABLE,
-    Kind.OVERLOADED: StatusCode.UNAVAILABLE,
-    Kind.EXPIRED: StatusCode.DEADLINE_EXCEEDED,
-    Kind.DRAINING: StatusCode.UNAVAILABLE,
-    Kind.REFUSED_BY_MODEL: StatusCode.INVALID_ARGUMENT,
-    Kind.MODEL_FAILED: StatusCode.INTERNAL,
-    Kind.NO_MEMORY: StatusCode.RESOURCE_EXHAUSTED,
-    Kind.BUG: StatusCode.INTERNAL,
+GRPC_CODES: Mapping[Fault, StatusCode] = {
+    Fault.MALFORMED: StatusCode.INVALID_ARGUMENT,
+    Fault.TOO_LARGE: StatusCode.RESOURCE_EXHAUSTED,
+    Fault.UNKNOWN_MODEL: StatusCode.NOT_FOUND,
+    Fault.UNKNOWN_VERSION: StatusCode.NOT_FOUND,
+    Fault.UNKNOWN_SIGNATURE: StatusCode.FAILED_PRECONDITION,
+    Fault.UNKNOWN_OUTPUT: StatusCode.INVALID_ARGUMENT,
+    Fault.WRONG_DTYPE: StatusCode.INVALID_ARGUMENT,
+    Fault.WRONG_SHAPE: StatusCode.INVALID_ARGUMENT,
+    Fault.WRONG_NAME: StatusCode.INVALID_ARGUMENT,
+    Fault.MISSING_INPUT: StatusCode.INVALID_ARGUMENT,
+    Fault.NOT_READY: StatusCode.UNAVAILABLE,
+    Fault.OVERLOADED: StatusCode.UNAVAILABLE,
+    Fault.EXPIRED: StatusCode.DEADLINE_EXCEEDED,
+    Fault.DRAINING: StatusCode.UNAVAILABLE,
+    Fault.REJECTED_BY_MODEL: StatusCode.INVALID_ARGUMENT,
+    Fault.MODEL_FAILED: StatusCode.INTERNAL,
+    Fault.NO_MEMORY: StatusCode.RESOURCE_EXHAUSTED,
+    Fault.BUG: StatusCode.INTERNAL,
 }
 
 #: Rejections inside a stream are a text: the protocol has no field for a code.
@@ -136,7 +136,7 @@ class OpenInferenceStream(OpenInferenceRaw):
 
     name = "open inference grpc, stream"
     serves = ("inference.GRPCInferenceService/ModelStreamInfer",)
-    codes: ClassVar = {**dict.fromkeys(Kind, IN_STREAM), Kind.TOO_LARGE: StatusCode.RESOURCE_EXHAUSTED}
+    codes: ClassVar = {**dict.fromkeys(Fault, IN_STREAM), Fault.TOO_LARGE: StatusCode.RESOURCE_EXHAUSTED}
     malformed: ClassVar = {"more contents than inputs": b"\x0a\x01m\x3a\x04\0\0\0\0"}
 
     def message(self, question: Question) -> Any:

@@ -1,6 +1,6 @@
-"""Requests with something wrong in them, for whatever models are served; seeded, so every run is the same.
+"""Malformed requests for the served models, from a seed, so that every run is the same.
 
-What would change which models are served is never asked of a model that is.
+Requests that would change which models are served never name a served model.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from PIL import Image
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.core.inference import STRING
 from app.protocols.open_inference.binary_tensors import encode
-from tests.every_protocol.forms import (
+from tests.every_protocol.mutations import damage_message, damaged, damaged_document
+from tests.every_protocol.wire_requests import (
     HEADERS,
     PATHS,
     GrpcRequest,
     Hostile,
     HttpRequest,
     Inputs,
+    as_bytes_on_the_wire,
     as_field,
     as_target,
     entry,
@@ -34,9 +36,7 @@ from tests.every_protocol.forms import (
     packed,
     plain,
     predict_message,
-    wire_form,
 )
-from tests.every_protocol.mutations import damage_message, damaged, damaged_document
 
 _PREDICTION, _MODELS, _INFERENCE = (
     "tensorflow.serving.PredictionService",
@@ -239,4 +239,4 @@ class HostileRequests:
 
     def _wire(self, name: str, inputs: Inputs) -> HttpRequest:
         good = self._tensorflow_json(name, inputs)
-        return HttpRequest("wire", "", "", {}, b"", self._damaged(wire_form(good)))
+        return HttpRequest("wire", "", "", {}, b"", self._damaged(as_bytes_on_the_wire(good)))

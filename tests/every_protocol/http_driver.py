@@ -9,27 +9,27 @@ from typing import ClassVar
 import httpx
 
 from app.core.inference import Array
-from tests.every_protocol.driver import Driver, Kind, Question, Rejected
+from tests.every_protocol.driver import Driver, Fault, Question, Rejected
 
-HTTP_CODES: Mapping[Kind, int] = {
-    Kind.MALFORMED: 400,
-    Kind.TOO_LARGE: 413,
-    Kind.UNKNOWN_MODEL: 404,
-    Kind.UNKNOWN_VERSION: 404,
-    Kind.UNKNOWN_SIGNATURE: 400,
-    Kind.UNKNOWN_OUTPUT: 400,
-    Kind.WRONG_DTYPE: 400,
-    Kind.WRONG_SHAPE: 400,
-    Kind.WRONG_NAME: 400,
-    Kind.MISSING_INPUT: 400,
-    Kind.NOT_READY: 503,
-    Kind.OVERLOADED: 503,
-    Kind.EXPIRED: 504,
-    Kind.DRAINING: 503,
-    Kind.REFUSED_BY_MODEL: 400,
-    Kind.MODEL_FAILED: 500,
-    Kind.NO_MEMORY: 503,
-    Kind.BUG: 500,
+HTTP_CODES: Mapping[Fault, int] = {
+    Fault.MALFORMED: 400,
+    Fault.TOO_LARGE: 413,
+    Fault.UNKNOWN_MODEL: 404,
+    Fault.UNKNOWN_VERSION: 404,
+    Fault.UNKNOWN_SIGNATURE: 400,
+    Fault.UNKNOWN_OUTPUT: 400,
+    Fault.WRONG_DTYPE: 400,
+    Fault.WRONG_SHAPE: 400,
+    Fault.WRONG_NAME: 400,
+    Fault.MISSING_INPUT: 400,
+    Fault.NOT_READY: 503,
+    Fault.OVERLOADED: 503,
+    Fault.EXPIRED: 504,
+    Fault.DRAINING: 503,
+    Fault.REJECTED_BY_MODEL: 400,
+    Fault.MODEL_FAILED: 500,
+    Fault.NO_MEMORY: 503,
+    Fault.BUG: 500,
 }
 
 

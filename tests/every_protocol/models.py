@@ -14,7 +14,7 @@ from tests.support.fakes import FakeRuntime
 from tests.support.waiting import HANG_S
 
 #: Rows of these values are answered in ways of their own.
-REFUSED, FAILED, NO_MEMORY, SECRET = 13.0, 66.0, 88.0, 99.0
+REJECTED, FAILED, NO_MEMORY, SECRET = 13.0, 66.0, 88.0, 99.0
 
 
 def _specs(*names: str, shape: tuple[int | None, ...] = (None, 2)) -> dict[str, TensorSpec]:
@@ -90,7 +90,7 @@ class ContractRuntime(FakeRuntime):
 
 
 def _fail_where_told(values: Array) -> None:
-    if (values == REFUSED).any():
+    if (values == REJECTED).any():
         raise InvalidRequest("features must not be 13")
     if (values == FAILED).any():
         raise InferenceFailed("The model failed on 66")

@@ -10,7 +10,7 @@ import numpy as np
 
 from app.core.inference import Array
 from app.protocols.open_inference.datatypes import datatype_of
-from tests.every_protocol.driver import Kind, Question
+from tests.every_protocol.driver import Fault, Question
 from tests.every_protocol.http_driver import HttpDriver
 
 _HEADER = "Inference-Header-Content-Length"
@@ -82,7 +82,7 @@ class BareTensor(Binary):
     name = "open inference rest, a bare tensor"
     chooses_outputs = False
     lacks: ClassVar = dict.fromkeys(
-        (Kind.UNKNOWN_SIGNATURE, Kind.UNKNOWN_OUTPUT, Kind.WRONG_DTYPE, Kind.WRONG_NAME, Kind.MISSING_INPUT),
+        (Fault.UNKNOWN_SIGNATURE, Fault.UNKNOWN_OUTPUT, Fault.WRONG_DTYPE, Fault.WRONG_NAME, Fault.MISSING_INPUT),
         "the body is nothing but bytes",
     )
 

@@ -11,7 +11,7 @@ import pytest
 from app import runtime
 from app.core.inference import Array
 from tests.every_protocol import grpc_drivers, open_inference_rest, tensorflow_rest
-from tests.every_protocol.driver import Driver, Kind, Question, Rejected, rows
+from tests.every_protocol.driver import Driver, Fault, Question, Rejected, rows
 from tests.every_protocol.live import RUNTIME, Live, live
 from tests.support.processes import ARRANGEMENTS
 
@@ -26,7 +26,7 @@ in_every_arrangement = pytest.mark.parametrize("frontends", ARRANGEMENTS.values(
 one_driver = pytest.mark.parametrize("drive", DRIVERS, ids=lambda drive: drive.name)
 
 
-def over(*kinds: Kind) -> Any:
+def over(*kinds: Fault) -> Any:
     """Every driver that has these kinds of errors."""
     having = [drive for drive in DRIVERS if not any(kind in drive.lacks for kind in kinds)]
     return pytest.mark.parametrize("drive", having, ids=lambda drive: drive.name)

@@ -15,7 +15,7 @@ from PIL import Image
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
 from app.core.inference import Array
-from tests.every_protocol.driver import Kind, Question
+from tests.every_protocol.driver import Fault, Question
 from tests.every_protocol.http_driver import HttpDriver
 
 _ONE_ARRAY = "the body is one array without a name"
@@ -83,7 +83,7 @@ class DefaultModel(JsonColumns):
     name = "POST /predict"
     serves = ("predict", "application/json")
     lacks: ClassVar = dict.fromkeys(
-        (Kind.UNKNOWN_MODEL, Kind.UNKNOWN_VERSION, Kind.NOT_READY), "it is for the newest version of one model"
+        (Fault.UNKNOWN_MODEL, Fault.UNKNOWN_VERSION, Fault.NOT_READY), "it is for the newest version of one model"
     )
 
     def path(self, question: Question) -> str:
@@ -94,7 +94,7 @@ class Npy(_Predict):
     name = "tensorflow rest, .npy"
     serves = ("v1", "application/x-npy")
     content_type = "application/x-npy"
-    lacks: ClassVar = {Kind.WRONG_NAME: _ONE_ARRAY, Kind.MISSING_INPUT: _ONE_ARRAY}
+    lacks: ClassVar = {Fault.WRONG_NAME: _ONE_ARRAY, Fault.MISSING_INPUT: _ONE_ARRAY}
     malformed: ClassVar = {
         "empty": b"",
         "another file": b"PK\x03\x04",
@@ -181,9 +181,9 @@ class Png(_Predict):
     most_rows = 1
     chooses_outputs = False
     lacks: ClassVar = {
-        Kind.WRONG_NAME: _ONE_ARRAY,
-        Kind.MISSING_INPUT: _ONE_ARRAY,
-        Kind.WRONG_DTYPE: "pixels are bytes",
+        Fault.WRONG_NAME: _ONE_ARRAY,
+        Fault.MISSING_INPUT: _ONE_ARRAY,
+        Fault.WRONG_DTYPE: "pixels are bytes",
     }
     malformed: ClassVar = {"empty": b"", "another file": b"GIF89a", "cut off": b"\x89PNG\r\n\x1a\n\x00\x00"}
 

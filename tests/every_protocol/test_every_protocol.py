@@ -10,9 +10,9 @@ import pytest
 from app.codecs.body_formats import BODY_FORMATS
 from app.repository.catalog import Catalog
 from tests.every_protocol import grpc_drivers
-from tests.every_protocol.driver import Driver, Kind, Question, rows
+from tests.every_protocol.driver import Driver, Fault, Question, rows
 from tests.every_protocol.live import MAX_BYTES, Live
-from tests.every_protocol.models import FAILED, NO_MEMORY, REFUSED, SECRET
+from tests.every_protocol.models import FAILED, NO_MEMORY, REJECTED, SECRET
 from tests.every_protocol.suite import (
     DRIVERS,
     Drive,
@@ -36,15 +36,15 @@ OTHER_METHODS = {"Classify", "Regress", "MultiInference", "GetModelMetadata"}
 
 @one_driver
 def test_each_kind_of_error_has_a_code(drive: Drive) -> None:
-    assert drive.codes.keys() == set(Kind)
+    assert drive.codes.keys() == set(Fault)
     assert all(drive.lacks.values()), "reasons"
 
 
-def test_every_path_and_form_of_the_application_has_a_driver(running: tuple[asyncio.Runner, Live]) -> None:
+def test_every_path_and_format_of_the_application_has_a_driver(running: tuple[asyncio.Runner, Live]) -> None:
     segments = set(running[1].app._inference)
     assert segments == {drive.serves[0] for drive in DRIVERS if not issubclass(drive, grpc_drivers._Unary)}
-    forms = {each.media_types[0] for each in BODY_FORMATS}
-    assert forms <= {drive.serves[1] for drive in DRIVERS if drive.serves[0] == "v1"}
+    formats = {each.media_types[0] for each in BODY_FORMATS}
+    assert formats <= {drive.serves[1] for drive in DRIVERS if drive.serves[0] == "v1"}
 
 
 def test_every_grpc_method_that_infers_has_a_driver(running: tuple[asyncio.Runner, Live]) -> None:
@@ -66,7 +66,7 @@ def test_every_client_gets_its_own_rows(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         counts = [1 + client % drive.most_rows for client in range(12)]
         asked = [[10.0 * client + row + 1 for row in range(count)] for client, count in enumerate(counts)]
-        asked = [[value for value in values if value not in (REFUSED, FAILED, NO_MEMORY, SECRET)] for values in asked]
+        asked = [[value for value in values if value not in (REJECTED, FAILED, NO_MEMORY, SECRET)] for values in asked]
         async with driver.live.held():
             answers = [asyncio.ensure_future(ask_rows(driver, *values)) for values in asked]
             await driver.live.rows_wait(sum(map(len, asked)))
@@ -92,7 +92,7 @@ def test_only_outputs_that_are_wanted_are_computed(drive: Drive, run: Run) -> No
     run(drive, scenario)
 
 
-@over(Kind.MISSING_INPUT)
+@over(Fault.MISSING_INPUT)
 def test_several_inputs_and_outputs(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         answer = await driver.ask(Question(inputs={"left": rows(3.0, 4.0), "right": rows(5.0, 6.0)}, signature="pair"))
@@ -103,7 +103,7 @@ def test_several_inputs_and_outputs(drive: Drive, run: Run) -> None:
     run(drive, scenario)
 
 
-@over(Kind.UNKNOWN_VERSION)
+@over(Fault.UNKNOWN_VERSION)
 def test_a_version_can_be_named(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         np.testing.assert_array_equal(await ask_rows(driver, 3.0, version=1), rows(6.0))
@@ -114,15 +114,15 @@ def test_a_version_can_be_named(drive: Drive, run: Run) -> None:
 # --- rejected at the door ---
 
 #: What is asked, and what the answer must name.
-WRONG: dict[Kind, tuple[Question, str]] = {
-    Kind.UNKNOWN_MODEL: (Question(model="nope"), "nope"),
-    Kind.UNKNOWN_VERSION: (Question(version=98765), "98765"),
-    Kind.UNKNOWN_SIGNATURE: (Question(signature="nope"), "nope"),
-    Kind.UNKNOWN_OUTPUT: (Question(outputs=("nope",)), "nope"),
-    Kind.WRONG_SHAPE: (Question(inputs={"features": rows(1.0, width=3)}), "features"),
-    Kind.WRONG_NAME: (Question(inputs={"nope": rows(1.0)}), "features"),
-    Kind.MISSING_INPUT: (Question(inputs={"left": rows(1.0)}, signature="pair"), "right"),
-    Kind.NOT_READY: (Question(model="broken"), "broken"),
+WRONG: dict[Fault, tuple[Question, str]] = {
+    Fault.UNKNOWN_MODEL: (Question(model="nope"), "nope"),
+    Fault.UNKNOWN_VERSION: (Question(version=98765), "98765"),
+    Fault.UNKNOWN_SIGNATURE: (Question(signature="nope"), "nope"),
+    Fault.UNKNOWN_OUTPUT: (Question(outputs=("nope",)), "nope"),
+    Fault.WRONG_SHAPE: (Question(inputs={"features": rows(1.0, width=3)}), "features"),
+    Fault.WRONG_NAME: (Question(inputs={"nope": rows(1.0)}), "features"),
+    Fault.MISSING_INPUT: (Question(inputs={"left": rows(1.0)}, signature="pair"), "right"),
+    Fault.NOT_READY: (Question(model="broken"), "broken"),
 }
 
 
@@ -135,7 +135,7 @@ WRONG: dict[Kind, tuple[Question, str]] = {
         if kind not in drive.lacks
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(drive: Drive, kind: Kind, run: Run) -> None:
+def test_what_does_not_fit_is_rejected_by_name(drive: Drive, kind: Fault, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         question, named = WRONG[kind]
         rejected = await rejection(driver.ask(question))
@@ -146,11 +146,11 @@ def test_what_does_not_fit_is_refused_by_name(drive: Drive, kind: Kind, run: Run
     run(drive, scenario)
 
 
-@over(Kind.WRONG_DTYPE)
-def test_a_wrong_dtype_is_refused(drive: Drive, run: Run) -> None:
+@over(Fault.WRONG_DTYPE)
+def test_a_wrong_dtype_is_rejected(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         rejected = await rejection(driver.ask(Question(inputs={"features": drive.wrong_dtype})))
-        assert rejected.code == drive.codes[Kind.WRONG_DTYPE], rejected
+        assert rejected.code == drive.codes[Fault.WRONG_DTYPE], rejected
         assert drive.names_dtype in rejected.text
 
     run(drive, scenario)
@@ -164,10 +164,10 @@ def test_a_wrong_dtype_is_refused(drive: Drive, run: Run) -> None:
         for what, body in drive.malformed.items()
     ],
 )
-def test_malformed_is_refused_and_the_next_one_answered(drive: Drive, body: bytes, run: Run) -> None:
+def test_malformed_is_rejected_and_the_next_one_answered(drive: Drive, body: bytes, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         rejected = await rejection(driver.send(body))
-        assert rejected.code == drive.codes[Kind.MALFORMED], rejected
+        assert rejected.code == drive.codes[Fault.MALFORMED], rejected
         assert len(rejected.text) > len("Bad request")
         assert "Traceback" not in rejected.text
         np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
@@ -176,10 +176,10 @@ def test_malformed_is_refused_and_the_next_one_answered(drive: Drive, body: byte
 
 
 @one_driver
-def test_too_large_is_refused(drive: Drive, run: Run) -> None:
+def test_too_large_is_rejected(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         rejected = await rejection(driver.send(bytes(MAX_BYTES + 1)))
-        assert rejected.code == drive.codes[Kind.TOO_LARGE], rejected
+        assert rejected.code == drive.codes[Fault.TOO_LARGE], rejected
         assert str(MAX_BYTES) in rejected.text
         np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
 
@@ -193,7 +193,7 @@ def test_too_large_is_refused(drive: Drive, run: Run) -> None:
 def test_a_model_that_fails_says_so_and_the_next_one_is_answered(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         rejected = await rejection(ask_rows(driver, FAILED))
-        assert rejected.code == drive.codes[Kind.MODEL_FAILED], rejected
+        assert rejected.code == drive.codes[Fault.MODEL_FAILED], rejected
         assert "failed on 66" in rejected.text
         np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
 
@@ -204,17 +204,17 @@ def test_a_model_that_fails_says_so_and_the_next_one_is_answered(drive: Drive, r
 
 
 @one_driver
-def test_what_a_model_did_not_mean_to_say_is_not_told(drive: Drive, run: Run) -> None:
+def test_internal_details_of_a_models_failure_are_not_shown(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         rejected = await rejection(ask_rows(driver, SECRET))
-        assert rejected.code == drive.codes[Kind.MODEL_FAILED], rejected
+        assert rejected.code == drive.codes[Fault.MODEL_FAILED], rejected
         assert rejected.text == "The model failed"
 
     run(drive, scenario)
 
 
 @one_driver
-def test_a_bug_of_ours_is_not_told(
+def test_a_bug_is_not_shown_to_callers(
     drive: Drive, run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> None:
@@ -224,7 +224,7 @@ def test_a_bug_of_ours_is_not_told(
         with monkeypatch.context() as patch:
             patch.setattr(Catalog, "resolve", broken)
             rejected = await rejection(driver.ask(Question()))
-        assert rejected.code == drive.codes[Kind.BUG], rejected
+        assert rejected.code == drive.codes[Fault.BUG], rejected
         assert rejected.text == "Internal error"
         assert "a secret of ours" in caplog.text
         np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
@@ -232,11 +232,11 @@ def test_a_bug_of_ours_is_not_told(
     run(drive, scenario)
 
 
-def test_a_refusal_in_a_stream_does_not_end_it(running: tuple[asyncio.Runner, Live]) -> None:
+def test_a_rejection_in_a_stream_does_not_end_it(running: tuple[asyncio.Runner, Live]) -> None:
     async def main() -> None:
         driver = grpc_drivers.OpenInferenceStream(running[1])
         call = driver.live.channel.stream_stream(f"/{driver.serves[0]}")()
-        values = (3.0, REFUSED, 4.0)
+        values = (3.0, REJECTED, 4.0)
         for value in values:
             await call.write(driver.message(Question(inputs={"features": rows(value)})).SerializeToString())
         await call.done_writing()

@@ -33,7 +33,7 @@ def _runtime() -> Iterator[None]:
         yield
 
 
-def test_malformed_requests_harm_nobody(tmp_path: Path) -> None:
+def test_malformed_requests_harm_no_other_request(tmp_path: Path) -> None:
     async def main() -> None:
         async with live(tmp_path) as served:
             models = await served_inputs(served.http)

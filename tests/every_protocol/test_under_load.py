@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.every_protocol.driver import Driver, Kind, rows
+from tests.every_protocol.driver import Driver, Fault, rows
 from tests.every_protocol.live import MAX_ROWS, live
-from tests.every_protocol.models import NO_MEMORY, REFUSED
+from tests.every_protocol.models import NO_MEMORY, REJECTED
 from tests.every_protocol.suite import (
     Drive,
     Run,
@@ -30,13 +30,13 @@ __all__ = ["run", "running", "runtime_in_place"]  # fixtures
 
 
 @one_driver
-def test_overloaded_says_so_and_when_to_come_back(drive: Drive, run: Run) -> None:
+def test_an_overloaded_server_says_when_to_retry(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         async with driver.live.held():
             accepted = [asyncio.ensure_future(ask_rows(driver, 3.0)) for _ in range(MAX_ROWS)]
             await driver.live.rows_wait(MAX_ROWS)
             rejected = await rejection(ask_rows(driver, 5.0))
-        assert rejected.code == drive.codes[Kind.OVERLOADED], rejected
+        assert rejected.code == drive.codes[Fault.OVERLOADED], rejected
         assert "queue" in rejected.text
         assert_says_when_to_come_back(rejected)
         for answer in await asyncio.gather(*accepted):
@@ -52,7 +52,7 @@ def test_what_expires_while_it_waits_is_never_computed(drive: Drive, run: Run) -
         async with driver.live.held():
             rejected = await rejection(ask_rows(driver, 5.0, timeout_s=0.2))
             await driver.live.rows_wait(0)
-        assert rejected.code == drive.codes[Kind.EXPIRED], rejected
+        assert rejected.code == drive.codes[Fault.EXPIRED], rejected
         np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
         assert 5.0 not in driver.live.model.computed
 
@@ -60,7 +60,7 @@ def test_what_expires_while_it_waits_is_never_computed(drive: Drive, run: Run) -
 
 
 @one_driver
-def test_a_client_that_goes_takes_its_request_along(drive: Drive, run: Run) -> None:
+def test_a_client_that_disconnects_cancels_its_request(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         async with driver.live.held():
             leaving = asyncio.ensure_future(ask_rows(driver, 5.0))
@@ -77,11 +77,11 @@ def test_a_client_that_goes_takes_its_request_along(drive: Drive, run: Run) -> N
 
 
 @one_driver
-def test_a_client_that_goes_while_its_batch_is_computed_harms_nobody(drive: Drive, run: Run) -> None:
+def test_a_client_that_disconnects_during_its_batch_harms_no_other_request(drive: Drive, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         async with driver.live.held():
             waiting = []
-            for value in (3.0, 5.0, REFUSED, 4.0):  # in this order: rejected, the batch is halved
+            for value in (3.0, 5.0, REJECTED, 4.0):  # in this order: rejected, the batch is halved
                 waiting.append(asyncio.ensure_future(ask_rows(driver, value)))
                 await driver.live.rows_wait(len(waiting))
             first, leaving, rejected, last = waiting
@@ -93,7 +93,7 @@ def test_a_client_that_goes_while_its_batch_is_computed_harms_nobody(drive: Driv
             async with asyncio.timeout(HANG_S):
                 while await driver.live.gone() == gone:  # noqa: ASYNC110 - a count, not an event
                     await asyncio.sleep(0)
-        assert (await rejection(rejected)).code == drive.codes[Kind.REFUSED_BY_MODEL]
+        assert (await rejection(rejected)).code == drive.codes[Fault.REJECTED_BY_MODEL]
         np.testing.assert_array_equal(await first, rows(6.0))
         np.testing.assert_array_equal(await last, rows(8.0))
 
@@ -102,7 +102,7 @@ def test_a_client_that_goes_while_its_batch_is_computed_harms_nobody(drive: Driv
 
 @one_driver
 @in_every_arrangement
-def test_draining_answers_what_was_accepted_and_refuses_the_rest(drive: Drive, frontends: int, tmp_path: Path) -> None:
+def test_draining_answers_what_was_accepted_and_rejects_the_rest(drive: Drive, frontends: int, tmp_path: Path) -> None:
     async def main() -> None:
         async with live(tmp_path, frontends=frontends) as served:
             driver = drive(served)
@@ -111,7 +111,7 @@ def test_draining_answers_what_was_accepted_and_refuses_the_rest(drive: Drive, f
                 await served.rows_wait(1)
                 served.server.engine.begin_drain()
                 rejected = await rejection(ask_rows(driver, 5.0))
-            assert rejected.code == drive.codes[Kind.DRAINING], rejected
+            assert rejected.code == drive.codes[Fault.DRAINING], rejected
             assert "shutting down" in rejected.text
             assert_says_when_to_come_back(rejected)
             np.testing.assert_array_equal(await accepted, rows(6.0))
@@ -124,12 +124,12 @@ def test_draining_answers_what_was_accepted_and_refuses_the_rest(drive: Drive, f
 @pytest.mark.parametrize(
     ("value", "kind", "said"),
     [
-        (REFUSED, Kind.REFUSED_BY_MODEL, "must not be 13"),
-        (NO_MEMORY, Kind.NO_MEMORY, "No memory for 1 rows"),
+        (REJECTED, Fault.REJECTED_BY_MODEL, "must not be 13"),
+        (NO_MEMORY, Fault.NO_MEMORY, "No memory for 1 rows"),
     ],
     ids=["rejected", "no memory"],
 )
-def test_one_bad_request_fails_alone(drive: Drive, value: float, kind: Kind, said: str, run: Run) -> None:
+def test_one_bad_request_fails_alone(drive: Drive, value: float, kind: Fault, said: str, run: Run) -> None:
     async def scenario(driver: Driver) -> None:
         async with driver.live.held():
             good = [asyncio.ensure_future(ask_rows(driver, number)) for number in (3.0, 4.0)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.every_protocol.live import MAX_ROWS, Live
-from tests.every_protocol.models import REFUSED
+from tests.every_protocol.models import REJECTED
 from tests.every_protocol.suite import running, runtime_in_place
 from tests.frontends.test_processes import light
 from tests.support.processes import ROOT, ServerProcess, serving
@@ -43,7 +43,7 @@ def test_each_line_is_answered_while_the_next_is_not_written_yet(running: tuple[
             for n in range(3):
                 client.say([n, n])
                 assert await anext(replies) == doubled(n)
-            client.say([3, 3], [REFUSED, 1], [4, 4])
+            client.say([3, 3], [REJECTED, 1], [4, 4])
             client.stop()
             assert await anext(replies) == [*doubled(3), {"error": "Line 5: features must not be 13"}, *doubled(4)]
             assert [lines async for lines in replies] == []

@@ -12,9 +12,9 @@ def test_v1_predicts(kserve: Answers) -> None:
     assert np.array(kserve["v1_predict"]["predictions"], np.float32).tobytes() == expected.tobytes()
 
 
-def test_v1_refuses_an_unknown_model(kserve: Answers) -> None:
-    assert kserve["v1_refusal"]["status"] == 404
-    assert "Servable not found for request: Latest(nope)" in kserve["v1_refusal"]["text"]
+def test_v1_rejects_an_unknown_model(kserve: Answers) -> None:
+    assert kserve["v1_rejection"]["status"] == 404
+    assert "Servable not found for request: Latest(nope)" in kserve["v1_rejection"]["text"]
 
 
 def test_health(kserve: Answers) -> None:
@@ -24,7 +24,7 @@ def test_health(kserve: Answers) -> None:
     assert unknown == {"status": "OK", "text": "False"}
 
 
-def test_refusals(kserve: Answers) -> None:
+def test_rejections(kserve: Answers) -> None:
     for what, http, grpc, words in (("dtype", 400, "INVALID_ARGUMENT", "FP32"), ("model", 404, "NOT_FOUND", "nope")):
         by_rest, by_grpc = kserve["rejections"][what]
         assert (by_rest["status"], by_grpc["status"]) == (http, grpc)

@@ -33,7 +33,7 @@ def test_unix_socket(stubs: Answers) -> None:
         ("shape", "INVALID_ARGUMENT", "[1,1]"),
     ],
 )
-def test_refusals(stubs: Answers, what: str, code: str, words: str) -> None:
+def test_rejections(stubs: Answers, what: str, code: str, words: str) -> None:
     rejection = stubs["rejections"][what]
     assert rejection["code"] == code
     assert words in rejection["text"]

@@ -75,7 +75,7 @@ def test_timeout(triton: Answers, protocol: str) -> None:
         ("sequence", BAD, "sequence_id"),
     ],
 )
-def test_refusals(triton: Answers, protocol: str, what: str, status: dict[str, str], words: str) -> None:
+def test_rejections(triton: Answers, protocol: str, what: str, status: dict[str, str], words: str) -> None:
     rejection = triton["rejections"][protocol][what]
     assert rejection["status"] == status[protocol]
     assert words in rejection["text"]
@@ -86,7 +86,7 @@ def test_many_at_a_time(triton: Answers, how: str) -> None:
     assert triton[how] == [number / 2 + 2 for number in range(16)]
 
 
-def test_a_stream_survives_a_refused_request(triton: Answers) -> None:
+def test_a_stream_survives_a_rejected_request(triton: Answers) -> None:
     first, rejected, last = triton["grpc_stream"]
     assert (first, last) == (["0", 2.5], ["2", 2.5])
     assert "nope" in rejected

@@ -24,7 +24,7 @@ def test_system_shared_memory(triton: Answers, triton_server: Answers, protocol:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_cuda_shared_memory_is_refused(triton_server: Answers, protocol: str) -> None:
+def test_cuda_shared_memory_is_rejected(triton_server: Answers, protocol: str) -> None:
     assert triton_server["cuda_shared_memory"][protocol]["status"] == UNSUPPORTED[protocol]
 
 

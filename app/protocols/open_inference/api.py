@@ -61,9 +61,6 @@ class OpenInference:
         self._state = state
         self._regions = regions
 
-    def __repr__(self) -> str:
-        return f"<OpenInference over {self._repository!r}, shared memory: {self._regions!r}>"
-
     # --- the server ---
 
     def live(self) -> bool:

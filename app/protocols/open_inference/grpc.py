@@ -115,7 +115,7 @@ class OpenInferenceGrpc:
 
     async def _statistics(self, message: Any, _: GrpcCall) -> Any:
         document = await self._served.model_statistics(message.name, message.version)
-        return ParseDict(document, message_class("inference.ModelStatisticsResponse")())
+        return fill_message("inference.ModelStatisticsResponse", document)
 
     # --- the repository ---
 
@@ -139,10 +139,14 @@ class OpenInferenceGrpc:
 
 
 def _document_reply(reply: str, document: Callable[[Any], Mapping[str, Any]]) -> Unary:
-    """Answers with the message `reply`, filled from the document; a field that the message lacks is an error."""
-    make = message_class(reply)
+    """Answers with the message `reply`, made from the document."""
 
     async def answer(message: Any, _: GrpcCall) -> Any:
-        return ParseDict(dict(document(message)), make())
+        return fill_message(reply, document(message))
 
     return answer
+
+
+def fill_message(name: str, document: Mapping[str, Any]) -> Any:
+    """The message of this name with the fields of a REST document. Raises ParseError for a field that it lacks."""
+    return ParseDict(dict(document), message_class(name)(), ignore_unknown_fields=False)

@@ -181,7 +181,7 @@ def check_the_same(read: Callable[[bytes, np.dtype[Any]], object], body: bytes, 
 @example(b'{"instances":[ ]}', np.dtype("float32"))
 @example(b'{[1,2]:"x","inputs":1}', np.dtype("float32"))
 @example(b'{"inputs":[9007199254740993,36028799166447617]}', np.dtype("float32"))
-def test_tensorflow_serving(body: bytes, dtype: np.dtype[Any]) -> None:
+def test_tensorflow_servings_documents_are_read_the_same_both_ways(body: bytes, dtype: np.dtype[Any]) -> None:
     check_the_same(read_v1, body, dtype)
 
 
@@ -196,14 +196,16 @@ def test_tensorflow_serving(body: bytes, dtype: np.dtype[Any]) -> None:
     DTYPE,
     FRAME,
 )
-def test_open_inference(fields: list[tuple[str, str]], shape: str, dtype: np.dtype[Any], frame: str) -> None:
+def test_open_inference_documents_are_read_the_same_both_ways(
+    fields: list[tuple[str, str]], shape: str, dtype: np.dtype[Any], frame: str
+) -> None:
     tensor = ['"name":"x"', f'"shape":{shape}', *(f'"{name}":{value}' for name, value in fields)]
     text = frame.replace("%s", '"id":"1","inputs":[{' + ",".join(tensor) + "}]")
     check_the_same(read_v2, encode(text), dtype)
 
 
 @given(VALUE, DTYPE, st.data())
-def test_cut_short(value: str, dtype: np.dtype[Any], data: st.DataObject) -> None:
+def test_truncated_bodies_are_read_the_same_both_ways(value: str, dtype: np.dtype[Any], data: st.DataObject) -> None:
     body = f'{{"signature_name":"s","instances":{value}}}'.encode()
     stop = data.draw(st.integers(0, len(body)))
     check_the_same(read_v1, body[:stop], dtype)
@@ -218,12 +220,12 @@ def test_every_double_is_rounded_alike(floats: list[float], dtype: str) -> None:
 
 
 @given(st.lists(st.integers(-(2**65), 2**65), min_size=1), st.sampled_from(DTYPES))
-def test_every_integer(integers: list[int], dtype: np.dtype[Any]) -> None:
+def test_every_integer_is_read_the_same_both_ways(integers: list[int], dtype: np.dtype[Any]) -> None:
     check_the_same(read_v1, json.dumps({"instances": [{"x": integers}] * 2}).encode(), dtype)
 
 
 @given(st.binary(max_size=60), st.sampled_from(DTYPES))
-def test_any_bytes(content: bytes, dtype: np.dtype[Any]) -> None:
+def test_any_bytes_are_read_the_same_both_ways(content: bytes, dtype: np.dtype[Any]) -> None:
     check_the_same(read_v1, b'{"inputs":' + content + b"}", dtype)
     check_the_same(read_v2, b'{"inputs":[{"name":"x","data":' + content + b"}]}", dtype)
 
@@ -232,7 +234,7 @@ def test_any_bytes(content: bytes, dtype: np.dtype[Any]) -> None:
 @pytest.mark.parametrize(
     "frame", ['{"instances":%s}', '{"inputs":%s}', '{"instances":[{"x":%s}]}', '{"inputs":[1],"z":%s}']
 )
-def test_depths(depth: int, frame: str) -> None:
+def test_any_depth_is_read_the_same_both_ways(depth: int, frame: str) -> None:
     body = frame.replace("%s", "[" * depth + "1,2" + "]" * depth)
     check_the_same(read_v1, body.encode(), np.dtype("float32"))
 
@@ -253,7 +255,7 @@ def array_text(shape: tuple[int, ...], dtype: str = "float32") -> tuple[Array, s
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_what_is_usual_is_cut_out(frame: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_arrays_are_cut_out(frame: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_cut, "SHORTEST_BYTES", SHORTEST_BYTES)
     array, text = array_text((4, 40, 30), dtype)
     document = cut(frame.replace("%s", text).encode())
@@ -294,11 +296,11 @@ def test_named_rows_are_cut_out() -> None:
         '{"instances":[1,2]',
     ],
 )
-def test_the_unusual_is_left_to_others(text: str) -> None:
+def test_unusual_documents_are_not_cut(text: str) -> None:
     assert cut(text.encode()) is None
 
 
-def test_short_bodies_and_those_of_many_strings_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_bodies_and_bodies_with_many_strings_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     _, text = array_text((40, 30))
     words = json.dumps({"words": ["w"] * 5000}).encode()
     assert cut(words.replace(b"}", b',"inputs":' + text.encode() + b"}")) is None

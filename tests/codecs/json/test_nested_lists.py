@@ -115,7 +115,7 @@ def test_integers_in_their_full_range_and_not_beyond(dtype: np.dtype[Any]) -> No
 
 
 @pytest.mark.parametrize("dtype", NUMBERS, ids=str)
-def test_true_is_no_number(dtype: np.dtype[Any]) -> None:
+def test_true_is_not_a_number(dtype: np.dtype[Any]) -> None:
     with pytest.raises(InvalidRequest, match="JSON Value: true Type: True is not of expected type: "):
         tensor([0, True], dtype)
 
@@ -179,7 +179,7 @@ def test_the_row_at_fault_is_named(values: list[Any], text: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128", "V3"])
-def test_types_that_json_has_no_form_for(dtype: str) -> None:
+def test_types_that_json_cannot_represent_are_not_supported(dtype: str) -> None:
     with pytest.raises(Unsupported, match=r"Conversion of JSON Value: 1 to type: "):
         rows([1], np.dtype(dtype))
     with pytest.raises(Unsupported, match=r"Conversion of JSON Value: \[\] to type: "):
@@ -188,7 +188,7 @@ def test_types_that_json_has_no_form_for(dtype: str) -> None:
 
 @pytest.mark.parametrize(("value", "shape"), [(5, ()), ([], (0,)), ([[], []], (2, 0)), ([[[1]]], (1, 1, 1))])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_shapes(value: Any, shape: tuple[int, ...], dtype: str) -> None:
+def test_every_shape_is_read(value: Any, shape: tuple[int, ...], dtype: str) -> None:
     assert tensor(value, np.dtype(dtype)).shape == shape
 
 
@@ -201,7 +201,7 @@ def nested(levels: int) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float32", "object"])
 @pytest.mark.parametrize("levels", [MAX_RANK + 1, 1000])
-def test_deeper_than_any_tensor(levels: int, dtype: str) -> None:
+def test_lists_deeper_than_any_tensor_are_rejected(levels: int, dtype: str) -> None:
     with pytest.raises(InvalidRequest, match="Encountered list at unexpected level: 31 expected < 31"):
         tensor(nested(levels), np.dtype(dtype))
     with pytest.raises(InvalidRequest, match=r"element: 0 .*Encountered list at unexpected level: 31 expected < 31"):

@@ -19,7 +19,7 @@ LISTS = st.recursive(st.integers(0, 9), lambda inner: st.lists(inner, min_size=1
 @example([1, [2]], "")
 @example([[1, 2], 3, [4]], "")
 @example([[[1, 2], [3, 4]], [[5, 6]], [7, 8]], "")
-def test_lists_are_an_array_where_numpy_says_so(lists: list[Any], blank: str) -> None:
+def test_lists_are_an_array_if_numpy_agrees(lists: list[Any], blank: str) -> None:
     numbers = Numbers(str(lists).replace(" ", blank).replace("]", f"{blank}]").encode())
     try:
         expected = np.array(lists, np.float64)
@@ -33,14 +33,14 @@ def test_lists_are_an_array_where_numpy_says_so(lists: list[Any], blank: str) ->
 
 
 @pytest.mark.parametrize("text", ["[[]]", "[[],[]]", "[[1],[]]", "[true]", '["1"]', "[null]", '[{"a":1}]'])
-def test_what_is_no_array_of_numbers(text: str) -> None:
+def test_what_is_not_an_array_of_numbers_gives_none(text: str) -> None:
     assert Numbers(text.encode()).doubles() is None
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "1", "{}", "[", "[1", "[1,]", "[1]]", "[01]", "[NaN]", "[1e999]", "[-]", "[1 2]", "[\xff]"]
 )
-def test_what_is_no_json(text: str) -> None:
+def test_what_is_not_json_is_an_error(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - there is no text
         Numbers(text.encode("latin-1"))
 
@@ -83,7 +83,11 @@ print("alive", flush=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="protects a page as Linux does")
-def test_nothing_behind_the_text_is_read() -> None:
+def test_nothing_after_the_text_is_read() -> None:
     """The page behind the text is protected: reading it kills the process."""
     done = subprocess.run([sys.executable, "-c", _AT_THE_END_OF_A_PAGE], capture_output=True, text=True, check=False)
     assert "alive" in done.stdout, done.stderr
+
+
+def test_numbers_print_their_shape_and_size() -> None:
+    assert repr(Numbers(b"[[1,2,3],[4,5,6]]")) == "<Numbers of shape [2, 3], 17 bytes of JSON>"

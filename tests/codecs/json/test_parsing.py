@@ -42,7 +42,7 @@ JSON = st.recursive(
         (b'{"a":[-NaN, 1e5]}', None),
     ],
 )
-def test_accepted(body: bytes, value: Any) -> None:
+def test_what_tensorflow_serving_accepts_is_parsed(body: bytes, value: Any) -> None:
     got = parse(body)["a"]
     assert (math.isnan(got[0]) and got[1] == 1e5) if value is None else got == value
 
@@ -66,7 +66,7 @@ def test_accepted(body: bytes, value: Any) -> None:
         (b'"x"', 'JSON Value: "x" Is not object'),
     ],
 )
-def test_refused(body: bytes, text: str) -> None:
+def test_what_is_not_a_json_object_is_rejected(body: bytes, text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse(body)
     assert str(caught.value) == text
@@ -77,13 +77,13 @@ def test_an_endless_string_of_escaped_quotes_takes_no_endless_time() -> None:
         parse(b'{"a":"' + b'\\"' * 500_000)
 
 
-def test_an_integer_of_thousands_of_digits() -> None:
+def test_an_integer_of_thousands_of_digits_is_rejected() -> None:
     with pytest.raises(InvalidRequest, match="JSON Parse error: "):
         parse(b'{"a":[NaN,' + b"9" * 10_000 + b"]}")
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_parse_or_are_refused(body: bytes) -> None:
+def test_any_bytes_parse_or_are_rejected(body: bytes) -> None:
     with suppress(InvalidRequest):
         assert type(parse(body)) is dict
 

@@ -96,13 +96,13 @@ def test_columns(signature: Any, document: dict[str, Any], inputs: dict[str, Any
         (NONE, {"inputs": []}, "expecting an object"),
     ],
 )
-def test_refused(signature: Any, document: dict[str, Any], text: str) -> None:
+def test_malformed_requests_are_rejected(signature: Any, document: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         decode_predict(document, signature)
     assert text in str(caught.value)
 
 
-def test_types_without_a_json_form_are_refused_before_they_are_computed() -> None:
+def test_types_that_json_cannot_represent_are_rejected_before_the_model_runs() -> None:
     complex_in = signature_of(specs(x=("complex64", (None,))), specs(y=("float32", (None,))))
     complex_out = signature_of(specs(x=("float32", (None,))), specs(y=("complex64", (None,))))
     with pytest.raises(Unsupported, match=r"^Conversion of JSON Value: 1 to type: complex64"):
@@ -154,7 +154,7 @@ def test_replies(outputs: dict[str, Array], by_row: bool, text: str) -> None:
         ({"c": np.array(1.0)}, "Tensor name: c has inconsistent batch size: it is a scalar"),
     ],
 )
-def test_outputs_that_are_no_rows(outputs: dict[str, Array], text: str) -> None:
+def test_outputs_without_equal_rows_are_rejected(outputs: dict[str, Array], text: str) -> None:
     with pytest.raises(InvalidRequest, match=text):
         encode_predict(outputs, by_row=True)
     assert json.loads(encode_predict(outputs, by_row=False))

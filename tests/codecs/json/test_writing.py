@@ -111,7 +111,7 @@ def test_rows_can_be_taken_one_by_one(values: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["complex64", [("qint8", "i1")]])
-def test_types_without_a_json_form(dtype: Any) -> None:
+def test_types_that_json_cannot_represent_are_not_supported(dtype: Any) -> None:
     with pytest.raises(Unsupported, match=r"Failed to write JSON value for tensor type: DT_(COMPLEX64|QINT8)$"):
         check_writable(np.dtype(dtype))
     with pytest.raises(Unsupported):
@@ -119,6 +119,6 @@ def test_types_without_a_json_form(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, STRING], ids=str)
-def test_types_with_one(dtype: np.dtype[Any]) -> None:
+def test_types_that_json_can_represent_are_written(dtype: np.dtype[Any]) -> None:
     check_writable(dtype)
     assert orjson.loads(written(np.zeros(2, dtype) if dtype != STRING else np.array([b"", b""], STRING)))

@@ -33,7 +33,7 @@ def post(body: bytes) -> Any:
     "fields",
     [{}, {"name": "m"}, {"name": "m", "version": {"value": 1}}, {"signature_name": "serving_default"}],
 )
-def test_a_reply_says_who_computed_it(fields: dict[str, Any]) -> None:
+def test_a_reply_names_the_model_version(fields: dict[str, Any]) -> None:
     answer = post(spec(**fields))
     assert (answer.status, answer.headers["content-type"]) == (200, PROTOBUF)
     reply = message_class("tensorflow.serving.PredictResponse").FromString(answer.body)
@@ -66,7 +66,7 @@ def test_typed_fields_and_the_output_filter() -> None:
         (as_protobuf({"x": X.astype(np.float64)}), "Input 'x' has dtype float64; expected float32[?]"),
     ],
 )
-def test_refused(body: bytes, text: str) -> None:
+def test_malformed_messages_are_rejected(body: bytes, text: str) -> None:
     answer = post(body)
     assert answer.status == 400
     assert text in answer.error

@@ -139,7 +139,7 @@ def test_strings_may_come_as_content():
         TensorProto(dtype=7, tensor_content=b"\xff\xff\xff\xff\x7fabc"),
     ],
 )
-def test_content_that_is_not_the_strings_is_refused(proto):
+def test_content_that_is_not_the_strings_is_rejected(proto):
     with pytest.raises(InvalidRequest, match="Input 'x' has tensor_content that is not"):
         decode(proto)
 
@@ -181,13 +181,13 @@ UNKNOWN_RANK.tensor_shape.unknown_rank = True
         (proto_of(19, shape=[1], half_val=[65536]), "has values in half_val beyond float16; expected 0 to 65535"),
     ],
 )
-def test_what_is_no_tensor_is_refused_by_name(proto, text):
+def test_malformed_tensors_are_rejected_by_name(proto, text):
     with pytest.raises(InvalidRequest, match=f"^Input 'x' .*{text}"):
         decode(proto)
 
 
 @given(st.binary(max_size=60))
-def test_any_message_is_decoded_or_refused(content):
+def test_any_message_is_decoded_or_rejected(content):
     try:
         proto = TensorProto.FromString(content)
     except DecodeError:
@@ -196,6 +196,6 @@ def test_any_message_is_decoded_or_refused(content):
         assert decode_tensor("x", proto, LIMIT).nbytes <= LIMIT
 
 
-def test_a_type_without_a_form_is_refused():
+def test_a_type_that_a_tensor_proto_cannot_carry_is_rejected():
     with pytest.raises(InvalidRequest, match="Type datetime64"):
         encode_tensor(np.zeros(1, "datetime64[s]"), TensorProto(), as_content=True)

@@ -10,7 +10,7 @@ def test_text_becomes_a_message() -> None:
 
 
 @pytest.mark.parametrize("text", ["nonsense", "server_key: 5", "server_key {", 'no_such: "field"', "\x00"])
-def test_what_is_no_such_message_is_refused_in_one_line(text: str) -> None:
+def test_text_of_another_message_is_rejected_in_one_line(text: str) -> None:
     with pytest.raises(InvalidRequest) as rejected:
         parse_text(text, "tensorflow.serving.SSLConfig")
     assert str(rejected.value).startswith("Error parsing text-format tensorflow.serving.SSLConfig: 1:")

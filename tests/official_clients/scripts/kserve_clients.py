@@ -99,7 +99,7 @@ async def v1_predict(question: Question) -> Any:
 
 
 @case
-async def v1_refusal(question: Question) -> Any:
+async def v1_rejection(question: Question) -> Any:
     async with rest("v1") as client:
         return await rejection(client.infer(url(question), {"instances": [1]}, model_name="nope"))
 

@@ -49,14 +49,14 @@ def test_strings_come_back(array):
 
 
 @given(st.sampled_from([*NUMBERS, BFLOAT16, np.dtype(object)]), st.binary(max_size=64), DIMENSIONS)
-def test_any_bytes_are_a_tensor_or_refused(dtype, raw, shape):
+def test_any_bytes_are_a_tensor_or_rejected(dtype, raw, shape):
     with suppress(InvalidRequest):
         array = decode(memoryview(raw), spec(dtype), checked_shape(spec(dtype), shape))
         assert bytes(encode(array)) == raw
 
 
 @given(st.lists(st.binary(max_size=6), min_size=1, max_size=4), st.data())
-def test_strings_cut_short_are_refused(values, data):
+def test_strings_cut_short_are_rejected(values, data):
     raw = encode(np.array(values, object))
     cut = data.draw(st.integers(0, len(raw) - 1))
     with pytest.raises(InvalidRequest):

@@ -24,7 +24,7 @@ def test_an_input_is_looked_up():
         ("x", "", "Input 'x' has datatype ''; expected 'FP32'"),
     ],
 )
-def test_an_input_that_is_not_the_signatures_is_refused(name, datatype, text):
+def test_an_input_that_is_not_the_signatures_is_rejected(name, datatype, text):
     with pytest.raises(InvalidRequest) as error:
         declared_input(name, datatype, SIGNATURE)
     assert str(error.value) == text
@@ -57,7 +57,7 @@ def test_shapes(shape):
         ([1] * (MAX_RANK + 1), "has 32 dimensions; expected 31 at most"),
     ],
 )
-def test_what_is_no_shape_is_refused(shape, text):
+def test_malformed_shapes_are_rejected(shape, text):
     with pytest.raises(InvalidRequest) as error:
         checked_shape(TensorSpec("x", np.dtype(np.float32), None), shape)
     assert "Input 'x'" in str(error.value)

@@ -41,7 +41,7 @@ def test_infer():
         ({"parameters": {"signature_name": {"string_param": "q"}}}, Code.FAILED_PRECONDITION, "no signature 'q'"),
     ],
 )
-def test_infer_refuses(changes, code, text):
+def test_infer_rejects(changes, code, text):
     got, said = World().rejection("ModelInfer", **{**GOOD, **changes})
     assert got is code
     assert text in said
@@ -70,7 +70,7 @@ def test_the_timeout_of_a_request_is_its_deadline():
     assert before_s + 9 <= model.requests[0].deadline_s <= time.monotonic() + 9
 
 
-def test_the_callers_deadline_counts_where_it_is_sooner():
+def test_the_callers_deadline_applies_if_it_is_sooner():
     """gRPC rounds the caller's deadline, and converts it between two clocks: the hours are told apart, not the ms."""
     model, hour_s = sum_model(), 3600
     world = World(model, timeout_ms=1000.0 * 10 * hour_s)
@@ -106,7 +106,7 @@ def test_the_priority_is_the_messages_or_the_metadatas(method, parameters, prior
     assert [request.priority for request in model.requests] == [priority]
 
 
-def test_a_caller_that_goes_withdraws_its_request():
+def test_a_caller_that_disconnects_cancels_its_request():
     async def main():
         model = sum_model()
         model.never = True
@@ -237,7 +237,7 @@ def test_a_stream_is_answered_in_order_errors_included():
     assert asyncio.run(world.served.model_statistics("m"))["model_stats"][0]["inference_stats"]["success"]["count"] == 2
 
 
-def test_a_stream_whose_caller_goes_withdraws_its_requests():
+def test_a_stream_whose_caller_disconnects_cancels_its_requests():
     async def main():
         model = sum_model()
         model.never = True

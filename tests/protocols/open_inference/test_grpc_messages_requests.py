@@ -127,12 +127,12 @@ def test_an_input_beyond_the_raw_contents():
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
-def test_halves_have_no_typed_form(datatype):
+def test_halves_are_rejected_in_typed_contents(datatype):
     with pytest.raises(InvalidRequest, match=f"{datatype} must come in 'raw_input_contents'"):
         read(request({"name": "x", "datatype": datatype, "shape": [0, 2]}), echo(datatype))
 
 
 @given(st.binary(max_size=80))
-def test_any_message_is_a_request_or_refused(content):
+def test_any_message_is_a_request_or_rejected(content):
     with suppress(DecodeError, InvalidRequest):
         read(message_class("inference.ModelInferRequest").FromString(content))

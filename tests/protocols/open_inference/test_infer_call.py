@@ -47,7 +47,7 @@ def test_no_such_signature(names, asked):
         ),
     ],
 )
-def test_how_an_output_is_wanted(parameters, output):
+def test_parameters_of_an_output_are_read(parameters, output):
     assert wanted_output("y", parameters, True) == output
 
 
@@ -61,7 +61,7 @@ def test_how_an_output_is_wanted(parameters, output):
         {"classification": 1, "shared_memory_region": "r", "shared_memory_byte_size": 8},
     ],
 )
-def test_an_output_cannot_be_wanted_so(parameters):
+def test_contradicting_parameters_of_an_output_are_rejected(parameters):
     with pytest.raises(InvalidRequest):
         wanted_output("y", parameters)
 
@@ -87,12 +87,12 @@ def test_binary_holds_for_outputs_that_are_not_named():
 
 
 @pytest.mark.parametrize(("wanted", "text"), [(("q",), "no output 'q'"), (("y", "z", "y"), "'y' is requested more")])
-def test_outputs_that_cannot_be_wanted(wanted, text):
+def test_unknown_and_repeated_outputs_are_rejected(wanted, text):
     with pytest.raises(InvalidRequest, match=text):
         call(*wanted)
 
 
-def test_an_output_without_a_datatype_is_refused_before_it_is_computed():
+def test_an_output_without_a_datatype_is_rejected_before_it_is_computed():
     signature = signature_of(SIGNATURE.inputs, specs(y=("float32", None), c=("complex64", None)))
     assert call("y", signature=signature).request.outputs == ("y",)
     with pytest.raises(Unsupported, match="complex64"):

@@ -28,6 +28,6 @@ def test_the_largest_first(array, count, batched, expected):
 
 
 @pytest.mark.parametrize("array", [np.array([b"a"], object), np.array([True]), np.array([1j])])
-def test_what_has_no_order_is_refused(array):
+def test_what_has_no_order_is_rejected(array):
     with pytest.raises(InvalidRequest, match=r"Output 'y' has dtype [a-z0-9]+; expected numbers"):
         classify("y", array, 1, True)

@@ -44,14 +44,14 @@ def test_documents():
         b"\xff", b'{"a": "\xff"}', b"[" * 100_000, b'{"a":' * 100_000, b'{"a": ' + b"9" * 5000 + b', "b": NaN}',
     ],
 )  # fmt: skip
-def test_what_is_no_document(body):
+def test_what_is_not_a_json_object_is_rejected(body):
     with pytest.raises(InvalidRequest) as error:
         parse(body)
     assert len(str(error.value)) < 400
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_are_a_document_or_refused(body):
+def test_any_bytes_are_a_document_or_rejected(body):
     with suppress(InvalidRequest):
         assert type(parse(body)) is dict
 

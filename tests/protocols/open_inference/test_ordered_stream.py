@@ -12,7 +12,7 @@ async def counted(count):
         yield number
 
 
-def test_answers_come_in_order_whoever_is_done_first():
+def test_answers_keep_the_order_of_the_requests():
     async def main():
         gates = [asyncio.Event() for _ in range(3)]
 

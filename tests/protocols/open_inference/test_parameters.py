@@ -6,11 +6,11 @@ from app.core.errors import InvalidRequest
 from app.protocols.open_inference.parameters import RequestParameters, request_parameters
 
 
-def test_nothing_given_is_nothing_asked():
+def test_without_parameters_all_values_are_defaults():
     assert request_parameters({}) == RequestParameters("", 0.0, False, False)
 
 
-def test_what_we_act_on():
+def test_known_parameters_are_read():
     given = {
         "signature_name": "s", "timeout": 2_500_000, "binary_data_output": True,
         "triton_enable_empty_final_response": True, "priority": 3,
@@ -18,7 +18,7 @@ def test_what_we_act_on():
     assert request_parameters(given) == RequestParameters("s", 2.5, True, True, 3)
 
 
-def test_others_and_those_that_ask_for_nothing_are_accepted():
+def test_unknown_and_empty_parameters_are_accepted():
     given = {"anything": [1], "sequence_id": 0, "sequence_start": False, "sequence_end": False}
     assert request_parameters(given) == RequestParameters()
 

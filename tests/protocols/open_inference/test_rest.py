@@ -155,7 +155,7 @@ def test_the_repository():
         ("index", {"ready": 1}, 400, "Parameter 'ready'"),
     ],
 )
-def test_the_repository_refuses(path, body, status, text):
+def test_the_repository_rejects(path, body, status, text):
     answer = World().post(f"/v2/repository/{path}", body)
     assert answer.status == status
     assert text in answer.error
@@ -201,7 +201,7 @@ def test_shared_memory(tmp_path):
     [("GET", "/v2/cudasharedmemory/status"), ("GET", "/v2/systemsharedmemory/status"),
      ("POST", "/v2/systemsharedmemory/region/r/register"), ("POST", "/v2/systemsharedmemory/unregister")],
 )  # fmt: skip
-def test_memory_that_is_not_offered(method, path):
+def test_shared_memory_that_is_off_is_not_supported(method, path):
     world = World()
     answer = world.get(path) if method == "GET" else world.post(path)
     assert answer.status == 501
@@ -251,7 +251,7 @@ def test_the_priority_is_the_bodys_or_the_headers(headers, parameters, priority)
     assert model.requests[0].priority == priority
 
 
-def test_a_priority_that_is_none():
+def test_a_malformed_priority_is_rejected():
     answer = World().infer(JSON_AB, {"X-Request-Priority": "1.5"})
     assert answer.status == 400
     assert answer.error == "X-Request-Priority must be a whole number from 0, 1 being the highest, not '1.5'"
@@ -275,6 +275,6 @@ def test_a_priority_that_is_none():
         ),
     )
 )
-def test_any_document_is_answered_or_refused(document):
+def test_any_document_is_answered_or_rejected(document):
     body = json.dumps(document).encode()
     assert World().infer(body).status in {400, 200}

@@ -43,7 +43,7 @@ def test_json():
     assert "id" not in json.loads(b"".join(reply(WantedOutput("y"), y=Y).pieces))
 
 
-def test_binary_behind_json():
+def test_binary_tensors_come_after_the_json():
     made = reply(WantedOutput("z", binary=True), WantedOutput("y"), WantedOutput("y", 1, True), y=Y, z=Y.T)
     head, *tail = made.pieces
     document = json.loads(head)
@@ -86,7 +86,7 @@ def test_small_bodies_go_out_in_one_piece_and_large_ones_uncopied():
     assert np.shares_memory(np.frombuffer(pieces[1]["body"], np.uint8), large)
 
 
-def test_compression_pays_from_a_kilobyte_on():
+def test_replies_are_compressed_from_a_kilobyte_on():
     large = ContentReply([b"a" * 1000, memoryview(b"b" * 1000)])
     made = asyncio.run(large.compressed("gzip"))
     assert gzip.decompress(bytes(made.pieces[0])) == b"a" * 1000 + b"b" * 1000

@@ -68,7 +68,7 @@ def test_every_datatype_both_ways(datatype):
     same(read({"inputs": [json_input("x", x, data=data)]}, None, signatures).request.inputs, {"x": x})
 
 
-def test_null_is_no_data():
+def test_null_beside_binary_data_counts_as_absent():
     """KServe's client writes it beside a binary tensor of no bytes, and then no header either."""
     entries = [
         {"name": name, "shape": [0, 2], "datatype": "FP32", "data": None, "parameters": {"binary_data_size": 0}}
@@ -188,13 +188,13 @@ def test_bodies_whose_sizes_do_not_add_up(body, text):
 
 
 @given(st.binary(max_size=60), st.integers(0, 60))
-def test_any_bytes_are_a_request_or_refused(body, length):
+def test_any_bytes_are_a_request_or_rejected(body, length):
     with suppress(InvalidRequest):
         read(body, {"Inference-Header-Content-Length": str(length)}, echo_model("int8", (None,)).signatures)
 
 
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=2), st.binary(max_size=40), st.data())
-def test_any_sizes_and_any_tail_fit_or_are_refused(sizes, tail, data):
+def test_any_sizes_and_any_tail_fit_or_are_rejected(sizes, tail, data):
     body, headers = binary(sizes, tail)
     cut = data.draw(st.integers(0, len(body)))
     try:
@@ -231,7 +231,7 @@ def test_a_body_that_is_one_bare_tensor(dtype, shape, body, expected):
     assert [output.binary for output in call.wanted] == [True]
 
 
-def test_a_bare_tensor_is_told_by_its_content_type_too():
+def test_a_content_type_marks_a_bare_tensor_too():
     signatures = echo_model("int8", (None,)).signatures
     call = read(b"\1", signatures=signatures, content_type=b"application/octet-stream")
     assert call.request.inputs["x"].tolist() == [1]
@@ -248,7 +248,7 @@ def test_a_bare_tensor_is_told_by_its_content_type_too():
         (model(specs(), specs(y=("int8", ())), dict).signatures, b"1", "has 0: "),
     ],
 )
-def test_bodies_that_are_no_bare_tensor(signatures, body, text):
+def test_malformed_bare_tensors_are_rejected(signatures, body, text):
     with pytest.raises(InvalidRequest) as error:
         read(body, **BARE, signatures=signatures)
     assert text in str(error.value)

@@ -57,7 +57,7 @@ def test_routes(method, path, route):
         ("GET", "/v22", None),
     ],
 )
-def test_no_routes(method, path, allowed):
+def test_unknown_paths_have_no_route(method, path, allowed):
     with pytest.raises(NoSuchRoute) as error:
         find_route(method, path)
     assert error.value.allowed == allowed

@@ -57,12 +57,12 @@ def test_no_file_stays_open(memory):
 @pytest.mark.parametrize(
     "key", ["", "/", ".", "..", "/..", "../k", "//k", "k/", "a/b", "/dev/../k", "k\x00", "none", "x" * 300, "\ud800"]
 )
-def test_keys_that_name_no_object_of_the_folder(memory, key):
+def test_keys_outside_the_folder_are_rejected(memory, key):
     with pytest.raises(InvalidRequest, match="Shared memory region 'r'"):
         memory.register("r", key, 0, 1)
 
 
-def test_links_folders_and_pipes_are_no_shared_memory(memory, folder):
+def test_links_folders_and_pipes_are_rejected(memory, folder):
     (folder / "link").symlink_to(folder / "k")
     (folder / "folder").mkdir()
     os.mkfifo(folder / "pipe")
@@ -107,7 +107,7 @@ def test_an_output_must_fit_its_slice(memory):
         memory.write(RegionSlice("r", 2), b"123")
 
 
-def test_a_region_that_its_owner_cuts_short_ends_nothing(memory, folder):
+def test_a_region_that_its_owner_truncates_gives_an_error(memory, folder):
     memory.register("r", "k", 0, 16)
     os.truncate(folder / "k", 8)
     for act in (lambda: memory.read(RegionSlice("r", 16)), lambda: memory.write(RegionSlice("r", 16), bytes(16))):
@@ -142,6 +142,14 @@ def test_slices(parameters, part):
         {"shared_memory_region": "r", "shared_memory_byte_size": 4, "shared_memory_offset": "0"},
     ],
 )
-def test_no_slices(parameters):
+def test_malformed_slices_are_rejected(parameters):
     with pytest.raises(InvalidRequest):
         region_slice(parameters)
+
+
+def test_shared_memory_prints_its_folder_and_its_regions(tmp_path):
+    (tmp_path / "k").write_bytes(bytes(16))
+    memory = SharedMemory(tmp_path)
+    memory.register("r", "/k", 0, 16)
+    assert repr(memory) == f"<SharedMemory in {tmp_path}: 1 regions>"
+    memory.unregister()

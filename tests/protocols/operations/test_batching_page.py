@@ -22,7 +22,7 @@ _VALUES = st.recursive(
 
 
 @given(st.one_of(st.dictionaries(_NAMES, _VALUES), _VALUES).map(lambda value: json.dumps(value).encode()) | st.binary())
-def test_any_body_is_read_or_refused(body: bytes) -> None:
+def test_any_body_is_read_or_rejected(body: bytes) -> None:
     changes, rejection = {}, ""
     try:
         changes = read_changes(body)
@@ -34,7 +34,7 @@ def test_any_body_is_read_or_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", ["[" * 900 + "]" * 900, '"' + "x" * 9999 + '"', "9" * 400])
-def test_what_is_long_or_deep_is_named_shortly(value: str) -> None:
+def test_long_and_deep_values_are_quoted_in_few_bytes(value: str) -> None:
     for name in ("policy", "max_batch_size", "target_p99_ms", "x" * 9999):
         if (name, value[0]) != ("policy", '"'):  # any text may be a policy, as far as is known here
             with pytest.raises(InvalidRequest) as caught:

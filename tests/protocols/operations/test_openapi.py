@@ -59,7 +59,7 @@ def test_inputs_are_named_with_dtype_and_shape() -> None:
     }
 
 
-def test_lines_of_a_stream_are_shown_where_they_work() -> None:
+def test_lines_of_a_stream_are_shown_for_models_that_take_them() -> None:
     def lines(**signatures: Any) -> Any:
         paths = model_paths(FakeRepository(served(**signatures)))  # type: ignore[arg-type]
         return paths["/v1/models/digits:predictStream"]["post"]["requestBody"]["content"]["application/x-ndjson"]
@@ -71,7 +71,7 @@ def test_lines_of_a_stream_are_shown_where_they_work() -> None:
     assert "example" not in lines(other=DIGITS)
 
 
-def test_classify_and_regress_are_shown_where_they_work() -> None:
+def test_classify_and_regress_are_shown_for_models_that_fit() -> None:
     paths = model_paths(FakeRepository(served(serving_default=DIGITS, classic=CLASSIC)))  # type: ignore[arg-type]
     for action in ("classify", "regress"):
         body = paths[f"/v1/models/digits:{action}"]["post"]["requestBody"]["content"]["application/json"]
@@ -95,14 +95,14 @@ def test_models_that_are_not_ready_and_models_without_signatures() -> None:
     ]
 
 
-def test_a_type_without_a_json_form_is_shown_without_a_schema() -> None:
+def test_a_type_that_json_cannot_represent_is_shown_without_a_schema() -> None:
     signature = signature_of(specs(x=("complex64", (None,))), specs(y=("float32", (None,))))
     paths = model_paths(FakeRepository(served(serving_default=signature)))  # type: ignore[arg-type]
     body = paths["/v1/models/digits:predict"]["post"]["requestBody"]["content"]["application/json"]
     assert body["schema"]["anyOf"][0]["properties"]["instances"]["items"] == {"description": "complex64[?]"}
 
 
-def test_every_content_type_of_predict_is_shown_where_it_works() -> None:
+def test_every_content_type_is_shown_for_models_that_take_it() -> None:
     several = signature_of(specs(a=("float32", FREE), b=("float32", FREE)), specs(y=("float32", (None,))))
     table = signature_of(specs(x=("float32", FREE)), specs(y=("float32", (None,))))
     always = ["application/json", "application/x-npz", "application/msgpack", "application/x-protobuf"]
@@ -123,7 +123,7 @@ def test_every_content_type_of_predict_is_shown_where_it_works() -> None:
         ]
 
 
-def test_what_a_request_may_say_beside_its_body_is_shown() -> None:
+def test_query_and_headers_are_shown() -> None:
     paths = model_paths(FakeRepository(served(serving_default=DIGITS, classic=CLASSIC)))  # type: ignore[arg-type]  # a fake
     computing = {path.rpartition(":")[2]: each["post"] for path, each in paths.items() if "post" in each}
     headers = {

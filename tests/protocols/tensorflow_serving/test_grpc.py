@@ -71,7 +71,7 @@ def test_a_reload_that_fails_says_why() -> None:
     with_live(scenario, reload=Reloaded(ModelNotReady("Model m failed to load")))
 
 
-def test_a_reload_of_what_cannot_be_served_is_refused() -> None:
+def test_a_reload_of_what_cannot_be_served_is_rejected() -> None:
     async def scenario(running: Live) -> None:
         code, text = await running.failure("HandleReloadConfigRequest", reload_request(custom_model_config={}), MODEL)
         assert code is StatusCode.INVALID_ARGUMENT
@@ -80,7 +80,7 @@ def test_a_reload_of_what_cannot_be_served_is_refused() -> None:
     with_live(scenario, reload=Reloaded())
 
 
-def test_no_reload_where_it_is_not_allowed() -> None:
+def test_a_reload_is_rejected_if_it_is_switched_off() -> None:
     async def scenario(running: Live) -> None:
         code, text = await running.failure("HandleReloadConfigRequest", ONE_MODEL, MODEL)
         assert code is StatusCode.UNIMPLEMENTED
@@ -89,7 +89,7 @@ def test_no_reload_where_it_is_not_allowed() -> None:
     with_live(scenario)
 
 
-def test_what_is_no_method_is_unimplemented() -> None:
+def test_an_unknown_method_is_unimplemented() -> None:
     async def scenario(running: Live) -> None:
         call = running.channel.unary_unary(f"/{PREDICTION}/Dream")
         assert await call(b"").code() is StatusCode.UNIMPLEMENTED
@@ -97,7 +97,7 @@ def test_what_is_no_method_is_unimplemented() -> None:
     with_live(scenario)
 
 
-def test_a_bug_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_not_shown_to_callers(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(running: Live) -> None:
         del running.repository.models  # the next call stumbles over it
         failure = await running.failure("Predict", predict_request({"x": rows(1)}))

@@ -84,7 +84,7 @@ def test_a_regression_is_a_number_an_example() -> None:
     with_classic(scenario)
 
 
-def test_the_context_counts_where_an_example_lacks_a_feature() -> None:
+def test_the_context_adds_features_that_an_example_lacks() -> None:
     async def scenario(running: Live) -> None:
         examples = input_of(example(x=1), example(y=5), context=example(y=2, z=3))
         await running.call("Regress", request("Regression", "regress", examples))

@@ -24,7 +24,7 @@ def status(**more: Any) -> Any:
     return message_class("tensorflow.serving.GetModelStatusRequest")(model_spec=spec(**more))
 
 
-def test_signatures_are_those_that_rest_tells() -> None:
+def test_signatures_are_those_of_rest() -> None:
     async def scenario(running: Live) -> None:
         reply = await running.call("GetModelMetadata", metadata("signature_def"))
         assert (reply.model_spec.name, reply.model_spec.version.value) == ("m", 3)

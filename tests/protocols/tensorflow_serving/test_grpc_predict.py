@@ -28,7 +28,7 @@ from tests.support.grpc_live import (
 from tests.support.waiting import HANG_S, until
 
 
-def test_an_answer_says_who_computed_it_and_so_does_the_event() -> None:
+def test_an_answer_and_its_event_name_the_model_version() -> None:
     async def scenario(running: Live) -> None:
         reply = await running.call("Predict", predict_request({"x": rows(1, 2)}))
         assert outputs_of(reply)["y"].tolist() == [[2, 2], [4, 4]]
@@ -154,7 +154,7 @@ def test_long_texts_fit_into_a_header() -> None:
     with_live(scenario, ("m", 1, RefusingModel()))
 
 
-def test_a_message_beyond_the_limit_is_refused() -> None:
+def test_a_message_beyond_the_limit_is_rejected() -> None:
     async def scenario(running: Live) -> None:
         request = predict_request({"x": np.zeros((LIMIT // 8 + 1, 2), np.float32)})
         code, _ = await running.failure("Predict", request)
@@ -180,7 +180,7 @@ async def until_rows(queue: RequestQueue, wanted: int) -> None:
     await until(lambda: queue.rows == wanted)
 
 
-def test_a_caller_that_hangs_up_takes_its_request_along() -> None:
+def test_a_caller_that_disconnects_cancels_its_request() -> None:
     async def scenario(running: Live, _: grpc.aio.Call) -> None:
         waiting = running.start("Predict", predict_request({"x": rows(1, 2, 3)}))
         await until_rows(running.batcher.queue, 3)
@@ -228,7 +228,7 @@ def test_the_servers_own_timeout_is_kept() -> None:
     with_busy_device(scenario, timeout_ms=50.0)
 
 
-def test_a_full_queue_says_when_to_come_back() -> None:
+def test_a_full_queue_says_when_to_retry() -> None:
     async def scenario(running: Live, _: grpc.aio.Call) -> None:
         full = running.start("Predict", predict_request({"x": rows(*range(100))}))
         await until_rows(running.batcher.queue, 100)
@@ -241,7 +241,7 @@ def test_a_full_queue_says_when_to_come_back() -> None:
     with_busy_device(scenario)
 
 
-def test_a_draining_server_answers_what_it_accepted_and_refuses_the_rest() -> None:
+def test_a_draining_server_answers_what_it_accepted_and_rejects_the_rest() -> None:
     async def scenario(running: Live) -> None:
         accepted = asyncio.gather(*[running.call("Predict", predict_request({"x": rows(n)})) for n in range(5)])
         await until(lambda: running.batcher.queue.rows + len(running.finished) >= 5)
@@ -254,7 +254,7 @@ def test_a_draining_server_answers_what_it_accepted_and_refuses_the_rest() -> No
     with_live(scenario)
 
 
-def test_who_has_priority_overtakes() -> None:
+def test_a_request_of_higher_priority_is_computed_first() -> None:
     async def scenario(running: Live, _: grpc.aio.Call) -> None:
         sent = running.batcher.queue
         calls = [running.start("Predict", predict_request({"x": rows(1)}))]

@@ -125,7 +125,7 @@ def test_the_last_of_equal_keys_counts() -> None:
     assert Client(half_plus_two()).predict(b'{"instances":[9],"instances":[1]}').json() == {"predictions": [2.5]}
 
 
-def test_complex_has_no_json_form() -> None:
+def test_complex_outputs_are_not_supported_in_json() -> None:
     answer = Client(echo_model("complex64")).predict({"instances": [1]})
     assert (answer.status, answer.error) == (501, "Failed to write JSON value for tensor type: DT_COMPLEX64")
 
@@ -330,7 +330,7 @@ def test_deadlines(header: str | None, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("header", ["0", "-1", "soon", "", "nan"])
-def test_a_timeout_that_is_none(header: str) -> None:
+def test_a_malformed_timeout_is_rejected(header: str) -> None:
     answer = Client(half_plus_two()).predict({"instances": [1]}, {"x-request-timeout-ms": header})
     assert answer.status == 400
     assert f"Header X-Request-Timeout-Ms must be a number of milliseconds above 0, not {header!r}" in answer.error
@@ -346,7 +346,7 @@ def test_the_priority_is_a_header(headers: dict[str, str], priority: int) -> Non
     assert one.requests[0].priority == priority
 
 
-def test_a_priority_that_is_none() -> None:
+def test_a_malformed_priority_is_rejected() -> None:
     one = half_plus_two()
     answer = Client(one).predict({"instances": [1]}, {"x-request-priority": "urgent"})
     assert answer.status == 400
@@ -361,14 +361,14 @@ async def nothing_is_sent(message: Any) -> None:
     raise AssertionError(message)
 
 
-def test_the_client_goes_while_sending() -> None:
+def test_a_client_that_disconnects_while_sending_is_counted() -> None:
     client = Client(half_plus_two())
     receive = scripted({"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"})
     asyncio.run(client.app(scope("POST", "/v1/models/m:predict"), receive, nothing_is_sent))
     assert client.finished.code == "499"
 
 
-def test_the_client_goes_while_waiting() -> None:
+def test_a_client_that_disconnects_while_waiting_cancels_its_request() -> None:
     slow = half_plus_two()
     slow.never = True
     client = Client(slow)
@@ -379,7 +379,7 @@ def test_the_client_goes_while_waiting() -> None:
     assert (client.finished.code, client.finished.model) == ("499", "m")
 
 
-def test_a_cancelled_request_is_told_once_and_stays_cancelled() -> None:
+def test_a_cancelled_request_is_one_event_and_stays_cancelled() -> None:
     slow = half_plus_two()
     slow.never = True
     client = Client(slow)

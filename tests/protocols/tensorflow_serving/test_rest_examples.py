@@ -111,13 +111,13 @@ def test_signatures_that_do_not_fit() -> None:
         {"classes": strings([b"a"], [b"b"]), "scores": floats([0.1, 0.2], [0.1, 0.2])},
     ],
 )
-def test_class_outputs_of_the_wrong_form(outputs: dict[str, Array]) -> None:
+def test_class_outputs_of_the_wrong_shape_are_rejected(outputs: dict[str, Array]) -> None:
     with pytest.raises(InvalidRequest, match=r"inconsistent batch size|one column a class"):
         classify(EXAMPLES, CLASSIFY).encode(outputs)
 
 
 @pytest.mark.parametrize("array", [floats(1), floats([1, 2], [3, 4]), strings(b"a", b"b"), np.float32(1)])
-def test_regression_outputs_of_the_wrong_form(array: Any) -> None:
+def test_regression_outputs_of_the_wrong_shape_are_rejected(array: Any) -> None:
     with pytest.raises(
         InvalidRequest, match=r"outputs has inconsistent batch size or type: .* expecting: \[2\] or \[2,1\]"
     ):

@@ -62,7 +62,7 @@ def test_the_feature_at_fault_is_named(value: Any, text: str) -> None:
     assert str(caught.value) == f'Feature: "f" {text}'
 
 
-def test_a_name_that_is_no_text() -> None:
+def test_a_name_that_is_not_valid_unicode_is_rejected() -> None:
     with pytest.raises(InvalidRequest, match="has a name that is not valid Unicode"):
         serialize_example({"\ud800": 1})
 

@@ -23,7 +23,9 @@ def body(signature: str = "", outputs: tuple[str, ...] = ()) -> PredictBody:
         (b"&&=", body(), "", ()),
     ],
 )
-def test_what_the_body_leaves_open(query: bytes, given: PredictBody, signature: str, outputs: tuple[str, ...]) -> None:
+def test_the_query_fills_in_what_the_body_lacks(
+    query: bytes, given: PredictBody, signature: str, outputs: tuple[str, ...]
+) -> None:
     apply_query(query, given)
     assert (given.signature_name, given.outputs) == (signature, outputs)
 
@@ -38,6 +40,6 @@ def test_what_the_body_leaves_open(query: bytes, given: PredictBody, signature: 
         (b"a=1&" * 1001, body(), "The query of the URL is not valid"),
     ],
 )
-def test_disagreements(query: bytes, given: PredictBody, text: str) -> None:
+def test_a_query_that_contradicts_the_body_is_rejected(query: bytes, given: PredictBody, text: str) -> None:
     with pytest.raises(InvalidRequest, match=text):
         apply_query(query, given)

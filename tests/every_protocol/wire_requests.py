@@ -1,4 +1,4 @@
-"""Requests as they go over the wire: paths, headers, and good bodies of every form. Pure."""
+"""HTTP and gRPC requests as bytes: paths, headers, and valid bodies of every format."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ HEADERS = {
 }
 
 
-def wire_form(request: HttpRequest) -> bytes:
+def as_bytes_on_the_wire(request: HttpRequest) -> bytes:
     """The request as HTTP/1.1, on a connection that ends with it."""
     if request.raw is not None:
         return request.raw
