@@ -1,4 +1,4 @@
-"""Sends hostile requests, many at a time, and judges what comes back."""
+"""Sends malformed requests concurrently and checks the answers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import grpc
 from tests.every_protocol.wire_requests import GrpcRequest, Hostile, HttpRequest, as_bytes_on_the_wire
 from tests.support.waiting import HANG_S
 
-#: Of the server's own faults these alone may be: what it does not offer, has no room for, or no time for.
+#: The allowed codes among server errors: not supported, overloaded, timed out.
 _ALLOWED = {501, 503, 504}
 _FAULTS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.CANCELLED}
 
-#: Answers to bytes that are no HTTP: uvicorn hangs up where even a rejection makes no sense.
+#: Answers to bytes that are not HTTP: uvicorn closes the connection.
 _HUNG_UP = "hung up"
 
 #: What comes before the answer to `Expect: 100-continue`.
@@ -25,7 +25,7 @@ _GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 @dataclass
 class Tally:
-    """How often which code came back, by group of requests; and what must not have come."""
+    """Counts of codes by group of requests, and the answers that are not allowed."""
 
     codes: dict[str, Counter[str]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)

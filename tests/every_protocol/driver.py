@@ -1,4 +1,4 @@
-"""What every protocol can be asked, and how each says that something went wrong."""
+"""The interface of a protocol's test client, and the kinds of errors that each protocol has a code for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.every_protocol.live import Live
 
 
 class Fault(Enum):
-    """What can go wrong."""
+    """Kinds of errors."""
 
     MALFORMED = auto()
     TOO_LARGE = auto()
@@ -38,7 +38,7 @@ class Fault(Enum):
 
 
 class Rejected(Exception):
-    """The server said no: `code` in the protocol's own terms, `text` for the caller, and all else that came with it."""
+    """The server answered with an error: its code in the protocol's terms, its text, and the rest of the answer."""
 
     def __init__(self, code: object, text: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(f"{code}: {text}")
@@ -54,7 +54,7 @@ def rows(*values: float, width: int = 2) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """One inference as a client means it."""
+    """One request to infer, in no protocol's terms."""
 
     inputs: Mapping[str, Array] = field(default_factory=lambda: {"features": rows(1.0)})
     model: str = "m"
@@ -77,7 +77,7 @@ class Driver(ABC):
     codes: ClassVar[Mapping[Fault, Any]]
     lacks: ClassVar[Mapping[Fault, str]] = {}
     malformed: ClassVar[Mapping[str, bytes]]
-    #: Most rows that one request can carry.
+    #: The most rows of one request.
     most_rows: ClassVar[int] = 3
     #: Without this the protocol's requests are always for all outputs.
     chooses_outputs: ClassVar[bool] = True

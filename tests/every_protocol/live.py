@@ -27,7 +27,7 @@ from app.server.server import Server
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
 
-#: Registered in app.runtime by whoever makes a Live.
+#: Each creator of a Live registers it in app.runtime.
 RUNTIME = ("every_protocol", "tests.every_protocol.models:ContractRuntime")
 
 MAX_ROWS = 32
@@ -65,7 +65,7 @@ class Live:
         return self.server.engine.queue_rows()
 
     async def gone(self) -> float:
-        """How many clients went before their answer, as far as the server knows."""
+        """How many clients disconnected before their answer, by the server's counts."""
         page, _ = await self.server.metrics()
         left = re.findall(r'^ferry_requests_total{code="(?:499|CANCELLED)".*} (.*)$', page.decode(), re.MULTILINE)
         return sum(map(float, left))
@@ -75,11 +75,11 @@ class Live:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """The device works on a request of nobody's until the block ends: everything else waits."""
+        """The device computes an extra request until the block ends; all others wait."""
         model = self.model
         model.hold()
-        nobodys = InferenceRequest({"features": np.zeros((1, 2), np.float32)})
-        blocking = asyncio.create_task(self.served.infer(nobodys))
+        extra = InferenceRequest({"features": np.zeros((1, 2), np.float32)})
+        blocking = asyncio.create_task(self.served.infer(extra))
         try:
             assert await asyncio.to_thread(model.waits.wait, 30)
             yield

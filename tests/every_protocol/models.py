@@ -1,4 +1,4 @@
-"""What the contract of the protocols is shown on: a model in numpy that can be held, and that fails where told."""
+"""A model in numpy for the tests of all protocols: tests can hold its calls, and some values make it fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.core.inference import Array, ModelSignature, TensorSpec
 from tests.support.fakes import FakeRuntime
 from tests.support.waiting import HANG_S
 
-#: Rows of these values are answered in ways of their own.
+#: Rows of these values fail, each in its own way.
 REJECTED, FAILED, NO_MEMORY, SECRET = 13.0, 66.0, 88.0, 99.0
 
 
@@ -62,7 +62,7 @@ class ContractModel:
         self._permits = threading.Semaphore(0)
 
     def permit(self) -> None:
-        """Lets the call go on that waits; the next one waits again."""
+        """Lets the held call continue; the next one is held again."""
         assert self._permits
         self.waits.clear()
         self._permits.release()
@@ -77,7 +77,7 @@ class ContractModel:
         return {value for call in self.calls for value in call}
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Holds no resources."""
 
 
 class ContractRuntime(FakeRuntime):

@@ -1,4 +1,4 @@
-"""Small damage to bytes, documents and messages, drawn from a seeded `Random`. Pure."""
+"""Small damage to bytes, documents and messages, drawn from a seeded `Random`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running server serves: inputs for its models as its metadata tells them, its answers, its memory."""
+"""A running server's models: valid inputs made from its metadata, its answers, its memory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def answers(http: httpx.AsyncClient, models: Mapping[str, Mapping[str, Arr
 
 
 def resident_mib(process: int | str = "self") -> int:
-    """Memory of the process as the kernel counts it."""
+    """Resident memory of the process in bytes."""
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     assert found
     return int(found[1]) // 1024

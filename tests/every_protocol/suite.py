@@ -1,4 +1,4 @@
-"""The list of protocols, a server that they share, and what every behaviour is written with."""
+"""The list of protocols, the server that they share, and the functions that tests of a behaviour use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def runtime_in_place() -> Iterator[None]:
 def running(
     request: pytest.FixtureRequest, runtime_in_place: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[asyncio.Runner, Live]]:
-    """One server for all tests that leave it as they found it."""
+    """One server for all tests that do not change it."""
     with asyncio.Runner() as runner:
         context = live(tmp_path_factory.mktemp("models"), frontends=request.param)
         yield runner, runner.run(context.__aenter__())

@@ -1,4 +1,4 @@
-"""Drivers of TensorFlow Serving's REST API: predict, with bodies of every form."""
+"""Drivers of TensorFlow Serving's REST API: predict, with bodies of every format."""
 
 from __future__ import annotations
 

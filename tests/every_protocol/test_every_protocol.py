@@ -1,4 +1,4 @@
-"""What holds for every protocol, shown over the wire: one behaviour, all drivers."""
+"""Behaviour of every protocol, over real sockets: one test for a behaviour, with all drivers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_client_gets_its_own_rows(drive: Drive, run: Run) -> None:
             await driver.live.rows_wait(sum(map(len, asked)))
         for values, answer in zip(asked, await asyncio.gather(*answers), strict=True):
             np.testing.assert_array_equal(answer, rows(*values) * 2)
-        assert len(driver.live.model.calls) == 2, "nobody's request, and one batch of all others"
+        assert len(driver.live.model.calls) == 2, "the extra request, and one batch of all others"
 
     run(drive, scenario)
 
@@ -111,7 +111,7 @@ def test_a_version_can_be_named(drive: Drive, run: Run) -> None:
     run(drive, scenario)
 
 
-# --- rejected at the door ---
+# --- rejected before the queue ---
 
 #: What is asked, and what the answer must name.
 WRONG: dict[Fault, tuple[Question, str]] = {
@@ -200,7 +200,7 @@ def test_a_model_that_fails_says_so_and_the_next_one_is_answered(drive: Drive, r
     run(drive, scenario)
 
 
-# --- our own faults ---
+# --- bugs ---
 
 
 @one_driver

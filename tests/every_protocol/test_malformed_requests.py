@@ -1,4 +1,4 @@
-"""Thousands of malformed requests to a live server: each is answered, none by a fault of ours.
+"""Thousands of malformed requests to a live server: each gets an answer, and none an internal error.
 
 bench/malformed.py sends a hundred thousand to a server of real models.
 """

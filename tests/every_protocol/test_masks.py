@@ -1,4 +1,4 @@
-"""Masks and lengths left out by clients of every protocol, through the doors of a whole server."""
+"""Masks and lengths that clients of every protocol leave out are filled in by a whole server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every protocol while the device is busy: the queue, who leaves it, and who shares a batch."""
+"""Behaviour of every protocol while the device is busy: queueing, cancellation, deadlines, shared batches."""
 
 from __future__ import annotations
 

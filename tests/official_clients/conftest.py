@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @dataclass(frozen=True)
 class Live:
-    """The addresses as clients take them: host and port, without a scheme."""
+    """A running server; its addresses are host and port without a scheme, as clients expect them."""
 
     server: ServerProcess
     rest: str
@@ -98,5 +98,5 @@ def kserve(live: Live) -> Answers:
 
 @pytest.fixture(scope="session")
 def all_answers(stubs: Answers, triton: Answers, kserve: Answers) -> Callable[[str], Any]:
-    """What the case of that name got, whichever script has it."""
+    """The answer to the case of this name, from the script that has it."""
     return lambda name: next(answers[name] for answers in (stubs, triton, kserve) if name in answers)

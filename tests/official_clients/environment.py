@@ -15,7 +15,7 @@ from tests.support.processes import ROOT
 
 ENVIRONMENT = ROOT / ".venv-clients"
 SCRIPTS = Path(__file__).parent / "scripts"
-#: There once all of the environment is.
+#: Written when the installation is complete.
 CLIENTS = ENVIRONMENT / ".clients-installed"
 TIMEOUT_S = 180.0
 
@@ -26,7 +26,7 @@ def require(path: Path) -> None:
 
 
 class Answers(Mapping[str, Any]):
-    """What a script's cases answered; a case that raised fails the test that asks for it."""
+    """The answers of a script's cases. A case that raised an error fails the test that reads it."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self._answers = answers
@@ -47,7 +47,7 @@ class Answers(Mapping[str, Any]):
 
 
 def ask(script: str, question: Mapping[str, Any], folder: Path) -> Answers:
-    """Runs all cases of the script in .venv-clients; `folder` takes the files."""
+    """Runs all cases of the script in .venv-clients; its files go into `folder`."""
     asked, answered = folder / f"{script}.question.json", folder / f"{script}.answers.json"
     asked.write_text(json.dumps(to_json(question)))
     python = ENVIRONMENT / "bin/python"
@@ -56,7 +56,7 @@ def ask(script: str, question: Mapping[str, Any], folder: Path) -> Answers:
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """What the command wrote; it must end well, and in time."""
+    """The command's output. Fails if the command fails or takes longer than TIMEOUT_S."""
     finished = subprocess.run(
         command,
         env={**os.environ, **environment},

@@ -36,7 +36,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def limits(name: str) -> Array:
-    """Six values of the type: its limits, and whatever is easily lost on the way."""
+    """Six values of the type: its limits, and values that conversions tend to change."""
     if name == "string":
         return strings("", "a", "äß€😀", 'line\n"quoted"\\', "null\0byte", "x" * 300)
     if name == "bool":
@@ -104,5 +104,5 @@ def calculations() -> dict[str, Request]:
 
 REQUESTS = {**echo_of_every_type(), **calculations()}
 
-#: By TensorFlow's protocols alone, for the others have no complex numbers.
+#: For TensorFlow Serving's protocols only: the others have no complex numbers.
 COMPLEX = {"complex": echo("every_dtype", {name: limits(name) for name in DTYPES})}

@@ -24,7 +24,7 @@ def make_v2_scalars(path: Path) -> None:
 
 
 def make_json_dtypes(path: Path) -> None:
-    """As `v2_dtypes` without the types that some client writes to no JSON."""
+    """As `v2_dtypes` without the types that some client cannot write as JSON."""
     _save_echo(path, {name: [None, None] for name in V2_DTYPES if name not in ("bfloat16", "half")})
 
 

@@ -21,7 +21,7 @@ WAYS = (
     *("http_binary", "http_json", "http_aio", "grpc_raw", "grpc_aio"),
     *("kserve_binary", "kserve_json", "kserve_grpc_raw", "kserve_grpc_contents"),
 )
-#: What a client's own forms cannot carry: bfloat16, and for KServe NaN in JSON.
+#: What a client cannot send: bfloat16, and for KServe NaN in JSON.
 NARROW = {"http_json", "kserve_binary", "kserve_json", "kserve_grpc_raw", "kserve_grpc_contents"}
 NEVER_SENT = {("kserve_json", "not finite")}
 

@@ -11,17 +11,18 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import grpc
+from google.protobuf.json_format import ParseDict
 
-from app.codecs.protobuf.messages import enum_numbers, message_class
+from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensor_protos import decode_tensor, tensor_parts
 from app.codecs.protobuf.wire import map_entry
-from app.codecs.tensorflow_types import enum_name
 from app.core.errors import InvalidRequest, Unsupported
 from app.core.events import Listener
-from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
+from app.core.inference import Array, InferenceRequest, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.tensorflow_serving.grpc_examples import ExampleCalls
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, find_signature, resolve, version_choice
+from app.protocols.tensorflow_serving.metadata import signatures_document, status_document
 from app.repository.model_config import ModelConfig
 from app.repository.model_server_config import decode_model_configs
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
@@ -35,10 +36,6 @@ _OUTPUTS = _PredictResponse.DESCRIPTOR.fields_by_name["outputs"].number
 
 #: The only metadata_field.
 _SIGNATURES = "signature_def"
-
-_TYPES = enum_numbers("tensorflow.DataType")
-_CODES = enum_numbers("tensorflow.error.Code")
-_STATES = enum_numbers("tensorflow.serving.ModelVersionStatus.State")
 
 
 class Reload(Protocol):
@@ -115,7 +112,8 @@ class TensorFlowGrpc:
         model = resolve(self._repository, request.model_spec, call)
         reply = message_class("tensorflow.serving.GetModelMetadataResponse")()
         fill_spec(reply.model_spec, model.name, model.version)
-        reply.metadata[_SIGNATURES].Pack(signature_map(model.signatures))
+        signatures = message_class("tensorflow.serving.SignatureDefMap")()
+        reply.metadata[_SIGNATURES].Pack(ParseDict(signatures_document(model.signatures), signatures))
         return reply
 
     # --- ModelService ---
@@ -126,13 +124,9 @@ class TensorFlowGrpc:
         if not spec.name:
             raise InvalidRequest("ModelSpec has no name specified.")
         version, _ = version_choice(spec)
-        reply = message_class("tensorflow.serving.GetModelStatusResponse")()
-        for status in self._repository.statuses(spec.name, version):
-            line = reply.model_version_status.add(version=status.version, state=_STATES[status.state.value])
-            line.status.error_code = _CODES["UNKNOWN" if status.error_message else "OK"]
-            line.status.error_message = status.error_message
+        statuses = self._repository.statuses(spec.name, version)
         call.model, call.version = spec.name, version or 0
-        return reply
+        return ParseDict(status_document(statuses), message_class("tensorflow.serving.GetModelStatusResponse")())
 
     async def _reload_config(self, request: Any, call: GrpcCall) -> Any:  # noqa: ARG002 - the signature of all answers
         if self._reload is None:
@@ -181,23 +175,3 @@ def _check_metadata_fields(fields: Any) -> None:
     for field in fields:
         if field != _SIGNATURES:
             raise InvalidRequest(f"Metadata field {field} is not supported; have {_SIGNATURES}")
-
-
-def signature_map(signatures: Mapping[str, ModelSignature]) -> Any:
-    """A model's SignatureDefMap."""
-    message = message_class("tensorflow.serving.SignatureDefMap")()
-    for name, signature in signatures.items():
-        definition = message.signature_def[name]
-        definition.method_name = signature.method_name
-        for tensors, specs in ((definition.inputs, signature.inputs), (definition.outputs, signature.outputs)):
-            for key, spec in specs.items():
-                _fill_tensor(tensors[key], spec)
-    return message
-
-
-def _fill_tensor(tensor: Any, spec: TensorSpec) -> None:
-    tensor.name = spec.tensor_name
-    tensor.dtype = _TYPES[enum_name(spec.dtype)]
-    tensor.tensor_shape.unknown_rank = spec.shape is None
-    for size in spec.shape or ():
-        tensor.tensor_shape.dim.add(size=-1 if size is None else size)

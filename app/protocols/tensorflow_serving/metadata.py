@@ -1,4 +1,7 @@
-"""Status and metadata in TensorFlow Serving's JSON: its protocol buffers in their JSON mapping."""
+"""Status and metadata as TensorFlow Serving's JSON, which is the JSON mapping of its protocol buffers.
+
+REST writes these documents; gRPC converts them into messages. So a field is defined once for both.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,15 @@ def models_document(models: Mapping[str, Sequence[VersionStatus]]) -> dict[str, 
 
 def metadata_document(name: str, version: int, signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
     """GetModelMetadataResponse."""
-    signature_def = {key: _signature(signature) for key, signature in signatures.items()}
     return {
         "model_spec": {"name": name, "signature_name": "", "version": str(version)},
-        "metadata": {"signature_def": {"signature_def": signature_def}},
+        "metadata": {"signature_def": signatures_document(signatures)},
     }
+
+
+def signatures_document(signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
+    """SignatureDefMap."""
+    return {"signature_def": {key: _signature(signature) for key, signature in signatures.items()}}
 
 
 def _version_status(status: VersionStatus) -> dict[str, Any]:
