@@ -118,11 +118,14 @@ class TensorFlowRest(HttpProtocol):
         return Coalesced(model, request, rows, _reply_by_row)
 
     def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes) -> Computation:
+        # 1. Read the body, in its own format.
         formats = parsed.formats
         deadline_s = self.deadline_s(exchange)
         body = formats.request.read(content, self.limits.max_body_bytes)
         if exchange.head.query:
             apply_query(exchange.head.query, body)
+
+        # 2. Resolve model, signature and outputs.
         model = self._resolve(parsed.route)
         exchange.concerns(model)
         if body.model or body.version is not None:
@@ -131,6 +134,8 @@ class TensorFlowRest(HttpProtocol):
         exchange.concerns(model, signature.name)
         outputs = body.wanted(signature)
         specs = signature.outputs
+
+        # 3. Check that the reply's format can represent the outputs; then make the inputs.
         formats.reply.check({name: specs[name] for name in outputs} if outputs else specs)
         request = InferenceRequest(body.inputs(signature), signature.name, outputs, deadline_s, parsed.priority)
         write, by_row, kind = formats.reply.write, body.by_row, formats.reply_type
