@@ -1,6 +1,6 @@
 """How other servers form batches, as policies of Ferry's batcher, for the simulator.
 
-They get what Ferry has besides: expired requests leave the queue, and batches fill while the device works.
+Otherwise they run on Ferry's batcher: expired requests leave the queue, and batches fill while the device is busy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from app.batching.policy import BatchingPolicy, BatchPlan, LaneView
 
 @dataclass(frozen=True)
 class FixedTimeout:
-    """TensorFlow Serving's BasicBatchScheduler: a batch closes when it is full or its oldest request is so old."""
+    """TensorFlow Serving's BasicBatchScheduler: a batch closes when full, or after `timeout_s`."""
 
     max_rows: int
     timeout_s: float
@@ -37,9 +37,9 @@ class FixedTimeout:
 
 @dataclass(frozen=True)
 class PreferredSizes:
-    """Triton's dynamic batcher: a batch of a preferred size goes at once, any other when its oldest request is so old.
+    """Triton's dynamic batcher: a batch of a preferred size starts at once, any other after `delay_s`.
 
-    Of several preferred sizes the largest that can be filled.
+    If several preferred sizes can be filled, it takes the largest.
     """
 
     preferred: tuple[int, ...]
@@ -100,7 +100,7 @@ PEERS = ("fixed timeout", "preferred sizes", "AIMD")
 
 
 def settings_of(peer: str, quick: bool) -> Iterator[Setting]:
-    """A grid of what its users would try; whoever is `quick` tries the middle.
+    """A grid of what its users would try; with `quick` the middle of it.
 
     A queue of 60 rows is what a finer search found nearly everywhere: of 64 the last are late behind two calls of 32.
     """

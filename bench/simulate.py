@@ -4,8 +4,9 @@
     python -m bench.simulate --real [--json FILE]       beside a real run of Ferry, see bench/real_run.py
 
 The very batcher, queue and policies that serve, under a clock that jumps, with calls of given costs. Each seed is
-another draw of all arrivals. The others' policies stand at whichever setting of a grid serves an arrival pattern best
-over all seeds, Ferry's at its defaults for all; a ratio is taken within a seed. bench/bound.py says what the bound is.
+another draw of all arrivals. For the other servers' policies the table shows the setting of a grid that serves an
+arrival pattern best over all seeds, for Ferry always the defaults; ratios are taken within a seed. bench/bound.py
+defines the bound.
 """
 
 from __future__ import annotations

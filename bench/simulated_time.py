@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Does not wait: says how long it would have waited."""
+    """Does not wait: advances the clock by the time that it would have waited."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ class CallCosts(Protocol):
         """One of them."""
 
     def around_s(self, rows: int) -> float:
-        """How long the device waits for the server after a call."""
+        """How long the device waits for the server after a call, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the arrivals.
+    """The result of a run.
 
     goodput: answers in time, per second. p99_s: of what was accepted. use: share of the time in which the device was
     busy. mean_batch: rows in a call. expired_executions: requests that were computed though their time was over.
@@ -112,7 +112,7 @@ class Outcome:
 
 
 class SimulatedDevice:
-    """Computes at once, and says so when the call and what stands around it would have ended."""
+    """Computes at once, and reports it when the call and the server's work around it would have ended."""
 
     name = "simulated"
     replica = hardware = 0
@@ -134,7 +134,7 @@ class SimulatedDevice:
 
 
 class _Reply:
-    """Notes when it was answered, and by what."""
+    """Records when it was answered, and with what."""
 
     __slots__ = ("answered_s", "error", "loop")
 

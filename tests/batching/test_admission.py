@@ -94,7 +94,7 @@ def test_other_lanes_go_first_as_far_as_they_are_more_urgent() -> None:
     assert scene.seconds(scene.push("hasty", at_s=0.9, timeout_s=0.01)) == 1.0
 
 
-def test_a_head_start_overtakes_in_its_own_lane() -> None:
+def test_a_priority_offset_overtakes_in_its_own_lane() -> None:
     scene = Scene()
     for second in range(9):
         scene.push("a", at_s=second / 10)
@@ -126,7 +126,7 @@ def test_calls_that_vary_may_take_longer() -> None:
     assert scene.seconds(request, 1.0) == pytest.approx(2 * scene.seconds(request))
 
 
-def test_there_is_room_for_those_who_come_while_it_waits() -> None:
+def test_requests_that_come_while_it_waits_are_counted() -> None:
     scene = Scene()
     scene.functions["a"] = BatchFunction(FakeFunction(), BatchSizes((1, 4)), initial_estimates={1: 1.0, 4: 2.0})
     request = scene.push("a")
@@ -180,7 +180,7 @@ def test_what_is_left_of_a_large_request_leaves_a_call_unfilled() -> None:
     assert (lane.rows, lane.unfilled_rows) == (3, 1)
 
 
-def test_the_door_is_open_for_what_fits_and_has_time() -> None:
+def test_a_request_that_fits_and_has_time_is_accepted() -> None:
     check_accepting(4, 4, 10.0, 9.0, draining=False)
     with pytest.raises(ShuttingDown):
         check_accepting(4, 4, 10.0, 9.0, draining=True)
@@ -207,7 +207,7 @@ class Line:
         check_deadline(request, self.queue, self.slots, self.scheduler, request.arrival_s)
 
 
-def test_who_would_be_late_behind_others_is_refused_and_leaves() -> None:
+def test_a_request_that_would_be_late_is_rejected_and_leaves_the_queue() -> None:
     line = Line()
     for _ in range(9):
         line.push("resnet", 30.0)
@@ -218,7 +218,7 @@ def test_who_would_be_late_behind_others_is_refused_and_leaves() -> None:
     assert line.queue.rows == 9
 
 
-def test_whose_model_has_a_share_that_suffices_is_not_refused_because_of_others() -> None:
+def test_a_request_in_time_by_its_models_weight_is_not_rejected_because_of_other_models() -> None:
     line = Line(bert=3, resnet=1)
     for _ in range(9):
         line.push("resnet", 30.0)

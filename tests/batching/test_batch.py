@@ -29,7 +29,7 @@ def outcomes(function: FakeFunction, *values: float, largest: int = 8) -> list[o
     return [each["y"][:, 0].tolist() if isinstance(each, dict) else type(each) for each in found]
 
 
-def test_everyone_gets_their_own_rows() -> None:
+def test_each_request_gets_its_own_rows() -> None:
     function = FakeFunction()
     requests = [pending(1.0, 2), pending(2.0, 1), pending(3.0, 0), pending(4.0, 3)]
     found = execute(batch_function(function, 8), requests)
@@ -50,7 +50,7 @@ def test_a_request_without_rows_is_run_without_rows() -> None:
     assert function.calls == [[]]
 
 
-def test_a_model_that_refuses_no_rows_is_given_one_to_cut_off() -> None:
+def test_a_model_that_rejects_no_rows_gets_a_blank_row_that_is_cut_off() -> None:
     shapes = []
 
     def convolution(inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -64,7 +64,7 @@ def test_a_model_that_refuses_no_rows_is_given_one_to_cut_off() -> None:
     assert shapes == [(0, 2), (1, 2)]
 
 
-def test_a_model_that_refuses_no_rows_and_blank_ones_says_why_it_refuses_none() -> None:
+def test_a_model_that_rejects_a_blank_row_too_says_why_it_rejects_no_rows() -> None:
     def picky(inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise InvalidRequest(f"{len(inputs['x'])} rows rejected")
 

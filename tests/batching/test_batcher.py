@@ -88,7 +88,7 @@ def scenario(make: Callable[[], object]) -> None:
     run_in_fake_time(make())  # type: ignore[arg-type]
 
 
-def test_an_idle_server_does_not_wait_for_company() -> None:
+def test_an_idle_server_does_not_wait_for_more_requests() -> None:
     async def main() -> None:
         bench = Bench()
         answer = await bench.send(3.0)
@@ -155,7 +155,7 @@ def test_a_full_batch_does_not_wait_out_the_delay() -> None:
     scenario(main)
 
 
-def test_the_lane_whose_head_is_oldest_goes_first() -> None:
+def test_the_lane_with_the_oldest_head_is_first() -> None:
     async def main() -> None:
         bench = Bench()
         blocker = bench.send(0.0)
@@ -210,7 +210,7 @@ def test_the_cancelled_is_never_computed_and_its_neighbour_is() -> None:
     scenario(main)
 
 
-def test_cancelled_while_executing_harms_nobody() -> None:
+def test_a_request_cancelled_while_executing_harms_no_other() -> None:
     async def main() -> None:
         bench = Bench()
         gone, neighbour = bench.send(1.0), bench.send(2.0)
@@ -269,7 +269,7 @@ def test_deadlines_expire_in_any_order() -> None:
     scenario(main)
 
 
-def test_a_deadline_that_is_over_is_refused_at_the_door() -> None:
+def test_a_request_whose_deadline_has_passed_is_rejected() -> None:
     async def main() -> None:
         bench = Bench()
         with pytest.raises(DeadlineExceeded):
@@ -279,7 +279,7 @@ def test_a_deadline_that_is_over_is_refused_at_the_door() -> None:
     scenario(main)
 
 
-def test_a_full_queue_refuses_and_keeps_what_it_has() -> None:
+def test_a_full_queue_rejects_and_keeps_its_requests() -> None:
     async def main() -> None:
         bench = Bench(max_rows=4)
         accepted = [bench.send(float(value)) for value in range(4)]
@@ -303,7 +303,7 @@ def test_a_large_request_is_cut_and_joined() -> None:
     scenario(main)
 
 
-def test_a_request_larger_than_the_queue_is_refused_for_ever() -> None:
+def test_a_request_larger_than_the_queue_is_always_rejected() -> None:
     async def main() -> None:
         bench = Bench(max_rows=8)
         with pytest.raises(RequestTooLarge, match="9 rows; the queue holds at most 8"):
@@ -353,7 +353,7 @@ def test_one_bad_request_fails_alone() -> None:
     scenario(main)
 
 
-def test_drain_refuses_the_new_and_answers_the_accepted() -> None:
+def test_drain_rejects_new_requests_and_answers_accepted_ones() -> None:
     async def main() -> None:
         bench = Bench(delay_s=60.0)
         accepted = [bench.send(float(value)) for value in range(6)]
@@ -468,7 +468,7 @@ def test_no_error_goes_unseen_in_asyncio() -> None:
     scenario(main)
 
 
-def test_who_leaves_while_its_batch_is_computed_harms_nobody() -> None:
+def test_a_request_that_leaves_while_its_batch_is_computed_harms_no_other() -> None:
     async def main() -> None:
         bench = Bench()
         bench.batcher._slots.free = [LateDevice()]
@@ -538,7 +538,7 @@ def test_on_the_event_loop_a_bad_request_fails_alone_too() -> None:
 # --- without awaiting ---
 
 
-def test_a_submission_is_answered_once_and_withdrawn_without_harm() -> None:
+def test_a_request_is_answered_once_and_cancelled_without_harm() -> None:
     async def main() -> None:
         bench = Bench()
         reply = FakeReply()
@@ -554,7 +554,7 @@ def test_a_submission_is_answered_once_and_withdrawn_without_harm() -> None:
     scenario(main)
 
 
-def test_what_is_withdrawn_is_never_computed() -> None:
+def test_a_cancelled_request_is_never_computed() -> None:
     async def main() -> None:
         bench = Bench()
         replies = [FakeReply(), FakeReply()]
@@ -594,7 +594,7 @@ def test_the_earliest_deadline_goes_first_between_lanes() -> None:
     scenario(main)
 
 
-def test_who_has_no_deadline_does_not_starve() -> None:
+def test_a_request_without_a_deadline_does_not_starve() -> None:
     async def main() -> None:
         bench = Bench(largest=1)
         patient, hasty = LaneKey("m", 1, "patient"), LaneKey("m", 1, "hasty")
@@ -672,7 +672,7 @@ def test_a_bulk_request_that_expires_is_answered_at_once_and_its_rest_never_comp
 # --- admission and tuning ---
 
 
-def test_what_would_be_late_is_refused_at_once_and_told_when_to_try_again() -> None:
+def test_a_request_that_would_be_late_is_rejected_at_once_with_a_time_to_retry() -> None:
     async def main() -> None:
         bench = Bench()
         await bench.send(1.0)
@@ -729,7 +729,7 @@ def test_options_are_changed_from_the_next_batch_on_for_one_model() -> None:
     scenario(main)
 
 
-def test_a_shorter_delay_holds_for_those_who_wait_already() -> None:
+def test_a_shorter_delay_holds_for_waiting_requests() -> None:
     async def main() -> None:
         bench = Bench(delay_s=60.0)
         task = bench.send(1.0)

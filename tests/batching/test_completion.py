@@ -62,7 +62,7 @@ def test_merged_a_batch_keep_the_order_of_their_own_lane() -> None:
     assert due(order) == [first, mixed, third]
 
 
-def test_nobody_waits_for_a_batch_in_which_nobody_waits() -> None:
+def test_a_batch_without_waiting_requests_holds_no_other() -> None:
     requests = [pending(), pending()]
     stuck, second = batch("a", requests), batch("a")
     order = started(stuck, second)

@@ -110,7 +110,7 @@ def test_what_takes_its_time_by_the_call_is_not_split() -> None:
     assert shard_rows(64, 2, FIXED) == 64
 
 
-def test_nor_what_costs_nobody_knows() -> None:
+def test_a_batch_of_unknown_costs_is_not_split() -> None:
     assert shard_rows(64, 2, None) == 64
 
 

@@ -116,7 +116,7 @@ def test_what_waits_is_split_where_padding_would_cost_more() -> None:
     assert SelfTuning().plan(View(5, 32, 7.0, curve=_AFFINE)).rows == 32  # all of them
 
 
-def test_rows_that_company_makes_no_cheaper_are_not_kept_together() -> None:
+def test_rows_that_larger_batches_make_no_cheaper_are_not_kept_together() -> None:
     assert SelfTuning().plan(View(8, 8, 7.0, curve=_BY_THE_ROW)).most_rows == 8  # but no call more than need be
     dear = CostCurve((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.2))
     assert SelfTuning().plan(View(8, 8, 7.0, curve=dear)) == (7.0, 4, "full", 4)

@@ -62,7 +62,7 @@ def test_the_timing_of_the_whole() -> None:
 
 
 @pytest.mark.parametrize("second", [[[1.0, 2.0]], [[1.0], [2.0]], []])
-def test_parts_that_do_not_fit_together_are_refused(second: list[list[float]]) -> None:
+def test_parts_that_do_not_fit_together_are_rejected(second: list[list[float]]) -> None:
     whole = PendingRequest({}, 2, reply := FakeReply(), 0.0)
     parts = [cut(whole, 1), cut(whole, 1)]
     parts[0].reply.set_result(answer([[1.0]]))

@@ -45,7 +45,7 @@ def test_a_dear_call_is_worth_padding_and_a_cheap_one_is_not() -> None:
     assert Lanes(10.0, *waiting).merge_buckets() == {}
 
 
-def test_rows_that_would_be_nobodys_are_given_to_shorter_neighbours() -> None:
+def test_padding_rows_are_filled_by_shorter_buckets() -> None:
     assert Lanes(0.0, (32, [5]), (16, [1, 1, 1, 1])).merge_buckets() == {16: 3}  # 5 rows are padded to 8
     assert Lanes(0.0, (32, [8]), (16, [1, 1, 1, 1])).merge_buckets() == {}
 
@@ -61,7 +61,7 @@ def test_a_lane_whose_first_request_does_not_fit_is_left_alone() -> None:
     assert Lanes(1e6, (32, [10]), (28, [7, 1]), (64, [2])).merge_buckets() == {64: 2}
 
 
-def test_whoever_left_meanwhile_is_not_counted() -> None:
+def test_requests_that_left_meanwhile_are_not_counted() -> None:
     lanes = Lanes(1e6, (32, [10]), (28, [7, 6]))
     next(iter(list(lanes.queue.lanes)[1].waiting)).reply.set_result("gone")
     assert lanes.merge_buckets() == {28: 6}
@@ -81,13 +81,13 @@ def test_only_lanes_of_the_same_call_are_neighbours(key: LaneKey) -> None:
     assert list(merge_buckets(lane, 1, LARGEST, [lane, Lane(key, lane.function)])) == []
 
 
-def test_what_is_not_enabled_any_more_has_no_company() -> None:
+def test_padding_that_was_stopped_merges_no_buckets() -> None:
     lanes = Lanes(1e6, (32, [1]), (28, [1]))
     lanes.distrust()
     assert lanes.merge_buckets() == {}
 
 
-def test_a_lane_that_is_not_padded_has_no_company() -> None:
+def test_a_lane_that_is_not_padded_merges_no_buckets() -> None:
     lane = Lane(LaneKey("m", 1, "f"), batch_function(FakeFunction()))
     assert list(merge_buckets(lane, 1, 4, [lane, lane])) == []
 

@@ -82,7 +82,7 @@ def test_an_oversized_head_does_not_block() -> None:
     assert queue.take(lane, 4, 100, 0.0) == [small]
 
 
-def test_a_large_request_leaves_in_parts_and_waits_behind_those_who_came_meanwhile() -> None:
+def test_a_large_request_leaves_in_parts_and_waits_behind_later_requests() -> None:
     queue = RequestQueue(100)
     function = batch_function(FakeFunction(), 4)
     first, large, last = pending(1.0, 1), pending(2.0, 9), pending(3.0, 2)
@@ -111,7 +111,7 @@ def test_what_is_left_of_a_large_request_can_be_removed() -> None:
     assert (function.requests_under_way, function.rows_under_way) == (1, part.rows)
 
 
-def test_nobody_is_overtaken_by_a_smaller_one() -> None:
+def test_no_request_is_overtaken_by_a_smaller_one() -> None:
     queue = RequestQueue(100)
     requests = [pending(rows=3), pending(rows=2), pending(rows=1)]
     for request in requests:
@@ -130,7 +130,7 @@ def test_a_removed_request_leaves_once() -> None:
     assert not queue.lanes
 
 
-def test_a_function_that_forbids_company_takes_one_row() -> None:
+def test_a_function_that_is_not_batchable_takes_one_row() -> None:
     assert batch_function(FakeFunction(), 8).max_rows == 8
     assert batch_function(FakeFunction(), 8, batchable=False).max_rows == 1
 

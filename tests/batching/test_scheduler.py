@@ -31,7 +31,7 @@ def queue_of(arrivals: list[tuple[int, int, float, float]]) -> RequestQueue:
 
 
 @given(ARRIVALS, st.sampled_from([0.0, 400.0]))
-def test_the_most_urgent_of_those_that_are_due_goes_first_else_who_is_due_next(
+def test_the_most_urgent_lane_that_is_due_is_first_or_the_next_one_due(
     arrivals: list[tuple[int, int, float, float]], delay_ms: float
 ) -> None:
     lanes = queue_of(arrivals).lanes
@@ -118,7 +118,7 @@ def test_shares_are_of_seconds_whatever_a_call_takes() -> None:
     assert abs(scene.seconds["bert"] / 3 - scene.seconds["resnet"]) <= 0.2 / 3 + 0.03
 
 
-def test_who_has_no_weight_counts_one_beside_those_who_have() -> None:
+def test_a_model_without_a_weight_counts_one_beside_weights() -> None:
     scene = Scene("bert", "resnet", bert=2)
     scene.play(60, bert=0.1, resnet=0.1)
     assert scene.turns == {"bert": 40, "resnet": 20}

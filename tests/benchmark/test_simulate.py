@@ -46,7 +46,7 @@ def test_the_bound_is_the_most_that_any_choice_has_in_time(arrivals: list[Arriva
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_nobody_is_above_the_bound_and_all_arrivals_are_accounted_for(pattern: str) -> None:
+def test_no_policy_is_above_the_bound_and_all_arrivals_are_accounted_for(pattern: str) -> None:
     costs = Costs()
     arrivals = PATTERNS[pattern](np.random.default_rng(2), 1200.0, 0.4)
     bound = most_in_time(arrivals, costs, DEADLINE_S, SIZES.allowed)

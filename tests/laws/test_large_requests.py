@@ -36,7 +36,7 @@ some_arrivals = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(arrivals=st.lists(some_arrivals, min_size=2, max_size=12), devices=st.integers(1, 2))
-def test_nobody_waits_for_more_than_one_part_of_a_large_request(arrivals: list[Arrival], devices: int) -> None:
+def test_no_request_waits_for_more_than_one_part_of_a_large_one(arrivals: list[Arrival], devices: int) -> None:
     """A part that rides along, as the call is made for the head of the line, costs nobody anything. And every large
     request is answered as a whole."""
 

@@ -223,7 +223,7 @@ def test_where_a_call_is_dear_what_is_far_shares_one_too() -> None:
     ]  # fmt: skip
 
 
-def test_rows_that_would_be_nobodys_are_given_to_shorter_requests() -> None:
+def test_padding_rows_are_filled_by_shorter_requests() -> None:
     schedule = [Call(0.0, 3, 5, 20, 9, False, inf, inf), Call(0.0, 1, 5, 3, 9, False, inf, inf)]
     _, echo = run_in_fake_time(play(schedule, ShapeBuckets(), ALL, 1, 0.0))
     assert echo.shapes == [(4, 5, 20, 9)]

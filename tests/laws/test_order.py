@@ -161,7 +161,7 @@ def arrival(client: Client) -> tuple[float, int]:
     return client.call.at_s, client.number
 
 
-def test_without_it_who_is_done_first_is_answered_first() -> None:
+def test_without_it_the_first_batch_that_ends_is_answered_first() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         answered: dict[bool, list[str]] = {}
@@ -189,7 +189,7 @@ def test_without_it_who_is_done_first_is_answered_first() -> None:
     run_in_fake_time(main())
 
 
-def test_who_is_stuck_holds_nobody_back_beyond_its_deadline() -> None:
+def test_a_stuck_request_holds_no_other_beyond_its_deadline() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         start_s = loop.time()

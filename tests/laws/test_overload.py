@@ -34,7 +34,7 @@ def test_goodput_stays_and_what_is_accepted_is_in_time(times: float, peak: float
     assert outcome.expired_executions == 0
 
 
-def test_below_its_limit_nobody_is_refused() -> None:
+def test_below_its_limit_no_request_is_rejected() -> None:
     outcome = overloaded(0.7)
     assert outcome.accepted == outcome.in_time == outcome.arrived
 
