@@ -1,6 +1,6 @@
 """The console script `ferry-model-server`, and `python -m app.model_server`.
 
-As in app/__main__.py, signals are taken before any import that takes time.
+As in app/__main__.py, signals are handled before any import that takes time.
 """
 
 import os
@@ -9,12 +9,12 @@ import sys
 
 
 def _leave(*_: object) -> None:
-    """Nothing was accepted yet, so nothing is lost."""
+    """No request was accepted yet, so none is lost."""
     os._exit(0)
 
 
 def main() -> None:
-    """Runs the command line of this process."""
+    """Run the command line of this process."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     from app.model_server.cli import run  # noqa: PLC0415 - after the signals

@@ -19,7 +19,7 @@ ALIAS = "tensorflow_model_server"
 
 
 def run(command: Sequence[str]) -> int:
-    """Runs a command line, program included; the exit code is 2 where it is wrong, 1 where the server cannot start."""
+    """Run a command line, program included. The exit code is 2 if it is wrong, 1 if the server cannot start."""
     path, *arguments = command
     program = NAME if Path(path).name == "__main__.py" else Path(path).name
     if arguments[:1] == ["install-alias"]:
@@ -50,7 +50,7 @@ def usage(program: str) -> str:
 
 
 def default_text(flag: Flag) -> str:
-    """As it is written on a command line."""
+    """The default as it is written on a command line."""
     return str(flag.default).lower() if isinstance(flag.default, bool) else str(flag.default)
 
 
@@ -76,7 +76,7 @@ def _serve(flags: Mapping[str, Value]) -> int:
 
 
 def _install_alias(path: str, program: str, arguments: Sequence[str]) -> int:
-    """Lets scripts that call tensorflow_model_server call the program at `path`."""
+    """Link `tensorflow_model_server` in a folder to the program at `path`, for scripts that call that name."""
     target = shutil.which(path)
     if len(arguments) != 1 or target is None:
         return _fail(f"usage: {program} install-alias FOLDER", 2)

@@ -1,4 +1,4 @@
-"""Every flag of tensorflow_model_server, and what it means here."""
+"""Every flag of tensorflow_model_server, and its meaning in Ferry."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ Value = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """`default` is TensorFlow Serving's; its type is the flag's, and `least` and `most` bound its numbers.
+    """One flag.
 
-    `meaning` is for people. `idle` flags are accepted and do nothing; `meaning` says why.
+    Attributes:
+        default: TensorFlow Serving's; its type is the type of the flag.
+        meaning: for people.
+        idle: the flag is accepted and does nothing; `meaning` says why.
+        least, most: bounds of a number, included.
     """
 
     name: str
@@ -25,16 +29,16 @@ class Flag:
 _PORT = 65535
 
 _USED = (
-    Flag("port", 8500, "gRPC port; 0 takes a free one.", least=0, most=_PORT),
-    Flag("grpc_socket_path", "", "Unix socket that serves gRPC too."),
+    Flag("port", 8500, "gRPC port; 0 chooses a free one.", least=0, most=_PORT),
+    Flag("grpc_socket_path", "", "Path of a Unix socket that also serves gRPC."),
     Flag("rest_api_port", 0, "HTTP port; 0 serves no HTTP.", least=0, most=_PORT),
     Flag("rest_api_timeout_in_ms", 30000, "Time that a request may take, over HTTP and over gRPC.", least=1),
     Flag("rest_api_enable_cors_support", False, "Let web pages of any origin send requests."),
     Flag(
         "enable_batching",
         False,
-        "Run requests in batches. Ferry does so when the flag is left out, too; "
-        "--enable_batching=false runs each request alone, as it came.",
+        "Run requests in batches. Ferry does so without the flag, too; "
+        "--enable_batching=false runs each request alone, unchanged.",
     ),
     Flag(
         "allow_version_labels_for_unavailable_models",
@@ -56,8 +60,8 @@ _USED = (
     ),
     Flag("model_name", "default", "Name of the one model; not used with --model_config_file."),
     Flag("model_base_path", "", "Folder of the one model's versions; not used with --model_config_file."),
-    Flag("file_system_poll_wait_seconds", 1, "How often model folders are looked at; 0 or less looks once."),
-    Flag("tensorflow_session_parallelism", 0, "Sets both of the next two where they are not given.", least=0),
+    Flag("file_system_poll_wait_seconds", 1, "How often model folders are read; 0 or less reads them once."),
+    Flag("tensorflow_session_parallelism", 0, "Sets both of the next two if they are not given.", least=0),
     Flag(
         "tensorflow_intra_op_parallelism",
         0,
@@ -70,8 +74,8 @@ _USED = (
     Flag("grpc_channel_arguments", "", "gRPC's own arguments: key=value,...; integers and strings."),
     Flag("enable_model_warmup", True, "Run a model once at every batch size before it is served."),
     Flag("version", False, "Print the version and exit."),
-    Flag("monitoring_config_file", "", "MonitoringConfig as text: where the Prometheus page lies."),
-    Flag("enable_grpc_healthcheck_service", False, "The service is always there, and always true."),
+    Flag("monitoring_config_file", "", "MonitoringConfig as text: the path of the Prometheus page."),
+    Flag("enable_grpc_healthcheck_service", False, "The health service is always on."),
     Flag("enable_serialization_as_tensor_content", False, "gRPC outputs as tensor_content instead of typed fields."),
 )
 
@@ -80,24 +84,24 @@ _XLA = "Ferry measures at warm-up whether XLA is faster; FERRY_EXECUTION_VARIANT
 _IDLE = (
     Flag("rest_api_num_threads", 0, "HTTP is served by an event loop, not by threads."),
     Flag("grpc_max_threads", 0, "gRPC is served by an event loop, not by threads."),
-    Flag("num_load_threads", 0, "Models are loaded one at a time, beside those that serve."),
+    Flag("num_load_threads", 0, "Models are loaded one at a time, while others serve."),
     Flag("num_unload_threads", 0, "A model is unloaded as soon as its last request is answered."),
     Flag("max_num_load_retries", 5, "A load that failed is tried again when the model's files change."),
     Flag("load_retry_interval_micros", 60_000_000, "A load that failed is tried again when the model's files change."),
-    Flag("flush_filesystem_caches", True, "Reading a model leaves no cache of Ferry's behind."),
-    Flag("tensorflow_session_config_file", "", "There is no session; threads have flags of their own."),
+    Flag("flush_filesystem_caches", True, "Ferry keeps no cache of the files that it reads."),
+    Flag("tensorflow_session_config_file", "", "Ferry uses no session; threads have flags of their own."),
     Flag("platform_config_file", "", "There is one platform, tensorflow, configured by flags."),
-    Flag("per_process_gpu_memory_fraction", 0.0, "GPU memory is taken as it is needed."),
+    Flag("per_process_gpu_memory_fraction", 0.0, "GPU memory is allocated as it is needed."),
     Flag("saved_model_tags", "serve", "The graph tagged serve is served."),
     Flag("num_request_iterations_for_warmup", 1, "Warm-up runs every batch size at least once."),
-    Flag("remove_unused_fields_from_bundle_metagraph", True, "Ferry keeps only what it serves with."),
+    Flag("remove_unused_fields_from_bundle_metagraph", True, "Ferry keeps only the parts that serving needs."),
     Flag("prefer_tflite_model", False, "SavedModels are served, TensorFlow Lite models are not."),
     Flag("num_tflite_pools", 1, "SavedModels are served, TensorFlow Lite models are not."),
     Flag("num_tflite_interpreters_per_pool", 1, "SavedModels are served, TensorFlow Lite models are not."),
     Flag("enable_signature_method_name_check", False, "Calls are checked by the names of inputs and outputs."),
     Flag("xla_cpu_compilation_enabled", False, _XLA),
     Flag("xla_gpu_compilation_enabled", False, _XLA),
-    Flag("enable_profiler", True, "There is no profiler service; the metrics page tells where time goes."),
+    Flag("enable_profiler", True, "There is no profiler service; the metrics page shows where time goes."),
     Flag("thread_pool_factory_config_file", "", "TensorFlow's own thread pools are used."),
     Flag("mixed_precision", "", "Models run with the types that they were saved with."),
     Flag("skip_initialize_tpu", False, "TPUs are not used."),

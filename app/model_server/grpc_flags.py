@@ -1,4 +1,4 @@
-"""How gRPC is served, where the settings alone cannot say it."""
+"""Flags of gRPC that are not settings of Ferry: TLS and channel arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.transports.grpc.server import GrpcOptions
 
 
 def grpc_options_of(given: Mapping[str, Value], options: GrpcOptions) -> GrpcOptions:
-    """`options`, with what the flags add.
+    """`options`, with those that the flags add.
 
     Raises:
         InvalidRequest: a flag or a file is wrong.
@@ -27,7 +27,7 @@ def grpc_options_of(given: Mapping[str, Value], options: GrpcOptions) -> GrpcOpt
 
 
 def channel_arguments(text: str) -> Sequence[tuple[str, int | str]]:
-    """'key=value,...' as pairs; values that are whole numbers are numbers. Raises InvalidRequest."""
+    """'key=value,...' as pairs; whole numbers become int. Raises InvalidRequest."""
     pairs: list[tuple[str, int | str]] = []
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
@@ -40,5 +40,5 @@ def channel_arguments(text: str) -> Sequence[tuple[str, int | str]]:
 def _credentials(file: Path) -> grpc.ServerCredentials:
     tls = read_tls(file)
     if tls.verify_clients and not tls.client_ca:
-        raise InvalidRequest(f"{file}: client_verify needs custom_ca, which says whose clients are trusted")
+        raise InvalidRequest(f"{file}: client_verify needs custom_ca, the certificate authority of trusted clients")
     return grpc.ssl_server_credentials([(tls.key, tls.certificate)], tls.client_ca or None, tls.verify_clients)

@@ -19,10 +19,10 @@ from app.repository.model_server_config import read_model_configs
 
 logger = logging.getLogger(__name__)
 
-#: What the entry script of TensorFlow Serving's image assumes where only one of its two variables is set.
+#: The defaults of the entry script of TensorFlow Serving's image, if only one of its two variables is set.
 _IMAGE_NAME, _IMAGE_FOLDER = "model", "/models"
 
-#: Where Ferry's own default is another than TensorFlow Serving's behaviour, and no flag is for it.
+#: Settings whose default in Ferry differs from TensorFlow Serving's behaviour, and for which there is no flag.
 DIFFERENCES: Mapping[str, Any] = {
     "wait_for_models": True,
     "strict_shapes": False,
@@ -32,7 +32,7 @@ DIFFERENCES: Mapping[str, Any] = {
 
 
 def from_environment(environment: Mapping[str, str]) -> Mapping[str, Value]:
-    """The flags that the entry script of TensorFlow Serving's image gives, where one of its variables is set."""
+    """The flags that the entry script of TensorFlow Serving's image sets, if one of its variables is set."""
     name, folder = environment.get("MODEL_NAME"), environment.get("MODEL_BASE_PATH")
     if not name and not folder:
         return {}
@@ -58,7 +58,7 @@ def models_of(given: Mapping[str, Value]) -> WatchedModels:
 
 
 def settings_of(given: Mapping[str, Value]) -> dict[str, Any]:
-    """The settings that the flags stand for, by name.
+    """The settings that the flags mean, by name.
 
     Raises:
         InvalidRequest: a flag or a file is wrong.

@@ -1,4 +1,4 @@
-"""The command line: `--flag=value`, `--flag value`, and bare `--flag` for true. The last of several counts."""
+"""The command line: `--flag=value`, `--flag value`, and bare `--flag` for true. The last of several is used."""
 
 from __future__ import annotations
 

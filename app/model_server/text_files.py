@@ -1,4 +1,4 @@
-"""The small text files that flags name."""
+"""The small text files to which flags point."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tls:
 
 
 def metrics_path(file: Path) -> str:
-    """Where a MonitoringConfig wants the Prometheus page; empty where it wants none. Raises InvalidRequest, OSError."""
+    """The path of the Prometheus page in a MonitoringConfig; empty for none. Raises InvalidRequest, OSError."""
     config = parse_text(file.read_text("utf-8", "replace"), "tensorflow.serving.MonitoringConfig").prometheus_config
     path: str = config.path or _METRICS_PATH
     if not re.fullmatch("/[^/?#][^?#]*", path):
@@ -32,7 +32,7 @@ def metrics_path(file: Path) -> str:
 
 
 def read_tls(file: Path) -> Tls:
-    """What an SSLConfig says. Raises InvalidRequest, OSError."""
+    """The content of an SSLConfig. Raises InvalidRequest, OSError."""
     config = parse_text(file.read_text("utf-8", "replace"), "tensorflow.serving.SSLConfig")
     for name in ("server_key", "server_cert"):
         if "-----BEGIN" not in getattr(config, name):
