@@ -27,7 +27,7 @@ from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.replies import error_reply
-from app.transports.http1.inference_paths import InferencePaths
+from app.transports.http1.fast_path import FastPath
 
 
 class HttpBackend(Operable, BatchingControl, Protocol):
@@ -60,9 +60,7 @@ class HttpApp(FastAPI):
         cors = server.settings.cors
         self._inference = {name: AllowAnyOrigin(each) if cors else each for name, each in protocols.items()}
         #: For connections that answer inference themselves.
-        self.inference_paths = InferencePaths(
-            lambda path: protocols.get(_first_segment(path)), (ALLOW_ANY_ORIGIN,) if cors else ()
-        )
+        self.fast_path = FastPath(lambda path: protocols.get(_first_segment(path)), (ALLOW_ANY_ORIGIN,) if cors else ())
         self.include_router(health_routes(server))
         self.include_router(batching_routes(server, server.settings.max_body_bytes))
         if path := server.settings.metrics_path:

@@ -22,8 +22,8 @@ from app.frontends.engine.engine_listener import EngineListener
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.model import Model
 from app.server.http_app import HttpApp, HttpBackend, create_app
-from app.server.http_server import uvicorn_config
 from app.server.server import Server
+from app.transports.http1.uvicorn_adapter import uvicorn_config
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
 
@@ -139,7 +139,10 @@ async def _http(faces: Sequence[HttpBackend]) -> AsyncIterator[tuple[int, HttpAp
     """All of them on one port, as they are in processes of their own; the port and the first one's application."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         apps = [create_app(face) for face in faces]
-        configs = [uvicorn_config(app, face.settings) for app, face in zip(apps, faces, strict=True)]
+        configs = [
+            uvicorn_config(app, app.fast_path, face.settings.host, face.settings.rest_port)
+            for app, face in zip(apps, faces, strict=True)
+        ]
         for config in configs:
             config.lifespan = "off"
             # Between two tests the event loop stands still: only the client closes what is idle meanwhile.

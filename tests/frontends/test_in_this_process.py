@@ -36,7 +36,7 @@ left_with: list[int] = []
 def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[IO[bytes]]:
     """The end of standard input that a supervisor would hold."""
     monkeypatch.setitem(runtime._REGISTRY, *RUNTIME)
-    monkeypatch.setattr("app.server.http_server._LINGER_S", 0.0)
+    monkeypatch.setattr("app.transports.http1.uvicorn_adapter._LINGER_S", 0.0)
     for each in ("app.server.http_server.os._exit", "app.frontends.engine.engine_process.os._exit"):
         monkeypatch.setattr(each, left_with.append)
     left_with.clear()

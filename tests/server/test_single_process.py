@@ -25,7 +25,7 @@ left_with: list[int] = []
 def _surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(runtime._REGISTRY, "fake", "tests.support.fakes:FakeRuntime")
     monkeypatch.setitem(runtime._REGISTRY, "held", "tests.server.test_server:HeldRuntime")
-    monkeypatch.setattr("app.server.http_server._LINGER_S", 0.0)
+    monkeypatch.setattr("app.transports.http1.uvicorn_adapter._LINGER_S", 0.0)
     monkeypatch.setattr("app.server.http_server.os._exit", left_with.append)
     left_with.clear()
     root = logging.getLogger()
@@ -75,7 +75,7 @@ def test_sigterm_ends_it_with_0(tmp_path: Path) -> None:
 
 
 def test_a_drain_that_takes_too_long_ends_it_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server.http_server._CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("app.transports.http1.uvicorn_adapter._CLOSE_TIMEOUT_S", 0.1)
     HeldModel.release.clear()
     HeldModel.started.clear()
     port, cut_off = free_port(), threading.Event()
@@ -101,7 +101,7 @@ def test_a_drain_that_takes_too_long_ends_it_with_1(tmp_path: Path, monkeypatch:
 
 
 def test_a_second_signal_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server.http_server._LINGER_S", 3600.0)
+    monkeypatch.setattr("app.transports.http1.uvicorn_adapter._LINGER_S", 3600.0)
     port = free_port()
 
     def act(client: httpx.Client) -> None:

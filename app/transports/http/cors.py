@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.transports.http.asgi import Header
+from app.transports.http.asgi import Application, Header, Message, Receive, Scope, Send
 
 ALLOW_ANY_ORIGIN: Header = (b"access-control-allow-origin", b"*")
 
-_ANY_ORIGIN = Headers({"origin": "*"})
+_PREFLIGHT_HEADERS = frozenset({b"origin", b"access-control-request-method"})
 
 
-class AllowAnyOrigin(CORSMiddleware):
-    """Starlette's CORS middleware for every origin: answers preflight requests and marks every other reply.
+class AllowAnyOrigin:
+    """An ASGI application that lets Starlette answer preflight requests and marks the replies to all others.
 
-    Starlette marks only replies to requests with an Origin. Here all are marked, as replies are that need no ASGI.
+    Starlette marks only replies to requests with an Origin, and as its version has it. Here every reply gets the same
+    one header, as replies on the fast path do.
     """
 
-    def __init__(self, application: ASGIApp) -> None:
-        super().__init__(application, ["*"], ["GET", "POST", "OPTIONS"], ["*"], max_age=86400)
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._preflight = CORSMiddleware(application, ["*"], ["GET", "POST", "OPTIONS"], ["*"], max_age=86400)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        if scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers:
-            await super().__call__(scope, receive, send)
-        else:
-            await self.simple_response(scope, receive, send, _ANY_ORIGIN)
+        if scope["method"] == "OPTIONS" and {name for name, _ in scope["headers"]} >= _PREFLIGHT_HEADERS:
+            await self._preflight(scope, receive, send)
+            return
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], ALLOW_ANY_ORIGIN]}
+            await send(message)
+
+        await self._application(scope, receive, marked)

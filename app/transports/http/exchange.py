@@ -1,7 +1,7 @@
 """The frame of an HTTP protocol: one request in, one reply out, one event told.
 
 A protocol decides without waiting: `begin` makes of a whole request what has to be computed, and how to write
-the reply then. Two carriers drive it: plain ASGI here, and connections of our own (http_connection.py). No
+the reply then. Two carriers drive it: plain ASGI here, and connections of our own (http1/connection.py). No
 framework, no middleware and no task of its own for each request.
 """
 

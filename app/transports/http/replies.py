@@ -74,7 +74,7 @@ _JOINED_BYTES = 64 * 1024
 
 
 class Sendable(Protocol):
-    """A whole reply, for whatever carries it: ASGI (`send_reply`) or a connection of ours (http_connection.py)."""
+    """A whole reply, for whatever carries it: ASGI (`send_reply`) or a connection of ours (http1/connection.py)."""
 
     @property
     def status(self) -> int: ...

@@ -1,205 +1,326 @@
-"""uvicorn's HTTP/1.1 connection, with a short cut: a whole inference request is answered without ASGI.
+"""An HTTP/1.1 connection that answers inference requests itself and leaves every other request to uvicorn.
 
-ASGI's way costs a request three to four times as much as reading and answering it: a task, events, two messages
-either way and a timer (docs/architecture.md, "The HTTP face"). Here a request that asks for a computation goes
-from the parser to the batcher in one call, and its reply from the batcher to the socket in another. Whatever is
-unusual about a request (chunks, compression, Expect, pipelining, HTTP/1.0 ...) leaves it to uvicorn and ASGI; the
-protocols behind both ways are the same (`HttpProtocol.begin`).
+ASGI costs a request three to four times as much as reading and answering it: a task, events, two messages in either
+direction and a timer (docs/architecture.md, "The HTTP face"). On the fast path (fast_path.py) a request goes from the
+parser to the batcher in one call, and its reply from the batcher to the socket in another. The protocols behind both
+ways are the same (`HttpProtocol.begin`), and so are the replies.
+
+Rules:
+
+- One request at a time is answered. Bytes that arrive meanwhile (pipelining) are kept and reading is paused.
+- A request that does not take the fast path is given to uvicorn with every byte since its beginning, through the
+  methods of `asyncio.Protocol` (`Relay`). uvicorn also gets what arrives until all its responses are complete and all
+  their requests are read; then the connection is ours again. After a parse error or an upgrade it stays uvicorn's.
+- The body of a request on the fast path is as long as Content-Length says (RFC 9112, section 6.3); it is not parsed.
+- A connection is closed `keep_alive_s` seconds after its last reply if no further byte arrives.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from enum import Enum
 from http import HTTPStatus
 from math import inf
-from typing import Any, cast
+from typing import Protocol
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-
+from app.transports.http.asgi import Header
 from app.transports.http.rejections import Rejection
 from app.transports.http.replies import CLOSE, Sendable, is_large
 from app.transports.http.server_timing import SERVER_TIMING
 from app.transports.http1.direct_exchange import DirectExchange
-from app.transports.http1.inference_paths import Found, InferencePaths, KnownHead
+from app.transports.http1.fast_path import FastPath, ParsedHead
+from app.transports.http1.head_parser import EMPTY_LINE, HeadParser
 
-#: Requests with one of these are for ASGI.
-_UNUSUAL = frozenset({b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
-
-_EMPTY_LINE = b"\r\n\r\n"
-_END = b"\r\n"
+_LINE_END = b"\r\n"
 _TIMING = SERVER_TIMING + b": "
-
-#: Longer paths are no inference, and shall not fill caches.
-_MAX_URL = 1024
-
-_STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
-class HttpConnection(HttpToolsProtocol):
-    """Made by uvicorn for each connection."""
+class State(Enum):
+    """What a connection does now."""
 
-    def __init__(self, paths: InferencePaths, **uvicorns: Any) -> None:
-        super().__init__(**uvicorns)
-        self._paths = paths
-        self._direct: DirectExchange | None = None  # the one under way
-        self._reading: DirectExchange | None = None  # the one whose body comes now; None while uvicorn's does
-        self._idle_since_s = inf  # infinity while a request is read, or answered by ASGI
+    IDLE = "idle"
+    HEAD = "reading a head"
+    BODY = "reading a body"
+    ANSWERING = "answering"
+    RELAYING = "relaying to uvicorn"
+
+
+class Relay(Protocol):
+    """Gives a connection's bytes to uvicorn from `feed` until its responses are complete, then calls `take_back`."""
+
+    def feed(self, data: bytes) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def shutdown(self) -> None: ...
+
+
+class AcceptingServer(Protocol):
+    """The server that accepted the connection: uvicorn's, see uvicorn_adapter.py."""
+
+    keep_alive_s: float
+    tasks: set[asyncio.Task[None]]
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """Added to every reply. A new object when it changes."""
+
+    def opened(self, connection: HttpConnection) -> None: ...
+    def closed(self, connection: HttpConnection) -> None: ...
+    def answered(self) -> None:
+        """Counts one more reply."""
+
+    def relay(self, connection: HttpConnection) -> Relay: ...
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection of a client.
+
+    Args:
+        fast_path: what the connections of a server share.
+    """
+
+    def __init__(self, fast_path: FastPath, server: AcceptingServer) -> None:
+        # Of the server.
+        self._fast_path = fast_path
+        self._server = server
+        self.tasks = server.tasks
+
+        # Of the connection.
+        self.transport: asyncio.Transport
+        self._loop = asyncio.get_running_loop()
+        self._state = State.IDLE
+        self._write_paused = False
+        self._shutting_down = False
+        self._idle_since_s = inf  # infinity while a request is read or answered
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._parsed: KnownHead | None = None  # the last head that was read, if it took the short cut
-        self._usual = True
-        self._length = 0
-        self._between = True  # nothing of the next request was read yet
+        self._replies = 0
+        self._relay: Relay | None = None  # made for the first unusual request
+
+        # Of the request that is read or answered now.
+        self._head: HeadParser | None = None
+        self._exchange: DirectExchange | None = None
+        self._body: list[bytes] = []
+        self._missing = 0  # bytes of the body
+        self._kept = b""  # bytes behind the request
+
+    # --- the transport calls these ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio.Protocol gets no other
+        self.transport = transport
+        self._server.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """A head that was read before, with its whole body behind it, is not parsed again."""
-        if not self._between:
-            super().data_received(data)
-            return
-        end = data.find(_EMPTY_LINE) + len(_EMPTY_LINE)
-        known = self._paths.known(data[:end])
-        if known is not None and len(data) - end == known.length and not self._busy():
-            if self.timeout_keep_alive_task is not None:
-                self._unset_keepalive_if_required()
-            body = data[end:]
-            if known.head.rejection is None or not self._rejected_likewise(known, known.head.rejection, body):
-                self._idle_since_s = inf
-                self._paths.turn.add(self._start(known), body)
-            return
-        super().data_received(data)
-        if self._between and self._parsed is not None and self._parsed.length == len(data) - end:
-            self._paths.keep(data[:end], self._parsed)
-
-    def _rejected_likewise(self, known: KnownHead, rejection: Rejection, body: bytes) -> bool:
-        """Rejects it unread, and makes no exchange of it, where the rejection of one before it holds for it."""
-        now = self._paths.clock()
-        if not (known.keep_alive and rejection.holds(body, now)):
-            return False
-        status, common = _STATUS[rejection.reply.status], self._paths.common_lines(self.server_state.default_headers)
-        self._paths.reply_buffer.write(self.transport, [b"".join((status, common, rejection.rest))], close=False)
-        self._answered(now)
-        known.protocol.rejected(rejection)
-        self._paths.interrupt_moderation.rejected(now)
-        return True
-
-    # --- what the parser tells ---
-
-    def on_message_begin(self) -> None:
-        self._between = False
-        self._parsed = None
-        self.url = b""
-        self.headers = []
-        self.expect_100_continue = False
-        self._usual = True
-        self._length = 0
-        self._idle_since_s = inf
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        self.headers.append((name, value))
-        if name == b"content-length":
-            self._length = int(value)
-        elif name in _UNUSUAL:
-            self._usual = False
-            if name == b"expect":
-                self.expect_100_continue = value.lower() == b"100-continue"
-
-    def on_headers_complete(self) -> None:
-        found = self._inference()
-        if found is None:
-            self._reading = None
-            self._hand_to_asgi()
-            return
-        protocol, path, query = found
-        head = self._paths.head(path, query, [header for header in self.headers if header[0] != b"content-length"])
-        self._parsed = KnownHead(protocol, head, self._length, self.parser.should_keep_alive())
-        self._reading = self._start(self._parsed)
-
-    def on_body(self, body: bytes) -> None:
-        if self._reading is None:
-            super().on_body(body)
+        state = self._state
+        if state is State.IDLE:
+            self._read_request(data)
+        elif state is State.BODY:
+            self._read_body(data)
+        elif state is State.HEAD:
+            self._read_head(data)
+        elif state is State.ANSWERING or self._relay is None:
+            self._keep(data)
         else:
-            self._reading.chunks.append(body)
+            self._relay.feed(data)
 
-    def on_message_complete(self) -> None:
-        self._between = True
-        if self._reading is None:
-            super().on_message_complete()
-        else:
-            self._paths.turn.add(self._reading, self._reading.body())
+    def eof_received(self) -> bool | None:
+        if self._state is State.RELAYING and self._relay is not None:
+            return self._relay.eof_received()
+        return None
 
-    def _inference(self) -> Found | None:
-        """What the request asks for, if it may take the short cut."""
-        if not self._usual or len(self.url) > _MAX_URL or self.parser.get_method() != b"POST":
-            return None
-        if self._busy() or self.parser.get_http_version() != "1.1":
-            return None
-        found = self._paths.find(self.url)
-        return None if found is None or self._length > found[0].limits.max_body_bytes else found
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        if self._relay is not None:
+            self._relay.pause_writing()
 
-    def _busy(self) -> bool:
-        """Is a request before this one not answered yet, or its answer not read?"""
-        return (self.cycle is not None and not self.cycle.response_complete) or self.flow.write_paused
-
-    def _start(self, known: KnownHead) -> DirectExchange:
-        direct = self._direct = DirectExchange(self, known.protocol, known.head, keep_alive=known.keep_alive)
-        self.cycle = cast(RequestResponseCycle, direct)  # it has what uvicorn looks at
-        return direct
-
-    def _hand_to_asgi(self) -> None:
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects
-        self.headers += headers
-        super().on_headers_complete()
-
-    # --- what the socket tells ---
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        if self._relay is not None:
+            self._relay.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        direct = self._direct
-        super().connection_lost(exc)
+        self._server.closed(self)
+        self._kept = b""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        if direct is not None:
-            direct.abandon()
+        if self._relay is not None:
+            self._relay.connection_lost(exc)
+        if self._exchange is not None:
+            self._exchange.abandon()
 
-    # --- what the exchange tells ---
+    # --- the server calls this ---
+
+    def shutdown(self) -> None:
+        """Closes the connection after the replies to requests whose head was read. uvicorn tells its own protocol."""
+        self._shutting_down = True
+        if self._state is not State.RELAYING and self._exchange is None:
+            self.transport.close()
+
+    # --- reading a request ---
+
+    def _read_request(self, data: bytes) -> None:
+        self._idle_since_s = inf
+
+        # 1. A head that was parsed before is not parsed again.
+        end = data.find(EMPTY_LINE) + len(EMPTY_LINE)
+        parsed = self._fast_path.parsed(data[:end])
+        if parsed is not None and not self._write_paused:
+            self._begin(parsed, data, end)
+            return
+
+        # 2. Every other one is.
+        self._head = HeadParser()
+        self._state = State.HEAD
+        self._read_head(data)
+
+    def _read_head(self, data: bytes) -> None:
+        head = self._head
+        assert head is not None  # noqa: S101 - this state has a parser
+        if not head.feed(data):
+            return
+        self._head = None
+
+        parsed = None if self._write_paused else self._fast_path.admit(head)
+        if parsed is None:
+            self._start_relay(head.raw)
+        else:
+            self._begin(parsed, head.raw, head.end)
+
+    def _begin(self, parsed: ParsedHead, data: bytes, end: int) -> None:
+        """Begins a request whose head is the first `end` bytes of `data`."""
+        body = data[end:]
+        missing = parsed.length - len(body)
+
+        # 1. An earlier rejection applies: the request is answered without parsing its body.
+        rejection = parsed.head.rejection
+        if rejection is not None and not missing and self._reject(parsed, rejection, body):
+            return
+
+        self._exchange = DirectExchange(self, parsed.protocol, parsed.head, keep_alive=parsed.keep_alive)
+
+        # 2. A part of the body is yet to come.
+        if missing > 0:
+            self._state = State.BODY
+            self._body, self._missing = [body], missing
+            return
+
+        # 3. The body is here, perhaps with the next request behind it.
+        self._state = State.ANSWERING
+        if missing:
+            self._keep(body[parsed.length :])
+            body = body[: parsed.length]
+        self._fast_path.coalescer.add(self._exchange, body)
+
+    def _read_body(self, data: bytes) -> None:
+        self._body.append(data)
+        self._missing -= len(data)
+        if self._missing > 0:
+            return
+
+        self._state = State.ANSWERING
+        if self._missing:
+            self._body[-1] = data[: self._missing]
+            self._keep(data[self._missing :])
+        body, self._body = b"".join(self._body), []
+        assert self._exchange is not None  # noqa: S101 - it began with the head
+        self._fast_path.coalescer.add(self._exchange, body)
+
+    def _reject(self, parsed: ParsedHead, rejection: Rejection, body: bytes) -> bool:
+        """Rejects the request without parsing its body, if an earlier rejection with the same head still applies."""
+        now = self._fast_path.clock()
+        if not (parsed.keep_alive and rejection.holds(body, now)):
+            return False
+        self._state = State.IDLE
+        common = self._fast_path.common_lines(self._server.headers)
+        reply = b"".join((_STATUS_LINES[rejection.reply.status], common, rejection.rest))
+        self._fast_path.reply_buffer.write(self.transport, [reply], close=False)
+        self._count_reply(now)
+        parsed.protocol.rejected(rejection)
+        self._fast_path.interrupt_moderation.rejected(now)
+        return True
+
+    # --- bytes behind a request that is not answered yet ---
+
+    def _keep(self, data: bytes) -> None:
+        if not self._kept:
+            self.transport.pause_reading()
+        self._kept += data
+
+    def _read_kept(self) -> None:
+        data, self._kept = self._kept, b""
+        if data and not self.transport.is_closing():
+            self._state = State.IDLE
+            self.transport.resume_reading()
+            self._read_request(data)
+
+    # --- what uvicorn answers ---
+
+    def _start_relay(self, data: bytes) -> None:
+        """Leaves the request that begins with `data` to uvicorn."""
+        self._state = State.RELAYING
+        if self._relay is None:
+            self._relay = self._server.relay(self)
+            if self._write_paused:
+                self._relay.pause_writing()
+        self._relay.feed(data)
+        if self._shutting_down:
+            self._relay.shutdown()
+
+    def take_back(self) -> None:
+        """uvicorn has answered everything that it was given."""
+        self._state = State.IDLE
+        self._await_request(self._fast_path.clock())
+
+    # --- the exchange calls this ---
 
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
-        common = self._paths.common_lines(self.server_state.default_headers)
-        lines = [_STATUS[reply.status], common, reply.head_lines()]
+        common = self._fast_path.common_lines(self._server.headers)
+        lines = [_STATUS_LINES[reply.status], common, reply.head_lines()]
         if exchange.timing:
-            lines += _TIMING, exchange.timing, _END
+            lines += _TIMING, exchange.timing, _LINE_END
+        keep_alive = exchange.keep_alive and (not self._shutting_down or bool(self._kept))
         if reply.status >= 400 and CLOSE in reply.head():
-            exchange.keep_alive = False
-        elif not exchange.keep_alive:
+            keep_alive = False
+        elif not keep_alive:
             lines.append(b"connection: close\r\n")
-        lines.append(_END)
+        lines.append(_LINE_END)
         pieces = reply.pieces
         pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
-        self._paths.reply_buffer.write(self.transport, pieces, close=not exchange.keep_alive)
-        exchange.response_complete = True
-        self._direct = None
-        if self.pipeline:
-            self.on_response_complete()
+        self._fast_path.reply_buffer.write(self.transport, pieces, close=not keep_alive)
+
+        self._exchange = None
+        self._count_reply(now)
+        if self._kept:
+            self._loop.call_soon(self._read_kept)  # not at once: the reply may still be in the buffer
         else:
-            self._answered(now)
+            self._state = State.IDLE
 
     # --- an idle connection ---
 
-    def _answered(self, now: float) -> None:
-        self.server_state.total_requests += 1
+    def _count_reply(self, now: float) -> None:
+        self._replies += 1
+        self._server.answered()
+        self._await_request(now)
+
+    def _await_request(self, now: float) -> None:
+        """One timer that looks again when it is due: a timer for each request would cost more."""
         self._idle_since_s = now
         if self._idle_timer is None:
-            self._watch_idleness(self.timeout_keep_alive)
+            self._idle_timer = self._loop.call_later(self._server.keep_alive_s, self._close_if_idle)
 
-    def _watch_idleness(self, seconds: float) -> None:
-        """uvicorn sets and cancels a timer for each request; one that looks again when it is due costs nothing."""
-        self._idle_timer = self.loop.call_later(seconds, self._look_for_idleness)
-
-    def _look_for_idleness(self) -> None:
-        idle_s = max(0.0, self._paths.clock() - self._idle_since_s)
-        if idle_s < self.timeout_keep_alive:
-            self._watch_idleness(self.timeout_keep_alive - idle_s)
+    def _close_if_idle(self) -> None:
+        idle_s = max(0.0, self._fast_path.clock() - self._idle_since_s)
+        rest_s = self._server.keep_alive_s - idle_s
+        if rest_s > 0:
+            self._idle_timer = self._loop.call_later(rest_s, self._close_if_idle)
         else:
-            self.timeout_keep_alive_handler()
+            self.transport.close()
+
+    def __repr__(self) -> str:
+        kept = f", {len(self._kept)} bytes behind" if self._kept else ""
+        return f"<HttpConnection {self._state.value}, {self._replies} replies{kept}>"

@@ -25,20 +25,13 @@ from app.transports.http.replies import CLIENT_GONE, Sendable
 from app.transports.http.server_timing import server_timing
 
 
-class Connection(Protocol):
-    """Where the reply goes."""
+class ReplyWriter(Protocol):
+    """The connection that the reply is written to."""
 
     tasks: set[asyncio.Task[None]]
 
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
-
-
-class _NobodyWaits:
-    """uvicorn sets an event when the client goes; here nobody waits for it."""
-
-    def set(self) -> None:
-        pass
 
 
 class DirectExchange(Exchange):
@@ -51,16 +44,12 @@ class DirectExchange(Exchange):
         "_size",
         "answered",
         "begun",
-        "chunks",
-        "disconnected",
         "keep_alive",
         "protocol",
         "response_complete",
     )
 
-    message_event = _NobodyWaits()
-
-    def __init__(self, connection: Connection, protocol: HttpProtocol, head: RequestHead, *, keep_alive: bool) -> None:
+    def __init__(self, connection: ReplyWriter, protocol: HttpProtocol, head: RequestHead, *, keep_alive: bool) -> None:
         super().__init__(head, protocol.clock())
         self._connection = connection
         self.protocol = protocol
@@ -69,15 +58,8 @@ class DirectExchange(Exchange):
         self._handle: Cancellable | None = None
         self.answered = False
         self.begun = False
-        self.chunks: list[bytes] = []
-        self.disconnected = False
         self.keep_alive = keep_alive
         self.response_complete = False
-
-    def body(self) -> bytes:
-        """All of it, which the exchange need not keep any longer."""
-        chunks, self.chunks = self.chunks, []
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def late(self, now: float) -> bool:
         """Is the time over that a request has where nothing else is said?"""

@@ -96,7 +96,7 @@ def test_a_refused_connection_goes_on_and_one_that_wants_no_more_is_closed() -> 
         first, *_ = world.replies(world.transport)
         assert world.replies(transport)[0] == first  # to the byte what the one that was read was told
         assert not transport.closed
-        await asyncio.sleep(world.connection.timeout_keep_alive + 1)
+        await asyncio.sleep(world.connection._server.keep_alive_s + 1)
         assert transport.closed
 
         last = request(body=ROWS, headers={**TIMEOUT, "Connection": "close"})

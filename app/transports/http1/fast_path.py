@@ -1,0 +1,123 @@
+"""The fast path: which requests a connection answers itself, and what all connections of a server share.
+
+A request takes the fast path if all of this is true; else uvicorn and ASGI answer it:
+
+- it is an HTTP/1.1 POST whose head has none of the headers that `head_parser.py` lists, and that httptools accepts,
+- its URL asks a protocol for a computation (`HttpProtocol.computes`),
+- its body is not longer than `max_body_bytes`,
+- the client reads: no earlier reply is stuck in the socket (`HttpConnection`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from app.core.bounded_cache import BoundedCache
+from app.transports.http.asgi import Header
+from app.transports.http.exchange import HttpProtocol
+from app.transports.http.head import RequestHead
+from app.transports.http.replies import header_lines
+from app.transports.http1.coalescing import Coalescer
+from app.transports.http1.head_parser import HeadParser
+from app.transports.http1.interrupt_moderation import InterruptModeration
+from app.transports.http1.reply_buffer import ReplyBuffer
+
+#: Finds the protocol that a path (as sent, percent-encoded) belongs to.
+FindProtocol = Callable[[str], HttpProtocol | None]
+
+#: So many heads are cached, none longer than so many bytes: at most 2 MiB of each kind (chosen).
+_MAX_HEADS, _MAX_HEAD_BYTES = 1024, 2048
+
+#: Longer URLs are not cached and not answered here (chosen; the longest inference path is far below).
+_MAX_URL_BYTES = 1024
+
+
+class ParsedHead(NamedTuple):
+    """The head of a request on the fast path, and the length of the body behind it in bytes."""
+
+    protocol: HttpProtocol
+    head: RequestHead
+    length: int
+    keep_alive: bool
+
+
+class FastPath:
+    """Decides which requests take the fast path, and holds what the connections of a server share.
+
+    Args:
+        find: the protocol of a path, or None.
+        headers: added to every reply.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, find: FindProtocol, headers: Sequence[Header] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        # What connections use.
+        self.clock = clock
+        self.reply_buffer = ReplyBuffer()
+        self.coalescer = Coalescer(self.reply_buffer)
+        self.interrupt_moderation = InterruptModeration(clock)
+
+        # Which URLs ask for a computation.
+        self._find = find
+        self._route = lru_cache(maxsize=1024)(self._look_up)
+
+        # Heads: by their bytes, and by their content, for heads that differ in nothing but the body's length.
+        self._parsed: BoundedCache[bytes, ParsedHead] = BoundedCache(_MAX_HEADS)
+        self._heads: BoundedCache[tuple[object, ...], RequestHead] = BoundedCache(_MAX_HEADS)
+
+        # The header lines of every reply, as made from `_server_headers`.
+        self._headers = headers
+        self._server_headers: Sequence[Header] = ()
+        self._lines = header_lines(headers)
+
+    def parsed(self, head: bytes) -> ParsedHead | None:
+        """What the same bytes, empty line included, were parsed to before."""
+        return self._parsed.get(head)
+
+    def admit(self, parser: HeadParser) -> ParsedHead | None:
+        """The parsed head if its request takes the fast path, else None."""
+        if not parser.usual or len(parser.url) > _MAX_URL_BYTES:
+            return None
+        route = self._route(parser.url)
+        if route is None or parser.length > route[0].limits.max_body_bytes:
+            return None
+        protocol, path, query = route
+
+        parsed = ParsedHead(protocol, self._head(path, query, parser.headers), parser.length, parser.keep_alive)
+        if parser.end <= _MAX_HEAD_BYTES:
+            self._parsed.keep(parser.raw[: parser.end], parsed)
+        return parsed
+
+    def common_lines(self, server_headers: Sequence[Header]) -> bytes:
+        """The header lines of every reply. `server_headers` is a new object when it changes (the date: each second)."""
+        if server_headers is not self._server_headers:
+            self._server_headers = server_headers
+            self._lines = header_lines((*self._headers, *server_headers))
+        return self._lines
+
+    def _head(self, path: str, query: bytes, headers: Sequence[Header]) -> RequestHead:
+        """The same object for requests that differ in nothing but their length."""
+        key = (path, query, *headers)
+        head = self._heads.get(key)
+        if head is None:
+            head = RequestHead("POST", path, query, headers)
+            if sum([len(name) + len(value) for name, value in headers]) <= _MAX_HEAD_BYTES:
+                self._heads.keep(key, head)
+        return head
+
+    def _look_up(self, url: bytes) -> tuple[HttpProtocol, str, bytes] | None:
+        """The protocol, the path and the query; None for a URL that asks for no computation."""
+        path, _, query = url.partition(b"?")
+        if not path.startswith(b"/") or b"#" in url or not url.isascii():
+            return None
+        text = path.decode()
+        protocol = self._find(text)
+        return (protocol, text, query) if protocol is not None and protocol.computes("POST", text) else None
+
+    def __repr__(self) -> str:
+        return f"<FastPath {len(self._parsed)} heads cached>"

@@ -1,0 +1,350 @@
+"""The one place that knows uvicorn: its configuration, its server, and its protocol for unusual requests.
+
+What is used beyond `uvicorn.Config` and `uvicorn.Server.run`, and what happens if a version of uvicorn lacks it
+(docs/dependencies.md, "Private APIs and their owners"):
+
+1. `HttpToolsProtocol`: constructor arguments `config`, `server_state`, `app_state`; `shutdown`. It answers unusual
+   requests. Else: plain uvicorn answers every request by ASGI.
+2. `ServerState`: `connections`, `tasks`, `default_headers`, `total_requests`. Else: as in 1.
+3. `app_state` is copied to `scope["state"]`, by which a response finds its relay. Else: a connection stays with uvicorn
+   after its first unusual request.
+4. `Server`: `handle_exit`, `on_tick`, `shutdown`, `should_exit`, `force_exit`, `server_state`. Else: requests are not
+   drained before the end.
+
+`missing_names` checks 1, 2 and 4 at start; the tests of this package check 3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from socket import socket
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import uvicorn
+
+from app.transports.http.asgi import Application, Header, Message, Receive, Scope, Send
+from app.transports.http1.connection import HttpConnection, Relay
+from app.transports.http1.fast_path import FastPath
+
+try:
+    import httptools
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    from uvicorn.server import ServerState
+except ImportError:  # pragma: no cover - a test takes the names away instead
+    if not TYPE_CHECKING:
+        httptools = HttpToolsProtocol = ServerState = None
+
+logger = logging.getLogger(__name__)
+
+#: The key of the relay in `scope["state"]`.
+_RELAY = "ferry.relay"
+
+#: The clients of the last answers may send one more request: it is answered with 503 (chosen).
+_LINGER_S = 0.5
+
+#: After the drain only replies that are being written are left; they get this long (chosen).
+_CLOSE_TIMEOUT_S = 5
+
+
+# --- the check at start ---
+
+
+def missing_names() -> list[str]:
+    """What connections need of uvicorn (1 and 2 above) and this version lacks."""
+    if HttpToolsProtocol is None or ServerState is None:
+        return ["uvicorn.protocols.http.httptools_impl.HttpToolsProtocol"]
+    missing = _missing(HttpToolsProtocol, ("data_received", "eof_received", "connection_lost", "shutdown"))
+    missing += _missing(ServerState(), ("connections", "tasks", "default_headers", "total_requests"))
+    try:
+        inspect.signature(HttpToolsProtocol).bind(config=None, server_state=None, app_state=None)
+    except TypeError as error:
+        missing.append(f"HttpToolsProtocol(config, server_state, app_state): {error}")
+    return missing
+
+
+def _missing(owner: object, names: Sequence[str]) -> list[str]:
+    kind = owner if isinstance(owner, type) else type(owner)
+    return [f"{kind.__name__}.{name}" for name in names if not hasattr(owner, name)]
+
+
+# --- configuration ---
+
+
+def uvicorn_config(application: Application, fast_path: FastPath, host: str, port: int) -> uvicorn.Config:
+    """How uvicorn serves the application: with connections of ours if this version of uvicorn has what they need."""
+    http: Any = partial(_connect, fast_path)
+    if missing := missing_names():
+        logger.warning("uvicorn %s has no %s; all requests go through ASGI", uvicorn.__version__, ", ".join(missing))
+        http = "auto"
+    return uvicorn.Config(
+        cast(Any, ReportsResponses(application)),
+        http=http,
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # nothing here asks who the client was
+        timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
+        server_header=False,
+    )
+
+
+def _connect(
+    fast_path: FastPath,
+    config: uvicorn.Config,
+    server_state: ServerState,
+    app_state: dict[str, Any],
+    _loop: asyncio.AbstractEventLoop | None = None,
+) -> HttpConnection:
+    """uvicorn calls this for each connection."""
+    return HttpConnection(fast_path, UvicornState(config, server_state, app_state))
+
+
+class UvicornState:
+    """uvicorn's state of the server, for one connection."""
+
+    def __init__(self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
+        self._config = config
+        self._state = server_state
+        self._app_state = app_state
+        self.keep_alive_s: float = config.timeout_keep_alive
+        self.tasks = server_state.tasks
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """Date and the like; uvicorn makes a new list each second."""
+        return self._state.default_headers
+
+    def opened(self, connection: HttpConnection) -> None:
+        self._state.connections.add(cast(Any, connection))
+
+    def closed(self, connection: HttpConnection) -> None:
+        self._state.connections.discard(cast(Any, connection))
+
+    def answered(self) -> None:
+        self._state.total_requests += 1
+
+    def relay(self, connection: HttpConnection) -> Relay:
+        relay = UvicornRelay(connection.transport, connection.take_back)
+        app_state = {**self._app_state, _RELAY: relay}
+        relay.start(HttpToolsProtocol(config=self._config, server_state=self._state, app_state=app_state))
+        return relay
+
+
+# --- unusual requests ---
+
+
+class ReportsResponses:
+    """An ASGI application that tells the relay of a request when its response is complete."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        relay: UvicornRelay | None = scope.get("state", {}).get(_RELAY)
+        if relay is None:
+            await self._application(scope, receive, send)
+            return
+
+        async def reporting(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                relay.response_complete()
+
+        await self._application(scope, receive, reporting)
+
+
+class UvicornRelay(asyncio.Transport):
+    """Gives the bytes of a connection to uvicorn's protocol, and is the transport that this protocol sees.
+
+    It parses what it gives, only to count requests. When as many responses are complete as requests were read to
+    their end, and no other one has begun, it gives the connection back. Until the next `feed` uvicorn's protocol then
+    sees a transport that is closed, so its timer for idle connections has no effect. After a parse error or an upgrade
+    the connection stays with uvicorn.
+
+    Args:
+        take_back: called when uvicorn has nothing left to answer.
+    """
+
+    def __init__(self, transport: asyncio.Transport, take_back: Callable[[], None]) -> None:
+        super().__init__()
+        # Of the connection.
+        self._transport = transport
+        self._take_back = take_back
+        self._protocol: Any = None  # uvicorn's, or the one that it switched to
+        self._active = False  # from `feed` until everything is answered
+
+        # Of the requests that were given.
+        self._parser = httptools.HttpRequestParser(self)
+        self._begun = 0
+        self._read = 0
+        self._answered = 0
+        self._for_good = False
+
+    # --- the connection calls these ---
+
+    def start(self, protocol: Any) -> None:
+        self._protocol = protocol
+        protocol.connection_made(self)
+
+    def feed(self, data: bytes) -> None:
+        self._active = True
+        if not self._for_good:
+            try:
+                self._parser.feed_data(data)
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+                self._for_good = True
+        self._protocol.data_received(data)
+        self._end_if_complete()
+
+    def eof_received(self) -> bool | None:
+        closes: bool | None = self._protocol.eof_received()
+        return closes
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._for_good = True
+        self._protocol.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+    def shutdown(self) -> None:
+        self._protocol.shutdown()
+
+    # --- the application calls this ---
+
+    def response_complete(self) -> None:
+        self._answered += 1
+        self._end_if_complete()
+
+    # --- httptools calls these ---
+
+    def on_message_begin(self) -> None:
+        self._begun += 1
+
+    def on_message_complete(self) -> None:
+        self._read += 1
+
+    # --- uvicorn's protocol calls these ---
+
+    def write(self, data: Any) -> None:
+        if self._active:
+            self._transport.write(data)
+
+    def writelines(self, list_of_data: Any) -> None:
+        if self._active:
+            self._transport.writelines(list_of_data)
+
+    def close(self) -> None:
+        if self._active:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._active:
+            self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return not self._active or self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        if self._active:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._active:
+            self._transport.resume_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """An upgrade: the connection keeps its transport, and another protocol gets its bytes."""
+        self._for_good = True
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    # --- the end ---
+
+    def _end_if_complete(self) -> None:
+        complete = self._begun == self._read == self._answered
+        if complete and self._active and not (self._for_good or self._transport.is_closing()):
+            self._active = False
+            self._take_back()
+
+    def __repr__(self) -> str:
+        stays = ", for good" if self._for_good else ""
+        return f"<UvicornRelay {self._begun} requests, {self._read} read, {self._answered} answered{stays}>"
+
+
+# --- the server ---
+
+
+class Drainable(Protocol):
+    """What is served, and how it ends. `failure` says why it could not start; empty if it could."""
+
+    failure: str
+
+    async def drain(self) -> bool:
+        """Waits until everything accepted is answered; False where the time for that ran out."""
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that drains at SIGTERM or SIGINT: until it stops it still answers, with 503.
+
+    Attributes:
+        exit_code: 0 if everything accepted was answered.
+    """
+
+    def __init__(self, config: uvicorn.Config, server: Drainable) -> None:
+        super().__init__(config)
+        self._server = server
+        self._drain: asyncio.Task[None] | None = None
+        self.exit_code = 0
+        names = ("handle_exit", "on_tick", "shutdown")
+        if missing := _missing(uvicorn.Server, names) + _missing(self, ("should_exit", "force_exit", "server_state")):
+            logger.warning("uvicorn %s has no %s; nothing is drained", uvicorn.__version__, ", ".join(missing))
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
+        """The first signal begins the drain, a second one ends at once."""
+        if self._drain is not None:
+            self.force_exit = self.should_exit = True
+            return
+        asyncio.get_running_loop().call_soon_threadsafe(self._begin_drain)  # thread safe: wakes the loop at once
+
+    def _begin_drain(self) -> None:
+        self._drain = self._drain or asyncio.create_task(self._drain_and_exit(), name="drain")
+
+    async def _drain_and_exit(self) -> None:
+        logger.info("Draining")
+        if not await self._server.drain():
+            self.exit_code = 1
+        await asyncio.sleep(_LINGER_S)
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        """Then aborts connections that still wait for an answer: uvicorn would leave them open."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ends a process that could not start."""
+        if self._server.failure:
+            self.exit_code = 1
+            return True
+        return await super().on_tick(counter)
