@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from enum import Enum
 from http import HTTPStatus
 from math import inf
-from typing import Protocol
+from typing import Protocol, cast
 
 from app.transports.http.asgi import Header
 from app.transports.http.rejections import Rejection
@@ -110,8 +110,7 @@ class HttpConnection(asyncio.Protocol):
     # --- the transport calls these ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio.Protocol gets no other
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are of no class of asyncio
         self._server.opened(self)
 
     def data_received(self, data: bytes) -> None:
