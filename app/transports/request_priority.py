@@ -1,10 +1,10 @@
-"""Priorities beside the body: a header over HTTP, metadata over gRPC; understood as Open Inference's `priority`."""
+"""The priority of a request in an HTTP header or in gRPC metadata; the same scale as Open Inference's `priority`."""
 
 from __future__ import annotations
 
 from app.core.errors import InvalidRequest
 
-#: The name of both.
+#: The name of the header and of the metadata key.
 PRIORITY_HEADER = b"x-request-priority"
 
 _UINT64_MAX = 2**64 - 1

@@ -1,4 +1,4 @@
-"""Blocks of lines to blocks of replies, by way of the model."""
+"""Blocks of lines to blocks of replies: one request to the model for each block."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from app.core.errors import InvalidRequest, OutOfMemory, Overloaded, ServingErro
 from app.core.inference import DEFAULT_SIGNATURE, InferenceRequest
 from app.core.interfaces import ServedModel
 from app.protocols.streams.lines import Block
-from app.protocols.streams.rows import read_rows, write_refusal, write_rows
+from app.protocols.streams.rows import read_rows, write_errors, write_rows
 
 logger = logging.getLogger(__name__)
 
-#: Between two tries of a block that the server is too busy for; the pause doubles each time.
+#: The pause between two tries of a block that is rejected as Overloaded; it doubles each time (chosen).
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
 
 
 class BlockPredictor:
-    """Answers the blocks of one stream, each by a request of as many rows as it has lines.
+    """Answers the blocks of one stream, each by one request with one row for each line.
 
     Args:
-        resolve: finds the model, anew for each block: a stream outlives versions.
+        resolve: finds the model; called for each block, since a stream may outlive a version.
         asked: which signature, and which of its outputs.
-        timeout_s: what each block has.
+        timeout_s: the time-out of each block.
         clock: monotonic seconds, the same base as the batcher's.
     """
 
@@ -39,25 +39,25 @@ class BlockPredictor:
         self._clock = clock
 
     async def answer(self, block: Block) -> bytes:
-        """A line for each, whatever becomes of it: `{"prediction": ...}` or `{"error": ...}`."""
+        """One line for each line of the block: `{"prediction": ...}` or `{"error": ...}`."""
         return await self._answer(block, self._clock() + self._timeout_s)
 
     async def _answer(self, block: Block, deadline_s: float) -> bytes:
-        """A block that is rejected is halved until the guilty lines stand alone."""
+        """A block that is rejected is halved until each invalid line is alone."""
         try:
             return await self._predict_in_time(block, deadline_s)
         except (InvalidRequest, OutOfMemory) as error:
             if len(block.lines) == 1:
-                return write_refusal(block, str(error))
+                return write_errors(block, str(error))
         except ServingError as error:
-            return write_refusal(block, str(error))
+            return write_errors(block, str(error))
         except Exception as error:
             logger.error("A bug answered lines of a stream", exc_info=error)
-            return write_refusal(block, "Internal error")
+            return write_errors(block, "Internal error")
         return b"".join(await asyncio.gather(*[self._answer(half, deadline_s) for half in block.halves()]))
 
     async def _predict_in_time(self, block: Block, deadline_s: float) -> bytes:
-        """A queue without room is back-pressure: the block waits for it. Raises ServingError."""
+        """Tries again until the deadline while the queue is full (back-pressure). Raises ServingError."""
         pause_s = _FIRST_PAUSE_S
         while True:
             try:

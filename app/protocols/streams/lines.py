@@ -1,4 +1,4 @@
-"""Bytes to numbered lines, in blocks. Pure."""
+"""Bytes to numbered lines, in blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.codecs.errors import BodyTooLarge
 
 
 class Block(NamedTuple):
-    """Lines that follow one another, none of them blank. `first` is the number of the first of them, from 1."""
+    """Consecutive lines, none of them blank. `first` is the number of the first one, from 1."""
 
     first: int
     lines: Sequence[bytes]
@@ -25,23 +25,23 @@ class Block(NamedTuple):
 
 
 class LineCutter:
-    """Cuts a body into lines as it comes. Blank lines count, but are in no block.
+    """Cuts a body into lines while it arrives. Blank lines are counted but in no block.
 
     Args:
-        max_lines: most lines of a block.
-        max_line_bytes: a longer line is rejected as soon as so much of it is there.
+        max_lines: the most lines of a block.
+        max_line_bytes: a longer line is rejected as soon as so many bytes of it have arrived.
     """
 
     def __init__(self, max_lines: int, max_line_bytes: int) -> None:
         self._max_lines = max_lines
         self._max_line_bytes = max_line_bytes
-        self._begun = bytearray()  # of the line whose end has not come
-        self._number = 0  # of the last line that has ended
+        self._begun = bytearray()  # the line whose end has not arrived
+        self._number = 0  # of the last complete line
 
     def feed(self, data: bytes) -> Iterator[Block]:
-        """The lines that end in the next bytes, without waiting for more.
+        """The blocks of lines that end in the next bytes; no block waits for more.
 
-        Raises BodyTooLarge, after all lines before the one that is too long.
+        Raises BodyTooLarge after all lines before the one that is too long.
         """
         *ended, rest = data.split(b"\n")
         if ended:
@@ -52,7 +52,7 @@ class LineCutter:
             raise self._too_long(self._number + 1)
 
     def finish(self) -> Iterator[Block]:
-        """The last line, if the body does not end with the end of one."""
+        """The last line, if the body does not end with a line end."""
         return self._blocks([self._end()])
 
     def _end(self) -> bytes:
@@ -76,7 +76,7 @@ class LineCutter:
             yield self._block(block)
 
     def _block(self, lines: list[bytes]) -> Block:
-        """Of the last lines that have ended."""
+        """A block of the last complete lines."""
         return Block(self._number - len(lines) + 1, lines)
 
     def _too_long(self, number: int) -> BodyTooLarge:

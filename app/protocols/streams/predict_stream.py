@@ -1,10 +1,10 @@
-"""POST ...:predictStream: an instance a line in, a prediction a line out, in the same order, while both last.
+"""POST ...:predictStream: one instance a line in, one prediction a line out, in the same order, at the same time.
 
     receive -> inflate -> lines -> blocks -> window -> BlockPredictor -> in order -> send
 
-Back-pressure runs against the arrows: who does not read replies makes `send` wait, so nothing leaves the window; a full
-window stops the reading, so the server holds a bounded part of a stream however long that is. Only messages of the body
-are received a little ahead of that: nothing else would tell that the client has gone.
+Back-pressure runs against the arrows: if the client does not read replies, `send` waits and nothing leaves the window;
+a full window stops reading. So the server holds a bounded part of a stream of any length. Only messages of the body are
+received a little ahead, since nothing else shows that the client has disconnected.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from app.transports.http.replies import ClientGone, error_body
 
 MEDIA_TYPE = "application/x-ndjson"
 
-#: What else lines of JSON are called, and what clients send that do not say.
+#: Other names of JSON lines, and what clients send by default.
 _ALSO_READ = ("application/ndjson", "application/jsonl", "application/json-lines", *JSON.media_types, *JSON.also_read)
 
-#: So many of the largest batches are on their way at most: one is computed, one waits, one is read, one is sent.
+#: The window in largest batches (chosen): one is computed, one waits, one is read, one is sent.
 _WINDOW_BATCHES = 4
 
-#: So many messages of a body wait for room; one more may be in hand on either side of them.
+#: So many messages of the body wait for room in the window; one more may be held on either side of them (chosen).
 _MESSAGES_AHEAD = 1
 
 
 class PredictStreams:
-    """What all streams share.
+    """Begins streams, and holds what all of them share.
 
     Args:
-        max_bytes: the most that a line may have, and all that are on their way together.
-        draining: set when nothing new is taken any more.
+        max_bytes: the most bytes of a line, and of all lines that are read but not answered.
+        draining: set when no new work is accepted.
     """
 
     def __init__(self, max_bytes: int, draining: asyncio.Event, clock: Clock = time.monotonic) -> None:
@@ -57,10 +57,10 @@ class PredictStreams:
         self._clock = clock
 
     def begin(self, exchange: AsgiExchange, resolve: Callable[[], ServedModel], timeout_s: float) -> PredictStream:
-        """Raises ServingError where it is clear before the first line that none can be answered.
+        """Raises ServingError if it is known before the first line that no line can be answered.
 
         Args:
-            timeout_s: what each line has, from when it is taken in.
+            timeout_s: the time-out of each line, from when it enters the window.
         """
         head = exchange.head
         _check_media_type(head)
@@ -86,7 +86,7 @@ class PredictStreams:
 
 
 class PredictStream(Streamed):
-    """One stream, from its first line to the last reply."""
+    """One stream, from the first line to the last reply."""
 
     def __init__(
         self,
@@ -105,18 +105,18 @@ class PredictStream(Streamed):
         self._predictor = predictor
         self._draining = draining
         self._received: asyncio.Queue[Message] = asyncio.Queue(_MESSAGES_AHEAD)
-        #: In the order of the lines. What ends the stream comes last: an error that its client is told, or None.
+        #: In order of the lines. The last item ends the stream: an error for the client, or None.
         self._taken_in: asyncio.Queue[tuple[Block, asyncio.Task[bytes]] | ServingError | None] = asyncio.Queue()
 
     async def stream(self, send: Send) -> None:
-        """Raises ClientGone, and what waits is cancelled."""
+        """Raises ClientGone; pending lines are then cancelled."""
         gone = False
         try:
             async with asyncio.TaskGroup() as tasks:
                 listening = tasks.create_task(self._listen())
                 reading = tasks.create_task(self._read(tasks))
                 ending = tasks.create_task(self._end_at_drain(reading))
-                await asyncio.sleep(0)  # the first `receive` says 100 Continue to who waits for it: before the reply
+                await asyncio.sleep(0)  # the first `receive` may send 100 Continue, which precedes the reply
                 headers = [(b"content-type", MEDIA_TYPE.encode())]
                 await send({"type": "http.response.start", "status": self.status, "headers": headers})
                 await self._write(send)
@@ -129,13 +129,13 @@ class PredictStream(Streamed):
         await send({"type": "http.response.body", "body": b""})
 
     async def _listen(self) -> None:
-        """Receives until the client goes. Raises ClientGone."""
+        """Receives until the client disconnects. Raises ClientGone."""
         while (message := await self._receive())["type"] != "http.disconnect":
             await self._received.put(message)
         raise ClientGone
 
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
-        """The whole body. What comes behind a line that ends the stream is thrown away."""
+        """Reads the whole body. What follows a line that ends the stream is dropped."""
         end: ServingError | None = None
         try:
             await self._read_lines(tasks)
@@ -146,14 +146,14 @@ class PredictStream(Streamed):
             await self._received.get()
 
     async def _read_lines(self, tasks: asyncio.TaskGroup) -> None:
-        """Raises InvalidRequest where a line is too long or the body cannot be inflated."""
+        """Raises InvalidRequest if a line is too long or the body cannot be inflated."""
         more = True
         while more:
             message = await self._received.get()
             for piece in self._inflater.pieces(message.get("body", b"")):
                 for block in self._cutter.feed(piece):
                     await self._take_in(block, tasks)
-                await asyncio.sleep(0)  # a small body may grow to very many pieces, and others want their turn
+                await asyncio.sleep(0)  # a small body may grow to very many pieces; other tasks run between
             more = message.get("more_body", False)
         self._inflater.finish()
         for block in self._cutter.finish():
@@ -164,7 +164,7 @@ class PredictStream(Streamed):
         self._taken_in.put_nowait((block, tasks.create_task(self._predictor.answer(block))))
 
     async def _end_at_drain(self, reading: asyncio.Task[None]) -> None:
-        """What was taken in is answered, and nothing more is."""
+        """Answers the lines in the window, and no more."""
         await self._draining.wait()
         reading.cancel()
         self._taken_in.put_nowait(_shutting_down())
@@ -177,20 +177,23 @@ class PredictStream(Streamed):
         if taken is not None:
             await send({"type": "http.response.body", "body": error_body(str(taken)) + b"\n", "more_body": True})
 
+    def __repr__(self) -> str:
+        return f"<PredictStream {self._taken_in.qsize()} blocks unanswered, {self._window}>"
+
 
 def _asked(head: RequestHead) -> PredictBody:
-    """What the query says. Raises InvalidRequest."""
+    """The signature and outputs that the query names. Raises InvalidRequest."""
     asked = PredictBody(_no_inputs)
     apply_query(head.query, asked)
     return asked
 
 
 def _no_inputs(_: ModelSignature) -> dict[str, Array]:
-    raise NotImplementedError("The lines have them")
+    raise NotImplementedError("the lines have the inputs")
 
 
 def _check_media_type(head: RequestHead) -> None:
-    """No type at all means lines of JSON. Raises UnsupportedMediaType."""
+    """No Content-Type means JSON lines. Raises UnsupportedMediaType."""
     kind = media_type(head.header(b"content-type") or b"")
     if kind and kind != MEDIA_TYPE and kind not in _ALSO_READ:
         raise UnsupportedMediaType(f"Content-Type {kind[:256]!r} is not read here; send {MEDIA_TYPE}")

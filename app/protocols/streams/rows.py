@@ -1,4 +1,4 @@
-"""Lines of JSON to rows of inputs, and rows of outputs to lines. Pure."""
+"""Lines of JSON to rows of inputs, and rows of outputs to lines."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from app.transports.http.replies import error_body
 
 
 def read_rows(lines: Sequence[bytes], signature: ModelSignature) -> dict[str, Array]:
-    """The inputs whose rows are these lines, each as an element of `instances`.
+    """The inputs of shape [lines, ...] by name; each line is read as an element of `instances`.
 
     Raises:
-        InvalidRequest: one of them is wrong, or they do not fit together.
+        InvalidRequest: a line is invalid, or the lines differ in shape.
         Unsupported: an input type has no JSON form.
     """
     inputs = _numbers(lines, signature)
@@ -31,7 +31,7 @@ def read_rows(lines: Sequence[bytes], signature: ModelSignature) -> dict[str, Ar
 
 
 def write_rows(outputs: Mapping[str, Array], count: int) -> bytes:
-    """A line for each row. Raises InvalidRequest where the outputs are not `count` rows."""
+    """One line for each row of the outputs [count, ...]. Raises InvalidRequest if they have not `count` rows."""
     rows = predictions(outputs)
     if len(rows) != count:
         raise InvalidRequest(f"The model made {len(rows)} predictions of {count} instances; send them to :predict")
@@ -41,20 +41,20 @@ def write_rows(outputs: Mapping[str, Array], count: int) -> bytes:
 
 
 def _number_lines(rows: Array) -> bytes:
-    """As dumping row by row, in a fifth of the time: so many brackets in a row as here stand between rows only."""
+    """The same as dumping row by row, in a fifth of the time: so many successive brackets stand only between rows."""
     end, start = b"]" * (rows.ndim - 1), b"[" * (rows.ndim - 1)
     between = end + b'}\n{"prediction":' + start
     return b'{"prediction":' + dumps(rows)[1:-1].replace(end + b"," + start, between) + b"}\n"
 
 
-def write_refusal(block: Block, text: str) -> bytes:
-    """The error of each line."""
+def write_errors(block: Block, text: str) -> bytes:
+    """One error line for each line of the block."""
     numbers = range(block.first, block.first + len(block.lines))
     return b"".join([error_body(f"Line {number}: {text}") + b"\n" for number in numbers])
 
 
 def _numbers(lines: Sequence[bytes], signature: ModelSignature) -> dict[str, Array] | None:
-    """Many numbers, read without a Python object for each; None where there are few, or anything is unusual."""
+    """Long blocks of numbers, read without a Python object for each number; None if short or anything is unusual."""
     if len(signature.inputs) != 1 or lines[0][:1] in (b"{", b'"'):
         return None
     text = b"[" + b",".join(lines) + b"]"
@@ -71,11 +71,11 @@ def _numbers(lines: Sequence[bytes], signature: ModelSignature) -> dict[str, Arr
 
 
 def _one_row_a_line(array: Array, lines: Sequence[bytes]) -> bool:
-    """May no line have parts of two rows?
+    """Is each line exactly one row?
 
-    So many brackets in a row as begin a row stand at its beginning only. With one at the beginning of each line, and
-    as many lines as rows, rows and lines begin at the same places. Plain numbers, as many as there are lines, have no
-    comma but those between lines.
+    As many successive brackets as begin a row stand only at the beginning of a row. If each line begins with them and
+    there are as many lines as rows, rows and lines begin at the same places. If a row is a plain number, as many
+    numbers as lines leave no comma except between lines.
     """
     opening = b"[" * (array.ndim - 1)
     return len(array) == len(lines) and all(line.startswith(opening) for line in lines)

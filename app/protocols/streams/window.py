@@ -1,4 +1,4 @@
-"""How much of a stream is on its way at most."""
+"""The bound on how much of a stream is read but not answered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from app.protocols.streams.lines import Block
 
 
 class Window:
-    """Room for so many lines, and bytes, between being read and being answered. Empty, it takes any block."""
+    """Room for `max_lines` lines and `max_bytes` bytes that are read but not answered. If empty it admits any block."""
 
     def __init__(self, max_lines: int, max_bytes: int) -> None:
         self._max_lines = max_lines
@@ -18,7 +18,7 @@ class Window:
         self._left = asyncio.Event()
 
     async def enter(self, block: Block) -> None:
-        """Returns when there is room for it, which is then taken. For one caller."""
+        """Waits until there is room for the block, and takes it. Only one task may call this."""
         while self._lines and not self._has_room(len(block.lines), block.size):
             self._left.clear()
             await self._left.wait()

@@ -1,6 +1,6 @@
-"""What every gRPC protocol of Ferry shares: bytes to messages and back, deadlines, errors, and who hears of a call.
+"""What every gRPC protocol shares: messages from bytes and back, deadlines, errors, and events.
 
-gRPC gets and gives bytes here, so that a message that does not parse is the caller's fault and not a server error.
+gRPC itself only carries bytes, so that a message that does not parse is the caller's error and not the server's.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ _PRIORITY = PRIORITY_HEADER.decode()
 
 
 class GrpcCall:
-    """One call on its way, and what became known of it for those who listen.
+    """One call until its reply, and what its event will say.
 
-    `deadline_s` is absolute on the monotonic clock: the caller's, or the server's where that is sooner.
-    `priority` is what the metadata say, 0 where they say nothing.
+    Attributes:
+        deadline_s: monotonic seconds; the caller's deadline, or the server's if that is earlier.
+        priority: as in the metadata; 0 without one.
+        code: the name of the status code; empty while the call has not ended.
     """
 
     __slots__ = ("code", "deadline_s", "model", "priority", "signature", "started_s", "version")
@@ -39,11 +41,14 @@ class GrpcCall:
         self.version = 0
         self.signature = ""
 
+    def __repr__(self) -> str:
+        return f"<GrpcCall {self.model or '?'} {self.code or 'open'}>"
 
-#: A request message to the reply message, or to its bytes; raises ServingError.
+
+#: Turns a request message into the reply message or its bytes. Raises ServingError.
 Unary = Callable[[Any, GrpcCall], Awaitable[Any]]
 
-#: The same for a stream of requests, which tells of each for itself. One that does not parse ends the stream.
+#: The same for a stream of requests; it sends the event of each itself. A message that does not parse ends the stream.
 Stream = Callable[[AsyncIterator[Any], GrpcCall], AsyncIterator[Any]]
 
 #: Makes gRPC's handler of a method, for calls whose metadata name this priority (None for none).
@@ -58,7 +63,8 @@ class _Method(NamedTuple):
 class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no types
     """The methods of a service, by path.
 
-    gRPC has read a call's metadata when it looks for the method; to ask the call for them would cost as much again.
+    The priority is read here: gRPC has the metadata when it looks for the method, and reading them from the call would
+    cost as much again.
     """
 
     def __init__(self, name: str, methods: Mapping[str, _Method]) -> None:
@@ -79,11 +85,11 @@ class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no type
 
 
 class GrpcCalls:
-    """Makes gRPC's handlers of plain functions. Tells `listener` of every unary call once, whatever became of it.
+    """Makes gRPC handlers of plain functions. `listener` gets one event for each unary call, whatever its outcome.
 
     Args:
         protocol: its name in events.
-        timeout_ms: the longest that a call may take; a caller's deadline may be sooner.
+        timeout_ms: the longest that a call may take; the caller's deadline may be earlier.
     """
 
     def __init__(self, protocol: str, listener: Listener, timeout_ms: float) -> None:
@@ -92,7 +98,7 @@ class GrpcCalls:
         self._timeout_s = timeout_ms / 1000
 
     def service(self, name: str, answers: Mapping[str, Unary | Stream]) -> Service:
-        """The service of that full name, each of its methods answered as `answers` has it; others are UNIMPLEMENTED."""
+        """The service of that full name. A method that is not in `answers` is UNIMPLEMENTED."""
         methods = service_descriptor(name).methods_by_name
         return Service(name, {method: self._method(methods[method], answer) for method, answer in answers.items()})
 
@@ -149,7 +155,7 @@ class GrpcCalls:
         return GrpcCall(started_s, started_s + timeout_s)
 
     def _finish(self, call: GrpcCall) -> None:
-        """A call without a code was cancelled: gRPC does so when the caller hangs up or its deadline passes."""
+        """Sends the event. A call without a code was cancelled by gRPC: the caller left or its deadline passed."""
         now = time.monotonic()
         code = call.code or ("DEADLINE_EXCEEDED" if now >= call.deadline_s else "CANCELLED")
         self._listener(

@@ -28,8 +28,8 @@ from app.core.errors import (
 logger = logging.getLogger(__name__)
 
 
-#: Errors by the most special class that is listed.
-#: OutOfMemory is TensorFlow's own code for it; too many rows can never be taken, so waiting would not help.
+#: The status code of each error class; a subclass that is not listed has that of its nearest base.
+#: OutOfMemory has the code that TensorFlow uses. RequestTooLarge is not RESOURCE_EXHAUSTED: a retry cannot succeed.
 GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
     InvalidRequest: StatusCode.INVALID_ARGUMENT,
     SignatureNotFound: StatusCode.FAILED_PRECONDITION,
@@ -45,7 +45,7 @@ GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
     ShuttingDown: StatusCode.UNAVAILABLE,
 }
 
-#: What a gRPC client's own retry policy heeds: milliseconds to wait before the next try.
+#: Milliseconds to wait before the next try; gRPC clients' own retry policy obeys it.
 _RETRY_AFTER = "grpc-retry-pushback-ms"
 
 #: The text travels in a header, which clients limit to 8 KiB; percent-encoding may triple it.
@@ -54,7 +54,7 @@ _MAX_TEXT_BYTES = 2048
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a call that failed ends: its status code, the text for the caller, and further trailing metadata."""
+    """The end of a failed call: status code, text for the caller, and trailing metadata."""
 
     code: StatusCode
     text: str
@@ -67,7 +67,7 @@ def code_of(kind: type[ServingError]) -> StatusCode:
 
 
 def failure_of(error: Exception, method: str) -> Failure:
-    """What the caller of `method` gets to know of `error`: nothing of a bug of ours, which is logged."""
+    """What the caller of `method` is told. A bug of ours is logged, and the caller gets no details."""
     if isinstance(error, ServingError):
         retry = error.retry_after_s
         metadata = () if retry is None else ((_RETRY_AFTER, str(round(retry * 1000))),)

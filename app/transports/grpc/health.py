@@ -1,4 +1,4 @@
-"""grpc.health.v1 that is true at any time."""
+"""The standard health service, grpc.health.v1."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class GrpcHealthService(health.aio.HealthServicer):  # type: ignore[misc] # the package has no types
-    """Every service is SERVING while `ready` says so. A check asks it; who watches hears of a change in `period_s`.
+    """Every service is SERVING while `ready()` is true. A check calls it; watchers are told at most `period_s` later.
 
-    A service goes by its full name and, as TensorFlow Serving has it, by the last part of that; '' is all of them.
+    A service is known by its full name and, as in TensorFlow Serving, by the last part of it; '' means all services.
     """
 
     def __init__(self, services: Sequence[str], ready: Callable[[], bool], period_s: float = 0.25) -> None:
@@ -33,7 +33,7 @@ class GrpcHealthService(health.aio.HealthServicer):  # type: ignore[misc] # the 
         return await super().Check(request, context)
 
     async def refresh(self) -> None:
-        """Tells watchers what has changed."""
+        """Tells watchers of a change."""
         status = _SERVING if self._ready() else _NOT_SERVING
         for service in self._services:
             if self._server_status.get(service) != status:

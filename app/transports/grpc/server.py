@@ -1,4 +1,4 @@
-"""The gRPC port: whatever services it is given, with health and reflection."""
+"""The gRPC server: the services that it is given, with health and reflection."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class GrpcOptions:
 class GrpcServer:
     """Serves `services` from `start` to `stop`.
 
-    Who drains in between only has to turn `ready` false and to reject what comes: this server says
-    NOT_SERVING and goes on answering.
+    While the owner drains, `ready` is false and the services reject new calls: the server reports NOT_SERVING and still
+    answers.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class GrpcServer:
         self.port = 0
 
     async def start(self) -> None:
-        """Raises OSError where it cannot listen; the text is one line that says where."""
+        """Raises OSError if it cannot listen; the text names the address."""
         server = grpc.aio.server(options=_arguments(self._options))
         server.add_generic_rpc_handlers(tuple(self._services))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -67,7 +67,7 @@ class GrpcServer:
         self._following = asyncio.create_task(self._health.follow(), name="grpc health")
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no new call; those under way get `grace_s` seconds. Does nothing where it was not started."""
+        """Accepts no new call; pending calls get `grace_s` seconds. Does nothing if it was not started."""
         if self._following is not None:
             self._following.cancel()
         if self._server is not None:
@@ -86,7 +86,7 @@ class GrpcServer:
 
 
 def _arguments(options: GrpcOptions) -> list[tuple[str, int | str]]:
-    """gRPC takes the first of two values of a name, so the user's go into ours."""
+    """Ours, with the user's in their place: gRPC uses the first of two values of a name."""
     arguments: dict[str, int | str] = {
         "grpc.max_receive_message_length": options.max_message_bytes,
         "grpc.max_send_message_length": -1,

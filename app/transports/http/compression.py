@@ -1,6 +1,7 @@
-"""Bodies inflated as Content-Encoding says, piece by piece. Pure.
+"""Request bodies inflated by Content-Encoding, in bounded pieces; reply bodies compressed by Accept-Encoding.
 
-Reply bodies compressed as `Accept-Encoding` asks."""
+zlib and not gzip.GzipFile: a stream is inflated while it arrives, and a file object would have to wait for its bytes.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +12,25 @@ from collections.abc import Iterator
 from app.codecs.media_types import quality_values
 from app.core.errors import InvalidRequest
 
-#: No piece is larger, however much a small body grows to.
+#: The largest piece, however much a small body grows (chosen).
 PIECE_BYTES = 64 * 1024
 
-#: zlib's window sizes: gzip or zlib by the header; raw deflate, which some clients send as 'deflate'.
+#: zlib's window sizes: gzip or zlib by the header; raw deflate, which some clients send as `deflate`.
 _ANY_HEADER, _NO_HEADER = 47, -15
 
-#: So many bytes tell which of them it is.
+#: So many bytes decide between them.
 _TELLING_BYTES = 2
 
 
 class UnsupportedEncoding(InvalidRequest):
-    """The caller's fault: a Content-Encoding that we do not know."""
+    """The request has a Content-Encoding that is not supported."""
 
 
 class Inflater:
     """Inflates one body.
 
     Args:
-        encoding: Content-Encoding as sent; empty and `identity` leave the body as it is.
+        encoding: Content-Encoding as sent; empty and `identity` do not change the body.
 
     Raises:
         UnsupportedEncoding.
@@ -43,10 +44,10 @@ class Inflater:
             )
         self._encoding = encoding
         self._start = b""
-        self._member: zlib._Decompress | None = None  # the one under way, of those that follow one another
+        self._member: zlib._Decompress | None = None  # gzip allows several members in a row; this one is read now
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """What the next bytes become. Raises InvalidRequest where they cannot be inflated."""
+        """The next bytes, inflated. Raises InvalidRequest if they cannot be inflated."""
         if self._encoding in ("", "identity"):
             for start in range(0, len(data), PIECE_BYTES):
                 yield data[start : start + PIECE_BYTES]
@@ -57,7 +58,7 @@ class Inflater:
             raise self._invalid() from error
 
     def finish(self) -> None:
-        """The body ends here. Raises InvalidRequest where it is cut off."""
+        """Ends the body. Raises InvalidRequest if it is cut off."""
         if self._member is not None or self._start:
             raise self._invalid()
 
@@ -90,16 +91,16 @@ class Inflater:
         return InvalidRequest(f"The body is not valid {self._encoding} though Content-Encoding says so")
 
 
-#: Below it the compressed body saves no packet.
+#: Compressing a smaller body saves no packet (chosen: an Ethernet packet carries 1,460 bytes).
 MIN_BYTES = 1024
 
-#: From here on compressing takes long enough to leave the event loop for it.
+#: A larger body is compressed in a thread, since that takes long (chosen).
 _LARGE_BYTES = 32 * 1024
 
-#: Quick: most of the saving at a fraction of the time.
+#: The fastest level (chosen).
 _LEVEL = 1
 
-#: zlib's window sizes that write the header of each encoding, the preferred one first.
+#: zlib's window size by which it writes the header of each encoding; the preferred encoding comes first.
 _WINDOWS = {"gzip": 31, "deflate": 15}
 
 
@@ -113,7 +114,7 @@ def choose_encoding(accept: bytes | None) -> str | None:
 
 
 async def compress(body: bytes, encoding: str) -> bytes:
-    """`encoding` is one that `choose_encoding` chose."""
+    """The body, compressed; `encoding` is a result of `choose_encoding`."""
     if len(body) < _LARGE_BYTES:
         return _compress(body, encoding)
     return await asyncio.to_thread(_compress, body, encoding)

@@ -1,9 +1,8 @@
-"""Notices that the client of a waiting request has gone.
+"""Cancels ASGI requests whose client has disconnected.
 
-uvicorn does not cancel a request when its client hangs up: only `receive()` tells, by
-yielding `http.disconnect`. Waiting on it costs a task, and nearly every request is answered
-before that would pay. So requests under way are only written down, and one timer for all of
-them, running only while there are any, starts a `receive()` for those that are old enough.
+uvicorn does not cancel a request when its client disconnects: only `receive()` returns `http.disconnect`. Waiting for
+it costs a task, and nearly every request is answered before that pays. So pending requests are only recorded, and one
+timer, which runs only while there are any, starts a `receive()` for each that is old enough.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from app.transports.http.asgi import Receive
 from app.transports.http.replies import ClientGone
 
 
-class _Waiting:
-    """A request that waits for its answer, from `with` to its end."""
+class _PendingReply:
+    """A request that waits for its answer within a `with` block."""
 
     __slots__ = ("gone", "listening", "receive", "since", "task", "waiting")
 
-    def __init__(self, waiting: set[_Waiting], task: asyncio.Task[Any], receive: Receive, since: float) -> None:
+    def __init__(self, waiting: set[_PendingReply], task: asyncio.Task[Any], receive: Receive, since: float) -> None:
         self.waiting = waiting
         self.task = task
         self.receive = receive
@@ -35,7 +34,7 @@ class _Waiting:
         self.waiting.discard(self)
         if self.listening is not None:
             self.listening.cancel()
-        # Only our own cancellation becomes ClientGone; where somebody else cancelled too, theirs goes on.
+        # Only our own cancellation becomes ClientGone. If the task was cancelled by others too, theirs goes on.
         if self.gone and not self.task.uncancel() and kind is asyncio.CancelledError:
             raise ClientGone
 
@@ -47,17 +46,17 @@ class _Waiting:
 
 
 class Disconnects:
-    """Cancels requests whose client hung up, `patience_s` seconds after they began to wait at the earliest."""
+    """Cancels requests whose client disconnected, at the earliest `patience_s` seconds after they began to wait."""
 
     def __init__(self, patience_s: float = 0.1) -> None:
         self._patience_s = patience_s
-        self._waiting: set[_Waiting] = set()
+        self._waiting: set[_PendingReply] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, receive: Receive) -> _Waiting:
-        """A `with` whose body is cancelled when the client goes; it then raises ClientGone.
+    def watch(self, receive: Receive) -> _PendingReply:
+        """A context whose block is cancelled when the client disconnects; it then raises ClientGone.
 
-        For use inside a task, after the whole body was read.
+        Use it in a task, after the whole body was read.
         """
         loop = asyncio.get_running_loop()
         task = asyncio.current_task(loop)
@@ -65,10 +64,10 @@ class Disconnects:
             raise RuntimeError("only a task can be cancelled")
         if self._timer is None:
             self._timer = loop.call_later(self._patience_s, self.tick)
-        return _Waiting(self._waiting, task, receive, loop.time())
+        return _PendingReply(self._waiting, task, receive, loop.time())
 
     def tick(self) -> None:
-        """Starts to listen to the clients of requests that have waited long enough."""
+        """Starts a `receive()` for each request that has waited long enough."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         for waiting in self._waiting:

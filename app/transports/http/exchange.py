@@ -1,8 +1,8 @@
-"""The frame of an HTTP protocol: one request in, one reply out, one event told.
+"""The base of an HTTP protocol: one request in, one reply out, one event.
 
-A protocol decides without waiting: `begin` makes of a whole request what has to be computed, and how to write
-the reply then. Two carriers drive it: plain ASGI here, and connections of our own (http1/connection.py). No
-framework, no middleware and no task of its own for each request.
+A protocol decides without waiting: `begin` turns a whole request into what has to be computed and how its reply is
+written. It is called by plain ASGI here and by connections of our own (http1/connection.py). There is no framework
+and no middleware, and on those connections no task for each request.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Streamed:
     status: ClassVar[int] = 200
 
     async def stream(self, send: Send) -> None:
-        """All of it. Raises ClientGone."""
+        """Sends the whole reply. Raises ClientGone."""
         raise NotImplementedError
 
 
 class Exchange:
-    """One request on its way, and what became known of it for those who listen.
+    """One request until its reply, and what its event will say.
 
-    `timing` is the value of Server-Timing once it was computed.
+    `timing` is the value of Server-Timing; empty unless the request was computed.
     """
 
     __slots__ = ("head", "model", "signature", "started_s", "timing", "version")
@@ -78,12 +78,15 @@ class Exchange:
         self.signature = ""
 
     def concerns(self, model: ServedModel, signature: str = "") -> None:
-        """From here on it is known what is asked; a signature says that it is to be computed."""
+        """Records the model that is asked, and the signature if it is to be computed, for the event."""
         self.model, self.version, self.signature = model.name, model.version, signature
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.head.method} {self.head.path}>"
 
 
 class AsgiExchange(Exchange):
-    """One that ASGI carries."""
+    """A request that arrives by ASGI."""
 
     __slots__ = ("receive",)
 
@@ -97,9 +100,9 @@ class AsgiExchange(Exchange):
 
 @dataclass(slots=True)
 class Computation:
-    """What has to be computed before there is a reply, and how the reply is written then.
+    """What has to be computed for a reply, and how the reply is written.
 
-    `reply` raises ServingError where the outputs cannot be written as asked; what takes long to write is awaited.
+    `reply` raises ServingError if the outputs cannot be written as asked. It returns a coroutine if writing takes long.
     """
 
     model: ServedModel
@@ -109,7 +112,13 @@ class Computation:
 
 @dataclass(slots=True)
 class Coalesced:
-    """Several requests as one: their rows behind one another, how many each has, and how to write a reply to some."""
+    """Several requests as one.
+
+    Attributes:
+        request: inputs of shape [sum of rows, ...].
+        rows: the number of rows of each request.
+        reply: writes the reply to one request from its own rows.
+    """
 
     model: ServedModel
     request: InferenceRequest
@@ -118,13 +127,13 @@ class Coalesced:
 
 
 class HttpProtocol:
-    """The ASGI application. Tells `listener` of every request once, whatever became of it.
+    """An ASGI application. `listener` gets one event for each request, whatever its outcome.
 
     Args:
         clock: monotonic seconds, the same base as the batcher's.
     """
 
-    #: What events call the protocol.
+    #: The name of the protocol in events.
     name: ClassVar[str]
 
     def __init__(self, listener: Listener, limits: HttpLimits, clock: Clock = time.monotonic) -> None:
@@ -133,18 +142,18 @@ class HttpProtocol:
         self._listener = listener
         self._disconnects = Disconnects()
 
-    # --- what a protocol says ---
+    # --- a protocol defines these ---
 
     async def answer(self, exchange: AsgiExchange) -> Sendable | Streamed:
         """The reply to any request. Raises ServingError, ClientGone."""
         raise NotImplementedError
 
     def computes(self, method: str, path: str) -> bool:
-        """Does such a request ask for a computation, so that `begin` takes it?"""
+        """Does such a request ask for a computation, so that `begin` accepts it?"""
         raise NotImplementedError
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
-        """What has to be computed. Nothing awaits from here to the batcher, so no version can be swapped in between.
+        """What has to be computed. Nothing awaits from here to the batcher, so no version can be swapped between.
 
         Raises ServingError.
         """
@@ -156,13 +165,13 @@ class HttpProtocol:
         bodies: Sequence[bytes],  # noqa: ARG002 - as above
         started_s: float,  # noqa: ARG002 - as above
     ) -> Coalesced | None:
-        """What `begin` says of requests with one head, as one computation, where that can be had right now.
+        """Requests with the same head as one computation, if they can be computed together now.
 
-        None where they are to begin one by one, also because one of them is unusual or wrong. Never raises.
+        None if they have to begin one by one, for example because one is unusual or invalid. Never raises.
         """
         return None
 
-    # --- what carries it ---
+    # --- ASGI and connections call these ---
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = AsgiExchange(scope, receive, self.clock())
@@ -178,16 +187,16 @@ class HttpProtocol:
             self.finished(exchange, code, self.clock())
 
     def finished(self, exchange: Exchange, code: str, now: float) -> None:
-        """Tells who listens."""
+        """Sends the event of a request with the status `code` at `now` (monotonic seconds)."""
         seconds = now - exchange.started_s
         self._listener(RequestFinished(self.name, code, exchange.model, exchange.version, exchange.signature, seconds))
 
     def rejected(self, rejection: Rejection) -> None:
-        """Tells who listens of a request that was rejected unread."""
+        """Sends the event of a request that was rejected without parsing its body."""
         self._listener(RequestFinished(self.name, str(rejection.reply.status), *rejection.asked, 0.0))
 
     async def _reply(self, exchange: AsgiExchange) -> Sendable | Streamed:
-        """The answer, errors included. Raises ClientGone."""
+        """The reply, also for an error. Raises ClientGone."""
         try:
             return await self.answer(exchange)
         except ClientGone:
@@ -195,14 +204,14 @@ class HttpProtocol:
         except Exception as error:
             return failure_reply(error, exchange)
 
-    # --- what answers are made with ---
+    # --- for `answer` ---
 
     async def read(self, exchange: AsgiExchange) -> bytes:
         """The whole body, inflated. Raises as `read_body` does."""
         return await read_body(exchange.head.headers, exchange.receive, self.limits.max_body_bytes)
 
     async def compute(self, exchange: AsgiExchange) -> Sendable:
-        """The reply to a request that `begin` takes. ClientGone as soon as nobody waits for it any more."""
+        """The reply to a request that `begin` accepts. Raises ClientGone as soon as the client disconnects."""
         computation = self.begin(exchange, await self.read(exchange))
         with self._disconnects.watch(exchange.receive):
             response = await computation.model.infer(computation.request)
@@ -211,24 +220,24 @@ class HttpProtocol:
         return await reply if is_still_written(reply) else cast(Sendable, reply)
 
     def deadline_s(self, exchange: Exchange) -> float:
-        """When the time of a request is over. Raises InvalidRequest."""
+        """The deadline of a request in monotonic seconds. Raises InvalidRequest."""
         return exchange.started_s + self.timeout_s(exchange.head)
 
     def timeout_s(self, head: RequestHead) -> float:
-        """The configured time, or the caller's where that is shorter. Raises InvalidRequest."""
+        """The configured time-out, or the client's if that is shorter. Raises InvalidRequest."""
         longest_ms = self.limits.request_timeout_ms
         wanted = head.header(TIMEOUT_HEADER)
         return (longest_ms if wanted is None else min(_milliseconds(wanted), longest_ms)) / 1e3
 
 
 def priority_of(head: RequestHead) -> int:
-    """What the header says; 0 without one. Raises InvalidRequest."""
+    """The priority in the header; 0 without one. Raises InvalidRequest."""
     value = head.header(PRIORITY_HEADER)
     return 0 if value is None else read_priority(value.decode("latin-1"))
 
 
 def failure_reply(error: Exception, exchange: Exchange) -> Sendable:
-    """What the client is told; of a bug of ours, nothing."""
+    """The reply for an error. A bug of ours is logged, and its reply has no details."""
     if isinstance(error, ServingError):
         return error_reply(error)
     logger.error("A bug answered %s %s", exchange.head.method, exchange.head.path, exc_info=error)

@@ -1,4 +1,4 @@
-"""What stands before the body of an HTTP request."""
+"""The head of an HTTP request: method, target and headers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from app.transports.http.rejections import Rejection
 
 
 class RequestHead:
-    """Method, target and headers.
+    """The head of one request, or of several that are equal: clients repeat heads, and connections cache them.
 
-    `path` is as sent, still percent-encoded and without the query; names in `headers` are in lower case.
-    `understood` is what a protocol made of it: a client sends the same head again and again, and connections keep it.
-    `rejection` is what was said of late to one that had it (rejections.py).
+    Attributes:
+        path: as sent, percent-encoded, without the query.
+        headers: names in lower case.
+        understood: what a protocol parsed it to; None until then.
+        rejection: the last rejection of a request with this head (rejections.py).
     """
 
     __slots__ = ("_named", "headers", "method", "path", "query", "rejection", "understood")
@@ -29,5 +31,5 @@ class RequestHead:
         self._named = dict(reversed(headers))
 
     def header(self, name: bytes) -> bytes | None:
-        """The first of that name; `name` is in lower case."""
+        """The value of the first header of that name; `name` is in lower case."""
         return self._named.get(name)

@@ -1,8 +1,8 @@
-"""Rejecting by the head alone.
+"""A rejection that applies to later requests with the same head.
 
-Under overload most requests are rejected, and to read each of them only to find that out takes time from those that
-were accepted. So who is rejected because the answer would be late stands for those like it for a moment, as far as the
-head says how urgent they are and whom they ask.
+Under overload most requests are rejected, and parsing each of them first takes time from those that were accepted. So a
+rejection because the answer would be late applies for a moment to later requests with the same head, if the head alone
+sets deadline and priority and names the model.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from app.core.errors import WouldBeLate
 from app.core.inference import DEFAULT_SIGNATURE
 from app.transports.http.replies import HttpReply, error_reply
 
-#: No verdict is good for longer, though a retry may be advised later: calls can turn out quicker than was expected.
+#: A rejection applies for at most so long, even if Retry-After is later: calls may be faster than estimated (chosen).
 _LONGEST_S = 0.02
 
 _SIGNATURE = b"signature_name"
-_USUAL = re.compile(rb'"%b"\s*:\s*"%b"' % (_SIGNATURE, DEFAULT_SIGNATURE.encode()))
+_DEFAULT = re.compile(rb'"%b"\s*:\s*"%b"' % (_SIGNATURE, DEFAULT_SIGNATURE.encode()))
 
 
 class Rejection(NamedTuple):
-    """Until `until_s` (monotonic) a request with the same head, so the same deadline and priority, and a body of at
-    least `size` bytes would be rejected, too.
+    """Applies until `until_s` to a request with the same head and a body of at least `size` bytes.
 
-    `asked` is the model, version and signature, `reply` what to say, `rest` what of that follows the status and the
-    lines of every reply.
+    Attributes:
+        size: length in bytes of the body that was rejected.
+        until_s: monotonic seconds.
+        asked: model, version and signature, for the event.
+        reply: the reply.
+        rest: what of the reply follows its status line and the header lines of every reply.
     """
 
     size: int
@@ -37,21 +40,23 @@ class Rejection(NamedTuple):
 
     @classmethod
     def of(cls, error: WouldBeLate, size: int, now: float, asked: tuple[str, int, str]) -> Rejection:
-        """What follows from the rejection of one request."""
+        """The rejection of a request with a body of `size` bytes at `now` (monotonic seconds)."""
         holds_s = min(error.retry_after_s or 0.0, _LONGEST_S)
         reply = error_reply(error)
         return cls(size, now + holds_s, asked, reply, b"%b\r\n%b" % (reply.head_lines(), reply.body))
 
     def holds(self, body: bytes, now: float) -> bool:
-        """For a request with this body, unless that may say more than the head."""
-        return now < self.until_s and len(body) >= self.size and not _says_more(body)
+        """Does it apply to a request with this body? Not if the body may set what the head does not."""
+        return now < self.until_s and len(body) >= self.size and not _may_override_head(body)
 
 
-def _says_more(body: bytes) -> bool:
-    """Does it perhaps say how urgent it is, as Open Inference's can, or whom else it asks, in whichever form?"""
-    return b'"priority"' in body or b'"timeout"' in body or (_SIGNATURE in body and not _names_the_usual_one(body))
+def _may_override_head(body: bytes) -> bool:
+    """May the body, in any format, set a priority or a timeout (Open Inference's can), or name another signature?"""
+    return b'"priority"' in body or b'"timeout"' in body or (_SIGNATURE in body and not _names_default_signature(body))
 
 
-def _names_the_usual_one(body: bytes) -> bool:
-    """As TensorFlow Serving's clients do. Where the words are data, nothing names one, and the usual one is meant."""
-    return body.count(_SIGNATURE) == 1 and _USUAL.search(body) is not None
+def _names_default_signature(body: bytes) -> bool:
+    """Does the body name the default signature, as TensorFlow Serving's clients do? If the words are data, no signature
+    is named, and the default one is meant, too.
+    """
+    return body.count(_SIGNATURE) == 1 and _DEFAULT.search(body) is not None

@@ -1,7 +1,4 @@
-"""What every HTTP protocol of Ferry shares: reading a body within limits, sending a reply, errors as replies.
-
-Plain ASGI: no framework stands between the socket and the model.
-"""
+"""What every HTTP protocol shares: reading a body within limits, sending a reply, errors as replies. Plain ASGI."""
 
 from __future__ import annotations
 
@@ -35,18 +32,18 @@ from app.transports.http.compression import Inflater, UnsupportedEncoding
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """`max_body_bytes` counts the inflated body; `request_timeout_ms` runs from arrival to answer."""
+    """`max_body_bytes` limits the inflated body; `request_timeout_ms` runs from arrival to reply."""
 
     max_body_bytes: int
     request_timeout_ms: float
 
 
 class ClientGone(Exception):
-    """The client hung up; there is nobody to answer."""
+    """The client disconnected, so no reply can be sent."""
 
 
-#: Errors by the most special class that is listed.
-#: OutOfMemory is 503, not 500: the device's memory is short now, and the same request may succeed later or elsewhere.
+#: The status of each error class; a subclass that is not listed has that of its nearest base.
+#: OutOfMemory is 503, not 500: the device has too little memory now, and the same request may succeed later.
 CODES: Mapping[type[ServingError], int] = {
     InvalidRequest: 400,
     SignatureNotFound: 400,
@@ -65,7 +62,7 @@ CODES: Mapping[type[ServingError], int] = {
     ShuttingDown: 503,
 }
 
-#: nginx's code for a request whose client went away, and TensorFlow Serving's for a cancelled one.
+#: nginx's code for a request whose client disconnected, and TensorFlow Serving's for a cancelled one.
 CLIENT_GONE = "499"
 
 CLOSE: Header = (b"connection", b"close")
@@ -74,7 +71,7 @@ _JOINED_BYTES = 64 * 1024
 
 
 class Sendable(Protocol):
-    """A whole reply, for whatever carries it: ASGI (`send_reply`) or a connection of ours (http1/connection.py)."""
+    """A whole reply, to be sent by ASGI (`send_reply`) or by a connection of ours (http1/connection.py)."""
 
     @property
     def status(self) -> int: ...
@@ -86,12 +83,12 @@ class Sendable(Protocol):
         """All headers, names in lower case; Content-Length is among them."""
 
     def head_lines(self) -> bytes:
-        """The same as HTTP/1.1 has them."""
+        """The same as lines of HTTP/1.1."""
 
 
 @dataclass(slots=True)  # freezing would cost each request as much as reading its headers
 class HttpReply:
-    """An answer, of JSON where nothing else is said. `headers` come on top of its type and length."""
+    """A reply with its body in memory; `headers` are sent beside Content-Type and Content-Length."""
 
     body: bytes
     status: int = 200
@@ -111,17 +108,17 @@ class HttpReply:
 
 
 def header_lines(headers: Iterable[Header]) -> bytes:
-    """As HTTP/1.1 has them, each with its end."""
+    """Headers as lines of HTTP/1.1, each with its line end."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 def is_large(pieces: Sequence[Buffer]) -> bool:
-    """Should they go out as they lie in memory? Of smaller ones a copy costs less than a packet."""
+    """Should the pieces be written without joining them? Joining small ones costs less than one more packet."""
     return sum(map(len, pieces)) > _JOINED_BYTES
 
 
 async def send_reply(reply: Sendable, send: Send, more: Sequence[Header] = ()) -> None:
-    """`more` are headers beside the reply's own."""
+    """Sends a reply by ASGI; `more` are headers beside the reply's own."""
     await send({"type": "http.response.start", "status": reply.status, "headers": [*reply.head(), *more]})
     *pieces, last = reply.pieces if is_large(reply.pieces) else [b"".join(reply.pieces)]
     for piece in pieces:
@@ -135,7 +132,7 @@ def code_of(kind: type[ServingError]) -> int:
 
 
 def error_reply(error: ServingError) -> HttpReply:
-    """`{"error": text}`; 503 says when to come back, and a connection that is of no more use is closed."""
+    """`{"error": text}`. 503 has a Retry-After; a connection that cannot be used again is closed."""
     status = code_of(type(error))
     headers: list[Header] = []
     if status == 503:
@@ -150,7 +147,7 @@ def error_body(text: str) -> bytes:
 
 
 def internal_error() -> HttpReply:
-    """What a client sees of a bug of ours: nothing."""
+    """The reply for a bug of ours: it has no details."""
     return HttpReply(error_body("Internal error"), 500)
 
 
@@ -160,7 +157,7 @@ async def read_body(headers: Sequence[Header], receive: Receive, limit: int) -> 
     Raises:
         BodyTooLarge: more than `limit` bytes announced, received or inflated.
         InvalidRequest, UnsupportedEncoding: it cannot be inflated.
-        ClientGone: the client hung up before the end.
+        ClientGone: the client disconnected before the end.
     """
     named = dict(headers)
     announced = named.get(b"content-length", b"")
@@ -188,7 +185,7 @@ async def _receive_all(receive: Receive, limit: int) -> bytes:
 
 
 def _inflate(body: bytes, encoding: str, limit: int) -> bytes:
-    """Stops at the limit, however much a small body would grow to."""
+    """Stops at `limit` bytes, however large the inflated body would be."""
     inflater = Inflater(encoding)
     pieces: list[bytes] = []
     size = 0

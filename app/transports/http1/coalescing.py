@@ -1,11 +1,11 @@
-"""The inference requests that were read in one turn of the event loop.
+"""Coalescing: requests that arrive in one iteration of the event loop are computed as one.
 
-Under load many sockets are readable in a turn, and most of what a small request costs is Python's overhead for each.
-Where a model is quick enough to be called on the event loop and nothing waits in line, requests with the same head
-are therefore read, computed and answered together: one array, one call. Nothing can happen between, so nobody is
-overtaken, expires or goes away meanwhile. To a quick model in another process (frontends/) they travel together.
-In every other case, and where one of them is unusual or wrong, they begin one by one, in the order in which they
-were read.
+Under load many sockets are readable in one iteration, and most of what a small request costs is Python's overhead for
+each request. If a model is fast enough for inline execution and no request is queued, requests with the same head are
+decoded into one array, computed by one call and answered together. Nothing else runs in between, so no request is
+overtaken, expires or is cancelled meanwhile. A fast model in another process (frontends/) gets them in one message.
+
+In all other cases, and if one of them is unusual or invalid, the requests begin one by one, in order of arrival.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Arrived = list[tuple[DirectExchange, bytes]]
 
 
 class Coalescer:
-    """Collects whole requests, and begins them when all sockets that are readable now were read."""
+    """Collects whole requests and begins them when every socket that is readable now has been read."""
 
     def __init__(self, reply_buffer: ReplyBuffer) -> None:
         self._arrived: _Arrived = []
@@ -42,21 +42,27 @@ class Coalescer:
             asyncio.get_running_loop().call_soon(self._begin)
         self._arrived.append((exchange, body))
 
+    def __repr__(self) -> str:
+        return f"<Coalescer {len(self._arrived)} requests>"
+
     def _begin(self) -> None:
         arrived, self._arrived = self._arrived, []
         if len(arrived) > 1:
             for group in _by_head(arrived):
                 try:
-                    _answer_together(group, self._reply_buffer)
-                except Exception:  # nothing accepted may be lost: they begin alone
-                    logger.exception("A bug kept %d requests from being answered together", len(group))
+                    _submit_group(group, self._reply_buffer)
+                except Exception:  # no accepted request may be lost: each begins alone
+                    logger.exception("A bug kept %d requests from being coalesced", len(group))
         for exchange, body in arrived:
-            if not (exchange.begun or exchange.answered or exchange.rejected_likewise(body)):
+            if not (exchange.begun or exchange.answered or exchange.reject_by_head(body)):
                 exchange.begin(body)
 
 
 def _by_head(arrived: _Arrived) -> list[_Arrived]:
-    """Without those whose client has gone or whose time ran out while their bodies came: they are told alone."""
+    """Groups of at least two requests with the same head.
+
+    Requests whose client has gone or whose deadline passed while the body arrived are left out: they begin alone.
+    """
     groups: dict[RequestHead, _Arrived] = {}
     now = arrived[0][0].protocol.clock()
     for each in arrived:
@@ -66,24 +72,26 @@ def _by_head(arrived: _Arrived) -> list[_Arrived]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _answer_together(group: _Arrived, reply_buffer: ReplyBuffer) -> None:
-    """As far as that goes: who has not begun then is to begin alone."""
+def _submit_group(group: _Arrived, reply_buffer: ReplyBuffer) -> None:
+    """Submits requests with the same head in as few calls as possible. A request that has not begun after this begins
+    alone.
+    """
     first = group[0][0]
-    together = first.protocol.begin_coalesced(
+    coalesced = first.protocol.begin_coalesced(
         first.head, [body for _, body in group], min(exchange.started_s for exchange, _ in group)
     )
-    if together is None:
+    if coalesced is None:
         return
     start = row = 0
-    for count in _calls(together.rows, together.model.sizes.largest):
-        rows = together.rows[start : start + count]
-        inputs = {name: array[row : row + sum(rows)] for name, array in together.request.inputs.items()}
-        _Company(group[start : start + count], rows, together, reply_buffer).submit(inputs)
+    for count in _split(coalesced.rows, coalesced.model.sizes.largest):
+        rows = coalesced.rows[start : start + count]
+        inputs = {name: array[row : row + sum(rows)] for name, array in coalesced.request.inputs.items()}
+        CoalescedRequests(group[start : start + count], rows, coalesced, reply_buffer).submit(inputs)
         start, row = start + count, row + sum(rows)
 
 
-def _calls(rows: Sequence[int], largest: int) -> Iterator[int]:
-    """How many of the requests go into each call."""
+def _split(rows: Sequence[int], largest: int) -> Iterator[int]:
+    """How many of the requests go into each call. `rows`: of each request; `largest`: rows of a call."""
     count = room = 0
     for each in rows:
         if count and room < each:
@@ -95,32 +103,32 @@ def _calls(rows: Sequence[int], largest: int) -> Iterator[int]:
         yield count
 
 
-class _Company:
-    """Requests that are computed as one: where the answer to all of them goes."""
+class CoalescedRequests:
+    """Requests that are computed by one call; it gets the answer and gives each request its own rows."""
 
-    def __init__(self, arrived: _Arrived, rows: Sequence[int], together: Coalesced, reply_buffer: ReplyBuffer) -> None:
+    def __init__(self, arrived: _Arrived, rows: Sequence[int], coalesced: Coalesced, reply_buffer: ReplyBuffer) -> None:
         self._arrived = arrived
         self._rows = rows
-        self._together = together
+        self._coalesced = coalesced
         self._reply_buffer = reply_buffer
-        self._waiting = 0
+        self._waiting = 0  # requests that are not cancelled
         self._handle: Cancellable = COMPLETED
 
     def submit(self, inputs: dict[str, Array]) -> None:
-        together = self._together
-        request = InferenceRequest(inputs, together.request.signature, deadline_s=together.request.deadline_s)
+        coalesced = self._coalesced
+        request = InferenceRequest(inputs, coalesced.request.signature, deadline_s=coalesced.request.deadline_s)
         arrivals_s = [exchange.started_s for exchange, _ in self._arrived]
-        handle = together.model.submit_coalesced(request, arrivals_s, self)
+        handle = coalesced.model.submit_coalesced(request, arrivals_s, self)
         if handle is None:
             return
         self._handle = handle
         for exchange, _ in self._arrived:
             if not (exchange.begun or exchange.answered):
-                exchange.joined(self)
+                exchange.submitted(self)
                 self._waiting += 1
 
     def cancel(self) -> None:
-        """One of them no longer waits. The others do, unless it was the last."""
+        """Cancels one of the requests. The call is cancelled with the last of them."""
         self._waiting -= 1
         if not self._waiting:
             self._handle.cancel()
@@ -137,9 +145,9 @@ class _Company:
         return None
 
     def set_result(self, answer: Answer, /) -> None:
-        model, signature = self._together.model, self._together.request.signature
+        model, signature = self._coalesced.model, self._coalesced.request.signature
         if any(output.shape[:1] != (sum(self._rows),) for output in answer.outputs.values()):
-            self._begin_alone()  # another process found out that its outputs are no rows
+            self._begin_alone()  # only the call showed that its outputs do not have one row for each row of input
             return
         end, timing = 0, server_timing(answer.timing)
         with self._reply_buffer.held():
@@ -148,17 +156,20 @@ class _Company:
                 if not exchange.answered:
                     exchange.concerns(model, signature)
                     outputs = {name: output[start:end] for name, output in answer.outputs.items()}
-                    exchange.answer(self._together, outputs, timing)
+                    exchange.answer(self._coalesced, outputs, timing)
 
     def set_exception(self, error: Exception, /) -> None:
-        """Whoever is at fault is told apart; what hit all of them is told to each."""
+        """Finds the invalid request by beginning each alone; an error of another kind is the reply to all of them."""
         if isinstance(error, InvalidRequest | OutOfMemory):
             self._begin_alone()
             return
         for exchange, _ in self._arrived:
             if not exchange.answered:
-                exchange.concerns(self._together.model, self._together.request.signature)
+                exchange.concerns(self._coalesced.model, self._coalesced.request.signature)
                 exchange.set_exception(copy(error))
+
+    def __repr__(self) -> str:
+        return f"<CoalescedRequests of {len(self._arrived)}, {sum(self._rows)} rows, {self._waiting} waiting>"
 
     def _begin_alone(self) -> None:
         for exchange, body in self._arrived:

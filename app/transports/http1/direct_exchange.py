@@ -1,4 +1,4 @@
-"""A request on the short cut: to the batcher and back without ASGI, a task or a future."""
+"""A request on the fast path: to the batcher and back without ASGI, a task or a future."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ReplyWriter(Protocol):
 
 
 class DirectExchange(Exchange):
-    """One that its connection carries: what uvicorn knows as a cycle and the batcher as a reply."""
+    """One request and its reply on a connection of ours; for the batcher it is the `Reply`."""
 
     __slots__ = (
         "_computation",
@@ -62,11 +62,11 @@ class DirectExchange(Exchange):
         self.response_complete = False
 
     def late(self, now: float) -> bool:
-        """Is the time over that a request has where nothing else is said?"""
+        """Is the configured time for a request over at `now` (monotonic seconds)?"""
         return now - self.started_s >= self.protocol.limits.request_timeout_ms / 1e3
 
     def begin(self, body: bytes) -> None:
-        """The request is here as a whole."""
+        """Submits the request, whose body is complete."""
         self.begun = True
         self._size = len(body)
         try:
@@ -75,8 +75,8 @@ class DirectExchange(Exchange):
         except Exception as error:
             self.set_exception(error)
 
-    def rejected_likewise(self, body: bytes) -> bool:
-        """Rejects it unread where the rejection of another one holds for it."""
+    def reject_by_head(self, body: bytes) -> bool:
+        """Rejects the request without parsing its body, if an earlier rejection with the same head still applies."""
         rejection = self.head.rejection
         if rejection is None or not rejection.holds(body, self.protocol.clock()):
             return False
@@ -85,10 +85,10 @@ class DirectExchange(Exchange):
         self._send(rejection.reply)
         return True
 
-    def joined(self, company: Cancellable) -> None:
-        """It was submitted along with others, and will be answered with them."""
+    def submitted(self, handle: Cancellable) -> None:
+        """It was submitted together with other requests; `handle` cancels it."""
         self.begun = True
-        self._handle = company
+        self._handle = handle
 
     def abandon(self) -> None:
         """The client has gone."""
@@ -96,13 +96,13 @@ class DirectExchange(Exchange):
             self.answered = self.response_complete = True
             self._finish(CLIENT_GONE, self.protocol.clock())
 
-    def answer(self, together: Coalesced, outputs: dict[str, Array], timing: bytes) -> None:
-        """Replies with these rows, which were computed together with others."""
+    def answer(self, coalesced: Coalesced, outputs: dict[str, Array], timing: bytes) -> None:
+        """Replies with its own rows of a coalesced call: arrays of shape [rows, ...] by output name."""
         self.answered = True
         self.timing = timing
-        self._handle = None  # nothing is left of it to cancel
+        self._handle = None  # it is complete: nothing to cancel
         try:
-            reply = together.reply(outputs)
+            reply = coalesced.reply(outputs)
         except Exception as error:
             reply = failure_reply(error, self)
         self._send(reply)
@@ -123,7 +123,7 @@ class DirectExchange(Exchange):
         assert computation is not None  # noqa: S101 - answers come after `begin`
         self.answered = True
         self.timing = server_timing(answer.timing)
-        self._handle = None  # nothing is left of it to cancel
+        self._handle = None  # it is complete: nothing to cancel
         try:
             reply = computation.reply(computation.model.response(computation.request, answer))
         except Exception as error:
@@ -138,11 +138,14 @@ class DirectExchange(Exchange):
     def set_exception(self, exception: Exception, /) -> None:
         self.answered = True
         if isinstance(exception, WouldBeLate) and self._computation is not None:  # it began alone
-            self._stand_for_others(exception, self._computation.request)
+            self._remember_rejection(exception, self._computation.request)
         self._send(failure_reply(exception, self))
 
-    def _stand_for_others(self, rejected: WouldBeLate, request: InferenceRequest) -> None:
-        """Unless its body, not its head, said how urgent it was, or asked another signature than others do."""
+    def _remember_rejection(self, rejected: WouldBeLate, request: InferenceRequest) -> None:
+        """Lets the rejection apply to later requests with the same head (rejections.py).
+
+        Not if the body set the deadline, the priority or the signature: then the head alone does not say it.
+        """
         urgency = request.deadline_s, request.priority
         usual = request.signature == DEFAULT_SIGNATURE
         if usual and urgency == (self.protocol.deadline_s(self), priority_of(self.head)):
@@ -169,3 +172,7 @@ class DirectExchange(Exchange):
             self._handle.cancel()
         self._computation = self._handle = None
         self.protocol.finished(self, code, now)
+
+    def __repr__(self) -> str:
+        state = "answered" if self.answered else "begun" if self.begun else "reading"
+        return f"<DirectExchange {self.head.path} {state}>"

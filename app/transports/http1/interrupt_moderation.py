@@ -1,9 +1,9 @@
-"""Reads requests in bursts while they come only to be rejected.
+"""Interrupt moderation: under overload the event loop reads requests in bursts.
 
-Each request that comes wakes the event loop, and on a core that a model computes on, a thread that wakes takes the
-core from it: thousands of times a second under overload, each time with the model's data pushed out of the caches. A
-thread of Linux's policy SCHED_BATCH never does that. It waits until the computing thread's slice is over, some
-milliseconds at most, and then finds many requests at once; on a free core it runs at once as ever.
+Each request that arrives wakes the event loop. If its core computes a model, the thread that wakes preempts the model:
+thousands of times a second under overload, and each time the caches lose the model's data. A thread with Linux's policy
+SCHED_BATCH does not preempt. It waits until the time slice of the computing thread is over, some milliseconds at most,
+and then finds many requests; on an idle core it runs without delay.
 Source: sched(7).
 """
 
@@ -14,14 +14,15 @@ import os
 from collections.abc import Callable
 from math import inf
 
-#: Nobody was rejected for so long: the overload is over.
+#: The overload is over when no request was rejected for so long (chosen).
 _CALM_S = 0.1
 
 
 class InterruptModeration:
-    """Of the event loop's thread; another policy than the usual one, or a kernel that knows none, is left alone.
+    """Changes the scheduling policy of the event loop's thread while requests are rejected.
 
-    A thread that is started meanwhile is as patient for good, which harms no thread that computes.
+    A thread with a policy other than the default one, and a system without policies, are left as they are. A thread
+    that is started meanwhile inherits SCHED_BATCH; that does no harm to a thread that computes.
 
     Args:
         clock: monotonic seconds.
@@ -29,14 +30,14 @@ class InterruptModeration:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._refused_s = -inf
-        self._gathering = False
+        self._rejected_s = -inf
+        self._batching = False
 
     def rejected(self, now: float) -> None:
-        """One more came in vain."""
-        self._refused_s = now
-        if not self._gathering:
-            self._gathering = True
+        """Counts a request that was rejected at `now`."""
+        self._rejected_s = now
+        if not self._batching:
+            self._batching = True
             if _change_policy("SCHED_OTHER", "SCHED_BATCH"):
                 self._look_later()
 
@@ -44,14 +45,14 @@ class InterruptModeration:
         asyncio.get_running_loop().call_later(_CALM_S, self._look)
 
     def _look(self) -> None:
-        if self._clock() - self._refused_s < _CALM_S:
+        if self._clock() - self._rejected_s < _CALM_S:
             self._look_later()
         else:
-            self._gathering = not _change_policy("SCHED_BATCH", "SCHED_OTHER")
+            self._batching = not _change_policy("SCHED_BATCH", "SCHED_OTHER")
 
 
 def _change_policy(usual: str, wanted: str) -> bool:
-    """Of this thread, if it is the usual one. False where that cannot be."""
+    """Changes this thread's policy from `usual` to `wanted`; False if it has another one or cannot be changed."""
     try:
         if os.sched_getscheduler(0) == getattr(os, usual):
             os.sched_setscheduler(0, getattr(os, wanted), os.sched_param(0))

@@ -1,6 +1,6 @@
-"""Replies that are ready at the same time go out one right after another.
+"""Replies that are ready at the same time are written one right after another.
 
-A client that gets them apart falls asleep in between, and waking it costs more than the reply.
+A client process that gets them apart sleeps in between, and waking it costs more than the reply.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _Written = tuple[asyncio.Transport, Sequence[Buffer], bool]
 
 
 class ReplyBuffer:
-    """Writes at once, unless it is held."""
+    """Writes replies at once, except within `held`."""
 
     def __init__(self) -> None:
         self._held: list[_Written] | None = None
 
     def write(self, transport: asyncio.Transport, pieces: Sequence[Buffer], close: bool) -> None:
-        """`close` ends the connection behind the pieces."""
+        """Writes the pieces of a reply; `close` closes the connection after them."""
         if self._held is None:
             _write(transport, pieces, close)
         else:
@@ -29,7 +29,7 @@ class ReplyBuffer:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What is written within goes out at its end."""
+        """Keeps back what is written within the block, and writes it at the end."""
         held: list[_Written] = []
         self._held = held
         try:

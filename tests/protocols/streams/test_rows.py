@@ -15,7 +15,7 @@ from app.codecs.json.writing import dumps
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING
 from app.protocols.streams.lines import Block
-from app.protocols.streams.rows import read_rows, write_refusal, write_rows
+from app.protocols.streams.rows import read_rows, write_errors, write_rows
 from tests.support.protocol_fakes import signature_of, specs
 
 ANY = signature_of(specs(x=("float32", None)), specs(y=("float32", None)))
@@ -111,6 +111,6 @@ def test_outputs_that_are_no_rows_are_refused(output: Any) -> None:
 
 
 def test_an_error_a_line() -> None:
-    assert write_refusal(Block(7, [b"1", b"2"]), 'no "x"') == (
+    assert write_errors(Block(7, [b"1", b"2"]), 'no "x"') == (
         b'{"error":"Line 7: no \\"x\\""}\n{"error":"Line 8: no \\"x\\""}\n'
     )

@@ -1,4 +1,4 @@
-"""One contract for both ways of a request: by ASGI, as uvicorn does it, and by the short cut."""
+"""One contract for both ways of a request: by ASGI, as uvicorn does it, and by the fast path."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def played(direct: bool, chunks: Sequence[bytes | float], cors: bool = False) ->
 
 
 def assert_same(*chunks: bytes | float, cors: bool = False) -> World:
-    """By both ways the client reads the same and listeners hear the same. Returns the world of the short cut."""
+    """By both ways the client reads the same and listeners hear the same. Returns the world of the fast path."""
     by_asgi, direct = played(False, chunks, cors), played(True, chunks, cors)
     assert direct.replies() == by_asgi.replies()
     assert direct.transport.closed == by_asgi.transport.closed
@@ -281,14 +281,14 @@ def test_both_ways_answer_the_same(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_and_the_same_again_when_the_head_is_known(case: str) -> None:
+def test_both_ways_answer_the_same_again_when_the_head_is_cached(case: str) -> None:
     world = assert_same(CASES[case], 3.5 * COMPUTE_S, CASES[case])
     if not world.transport.closed:
         first, second = world.replies()
         assert first == second
 
 
-def test_a_known_head_is_taken_with_its_very_body_alone() -> None:
+def test_a_cached_head_gets_exactly_its_own_body() -> None:
     one, two = request(body=b'{"instances": [[1.0, 2.0]]}'), request(body=b'{"instances": [[3.0, 4.0]]}')
     known = [one, 3.0]
     assert_same(*known, one[:-5], 0.2, one[-5:])
@@ -306,7 +306,7 @@ def test_a_malformed_request_behind_another_is_rejected_after_the_reply_to_that_
     assert world.transport.closed
 
 
-def test_heads_are_not_kept_for_ever() -> None:
+def test_the_caches_of_heads_are_bounded() -> None:
     async def main() -> None:
         world = World(True)
         for number in range(1100):
@@ -320,13 +320,13 @@ def test_heads_are_not_kept_for_ever() -> None:
 
 
 @pytest.mark.parametrize("case", ["rows", "no JSON", "infer", "no such path", "chunked"])
-def test_of_any_origin_too(case: str) -> None:
+def test_both_ways_mark_replies_for_any_origin(case: str) -> None:
     for _, headers, _ in assert_same(CASES[case], cors=True).replies():
         assert headers["access-control-allow-origin"] == "*"
 
 
 @given(st.data())
-def test_however_bytes_arrive(data: st.DataObject) -> None:
+def test_replies_do_not_depend_on_how_bytes_are_cut(data: st.DataObject) -> None:
     names = data.draw(
         st.lists(st.sampled_from(["rows", "columns", "no JSON", "chunked", "infer", "other path"]), max_size=4)
     )
@@ -345,12 +345,12 @@ def test_pipelined_requests_are_answered_in_order() -> None:
     assert [json.loads(body)["predictions"][0][0] for _, _, body in world.replies()] == [0.0, 2.0, 4.0, 6.0, 8.0]
 
 
-def test_the_short_cut_writes_once() -> None:
+def test_the_fast_path_writes_once() -> None:
     assert played(True, [request()]).transport.writes == 1
     assert played(False, [request()]).transport.writes == 2
 
 
-def test_a_client_that_goes_takes_its_work_along() -> None:
+def test_the_request_of_a_client_that_disconnects_is_cancelled() -> None:
     async def main() -> None:
         for direct in (False, True):
             world = World(direct)
@@ -371,7 +371,7 @@ def test_a_client_that_goes_takes_its_work_along() -> None:
 
 @pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("path", [PREDICT, INFER])
-def test_who_has_priority_overtakes(direct: bool, path: str) -> None:
+def test_a_request_with_priority_overtakes(direct: bool, path: str) -> None:
     def full_batch(value: float, **headers: str) -> bytes:
         named = {name.replace("_", "-"): text for name, text in headers.items()}
         if path == PREDICT:
@@ -427,7 +427,7 @@ def test_a_part_that_fails_takes_the_rest_of_a_large_request_along() -> None:
     assert world.batcher.queue.rows == 0
 
 
-def test_a_connection_on_its_way_out_answers_and_closes() -> None:
+def test_a_connection_that_is_shut_down_answers_and_closes() -> None:
     async def main() -> None:
         for direct in (False, True):
             world = World(direct)
@@ -454,7 +454,7 @@ def test_while_draining_the_connection_is_closed() -> None:
     run_in_fake_time(main())
 
 
-def test_a_client_that_does_not_read_is_waited_for() -> None:
+def test_a_reply_waits_for_a_client_that_does_not_read() -> None:
     async def main() -> None:
         world = World(True)
         world.connection.pause_writing()
@@ -499,7 +499,7 @@ def test_a_bug_is_told_to_the_log_and_not_to_the_client(caplog: pytest.LogCaptur
     assert "A bug answered POST /v1/models/m:predict" in caplog.text
 
 
-def test_the_date_is_uvicorns() -> None:
+def test_the_date_header_is_that_of_uvicorn() -> None:
     async def main() -> None:
         world = World(True)
         await world.hear(request(), 2.0)
@@ -511,7 +511,9 @@ def test_the_date_is_uvicorns() -> None:
     run_in_fake_time(main())
 
 
-def in_one_turn(direct: bool, requests: Sequence[bytes]) -> tuple[World, list[list[tuple[int, dict[str, str], bytes]]]]:
+def sent_at_once(
+    direct: bool, requests: Sequence[bytes]
+) -> tuple[World, list[list[tuple[int, dict[str, str], bytes]]]]:
     """Each from a client of its own, all readable at once, to a model that is known to be quick."""
 
     async def main() -> tuple[World, list[list[tuple[int, dict[str, str], bytes]]]]:
@@ -550,9 +552,9 @@ def untimed(replies: list[tuple[int, dict[str, str], bytes]]) -> list[object]:
         max_size=12,
     )
 )
-def test_requests_of_one_turn_are_answered_as_if_alone(requests: list[bytes]) -> None:
-    by_asgi, expected = in_one_turn(False, requests)
-    direct, replies = in_one_turn(True, requests)
+def test_coalesced_requests_are_answered_as_if_alone(requests: list[bytes]) -> None:
+    by_asgi, expected = sent_at_once(False, requests)
+    direct, replies = sent_at_once(True, requests)
     assert list(map(untimed, replies)) == list(map(untimed, expected))
     assert sorted(direct.told()) == sorted(by_asgi.told())
 
@@ -561,8 +563,8 @@ def batches(world: World) -> list[BatchExecuted]:
     return [event for event in world.events if isinstance(event, BatchExecuted)]
 
 
-def test_requests_of_one_turn_share_one_call() -> None:
-    world, replies = in_one_turn(True, [rows(1.0), rows(2.0, 3.0), rows(4.0)])
+def test_coalesced_requests_share_one_call() -> None:
+    world, replies = sent_at_once(True, [rows(1.0), rows(2.0, 3.0), rows(4.0)])
     assert [json.loads(body)["predictions"] for ((_, _, body),) in replies] == [
         [[2.0, 0.0]],
         [[4.0, 0.0], [6.0, 0.0]],
@@ -573,39 +575,39 @@ def test_requests_of_one_turn_share_one_call() -> None:
     assert (batch.rows, batch.padded_rows, len(batch.queue_s), batch.failed) == (4, 0, 3, 0)
 
 
-def test_and_each_is_told_the_time_of_that_call() -> None:
-    _, replies = in_one_turn(True, [rows(1.0), rows(2.0, 3.0), rows(4.0)])
+def test_each_coalesced_request_has_the_timing_of_that_call() -> None:
+    _, replies = sent_at_once(True, [rows(1.0), rows(2.0, 3.0), rows(4.0)])
     timings = {headers["server-timing"] for ((_, headers, _),) in replies}
     assert timings == {'queue;dur=0.000, compute;dur=0.000, batch;desc="4"'}  # no time passes in a call on the loop
 
 
-def test_those_with_a_priority_are_not_read_together_and_get_their_own() -> None:
+def test_requests_with_a_priority_are_not_coalesced() -> None:
     urgent = [request(body={"instances": [[value, 0.0]]}, headers={"X-Request-Priority": "1"}) for value in (3.0, 4.0)]
-    world, replies = in_one_turn(True, [urgent[0], rows(1.0), rows(2.0), urgent[1]])
+    world, replies = sent_at_once(True, [urgent[0], rows(1.0), rows(2.0), urgent[1]])
     assert [json.loads(body)["predictions"] for ((_, _, body),) in replies] == [
         [[6.0, 0.0]], [[2.0, 0.0]], [[4.0, 0.0]], [[8.0, 0.0]]
     ]  # fmt: skip
     assert world.loaded.function.calls == [[1.0, 2.0], [3.0, 4.0]]
 
 
-def test_more_than_a_batch_takes_several_calls() -> None:
-    world, replies = in_one_turn(True, [rows(*[float(n)] * 9) for n in range(8)])
+def test_more_coalesced_rows_than_a_batch_take_several_calls() -> None:
+    world, replies = sent_at_once(True, [rows(*[float(n)] * 9) for n in range(8)])
     assert [len(json.loads(body)["predictions"]) for ((_, _, body),) in replies] == [9] * 8
     assert [batch.rows for batch in batches(world)] == [27, 27, 18]
 
 
-def test_who_is_refused_in_company_is_told_apart() -> None:
-    _, replies = in_one_turn(True, [rows(1.0), rows(-2.0), rows(3.0), request(body={"instances": [[1.0]]})])
+def test_an_invalid_request_is_rejected_apart_from_those_coalesced_with_it() -> None:
+    _, replies = sent_at_once(True, [rows(1.0), rows(-2.0), rows(3.0), request(body={"instances": [[1.0]]})])
     assert [status for ((status, _, _),) in replies] == [200, 400, 200, 400]
 
 
 def test_a_failure_of_the_model_fails_those_of_its_call() -> None:
-    world, replies = in_one_turn(True, [rows(1.0), CASES["model fails"].replace(b"[[NaN, 2.0]]", b"[[9e99,2.0]]")])
+    world, replies = sent_at_once(True, [rows(1.0), CASES["model fails"].replace(b"[[NaN, 2.0]]", b"[[9e99,2.0]]")])
     assert [status for ((status, _, _),) in replies] == [200, 400]  # out of range: never computed
     assert not any(batch.failed for batch in batches(world))
 
 
-def test_whose_time_ran_out_while_its_body_came_is_not_computed() -> None:
+def test_a_request_whose_deadline_passes_while_its_body_arrives_is_not_computed() -> None:
     async def main() -> None:
         world = World(True, inline_s=2 * COMPUTE_S)
         await world.hear(rows(1.0), 2 * COMPUTE_S)
@@ -623,7 +625,7 @@ def test_whose_time_ran_out_while_its_body_came_is_not_computed() -> None:
     run_in_fake_time(main())
 
 
-def test_a_bug_in_answering_together_loses_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_in_coalescing_loses_no_request(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Remote):
         def submit_coalesced(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Any:
             raise ZeroDivisionError
@@ -639,10 +641,10 @@ def test_a_bug_in_answering_together_loses_nobody(caplog: pytest.LogCaptureFixtu
         assert [world.replies(transport)[0][0] for _, transport in clients] == [200] * 3
 
     run_in_fake_time(main())
-    assert "A bug kept 3 requests from being answered together" in caplog.text
+    assert "A bug kept 3 requests from being coalesced" in caplog.text
 
 
-def test_while_another_call_is_under_way_there_is_a_line() -> None:
+def test_requests_queue_while_another_call_runs() -> None:
     async def main() -> None:
         world = World(True, inline_s=2 * COMPUTE_S)
         clients = [world.connect() for _ in range(3)]
@@ -704,30 +706,30 @@ def to_another_process(
     return run_in_fake_time(main())
 
 
-def test_to_another_process_they_travel_together() -> None:
+def test_requests_to_another_process_are_coalesced() -> None:
     world, codes = to_another_process([rows(float(n)) for n in range(5)])
     assert codes == [200] * 5
     assert [batch.rows for batch in batches(world)] == [5]
     assert [len(batch.queue_s) for batch in batches(world)] == [1]
 
 
-def test_from_where_a_refusal_lets_each_begin_alone() -> None:
+def test_a_rejection_from_there_lets_each_begin_alone() -> None:
     _, codes = to_another_process([rows(1.0), rows(-1.0), rows(2.0)])
     assert codes == [200, 400, 200]
 
 
-def test_and_what_hits_all_is_told_to_each() -> None:
+def test_an_error_of_all_coalesced_requests_is_the_reply_to_each() -> None:
     _, codes = to_another_process([rows(1.0), rows(2.0)], drain=True)
     assert codes == [503, 503]
 
 
-def test_and_who_has_gone_is_left_out() -> None:
+def test_a_coalesced_request_whose_client_disconnected_gets_no_reply() -> None:
     world, codes = to_another_process([rows(1.0), rows(2.0), rows(3.0)], gone=[1])
     assert codes == [200, 0, 200]
     assert sorted(event.code for event in world.finished) == ["200", "200", "499"]
 
 
-def test_and_what_all_of_them_gave_up_is_never_computed() -> None:
+def test_coalesced_requests_that_are_all_cancelled_are_never_computed() -> None:
     async def main() -> None:
         world = World(True)
         remote: Any = Remote(world.model)
@@ -749,7 +751,7 @@ def test_and_what_all_of_them_gave_up_is_never_computed() -> None:
     run_in_fake_time(main())
 
 
-def test_outputs_that_are_no_rows_let_each_begin_alone_too() -> None:
+def test_a_row_count_mismatch_lets_each_begin_alone() -> None:
     async def main() -> None:
         world = World(True)
         remote: Any = Remote(world.model)
