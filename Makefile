@@ -34,10 +34,13 @@ schedules: $(DEV)  ## The laws of batching over 10^5 random schedules, half an h
 	seq 20 | xargs -P 2 -I SEED $(BIN)/pytest -q -p no:cacheprovider --hypothesis-profile=schedules \
 	  --hypothesis-seed=SEED tests/laws/test_batching.py::test_laws
 
-oldest: $(DEV)  ## The tests of runtimes with the oldest TensorFlow that pyproject.toml allows
+oldest: $(DEV)  ## The tests of what uses private APIs, with the oldest TensorFlow and uvicorn allowed
 	@[ -e .venv/oldest/tensorflow/__init__.py ] || $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps \
 	  --target .venv/oldest 'tensorflow-cpu==2.20.*'
 	PYTHONPATH=.venv/oldest $(BIN)/python -m pytest -q tests/runtimes
+	[ -e .venv/oldest-uvicorn/uvicorn/__init__.py ] || $(BIN)/python -m pip install -q --disable-pip-version-check \
+	  --no-deps --target .venv/oldest-uvicorn 'uvicorn==0.53.*'
+	PYTHONPATH=.venv/oldest-uvicorn $(BIN)/python -m pytest -q tests/transports/http1
 
 clients: .venv-clients/.clients-installed  ## Make .venv-clients: the clients that tests/official_clients try
 
