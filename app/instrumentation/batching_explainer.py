@@ -1,4 +1,4 @@
-"""Explains the batches of models, from what was counted and what the models learnt of their calls."""
+"""Explains the batches of models from counts and from the models' cost models."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from app.instrumentation.histogram import Histogram
 from app.instrumentation.model_facts import ExecutionVariants, MixedShapes
 from app.model import LearntCosts, Model
 
-#: Shapes are the callers' choice; so many of a signature are listed.
+#: Cost curves listed for one signature: callers choose the shapes, so there may be many. Chosen.
 _MOST_CURVES = 32
 
 _NOTHING = "No request was counted so far; ask again after some traffic."
 
 
 class _Counted(NamedTuple):
-    """Batches and answers by status code, each by signature."""
+    """Counts of one version at one time: batches, and answers by status code, each by signature."""
 
     since_s: float
     batches: dict[str, BatchCounts]
@@ -45,7 +45,7 @@ class _Counted(NamedTuple):
 
 
 class BatchingExplainer:
-    """Figures count from when a version was loaded, or from `reset`."""
+    """Makes the explanation of a model. It counts from when a version was loaded, or from `reset`."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class BatchingExplainer:
         self.subscriptions: Subscriptions = {ModelStateChanged: self._model_state_changed}
 
     def reset(self, model: str) -> None:
-        """What was counted of the model so far was under other conditions."""
+        """Starts the counts of a model again, because its options changed."""
         for name, version in self._before:
             if name == model:
                 self._before[name, version] = self._counted(name, version)
 
     def explain(self, name: str, options: BatchingOptions, models: Sequence[Model]) -> BatchingExplanation:
-        """Of the versions `models` of one model, newest first."""
+        """The explanation of one model, given its versions, newest first."""
         in_force = Options(**options.as_dict())
         versions = [self._explain_version(model) for model in models]
         advice = [
@@ -153,7 +153,7 @@ class BatchingExplainer:
         return Shapes(free=True, shared=found.padded, explanation=found.explanation)
 
     def _counted(self, model: str, version: int) -> _Counted:
-        """A copy, since the process began."""
+        """A copy of the counts of one version since the process began."""
         batches = {
             signature: counts.since(BatchCounts())
             for (name, number, signature), counts in self._counts.batches.items()
@@ -224,12 +224,12 @@ def _curve(learnt: LearntCosts) -> CostCurve:
 def _speed_up(sizes: Iterable[BatchSize], learnt: LearntCosts) -> float | None:
     curve = learnt.curve
     if curve.sizes[0] not in learnt.measured:
-        return None  # what one row takes was fitted to larger calls alone, and would be theirs
+        return None  # the time of one row was only fitted to larger calls
     together_s = sum(each.calls * curve.call_s(each.size) for each in sizes)
     apart_s = sum(each.rows * curve.call_s(1) for each in sizes)
     return _rounded(apart_s / together_s) if together_s else None
 
 
 def _rounded(value: float) -> float:
-    """To what can be meant: four digits."""
+    """To four significant digits."""
     return float(f"{value:.4g}")

@@ -1,6 +1,6 @@
-"""Requests and batches in plain numbers, which every page of metrics is written from.
+"""Counts of requests and batches, from which all pages of metrics and the statistics are written.
 
-It hears of each request, so it does no more than it must: labels, names and units are the pages'.
+It is called for each request, so it only counts: labels, names and units are added by the pages.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections import Counter
 from app.core.events import BatchExecuted, RequestFinished, Subscriptions
 from app.instrumentation.histogram import Histogram
 
-#: Ferry's buckets of times.
+#: Bounds in seconds of Ferry's histograms of times.
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-#: TensorFlow Serving's.
+#: Bounds in microseconds of TensorFlow Serving's histograms of times.
 MICROSECONDS = tuple(10 * 1.8**exponent for exponent in range(33))
 IN_A_SECOND = 1e6
 
@@ -21,12 +21,12 @@ _BOUNDS = tuple(sorted({*SECONDS, *(bound / IN_A_SECOND for bound in MICROSECOND
 
 
 class BatchCounts:
-    """Of one function.
+    """Counts of one signature of one version.
 
     calls: batches by their real rows, padded rows and the reason that closed them.
-    queue_s: seconds that each request waited; compute_s: that each batch took.
-    wasted_s: what of the latter went into padding.
-    failed: requests that were answered with an error; expired: those that were computed though their time was over.
+    queue_s: seconds that each request waited; compute_s: seconds that each batch took.
+    wasted_s: the part of compute_s that was spent on padding.
+    failed: requests that were answered with an error; expired: requests that were computed after their deadline.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class BatchCounts:
         self.failed = self.expired = 0
 
     def since(self, before: BatchCounts) -> BatchCounts:
-        """What was counted after `before`, these counts as they were."""
+        """The difference to `before`, an earlier copy of these counts."""
         later = BatchCounts()
         later.calls = self.calls - before.calls
         later.queue_s = self.queue_s.since(before.queue_s)
@@ -47,7 +47,7 @@ class BatchCounts:
         return later
 
     def rows(self, bounds: tuple[int, ...], *, padded: bool = False) -> Histogram:
-        """Rows of the batches, with or without their padding."""
+        """How many rows the batches had, with or without padding rows."""
         rows = Histogram(bounds)
         for (real_rows, padded_rows, _), calls in self.calls.copy().items():
             rows.observe(real_rows + padded_rows * padded, calls)
@@ -55,7 +55,7 @@ class BatchCounts:
 
 
 class Counts:
-    """A subscriber that counts.
+    """A subscriber that counts requests and batches.
 
     requests: seconds from arrival to answer, by protocol, code, model, version and signature.
     batches: by model, version and signature.

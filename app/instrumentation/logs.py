@@ -1,4 +1,4 @@
-"""What an operator reads: one line an event that matters, on standard error."""
+"""Logs on standard error: one line for each change of a model's state and of how it is executed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _shapes_probed(event: ShapesProbed) -> None:
     )  # fmt: skip
 
 
-#: The life of models and how they are executed. Requests and batches are counted, not logged.
+#: Requests and batches are counted, not logged.
 SUBSCRIPTIONS: Subscriptions = {
     ModelStateChanged: _model_state_changed,
     VariantsChosen: _variants_chosen,
@@ -51,7 +51,7 @@ SUBSCRIPTIONS: Subscriptions = {
 
 
 def _forms(variants: Mapping[int, tuple[str, float]]) -> Iterator[str]:
-    """'1 plain', '2-64 frozen (1.10-1.54x)': neighbouring batch sizes that execute alike in one."""
+    """'1 plain', '2-64 frozen (1.10-1.54x)': neighbouring batch sizes with the same variant in one text."""
     for variant, group in groupby(variants.items(), key=lambda item: item[1][0]):
         sizes, chosen = zip(*group, strict=True)
         gains = list(dict.fromkeys(f"{speed_up:.2f}" for _, speed_up in sorted(chosen)))

@@ -1,72 +1,81 @@
-"""On which devices the models in memory live, for the health page.
+"""What the health page shows of each version in memory: its devices, mixed shapes and execution variants.
 
-Which signatures share calls among requests of different shapes, for the health page.
-
-How the models in memory are executed, for the health page."""
+Each class is a subscriber that records one type of event by model and version, until the version ends.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from app.core.events import ModelPlaced, ModelStateChanged, ShapesProbed, Subscriptions, VariantsChosen
 
+Fact = TypeVar("Fact")
 
-class ModelDevices:
-    """A subscriber that remembers the devices of each version until that ends."""
+
+class _FactsByVersion(Generic[Fact]):
+    def __init__(self) -> None:
+        self._facts: dict[tuple[str, int], Fact] = {}
+
+    def _named(self) -> dict[str, Fact]:
+        """The facts by 'model/version'."""
+        return {f"{model}/{version}": fact for (model, version), fact in self._facts.items()}
+
+    def _model_state_changed(self, event: ModelStateChanged) -> None:
+        if event.state == "END":
+            self._facts.pop((event.model, event.version), None)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._named()}>"
+
+
+class ModelDevices(_FactsByVersion[list[str]]):
+    """The devices of each version, with one replica on each."""
 
     def __init__(self) -> None:
-        self._devices: dict[tuple[str, int], list[str]] = {}
+        super().__init__()
         self.subscriptions: Subscriptions = {
             ModelPlaced: self._model_placed,
             ModelStateChanged: self._model_state_changed,
         }
 
     def document(self) -> dict[str, list[str]]:
-        """By 'model/version' its devices, a replica on each."""
-        return {f"{model}/{version}": devices for (model, version), devices in self._devices.items()}
+        """Devices by 'model/version'."""
+        return self._named()
 
     def _model_placed(self, event: ModelPlaced) -> None:
-        self._devices[event.model, event.version] = list(event.devices)
-
-    def _model_state_changed(self, event: ModelStateChanged) -> None:
-        if event.state == "END":
-            self._devices.pop((event.model, event.version), None)
+        self._facts[event.model, event.version] = list(event.devices)
 
 
-class MixedShapes:
-    """A subscriber that remembers what was found for each version until that ends."""
+class MixedShapes(_FactsByVersion[dict[str, ShapesProbed]]):
+    """Whether requests of different shapes share calls of each signature."""
 
     def __init__(self) -> None:
-        self._signatures: dict[tuple[str, int], dict[str, ShapesProbed]] = {}
+        super().__init__()
         self.subscriptions: Subscriptions = {
             ShapesProbed: self._shapes_probed,
             ModelStateChanged: self._model_state_changed,
         }
 
     def document(self) -> dict[str, dict[str, str]]:
-        """By 'model/version' and signature, how they do, or why not."""
+        """By 'model/version' and signature: how they share calls, or why not."""
         return {
-            f"{model}/{version}": {name: found.explanation for name, found in signatures.items()}
-            for (model, version), signatures in self._signatures.items()
+            version: {name: found.explanation for name, found in signatures.items()}
+            for version, signatures in self._named().items()
         }
 
     def found(self, model: str, version: int, signature: str) -> ShapesProbed | None:
-        """None where nothing was asked."""
-        return self._signatures.get((model, version), {}).get(signature)
+        """None if the signature was not probed."""
+        return self._facts.get((model, version), {}).get(signature)
 
     def _shapes_probed(self, event: ShapesProbed) -> None:
-        self._signatures.setdefault((event.model, event.version), {})[event.signature] = event
-
-    def _model_state_changed(self, event: ModelStateChanged) -> None:
-        if event.state == "END":
-            self._signatures.pop((event.model, event.version), None)
+        self._facts.setdefault((event.model, event.version), {})[event.signature] = event
 
 
-class ExecutionVariants:
-    """A subscriber that remembers what was chosen for each version until that ends."""
+class ExecutionVariants(_FactsByVersion[dict[str, list[dict[str, Any]]]]):
+    """The execution variants that were chosen for each version."""
 
     def __init__(self) -> None:
-        self._signatures: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = {}
+        super().__init__()
         self.subscriptions: Subscriptions = {
             VariantsChosen: self._variants_chosen,
             ModelStateChanged: self._model_state_changed,
@@ -74,14 +83,10 @@ class ExecutionVariants:
 
     def document(self) -> dict[str, dict[str, list[dict[str, Any]]]]:
         """By 'model/version' and signature, one entry for each batch size."""
-        return {f"{model}/{version}": dict(signatures) for (model, version), signatures in self._signatures.items()}
+        return {version: dict(signatures) for version, signatures in self._named().items()}
 
     def _variants_chosen(self, event: VariantsChosen) -> None:
-        self._signatures.setdefault((event.model, event.version), {})[event.signature] = [
+        self._facts.setdefault((event.model, event.version), {})[event.signature] = [
             {"batch_size": size, "variant": variant, "speed_up": round(speed_up, 2)}
             for size, (variant, speed_up) in event.variants.items()
         ]
-
-    def _model_state_changed(self, event: ModelStateChanged) -> None:
-        if event.state == "END":
-            self._signatures.pop((event.model, event.version), None)

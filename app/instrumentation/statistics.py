@@ -1,4 +1,4 @@
-"""What each model version did since it was loaded, in the words of Triton's statistics extension."""
+"""Statistics of each model version since it was loaded, in the form of Triton's statistics extension."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SUCCESS = frozenset({"200", "OK"})
 
 @dataclass(slots=True)
 class _Duration:
-    """How often, and for how long in all."""
+    """How often something happened, and its total time."""
 
     count: int = 0
     seconds: float = 0.0
@@ -32,8 +32,8 @@ class _Duration:
 
 
 @dataclass(slots=True)
-class _Counts:
-    """Of one model version."""
+class _VersionCounts:
+    """Counts of one model version."""
 
     last_inference_ms: int = 0
     rows: int = 0
@@ -48,22 +48,22 @@ _Answered = tuple[_Duration, _Duration]
 
 
 class ModelStatistics:
-    """Counts batches, and reads from `requests` what became of requests since the version's life began.
+    """Counts batches, and reads from `requests` how requests were answered since the version was loaded.
 
     success, fail: requests to compute something, over all protocols, by their answer; from arrival to answer.
     inference_count: rows computed without an error.
     execution_count: batches, and batch_stats the same by their rows.
     queue, compute_infer: one for each request, with the whole time that its batch computed; a request
-        larger than a batch counts once for each batch it was cut into. What failed is in queue only.
-    compute_input, compute_output: how often as compute_infer, and no time: the time to put a batch together
-        and to cut it apart is part of compute_infer.
-    cache_hit, cache_miss: always 0, there is no cache.
+        larger than a batch counts once for each part. Failed requests are in queue only.
+    compute_input, compute_output: the count of compute_infer, and no time: assembling a batch and splitting its
+        outputs is part of compute_infer.
+    cache_hit, cache_miss: always 0, because there is no cache.
     """
 
     def __init__(self, requests: Counts, clock: Callable[[], float] = time.time) -> None:
         self._requests = requests
         self._clock = clock
-        self._counts: dict[tuple[str, int], _Counts] = {}
+        self._counts: dict[tuple[str, int], _VersionCounts] = {}
         self._answered_before: dict[tuple[str, int], _Answered] = {}
         self.subscriptions: Subscriptions = {
             BatchExecuted: self._batch_executed,
@@ -71,8 +71,8 @@ class ModelStatistics:
         }
 
     def document(self, model: str, version: int) -> dict[str, Any]:
-        """One entry of `model_stats`; zeros for what never ran."""
-        counts = self._counts.get((model, version)) or _Counts()
+        """One entry of `model_stats`; zeros for a version that never ran."""
+        counts = self._counts.get((model, version)) or _VersionCounts()
         compute = counts.compute.document()
         none = _Duration(), _Duration()
         before = self._answered_before.get((model, version), none)
@@ -100,7 +100,7 @@ class ModelStatistics:
         }
 
     def _answered(self, model: str, version: int) -> _Answered:
-        """Over all lives of a version."""
+        """Requests answered since the process began, however often the version was loaded."""
         success, fail = _Duration(), _Duration()
         for (_, code, its_model, its_version, signature), seconds in self._requests.requests.copy().items():
             if (its_model, its_version) == (model, version) and signature:
@@ -125,10 +125,10 @@ class ModelStatistics:
             self._counts.pop(life, None)
             self._answered_before[life] = self._answered(*life)
 
-    def _of(self, model: str, version: int) -> _Counts:
+    def _of(self, model: str, version: int) -> _VersionCounts:
         counts = self._counts.get((model, version))
         if counts is None:
-            counts = self._counts[model, version] = _Counts()
+            counts = self._counts[model, version] = _VersionCounts()
         return counts
 
 

@@ -1,7 +1,7 @@
-"""The metrics that TensorFlow Serving's dashboards ask for, by its names, written from the counts.
+"""The metrics that dashboards for TensorFlow Serving use, by its names, written from the counts.
 
-Only figures that are true here. Its times are in microseconds; labels that nothing here knows are left out.
-What only asked for a model's state is no request in TensorFlow Serving's sense.
+Times are in microseconds. Metrics and labels without a true value in Ferry are left out. Requests that only ask for a
+model's state are not counted, as in TensorFlow Serving.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PREFIX = ":tensorflow:serving:"
 _BATCHING = _PREFIX + "batching_session:"
 _ROWS = tuple(2**exponent for exponent in range(13))
 
-#: The names of its status codes by HTTP's. gRPC tells the names itself.
+#: TensorFlow's status by HTTP status. gRPC's codes are these names already.
 _STATUS = {
     "200": "OK", "400": "INVALID_ARGUMENT", "404": "NOT_FOUND", "413": "INVALID_ARGUMENT", "415": "INVALID_ARGUMENT",
     "499": "CANCELLED", "500": "INTERNAL", "501": "UNIMPLEMENTED", "503": "UNAVAILABLE", "504": "DEADLINE_EXCEEDED",

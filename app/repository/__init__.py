@@ -1,1 +1,4 @@
-"""Model folders on disk, their versions, and the models that are loaded from them."""
+"""The models of a folder or a list: which versions lie on disk, which are served, and their states from load to unload.
+
+Only app/server and the frontends' engine make a repository; protocols know it by app/core/interfaces.py.
+"""

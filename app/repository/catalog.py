@@ -1,4 +1,4 @@
-"""Which versions of which models there are, and which of them answers a call."""
+"""The versions of all models, and which of them answers a call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Catalog:
     """The servables by model name and version, and the labels of versions by model name.
 
-    Whoever keeps it up to date writes to its attributes. Until it is `complete`, a name that is missing may still come.
+    ModelRepository and Reconciler write to its attributes. Until it is `complete`, further models may be added.
     """
 
     def __init__(self, default_model: str = "") -> None:
@@ -26,10 +26,10 @@ class Catalog:
         self.complete = False
 
     def resolve(self, name: str, version: int | None = None, label: str | None = None) -> Model:
-        """The model to call: the newest available, or the version asked for by its number or its label.
+        """The model to call: the newest available version, or the version with this number or label.
 
         Raises:
-            InvalidRequest: no version carries that label.
+            InvalidRequest: no version has that label.
             ModelNotFound: no such model or version.
             ModelNotReady: it is still loading, or failed to load.
         """
@@ -51,15 +51,15 @@ class Catalog:
         raise ModelNotFound(f"Servable not found for request: {wanted}")
 
     def names(self) -> list[str]:
-        """Every model that is served, is on its way, or failed and is still on disk."""
+        """Every model that is served, is loading, or failed to load and is still on disk."""
         return sorted(name for name, each in self.models.items() if not all(s.ended for s in each.values()))
 
     def default_name(self) -> str:
         """The model behind the short routes.
 
         Raises:
-            InvalidRequest: there are several and none is set.
-            ModelNotReady: there is none yet.
+            InvalidRequest: there are several models and default_model is not set.
+            ModelNotReady: there is no model yet.
         """
         if self.default_model:
             return self.default_model
@@ -75,11 +75,11 @@ class Catalog:
         return {version for version, servable in self.models.get(name, {}).items() if servable.model}
 
     def statuses(self, name: str, version: int | None = None) -> Sequence[VersionStatus]:
-        """Newest first; the last few ended ones are still told.
+        """Statuses, newest version first, with the newest few versions that ended.
 
         Raises:
             ModelNotFound: no such model, or no such version of it.
-            ModelNotReady: it is not known yet which models there are.
+            ModelNotReady: the models have not all been found yet.
         """
         servables = self.models.get(name)
         if not servables:
@@ -92,11 +92,14 @@ class Catalog:
         return [servables[version].status]
 
     def why_unavailable(self, name: str) -> str:
-        """Why no version of the model can be called; empty where one can, or where there is none."""
+        """Why no version of the model can be called; empty if one can, or if it has none."""
         return "" if self.available(name) else _why_unavailable(name, self.models.get(name, {}).values())
 
     def servables(self) -> list[Servable]:
         return [servable for servables in self.models.values() for servable in servables.values()]
+
+    def __repr__(self) -> str:
+        return f"<Catalog{'' if self.complete else ', incomplete'}: {self.servables()}>"
 
     def _labelled(self, name: str, label: str) -> int:
         version = self.labels.get(name, {}).get(label)

@@ -1,4 +1,4 @@
-"""What lies on disk for each model: `<base path>/<version>/saved_model.pb`. Reads the disk, keeps no state."""
+"""Finds the versions of each model on disk: `<base path>/<version>/saved_model.pb`. Keeps no state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fingerprint = frozenset[tuple[str, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class IgnoredFolder:
-    """A folder that serves nothing, and why."""
+    """A folder from which nothing is served, and why."""
 
     path: Path
     reason: str
@@ -26,7 +26,7 @@ class IgnoredFolder:
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """The complete versions of one model by number. `empty` says that no child has a version's name at all."""
+    """The complete versions of one model by number. `empty`: no subfolder has the name of a version."""
 
     versions: Mapping[int, Path]
     ignored: tuple[IgnoredFolder, ...]
@@ -37,9 +37,9 @@ class ModelFolder:
 class DiskLayout:
     """One look at the disk.
 
-    configs: the models that there should be, by name.
-    models: the complete versions of those that have a version folder; of incomplete ones alone, none.
-    unreadable: the models that the disk rejected to show. Nothing is known about them.
+    configs: the wanted models, by name.
+    models: the complete versions of each model that has a version folder, complete or not.
+    unreadable: the models whose folders could not be read. Nothing is known about them.
     """
 
     configs: Mapping[str, ModelConfig] = field(default_factory=dict)
@@ -48,14 +48,14 @@ class DiskLayout:
     unreadable: frozenset[str] = frozenset()
 
     def without(self, names: Collection[str]) -> DiskLayout:
-        """As if these models were not there."""
+        """The same without these models."""
         configs = {name: config for name, config in self.configs.items() if name not in names}
         models = {name: versions for name, versions in self.models.items() if name not in names}
         return replace(self, configs=configs, models=models, unreadable=self.unreadable.difference(names))
 
 
 def scan(configs: Iterable[ModelConfig]) -> DiskLayout:
-    """Looks at the folder of every model. One that cannot be read does not hide the others."""
+    """Looks at the folder of every model. A folder that cannot be read does not affect the others."""
     models: dict[str, Mapping[int, Path]] = {}
     ignored: set[IgnoredFolder] = set()
     unreadable: set[str] = set()
@@ -76,7 +76,7 @@ def scan(configs: Iterable[ModelConfig]) -> DiskLayout:
 
 
 def scan_model(folder: Path) -> ModelFolder:
-    """Looks at one model's folder. Of two complete folders with the same number the last sorted name counts.
+    """Looks at one model's folder. Of two complete folders with the same number the last by name is used.
 
     Raises:
         OSError: the folder cannot be read.
@@ -102,21 +102,21 @@ def scan_model(folder: Path) -> ModelFolder:
 
 
 def version_number(name: str) -> int | None:
-    """The version a folder's name stands for ('00001' is 1), None where it is no version."""
+    """The version that a folder's name means ('00001' is 1); None if it is not a version."""
     digits = re.fullmatch("0*([0-9]{1,19})", name)
     number = int(digits[1]) if digits else -1
     return number if 0 <= number < 2**63 else None
 
 
 def missing_part(version: Path) -> str:
-    """What a version's folder still lacks to be loaded; empty where it is complete."""
+    """What is missing in a version's folder; empty if it is complete."""
     if any((version / name).is_file() for name in MODEL_FILES):
         return ""
     return f"it holds no {MODEL_FILES[0]}"
 
 
 def fingerprint(version: Path) -> Fingerprint:
-    """Changes whenever a file below the folder comes, goes, grows or is written again."""
+    """Changes whenever a file below the folder is created, deleted or written."""
     return frozenset(_files(version))
 
 
@@ -126,13 +126,13 @@ def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
             path = Path(parent, name)
             try:
                 stat = path.stat()
-            except OSError:  # it went while we looked: the next look tells
+            except OSError:  # it was deleted meanwhile: the next look shows it
                 continue
             yield str(path.relative_to(folder)), stat.st_size, stat.st_mtime_ns
 
 
 def subfolders(folder: Path) -> list[Path]:
-    """Sorted by name; dot folders are copies in the making or belong to others."""
+    """Sorted by name. Folders whose names begin with a dot are left out: unfinished copies, or of other programs."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
     return [folder / name for name in names]

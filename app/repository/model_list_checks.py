@@ -1,4 +1,4 @@
-"""May this list of models take the place of the one that is served? Pure; in TensorFlow Serving's words."""
+"""Checks whether a list of models may replace the one that is served. Error texts are TensorFlow Serving's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.repository.model_config import TENSORFLOW, ModelConfig
 
 
 def check_list(configs: Sequence[ModelConfig]) -> None:
-    """Raises InvalidRequest unless every model has a name of its own and an absolute base path."""
+    """Raises InvalidRequest unless every model has a unique name and an absolute base path."""
     names: set[str] = set()
     for config in configs:
         if not config.name:
@@ -26,7 +26,7 @@ def check_list(configs: Sequence[ModelConfig]) -> None:
 
 
 def check_platforms(old: Mapping[str, ModelConfig], new: Sequence[ModelConfig]) -> None:
-    """Raises InvalidRequest where a model that is served would become one of another kind, or is of no known kind."""
+    """Raises InvalidRequest if the platform of a served model changes, or if a platform is unknown."""
     for config in new:
         before = old.get(config.name, config).platform
         if before != config.platform:
@@ -39,10 +39,10 @@ def check_platforms(old: Mapping[str, ModelConfig], new: Sequence[ModelConfig]) 
 
 
 def check_labels(old: Mapping[str, ModelConfig], new: DiskLayout, catalog: Catalog, new_anywhere: bool) -> None:
-    """Raises InvalidRequest where a label names a version that is neither available nor will be with its new model.
+    """Raises InvalidRequest if a label names a version that is not available and will not be with its new model.
 
     Args:
-        new_anywhere: labels that are new may name versions that are not available (yet).
+        new_anywhere: new labels may name versions that are not available.
     """
     for config in new.configs.values():
         known = old[config.name].labels if config.name in old else {}

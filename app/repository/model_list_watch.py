@@ -1,4 +1,4 @@
-"""Follows a list of models that somebody else writes, such as a file."""
+"""Reads a list of models, such as a file, again and again, and applies its changes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ logger = logging.getLogger(__name__)
 class WatchedModels:
     """The models to start with, and how to read the list again.
 
-    read: blocking; raises ServingError or OSError where there is no list to be had.
-    poll_interval_s: how often it is read again; 0 never.
+    read: blocking; raises ServingError or OSError if the list cannot be read.
+    poll_interval_s: seconds between reads; 0 never reads it again.
     labels_anywhere: see ModelRepository.
     """
 
@@ -29,19 +29,25 @@ class WatchedModels:
 
 
 async def watch_list(models: WatchedModels, reload: Callable[[Sequence[ModelConfig]], Awaitable[None]]) -> None:
-    """Puts every change of the list into effect, until cancelled. What cannot be is said once and tried again."""
-    current, said = models.configs, ""
+    """Applies every change of the list, until cancelled. An error is logged once, and the list is tried again."""
+    current, logged = models.configs, ""
     while models.read is not None and models.poll_interval_s > 0:
         await asyncio.sleep(models.poll_interval_s)
         try:
             configs = await asyncio.to_thread(models.read)
             if configs != current:
                 await reload(configs)
-                logger.info("The models are now: %s", ", ".join(config.name for config in configs) or "none")
-            current, said = configs, ""
+                logger.info(
+                    "The list of models changed; the models are now: %s",
+                    ", ".join(config.name for config in configs) or "none",
+                )
+            current, logged = configs, ""
         except (ServingError, OSError) as error:
-            if str(error) != said:
-                logger.error("The list of models is not in effect: %s", error)
-            said = str(error)
-        except Exception:  # the watch must outlive any bug
-            logger.exception("Following the list of models failed; trying again in %g s", models.poll_interval_s)
+            if str(error) != logged:
+                logger.error("The list of models is not in effect, so the models stay as they are: %s", error)
+            logged = str(error)
+        except Exception:  # a bug must not end the watch
+            logger.exception(
+                "Reading the list of models failed; the models stay as they are; next try in %g s",
+                models.poll_interval_s,
+            )

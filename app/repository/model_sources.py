@@ -1,4 +1,4 @@
-"""Where the list of models comes from: the subfolders of one folder, or a list that someone wrote."""
+"""Where the list of models comes from: the subfolders of one folder, or a list."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from app.repository.version_policy import NEWEST, VersionPolicy
 
 
 class ModelSource(Protocol):
-    """Knows the models that there are. Its text says where they come from."""
+    """Finds the models. Its text says where they come from."""
 
     def scan(self) -> DiskLayout:
         """Looks at the disk, blocking.
 
         Raises:
-            OSError: nothing could be seen. One model that cannot be read does not hide the others.
+            OSError: no folder could be read. One model that cannot be read does not affect the others.
         """
 
 
@@ -40,7 +40,7 @@ class ModelsFolder:
 
 @dataclass(frozen=True, slots=True)
 class ModelList:
-    """These models and no others, wherever their folders are."""
+    """Exactly these models, wherever their folders are."""
 
     configs: Sequence[ModelConfig]
 

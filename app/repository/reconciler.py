@@ -1,4 +1,4 @@
-"""Brings the servables of one model after the other in step with what lies on disk."""
+"""Loads and unloads versions until the servables of a model match the versions on disk."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from app.repository.version_policy import VersionPolicy
 if TYPE_CHECKING:
     from app.model import Model
 
-#: Name, version, folder -> the model, loaded and warmed up. Blocking; called on the loader thread.
+#: From name, version and folder to the model, loaded and warmed up. Blocking; called on the loader thread.
 LoadModel = Callable[[str, int, Path], "Model"]
 
+#: Statuses of ended versions that are kept for each model. Chosen.
 _ENDED_KEPT = 8
 
 
 class Reconciler:
-    """Loads, one at a time, and unloads. Whoever calls it sees to it that no two calls are about one model.
+    """Loads one version at a time, and unloads. Its caller makes no two calls for one model at the same time.
 
     Args:
         mirrored: see Servable.unload.
@@ -44,9 +45,9 @@ class Reconciler:
         self._stopping = False
 
     async def reconcile(self, name: str, layout: DiskLayout) -> None:
-        """Loads what the policy wants of one model, then unloads the rest.
+        """Loads the versions that the policy wants of one model, then unloads the others.
 
-        While a wanted version is not available the others stay: a model never drops to nothing in between.
+        The others stay until all wanted versions are available, so that the model is served at any time.
         """
         servables = self._catalog.models.setdefault(name, {})
         folders = layout.models.get(name)
@@ -59,7 +60,7 @@ class Reconciler:
     async def _update(
         self, name: str, servables: dict[int, Servable], folders: Mapping[int, Path], policy: VersionPolicy
     ) -> None:
-        await _forgive_changed(servables, folders)
+        await _reset_changed(servables, folders)
         while (missing := _wanted(policy, servables, folders) - self._catalog.available(name)) and not self._stopping:
             await self._load(name, max(missing), folders[max(missing)])
         wanted, available = _wanted(policy, servables, folders), self._catalog.available(name)
@@ -68,18 +69,18 @@ class Reconciler:
                 self._unload(servables[version])
 
     async def unloaded(self, name: str) -> bool:
-        """Waits for the versions of a model that are being unloaded; False: there were none."""
+        """Waits for the versions of a model that are being unloaded; False if there were none."""
         unloading = [task for task, model in self._unloading.items() if model == name]
         if unloading:
             await asyncio.wait(unloading)
         return bool(unloading)
 
     def stop(self) -> None:
-        """No load begins from now on."""
+        """From now on no load begins."""
         self._stopping = True
 
     async def close(self) -> None:
-        """Waits for the requests that the models accepted and gives the memory back."""
+        """Waits for the requests that the models accepted, then unloads all models."""
         self._unload_all(self._catalog.servables())
         await asyncio.gather(*self._unloading)
         self._loader.shutdown()
@@ -93,6 +94,10 @@ class Reconciler:
             loop = asyncio.get_running_loop()
             await servable.load(loop.run_in_executor(self._loader, self._load_model, name, version, folder), files)
 
+    def __repr__(self) -> str:
+        unloading = ", ".join(sorted(self._unloading.values())) or "nothing"
+        return f"<Reconciler{', stopping' if self._stopping else ''}, unloading {unloading}>"
+
     def _unload_all(self, servables: Iterable[Servable]) -> None:
         for servable in servables:
             servable.failed_on = None
@@ -100,24 +105,24 @@ class Reconciler:
                 self._unload(servable)
 
     def _unload(self, servable: Servable) -> None:
-        """In a task of its own: slow answers of an old version must not hold up the watch."""
+        """In its own task, so that slow answers of an old version do not delay other changes."""
         task = asyncio.create_task(servable.unload(self._mirrored))
         self._unloading[task] = servable.name
         task.add_done_callback(self._unloading.pop)
 
 
 def _wanted(policy: VersionPolicy, servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> set[int]:
-    """A version that failed is no candidate, nor is one whose earlier life has not ended yet."""
-    passed_over = {
+    """The versions that the policy wants, without those that failed or are still being unloaded."""
+    excluded = {
         number
         for number, servable in servables.items()
         if servable.failed_on is not None or servable.state is VersionState.UNLOADING
     }
-    return policy(folders.keys() - passed_over)
+    return policy(folders.keys() - excluded)
 
 
-async def _forgive_changed(servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> None:
-    """Lets a failed version be tried again when its files changed or went away."""
+async def _reset_changed(servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> None:
+    """Lets a failed version be tried again if its files changed or were deleted."""
     for version, servable in servables.items():
         if servable.failed_on is None:
             continue
@@ -127,7 +132,7 @@ async def _forgive_changed(servables: Mapping[int, Servable], folders: Mapping[i
 
 
 def _drop_old_endings(servables: dict[int, Servable]) -> None:
-    """Statuses of ended versions are for people to read: the newest few do."""
+    """Keeps the statuses of the newest few ended versions, for people to read."""
     ended = sorted(version for version, servable in servables.items() if servable.ended)
     for version in ended[:-_ENDED_KEPT]:
         del servables[version]

@@ -1,4 +1,4 @@
-"""Keeps the models in memory in step with a list of models and with what lies on disk for each."""
+"""Keeps the models in memory up to date with a list of models and with the versions of each on disk."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class ModelRepository:
         self._poll_interval_s = poll_interval_s
         self._labels_anywhere = labels_anywhere
         self.catalog = Catalog(default_model)
-        #: Returns when whoever keeps a copy of the catalog has it as it is now.
+        #: Returns when all copies of the catalog, which frontends hold, are up to date.
         self.mirrored: Callable[[], Awaitable[None]] = _nobody_mirrors
         self._reconciler = Reconciler(self.catalog, load, listener, lambda: self.mirrored())  # noqa: PLW0108 - set later
         self._layout = DiskLayout()
-        self._withdrawn: set[str] = set()
+        self._unloaded: set[str] = set()
         self._awaited: frozenset[str] | None = None
         self._first_round = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -79,10 +79,14 @@ class ModelRepository:
         await self._first_round.wait()
         default_model, names = self.catalog.default_model, self.names()
         if default_model not in {"", *names}:
-            logger.warning("default_model is %s, but the models are: %s", default_model, ", ".join(names))
+            logger.warning(
+                "default_model is %s, but no model has this name, so the short routes find none; models: %s",
+                default_model,
+                ", ".join(names),
+            )
 
     async def wait_until_available(self) -> None:
-        """Returns when every model that there was at the start can be called.
+        """Returns when every model that was found at the start can be called.
 
         Raises ModelNotReady: one of them failed to load.
         """
@@ -103,31 +107,31 @@ class ModelRepository:
             await self._reconciler.close()
 
     async def poll_once(self) -> None:
-        """Looks at the disk once and does what it takes to serve what it finds. Never raises for what that is."""
+        """Looks at the disk once, then loads and unloads accordingly. Does not raise for models that fail."""
         async with self._one_round:
             await self._round()
 
     def alive(self) -> bool:
-        """False when the disk is no longer watched though it should be."""
+        """False if the disk should be watched, but is not any more."""
         return self._polling is None or self._stopping.is_set() or not self._polling.done()
 
     # --- changes at run time ---
 
     @shielded
     async def reload(self, configs: Sequence[ModelConfig]) -> None:
-        """Serves these models from now on and no others; returns when the new ones among them are available.
+        """Serves exactly these models from now on. Returns when the new ones are available.
 
         Raises:
             InvalidRequest: the list is wrong, and nothing changed.
-            ModelNotFound: a new model has no version that can be served; it will be when it gets one.
-            ModelNotReady: a new model failed to load; the others are served all the same.
+            ModelNotFound: a new model has no version that can be served. It is served as soon as it has one.
+            ModelNotReady: a new model failed to load. The others are served.
         """
         source = ModelList(tuple(configs))
         async with self._one_round:
             await self._check(source)
             old = self._layout.configs
             self._source = source
-            self._withdrawn.clear()
+            self._unloaded.clear()
             await self._round()
         new = [config.name for config in configs if config.name not in old]
         await self._finish_loads(new)
@@ -136,14 +140,14 @@ class ModelRepository:
 
     @shielded
     async def load(self, name: str) -> None:
-        """Puts a model (back) into service, a failed one by another try; returns when it is available.
+        """Serves a model that was unloaded or that failed to load. Returns when it is available.
 
         Raises:
             ModelNotFound: there is no such model, or no version of it that can be served.
             ModelNotReady: it failed to load.
         """
         async with self._one_round:
-            self._withdrawn.discard(name)
+            self._unloaded.discard(name)
             for servable in self.catalog.models.get(name, {}).values():
                 servable.failed_on = None
             await self._round()
@@ -152,14 +156,15 @@ class ModelRepository:
 
     @shielded
     async def unload(self, name: str) -> None:
-        """Takes a model out of service until it is loaded again. What it accepted is still answered.
+        """Stops serving a model until `load`. Requests that it accepted are still answered.
 
-        Raises ModelNotFound.
+        Raises:
+            ModelNotFound: there is no such model.
         """
         async with self._one_round:
-            if name not in self._layout.configs and name not in self._withdrawn:
+            if name not in self._layout.configs and name not in self._unloaded:
                 raise ModelNotFound(f"Model {name} is not in the repository")
-            self._withdrawn.add(name)
+            self._unloaded.add(name)
             await self._round()
         await self.mirrored()
 
@@ -174,8 +179,8 @@ class ModelRepository:
         return self.catalog.names()
 
     def known_names(self) -> list[str]:
-        """Every model that there is, those out of service and those that have no version yet included."""
-        return sorted({*self.names(), *self._layout.configs, *self._withdrawn})
+        """Every model, including unloaded models and models that have no version yet."""
+        return sorted({*self.names(), *self._layout.configs, *self._unloaded})
 
     def statuses(self, name: str, version: int | None = None) -> Sequence[VersionStatus]:
         """See Catalog."""
@@ -186,14 +191,14 @@ class ModelRepository:
         return self.catalog.default_name()
 
     def ready(self) -> bool:
-        """True while something is served and nothing that was there at the start is missing.
+        """True while a model is served and every model that was found at the start is available.
 
         A model that arrives later does not take a serving server out of rotation while it loads or if it fails.
         """
         return not self.unready_reasons()
 
     def unready_reasons(self) -> list[str]:
-        """What `ready` waits for, a line for each model."""
+        """Why `ready` is False, one text for each model."""
         awaited = [name for name in sorted(self._awaited or ()) if not self.catalog.available(name)]
         if awaited:
             return [self.catalog.why_unavailable(name) or self._why_no_version(name) for name in awaited]
@@ -201,17 +206,20 @@ class ModelRepository:
             return []
         return [f"No model is served from {self._source}" if self._first_round.is_set() else "Models are still loading"]
 
+    def __repr__(self) -> str:
+        return f"<ModelRepository of {self._source}: {self.catalog!r}, {self._reconciler!r}>"
+
     async def _check(self, source: ModelList) -> None:
-        """Raises InvalidRequest where the list may not take the place of what is served."""
+        """Raises InvalidRequest if the list may not replace the models that are served."""
         check_list(source.configs)
         check_platforms(self._layout.configs, source.configs)
         layout = await asyncio.to_thread(source.scan)
         check_labels(self._layout.configs, layout, self.catalog, self._labels_anywhere)
 
     async def _finish_loads(self, names: Iterable[str]) -> None:
-        """Returns when whoever mirrors the catalog has the models that can be served.
+        """Returns when the models that can be served are available and all copies of the catalog are up to date.
 
-        The round before passed over versions whose earlier life had not ended: each is waited for and looked at again.
+        The round before left out versions that were still being unloaded: this waits for them and looks again.
         """
         for name in names:
             while not self.catalog.available(name) and await self._reconciler.unloaded(name):
@@ -230,14 +238,17 @@ class ModelRepository:
     def _why_no_version(self, name: str) -> str:
         return f"Model {name} has no complete version folder in {self._layout.configs[name].base_path}"
 
-    # --- rounds; whoever begins one holds _one_round ---
+    # --- rounds; the caller holds _one_round ---
 
     async def _poll(self) -> None:
         while not self._stopping.is_set():
             try:
                 await self.poll_once()
-            except Exception:  # the watch must outlive any bug in a round
-                logger.exception("Looking at the models failed; trying again in %s s", self._poll_interval_s)
+            except Exception:  # a bug in one round must not end the watch
+                logger.exception(
+                    "Looking for changes of models failed; what is served stays; next try in %s s",
+                    self._poll_interval_s,
+                )
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_interval_s or None):
                     await self._stopping.wait()
@@ -257,7 +268,7 @@ class ModelRepository:
 
     def _look(self, layout: DiskLayout) -> None:
         self._report(layout.ignored)
-        self._layout = layout.without(self._withdrawn)
+        self._layout = layout.without(self._unloaded)
         self.catalog.labels = {name: config.labels for name, config in layout.configs.items()}
         if self._awaited is not None:
             self._awaited &= self._layout.configs.keys()
@@ -265,7 +276,7 @@ class ModelRepository:
             self._awaited = frozenset(self._layout.configs)
 
     def _report(self, ignored: frozenset[IgnoredFolder]) -> None:
-        """Says what is ignored when it is new, not at every look."""
+        """Logs what is ignored once, not at every look."""
         for each in sorted(ignored - self._layout.ignored, key=str):
             logger.warning("%s is ignored: %s", each.path, each.reason)
         self._layout = replace(self._layout, ignored=ignored)
@@ -275,7 +286,11 @@ class ModelRepository:
         rounds = [self._reconciler.reconcile(name, self._layout) for name in names]
         for failure in await asyncio.gather(*rounds, return_exceptions=True):
             if failure:
-                logger.error("Bringing a model up to date failed: %r", failure, exc_info=failure)
+                logger.error(
+                    "Loading or unloading a model failed by an unexpected error: %r; the next look tries again",
+                    failure,
+                    exc_info=failure,
+                )
 
 
 async def _nobody_mirrors() -> None:

@@ -1,4 +1,4 @@
-"""One version of one model on its way through its life."""
+"""One version of one model, in TensorFlow Serving's word a servable, and its state."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 class Servable:
-    """START -> LOADING -> AVAILABLE -> UNLOADING -> END, each step told to the listener.
+    """START -> LOADING -> AVAILABLE -> UNLOADING -> END. The listener gets an event for each step.
 
-    `model` is there exactly while the state is AVAILABLE, so whoever finds it may call it.
-    `failed_on` is what lay on disk when the load failed; None unless it failed and is still there.
+    `model` is set exactly while the state is AVAILABLE, so it may be called whenever it is set.
+    `failed_on` is the fingerprint of the files whose load failed; None if no load failed or it is to be tried again.
     """
 
     def __init__(self, name: str, version: int, listener: Listener) -> None:
@@ -42,26 +42,28 @@ class Servable:
 
     @property
     def ended(self) -> bool:
-        """Nothing is left of it but its status."""
+        """Only its status is left."""
         return self.state is VersionState.END and self.failed_on is None
 
     async def load(self, model: Awaitable[Model], files: Fingerprint) -> None:
-        """Becomes AVAILABLE, or END with the error. `files` is what lies on disk before the load."""
+        """Becomes AVAILABLE, or END with the error. `files` is the fingerprint of the files before the load."""
         self._enter(VersionState.LOADING)
         try:
             self.model = await model
-        except Exception as error:  # whatever a load raises must not stop the others
+        except Exception as error:  # an error of one load must not stop the others
             self.failed_on = files
             if not isinstance(error, ServingError):
-                logger.exception("%s failed to load in a way that nobody foresaw", self)
+                logger.exception("%s failed to load by an unexpected error; other versions keep serving", self)
             self._enter(VersionState.END, _text(error))
         else:
             self._enter(VersionState.AVAILABLE)
 
     async def unload(self, mirrored: Callable[[], Awaitable[None]]) -> None:
-        """Out of sight at once; END when the requests it accepted are answered and its memory is given back.
+        """Leaves the catalog at once; END when the requests that it accepted are answered and its memory is free.
 
-        It takes requests until `mirrored` returns: until then others may see the catalog as it was.
+        Args:
+            mirrored: returns when all copies of the catalog, which frontends hold, are up to date. Until then the
+                model takes requests.
         """
         model, self.model = self.model, None
         if model is None:
@@ -71,7 +73,7 @@ class Servable:
             await mirrored()
             await model.close()
         except Exception as error:
-            logger.exception("%s failed to unload", self)
+            logger.exception("%s failed to unload; its memory may not be free", self)
             self._enter(VersionState.END, _text(error))
         else:
             self._enter(VersionState.END)
@@ -83,6 +85,9 @@ class Servable:
 
     def __str__(self) -> str:
         return f"version {self.version} of model {self.name}"
+
+    def __repr__(self) -> str:
+        return f"<Servable {self.name} {self.version}, {self.state}{', ' + self.error if self.error else ''}>"
 
 
 def _text(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Changes that go on when whoever asked for them goes away."""
+"""Coroutines that finish although their caller is cancelled."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, ParamSpec, TypeVar
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-#: The event loop itself keeps but weak references.
+#: The event loop keeps only weak references to tasks.
 _running: set[asyncio.Task[Any]] = set()
 
 
 def shielded(
     method: Callable[Parameters, Coroutine[Any, Any, Result]],
 ) -> Callable[Parameters, Coroutine[Any, Any, Result]]:
-    """The caller of the coroutine function may be cancelled, as calls over a network are; what it began is finished."""
+    """Decorates a coroutine function: if its caller is cancelled, as network calls are, it still runs to its end."""
 
     @wraps(method)
     async def shielded(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -32,4 +32,4 @@ def shielded(
 def _ended(task: asyncio.Task[Any]) -> None:
     _running.discard(task)
     if not task.cancelled():
-        task.exception()  # seen: asyncio must not report an error that nobody was left to hear
+        task.exception()  # marks it as retrieved: otherwise asyncio reports an error whose caller was cancelled

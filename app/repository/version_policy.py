@@ -1,4 +1,4 @@
-"""Which of a model's versions are served: pure functions of the numbers there are."""
+"""Policies: which of a model's versions are served."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from heapq import nlargest
 
-#: From the versions that can be served to those that shall be.
+#: From the versions that can be served to those that are wanted.
 VersionPolicy = Callable[[Collection[int]], set[int]]
 
 
@@ -22,7 +22,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class Specific:
-    """Those of the named versions that there are."""
+    """The named versions, as far as they exist."""
 
     versions: frozenset[int]
 
@@ -32,7 +32,7 @@ class Specific:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """All versions that there are."""
+    """All versions."""
 
     def __call__(self, available: Collection[int]) -> set[int]:
         return set(available)

@@ -95,10 +95,10 @@ def test_what_calls_cost_is_told_as_it_was_learnt() -> None:
 
 
 def test_of_many_shapes_some_are_listed() -> None:
+    shapes = {name: TensorSpec(name, np.dtype(np.float32), (None, None)) for name in ("x", "y")}
+    signature = ModelSignature("free", {"x": shapes["x"]}, {"y": shapes["y"]})
+
     async def scenario(world: World) -> None:
-        shapes = {name: TensorSpec(name, np.dtype(np.float32), (None, None)) for name in ("x", "y")}
-        signature = ModelSignature("free", {"x": shapes["x"]}, {"y": shapes["y"]})
-        world.model.signatures = {"free": signature}
         world.loaded.run = lambda signature, inputs, outputs: {"y": inputs["x"]}  # type: ignore[method-assign]
         for width in range(40):
             await world.model.infer(InferenceRequest({"x": np.zeros((1, width), np.float32)}, "free"))
@@ -108,7 +108,7 @@ def test_of_many_shapes_some_are_listed() -> None:
         assert (found.shapes.free, found.shapes.shared) == (True, False)
         assert "pad_shapes is never" in found.shapes.explanation
 
-    play(scenario)
+    play(scenario, signatures={"free": signature})
 
 
 def test_padding_is_told_until_it_goes_wrong() -> None:

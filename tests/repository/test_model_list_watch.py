@@ -66,16 +66,16 @@ def test_what_cannot_be_read_or_is_refused_is_said_once_and_tried_again(caplog: 
     readings = [wrong, wrong, gone, lists(B), lists(B), lists(B)]
     assert watch(*readings, reject=[InvalidRequest("rejected")]) == [["b"], ["b"]]
     assert [record.getMessage() for record in caplog.records if record.name.startswith("app.")] == [
-        "The list of models is not in effect: wrong",
-        "The list of models is not in effect: [Errno 2] No such file or directory",
-        "The list of models is not in effect: rejected",
-        "The models are now: b",
+        "The list of models is not in effect, so the models stay as they are: wrong",
+        "The list of models is not in effect, so the models stay as they are: [Errno 2] No such file or directory",
+        "The list of models is not in effect, so the models stay as they are: rejected",
+        "The list of models changed; the models are now: b",
     ]
 
 
 def test_a_bug_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
     assert watch(fails(RuntimeError("a bug")), lists(B), lists(B)) == [["b"]]
-    assert "Following the list of models failed" in caplog.text
+    assert "Reading the list of models failed" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -448,7 +448,9 @@ def test_a_default_model_that_is_not_there_is_said(tmp_path: Path, caplog: pytes
             await models.close()
 
     asyncio.run(run())
-    assert [r.getMessage() for r in caplog.records] == ["default_model is c, but the models are: a, b"]
+    assert [r.getMessage() for r in caplog.records] == [
+        "default_model is c, but no model has this name, so the short routes find none; models: a, b"
+    ]
 
 
 def test_close_waits_for_the_load_under_way_and_starts_no_other(tmp_path: Path) -> None:
@@ -508,7 +510,7 @@ def test_the_watch_survives_what_nobody_foresaw(
         await models.close()
 
     asyncio.run(run())
-    assert "Looking at the models failed" in caplog.text
+    assert "Looking for changes of models failed" in caplog.text
 
 
 def test_a_fault_with_one_model_does_not_stop_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.core.time_budget import TimeBudget
 from app.runtime import VariantOptions
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
@@ -85,7 +86,7 @@ def test_models_run_plain_and_answer_the_same_without_internals(
 
     monkeypatch.setattr(private_api, "works", lambda feature: False)
     model = SavedModel(tmp_path, VariantOptions(wanted))
-    assert {choice.variant for choice in model.tune((1, 4), lambda *_: None)} == {"plain"}
+    assert {choice.variant for choice in model.tune((1, 4), lambda *_: None, TimeBudget(20.0))} == {"plain"}
     assert not model.why_one_replica(), "its operations are listed, so that it is known to keep no state"
     np.testing.assert_array_equal(model.run("serving_default", image, ())["probabilities"], expected)
 
