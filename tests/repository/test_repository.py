@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from app.core.events import ignore
 from app.core.versions import VersionState, VersionStatus
 from app.repository.disk_layout import DiskLayout
 from app.repository.model_sources import ModelsFolder
 from app.repository.repository import ModelRepository
+from app.repository.servable import Servable
 from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, Recorder, add, remove, repository
 from tests.support.waiting import HANG_S
 
@@ -540,3 +542,15 @@ def test_a_watch_that_died_is_seen(tmp_path: Path) -> None:
         await models.close()
 
     asyncio.run(run())
+
+
+def test_the_state_of_models_can_be_printed(tmp_path: Path) -> None:
+    async def main() -> None:
+        repository = ModelRepository(ModelsFolder(tmp_path), lambda *_: None, poll_interval_s=0)  # type: ignore[arg-type, return-value]  # nothing is loaded
+        repository.catalog.models = {"m": {1: Servable("m", 1, ignore)}}
+        assert repr(repository.catalog) == "<Catalog, incomplete: [<Servable m 1, START>]>"
+        assert repr(repository) == (
+            f"<ModelRepository of {tmp_path}: {repository.catalog!r}, <Reconciler, unloading nothing>>"
+        )
+
+    asyncio.run(main())
