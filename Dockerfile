@@ -7,12 +7,12 @@ ARG FLAVOUR=serve
 WORKDIR /src
 RUN python -m venv /venv
 COPY requirements/${FLAVOUR}.txt requirements/
-# TensorFlow's C++ headers, a fifth of its size, serve no one here.
+# Nothing here needs TensorFlow's C++ headers, a fifth of its size.
 RUN /venv/bin/pip install --no-cache-dir --require-hashes -r requirements/${FLAVOUR}.txt \
  && rm -rf /venv/lib/python3.11/site-packages/tensorflow/include
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
-# Under a root of its own, so that a change of Ferry leaves the large layer of its dependencies as it is.
+# In a separate root, so that a change of Ferry does not change the large layer of its dependencies.
 RUN /venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation --root /ferry .
 
 FROM python:3.11-slim
@@ -20,7 +20,7 @@ RUN groupadd --gid 10001 ferry \
  && useradd --uid 10001 --gid 10001 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin ferry
 COPY --from=build /venv /venv
 COPY --from=build /ferry /
-# A volume mounted on /models takes the place of the models that Ferry ships.
+# A volume mounted on /models replaces these models.
 COPY models /models
 # Without the NVIDIA line the container runtime gives a GPU container no CUDA driver library; CPUs ignore it.
 ENV PATH=/venv/bin:$PATH \

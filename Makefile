@@ -1,8 +1,9 @@
 # Ferry at the desk and in CI. Every target sets itself up: Python 3.11 to 3.13, pip and make suffice.
 #
-# One environment, .venv: dev.txt holds the very versions of serve.txt, so `make test` extends what
-# `make serve` made. CUDA's TensorFlow would overwrite the CPU one, hence .venv-gpu beside it.
-# A stamp in the environment that is newer than its lock file says that nothing is left to do.
+# One environment, .venv: dev.txt locks the same versions as serve.txt, so `make test` extends the environment of
+# `make serve`. CUDA's TensorFlow would overwrite the CPU one, so it has .venv-gpu. Both have the command `ferry` in
+# bin/. A stamp in the environment that is newer than its lock file means that everything is installed.
+# Development also installs the client (clients/python); serving does not.
 
 PYTHON ?= python3
 BIN    := .venv/bin
