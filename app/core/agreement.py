@@ -1,4 +1,4 @@
-"""Are the outputs of two forms of one computation the same? numpy only."""
+"""Whether two ways of computing the same thing agree within rounding."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from app.core.inference import Array, dtype_name
 
-#: How far two results may lie apart, relative to the value and to the greatest value beside it. Sums
-#: in another order differ by a few units in the last place for each addend. Other types must be equal.
+#: Largest allowed difference, relative to the value and to the largest value of the array: sums in another order
+#: differ by a few units in the last place for each addend. Types that are not listed must be equal. Chosen.
 TOLERANCES: Mapping[str, float] = {
     "bfloat16": 5e-2,
     "float16": 5e-3,
@@ -23,7 +23,7 @@ TOLERANCES: Mapping[str, float] = {
 def agree(
     expected: Mapping[str, Array], actual: Mapping[str, Array], tolerances: Mapping[str, float] = TOLERANCES
 ) -> bool:
-    """The same names, dtypes, shapes and, within the tolerance of their type, values. NaN agrees with NaN."""
+    """Whether names, dtypes and shapes are equal, and values within the tolerance of their type. NaN equals NaN."""
     return expected.keys() == actual.keys() and all(
         _agree(expected[name], actual[name], tolerances) for name in expected
     )

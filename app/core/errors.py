@@ -1,14 +1,14 @@
-"""What can go wrong with a request, in terms of whose fault it is and what to do next.
+"""The errors that a caller may see, by cause.
 
-No status codes here: each protocol keeps its own table from these kinds to its codes,
-and a test walks the subclasses so that no table lacks one.
+Status codes are not defined here: each protocol maps these classes to its own codes, and a test checks that no
+protocol misses one.
 """
 
 
 class ServingError(Exception):
-    """Base of every error a caller may see. `str(error)` is the text sent to the caller."""
+    """Base of all errors that a caller may see; `str(error)` is the text that is sent."""
 
-    #: Seconds after which a retry is worthwhile; None where a retry cannot help.
+    #: Seconds after which a retry makes sense; None if a retry cannot help.
     retry_after_s: float | None = None
 
 
@@ -17,11 +17,11 @@ class InvalidRequest(ServingError):
 
 
 class RequestTooLarge(InvalidRequest):
-    """The caller's fault: body or rows beyond a configured limit."""
+    """The caller's fault: the body or the number of rows exceeds a configured limit."""
 
 
 class Unsupported(InvalidRequest):
-    """The caller's fault: this server or this protocol has no form for what is asked; another one may."""
+    """The caller's fault: this server or protocol does not support what is asked for; another one may."""
 
 
 class SignatureNotFound(InvalidRequest):
@@ -33,34 +33,34 @@ class ModelNotFound(ServingError):
 
 
 class ModelNotReady(ServingError):
-    """Nobody's fault: the model is known but still loading, or its load failed."""
+    """The server's state: the model is known, but it is loading or unloading, or its load failed."""
 
     retry_after_s = 1.0
 
 
 class Overloaded(ServingError):
-    """The server's state: the queue has no room. Retrying later may help."""
+    """The server's state: the queue is full. A later retry may help."""
 
     retry_after_s = 1.0
 
 
 class WouldBeLate(Overloaded):
-    """The server's state: the answer would foreseeably come too late. After `retry_after_s` it may be in time again."""
+    """The server's state: the answer is expected after the deadline. After `retry_after_s` it may be in time again."""
 
 
 class DeadlineExceeded(ServingError):
-    """The request's time ran out before its answer was ready."""
+    """The deadline passed before the answer was ready."""
 
 
 class InferenceFailed(ServingError):
-    """The model or the device failed on an input that fitted the signature."""
+    """The model or the device failed on inputs that fit the signature."""
 
 
 class OutOfMemory(InferenceFailed):
-    """The device had no memory for a batch; a smaller batch may succeed."""
+    """The device had not enough memory for a batch; a smaller batch may succeed."""
 
 
 class ShuttingDown(ServingError):
-    """The server is draining: it finishes what it accepted and takes nothing new."""
+    """The server is draining: it finishes accepted requests and rejects new ones."""
 
     retry_after_s = 1.0

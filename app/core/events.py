@@ -1,7 +1,7 @@
-"""What happened, as frozen facts. The core emits them; metrics and logs listen.
+"""Events: what happened to requests, batches and models. Metrics and logs listen to them.
 
-A listener must not block and must not raise; it is called on the event loop. Events are tuples: a request
-has one, and a tuple is made in a quarter of the time of a frozen dataclass.
+A listener is called on the event loop; it must not block and must not raise. Events are named tuples, since one is made
+for each request and a named tuple takes a quarter of the time of a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 
 class BatchExecuted(NamedTuple):
-    """One call of a model ended, well or not.
+    """One call of a model ended, with or without an error.
 
-    rows: real rows in the batch; padded_rows: rows added to reach an allowed size.
+    rows: rows of requests in the batch; padded_rows: padding rows added to reach an allowed size.
     reason: why the batch was closed: 'full', 'idle', 'delay' or 'drain'.
-    queue_s: seconds each of its requests waited, in arrival order.
+    compute_s: seconds of the call; queue_s: seconds that each of its requests waited, in order of arrival.
     failed, failed_rows: how many of its requests, and rows, were answered with an error.
-    expired: how many of its requests had no time left when it began; more than 0 is a bug.
+    expired: how many of its requests were past their deadline when the call began; more than 0 is a bug.
     padding_ratio: which share of the elements of the call's inputs was padding, of rows and of inner shapes.
     """
 
@@ -36,9 +36,9 @@ class BatchExecuted(NamedTuple):
 
 
 class RequestFinished(NamedTuple):
-    """A protocol sent its answer. `code` is the protocol's own status; seconds from parse to answer.
+    """A protocol sent its answer. `code` is the protocol's own status; `seconds` are from parsing to the answer.
 
-    model is '' and version 0 where the request did not get as far as a model.
+    model is '' and version 0 if the request did not reach a model.
     """
 
     protocol: str
@@ -50,7 +50,7 @@ class RequestFinished(NamedTuple):
 
 
 class ModelStateChanged(NamedTuple):
-    """A version moved to another state of its life. `error` is empty unless it ended by one."""
+    """A version of a model entered a state. `error` is empty unless the load or unload failed."""
 
     model: str
     version: int
@@ -79,7 +79,7 @@ class VariantsChosen(NamedTuple):
 
 
 class ShapesProbed(NamedTuple):
-    """Whether requests of different shapes share calls of a signature with free inner shapes, and how or why not."""
+    """Whether requests of different shapes share calls of a signature with free inner shapes; how, or why not."""
 
     model: str
     version: int
@@ -91,16 +91,16 @@ class ShapesProbed(NamedTuple):
 Event = BatchExecuted | RequestFinished | ModelStateChanged | ModelPlaced | VariantsChosen | ShapesProbed
 Listener = Callable[[Event], None]
 
-#: What to call for each type of event that somebody wants to hear of.
+#: By type of event, the function to call with it.
 Subscriptions = Mapping[type[Any], Callable[[Any], None]]
 
 
 def ignore(event: Event) -> None:
-    """The listener for those who do not listen."""
+    """A listener that does nothing."""
 
 
 def tell_all(*subscriptions: Subscriptions) -> Listener:
-    """The listener that tells each event to whoever subscribed to its type, in this order."""
+    """A listener that passes each event to the subscribers of its type, in the order of the arguments."""
     types = {kind for each in subscriptions for kind in each}
     told = {kind: tuple(each[kind] for each in subscriptions if kind in each) for kind in types}
 

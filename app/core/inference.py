@@ -1,4 +1,4 @@
-"""The types that every part of Ferry speaks: tensors, signatures, requests, responses. numpy only.
+"""The types that every part of Ferry shares: tensors, signatures, requests, responses.
 
 A tensor is a numpy array. Strings are arrays of dtype `object` that hold `bytes`.
 bfloat16 and the other types outside plain numpy are the `ml_dtypes` ones.
@@ -23,7 +23,7 @@ InnerShapes = tuple[tuple[int, ...], ...]
 
 STRING = np.dtype(object)
 
-#: Which one is meant where none is named.
+#: The signature of a request that names none.
 DEFAULT_SIGNATURE = "serving_default"
 
 #: A dimension whose size is not fixed by the signature is None.
@@ -71,12 +71,11 @@ class ModelSignature:
     """One callable of a SavedModel.
 
     `method_name` is the SignatureDef's ('tensorflow/serving/predict', '.../classify', '.../regress').
-    `batchable` says that rows of several requests may share a call: every input has a free
-    first dimension and so has every output (an output of unknown rank is given the
-    benefit of the doubt; its real first dimension is checked at run time).
-    `ragged` holds, by the name of a RaggedTensor's values, the names of its row splits, outermost first: inputs too.
-    `masks` holds, by the name of an input that callers may leave out, the input whose true lengths it tells (masks.py).
-    `ragged_outputs` is as `ragged`, of outputs.
+    `batchable`: rows of several requests may share a call. Every input and output has a free first dimension (an
+    output of unknown rank counts as one that has; its real first dimension is checked at run time).
+    `ragged`: by the name of a RaggedTensor's values, the names of its row splits, outermost first; all are inputs.
+    `ragged_outputs`: the same for outputs.
+    `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (masks.py).
     """
 
     name: str
@@ -99,7 +98,7 @@ class ModelSignature:
         )
 
     def expected(self, sent: Container[str]) -> Mapping[str, TensorSpec]:
-        """The inputs that a request with the names `sent` must have: all but the masks that it leaves out."""
+        """The inputs that a request which sends `sent` must have: all but the masks that it leaves out."""
         if not self.masks:
             return self.inputs
         return {name: spec for name, spec in self.inputs.items() if name in sent or name not in self.masks}
@@ -107,9 +106,9 @@ class ModelSignature:
 
 @dataclass(slots=True)
 class InferenceRequest:
-    """One call as a protocol adapter understood it.
+    """One request, as a protocol parsed it.
 
-    `inputs` are named arrays that already have the signature's dtypes.
+    `inputs`: by name, arrays of shape `[rows, ...]` with the signature's dtypes.
     `outputs` are the names wanted, empty for all.
     `deadline_s` is absolute on the event loop's monotonic clock, in seconds.
     `priority` is 1 for the highest, 0 for the default, -1 for work in bulk.
@@ -123,7 +122,7 @@ class InferenceRequest:
 
 
 class BatchTiming(NamedTuple):
-    """Where a request's time went. Seconds; `rows` is the size of the batch it shared, padding excluded."""
+    """Seconds that a request waited and was computed; `rows` is the size of its batch without padding."""
 
     queue_s: float = 0.0
     compute_s: float = 0.0
@@ -135,7 +134,7 @@ _NO_TIME = BatchTiming()
 
 @dataclass(slots=True)
 class InferenceResponse:
-    """The caller's own rows, by output name, and who computed them."""
+    """The rows of one request, by output name, and the model and version that computed them."""
 
     outputs: dict[str, Array]
     model: str

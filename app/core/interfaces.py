@@ -1,4 +1,4 @@
-"""What protocols see of models, be they in this process (model.py, repository/) or in the engine's (frontends/)."""
+"""The models and the repository as protocols see them, in this process or in the engine's process (frontends/)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from app.core.versions import VersionStatus
 
 
 class Cancellable(Protocol):
-    """A request that was accepted."""
+    """An accepted request."""
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more. To be called on every way out; once it is answered it does nothing."""
+        """Stop waiting for the answer. To be called on every way out; does nothing once the request is answered."""
 
 
 class ServedModel(Protocol):
-    """One version of a model; see Model for what the methods raise."""
+    """One version of a model. Model documents what the methods raise."""
 
     @property
     def name(self) -> str: ...
@@ -38,14 +38,14 @@ class ServedModel(Protocol):
     def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable: ...
 
     def coalesces(self, signature: str) -> bool:
-        """Is the model so quick that requests of one turn may be one to it? Of default outputs, with rows to join."""
+        """Whether requests for all outputs that arrive together are best submitted as one, since the model is quick."""
 
     def submit_coalesced(
         self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply
     ) -> Cancellable | None:
-        """Submits the rows of several requests as one; None where they are to be submitted one by one.
+        """Submit the rows of several requests as one; None if they have to be submitted one by one.
 
-        `reply` gets the answer to all of them, perhaps before this returns.
+        `reply` gets the answer to all of them, possibly before this returns.
         """
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse: ...
@@ -54,7 +54,7 @@ class ServedModel(Protocol):
 
 
 class ServedRepository(Protocol):
-    """The models that there are; see ModelRepository for what the methods raise."""
+    """The models that are served. ModelRepository documents what the methods raise."""
 
     def resolve(self, name: str, version: int | None = None, label: str | None = None) -> ServedModel: ...
 

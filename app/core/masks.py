@@ -1,7 +1,7 @@
-"""Masks and lengths: inputs that tell which part of another input is real, filled in where callers leave them out.
+"""Masks and lengths: inputs that say which part of another input is not padding. Callers may omit declared ones.
 
-That is done before requests are padded. So a mask is ones over what a caller sent, and padded with 0 beside it like one
-that the caller sent too; a length is the true one, and stays as it is.
+They are filled in before requests are padded. So a mask is all ones over what the caller sent, and padding adds 0 to
+it; a length is the size that the caller sent, and padding does not change it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from app.core.validation import check_names_and_dtypes
 
 logger = logging.getLogger(__name__)
 
-#: What inputs of that kind are called.
+#: Usual names of such inputs.
 _USUAL_NAMES = re.compile("mask|length|seq_len", re.IGNORECASE)
 
 
 def with_declared_masks(
     signatures: Mapping[str, ModelSignature], wanted: Mapping[str, str]
 ) -> Mapping[str, ModelSignature]:
-    """The signatures with the masks that are theirs.
+    """The signatures with the masks that callers may leave out.
 
     Args:
-        wanted: by the name of a mask or length, the input that it tells of. What does not fit must be sent as before.
+        wanted: by the name of a mask or length, the input that it describes. One that does not fit must be sent; a
+            warning says why.
     """
     return {name: _with_declared(signature, wanted) for name, signature in signatures.items()}
 
@@ -51,16 +52,16 @@ def _why_not(signature: ModelSignature, spec: TensorSpec, wanted: Mapping[str, s
     """Why the mask cannot be filled in; empty where it can."""
     source = signature.inputs.get(wanted[spec.name])
     if source is None:
-        return f"there is no input {wanted[spec.name]!r} for it to tell of"
+        return f"there is no input {wanted[spec.name]!r} for it to describe"
     if source.name in wanted:
-        return f"{source.name!r}, which it tells of, is one of mask_inputs itself"
+        return f"it describes {source.name!r}, which is itself one of mask_inputs"
     if not signature.batchable or signature.ragged:
         return "the signature cannot be batched, or is ragged"
     if spec.dtype == STRING or spec.shape is None or source.shape is None:
-        return f"{spec} cannot tell of {source}"
+        return f"{spec} cannot describe {source}"
     least = 2 if is_length(spec) else len(spec.shape)
     if len(source.shape) < least or not spec.accepts_shape((0, *_inner(spec, source.shape))):
-        return f"{spec} cannot tell of {source}"
+        return f"{spec} cannot describe {source}"
     return ""
 
 
@@ -96,18 +97,18 @@ def _mask(signature: ModelSignature, name: str, array: Array, source: str) -> Ar
         return np.ones(shape, spec.dtype)
     if array.shape[1] > _most(spec.dtype):
         raise InvalidRequest(
-            f"Input {source!r} is {array.shape[1]} long, more than its length {name!r} ({spec}) can tell"
+            f"Input {source!r} is {array.shape[1]} long, more than its length {name!r} ({spec}) can hold"
         )
     return np.full(shape, array.shape[1], spec.dtype)
 
 
 def is_length(spec: TensorSpec) -> bool:
-    """Is it one number for each row?"""
+    """Whether the input is one number for each row."""
     return spec.shape is not None and set(spec.shape[1:]) <= {1}
 
 
 def _inner(spec: TensorSpec, source: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inner shape of a mask, or a length, of an input of shape `source`. A size of None is free."""
+    """The inner shape of a mask or length that describes an input of shape `source`; None is a free size."""
     shape = spec.shape or ()
     return shape[1:] if is_length(spec) else source[1 : len(shape)]
 

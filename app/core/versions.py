@@ -1,4 +1,4 @@
-"""The life of one version of a model, in TensorFlow Serving's words."""
+"""The states of one version of a model, named as in TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class VersionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """Where a version is in its life. `error_message` is empty unless it ended by an error."""
+    """The state of a version. `error_message` is empty unless its load or unload failed."""
 
     version: int
     state: VersionState

@@ -6,7 +6,13 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from math import ceil
 
-from app.core.explanation import ROWS_LOST, CostCurve, Durations, Options, SignatureExplanation
+from app.core.batching_explanation import (
+    ROWS_LOST,
+    BatchingOptionsDocument,
+    CostCurveDocument,
+    DurationsDocument,
+    SignatureExplanation,
+)
 
 #: Fewer calls say little.
 _LEAST_CALLS = 20
@@ -33,7 +39,7 @@ _LATE = frozenset({"504", "DEADLINE_EXCEEDED"})
 _REFUSED = frozenset({"503", "UNAVAILABLE"})
 
 
-def advise(signature: SignatureExplanation, options: Options, sizes: Sequence[int]) -> list[str]:
+def advise(signature: SignatureExplanation, options: BatchingOptionsDocument, sizes: Sequence[int]) -> list[str]:
     """At least one sentence.
 
     Args:
@@ -59,7 +65,11 @@ def advise(signature: SignatureExplanation, options: Options, sizes: Sequence[in
 
 
 def _company(
-    signature: SignatureExplanation, options: Options, sizes: Sequence[int], wait: Durations, compute: Durations
+    signature: SignatureExplanation,
+    options: BatchingOptionsDocument,
+    sizes: Sequence[int],
+    wait: DurationsDocument,
+    compute: DurationsDocument,
 ) -> Iterator[str]:
     """Why requests run alone, where they do."""
     if signature.shapes.explanation == ROWS_LOST:
@@ -92,7 +102,7 @@ def _company(
         )
 
 
-def _fullness(signature: SignatureExplanation, options: Options, sizes: Sequence[int]) -> Iterator[str]:
+def _fullness(signature: SignatureExplanation, options: BatchingOptionsDocument, sizes: Sequence[int]) -> Iterator[str]:
     """What keeps batches small that would be larger."""
     if _share(signature, "full") < _MANY or not signature.batched:
         return
@@ -118,7 +128,10 @@ def _fullness(signature: SignatureExplanation, options: Options, sizes: Sequence
 
 
 def _saturation(
-    signature: SignatureExplanation, options: Options, wait: Durations, compute: Durations
+    signature: SignatureExplanation,
+    options: BatchingOptionsDocument,
+    wait: DurationsDocument,
+    compute: DurationsDocument,
 ) -> Iterator[str]:
     if wait.mean <= _LONG * compute.mean or (options.max_batch_delay_ms and _share(signature, "delay") >= _MANY):
         return
@@ -156,7 +169,7 @@ def _shape_padding(signature: SignatureExplanation) -> Iterator[str]:
         )
 
 
-def _target(signature: SignatureExplanation, options: Options) -> Iterator[str]:
+def _target(signature: SignatureExplanation, options: BatchingOptionsDocument) -> Iterator[str]:
     """A request may have to wait for the call before its own."""
     curve = _curve(signature)
     if options.target_p99_ms and options.policy != _KEEPS_TARGET:
@@ -208,31 +221,31 @@ def _listed_shapes(signature: SignatureExplanation) -> int:
     return len({tuple(map(tuple, each.shape)) for each in signature.costs})
 
 
-def _curve(signature: SignatureExplanation) -> CostCurve | None:
+def _curve(signature: SignatureExplanation) -> CostCurveDocument | None:
     """What calls cost, where all are of one kind and cost anything by the clock."""
     costs = signature.costs
     return costs[0] if len(costs) == 1 and not signature.costs_left_out and costs[0].calls[0].ms else None
 
 
-def _still_gains(curve: CostCurve) -> bool:
+def _still_gains(curve: CostCurveDocument) -> bool:
     """Does a row get cheaper up to the largest size?"""
     a_row = [each.ms / each.rows for each in curve.calls[-2:]]
     return len(a_row) < 2 or a_row[0] >= _WORTH * a_row[1]
 
 
-def _gain(curve: CostCurve, rows: int) -> float:
+def _gain(curve: CostCurveDocument, rows: int) -> float:
     """How many times as cheap a row becomes in a call of the size from which on nothing is gained."""
     return _call_ms(curve, rows) / rows / (_call_ms(curve, curve.efficient_rows) / curve.efficient_rows)
 
 
-def _padding_cost(signature: SignatureExplanation, curve: CostCurve) -> float:
+def _padding_cost(signature: SignatureExplanation, curve: CostCurveDocument) -> float:
     """The share of the time of calls that their rows of padding take."""
     whole_ms = sum(each.calls * _call_ms(curve, each.size) for each in signature.batch_sizes)
     own_ms = sum(each.calls * _call_ms(curve, each.rows / each.calls) for each in signature.batch_sizes)
     return 1 - own_ms / whole_ms if whole_ms else 0.0
 
 
-def _call_ms(curve: CostCurve, rows: float) -> float:
+def _call_ms(curve: CostCurveDocument, rows: float) -> float:
     """Between two sizes of the curve as on a straight line."""
     sizes = [each.rows for each in curve.calls]
     place = bisect_left(sizes, rows)

@@ -8,21 +8,21 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from app.batching.policy import BatchingOptions
-from app.core.events import ModelStateChanged, Subscriptions
-from app.core.explanation import (
+from app.core.batching_explanation import (
     ROWS_LOST,
     BatchingExplanation,
-    BatchSize,
-    CallCost,
-    CostCurve,
-    Durations,
-    Options,
-    Padding,
-    Shapes,
+    BatchingOptionsDocument,
+    BatchSizeDocument,
+    CallCostDocument,
+    CostCurveDocument,
+    DurationsDocument,
+    MixedShapesDocument,
+    PaddingDocument,
     SignatureExplanation,
-    Variant,
+    VariantDocument,
     VersionExplanation,
 )
+from app.core.events import ModelStateChanged, Subscriptions
 from app.core.inference import ModelSignature
 from app.instrumentation.advice import advise
 from app.instrumentation.counts import BatchCounts, Counts
@@ -69,7 +69,7 @@ class BatchingExplainer:
 
     def explain(self, name: str, options: BatchingOptions, models: Sequence[Model]) -> BatchingExplanation:
         """The explanation of one model, given its versions, newest first."""
-        in_force = Options(**options.as_dict())
+        in_force = BatchingOptionsDocument(**options.as_dict())
         versions = [self._explain_version(model) for model in models]
         advice = [
             f"Version {version.version}, signature {signature.signature!r}: {sentence}"
@@ -132,25 +132,29 @@ class BatchingExplainer:
             shapes=self._shapes_of(model, signature),
         )
 
-    def _variants_of(self, model: Model, signature: str) -> list[Variant]:
+    def _variants_of(self, model: Model, signature: str) -> list[VariantDocument]:
         found = self._variants.document().get(f"{model.name}/{model.version}", {})
-        return [Variant(**each) for each in found.get(signature, [])]
+        return [VariantDocument(**each) for each in found.get(signature, [])]
 
-    def _shapes_of(self, model: Model, signature: ModelSignature) -> Shapes:
+    def _shapes_of(self, model: Model, signature: ModelSignature) -> MixedShapesDocument:
         if not signature.batchable or model.sizes.largest == 1 or not model.follows_rows(signature.name):
             lost = signature.batchable and model.sizes.largest > 1
-            return Shapes(free=False, shared=False, explanation=ROWS_LOST if lost else "each request runs alone")
+            return MixedShapesDocument(
+                free=False, shared=False, explanation=ROWS_LOST if lost else "each request runs alone"
+            )
         if signature.ragged:
-            return Shapes(free=True, shared=True, explanation="ragged: rows of any length share calls without padding")
+            return MixedShapesDocument(
+                free=True, shared=True, explanation="ragged: rows of any length share calls without padding"
+            )
         if all(spec.shape is not None and None not in spec.shape[1:] for spec in signature.inputs.values()):
-            return Shapes(free=False, shared=False, explanation="all requests have the same inner shapes")
+            return MixedShapesDocument(free=False, shared=False, explanation="all requests have the same inner shapes")
         found = self._shapes.found(model.name, model.version, signature.name)
         if found is None:
             ragged = bool(signature.ragged_outputs)
             return _apart("outputs are ragged" if ragged else "pad_shapes is never, or there was no warm-up")
         if found.padded and not model.pads(signature.name):
             return _apart("padding did not go as it did at warm-up")
-        return Shapes(free=True, shared=found.padded, explanation=found.explanation)
+        return MixedShapesDocument(free=True, shared=found.padded, explanation=found.explanation)
 
     def _counted(self, model: str, version: int) -> _Counted:
         """A copy of the counts of one version since the process began."""
@@ -173,16 +177,16 @@ class BatchingExplainer:
             self._before.pop(life, None)
 
 
-def _apart(why: str) -> Shapes:
-    return Shapes(free=True, shared=False, explanation=f"only equal shapes share a batch: {why}")
+def _apart(why: str) -> MixedShapesDocument:
+    return MixedShapesDocument(free=True, shared=False, explanation=f"only equal shapes share a batch: {why}")
 
 
-def _batch_sizes(counts: BatchCounts) -> list[BatchSize]:
+def _batch_sizes(counts: BatchCounts) -> list[BatchSizeDocument]:
     calls, rows = Counter[int](), Counter[int]()
     for (real_rows, padded_rows, _), count in counts.calls.items():
         calls[real_rows + padded_rows] += count
         rows[real_rows + padded_rows] += real_rows * count
-    return [BatchSize(size=size, calls=calls[size], rows=rows[size]) for size in sorted(calls)]
+    return [BatchSizeDocument(size=size, calls=calls[size], rows=rows[size]) for size in sorted(calls)]
 
 
 def _closed_by(counts: BatchCounts) -> Counter[str]:
@@ -192,36 +196,36 @@ def _closed_by(counts: BatchCounts) -> Counter[str]:
     return reasons
 
 
-def _padding(counts: BatchCounts, rows: int) -> Padding:
+def _padding(counts: BatchCounts, rows: int) -> PaddingDocument:
     padded = sum(padded_rows * count for (_, padded_rows, _), count in counts.calls.items())
     row_share = padded / (rows + padded) if padded else 0.0
     compute_s = counts.compute_s.total
     share = counts.wasted_s / compute_s if compute_s else 0.0
-    return Padding(rows=padded, row_share=_rounded(row_share), compute_share=_rounded(share))
+    return PaddingDocument(rows=padded, row_share=_rounded(row_share), compute_share=_rounded(share))
 
 
-def _durations(seconds: Histogram) -> Durations | None:
+def _durations(seconds: Histogram) -> DurationsDocument | None:
     if not seconds.count:
         return None
     mean_s = seconds.total / seconds.count
     p50, p90, p99 = (_rounded(1e3 * seconds.quantile(share)) for share in (0.5, 0.9, 0.99))
-    return Durations(mean=_rounded(1e3 * mean_s), p50=p50, p90=p90, p99=p99)
+    return DurationsDocument(mean=_rounded(1e3 * mean_s), p50=p50, p90=p90, p99=p99)
 
 
-def _curve(learnt: LearntCosts) -> CostCurve:
-    return CostCurve(
+def _curve(learnt: LearntCosts) -> CostCurveDocument:
+    return CostCurveDocument(
         outputs=learnt.outputs,
         shape=learnt.shape,
         bucket=learnt.bucket,
         efficient_rows=learnt.curve.efficient_rows,
         calls=[
-            CallCost(rows=rows, ms=_rounded(1e3 * seconds), measured=rows in learnt.measured)
+            CallCostDocument(rows=rows, ms=_rounded(1e3 * seconds), measured=rows in learnt.measured)
             for rows, seconds in zip(learnt.curve.sizes, learnt.curve.seconds, strict=True)
         ],
     )
 
 
-def _speed_up(sizes: Iterable[BatchSize], learnt: LearntCosts) -> float | None:
+def _speed_up(sizes: Iterable[BatchSizeDocument], learnt: LearntCosts) -> float | None:
     curve = learnt.curve
     if curve.sizes[0] not in learnt.measured:
         return None  # the time of one row was only fitted to larger calls

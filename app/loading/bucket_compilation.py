@@ -1,7 +1,7 @@
-"""Compiles models for the buckets that their requests are padded to, in the time that the search of variants leaves.
+"""Compiles models for the buckets that their requests are padded to, in the time that the variant search leaves.
 
-Only where buckets are named (shape_buckets) and sizes of one free dimension: without, the shapes that may come are too
-many to compile, and none is compiled once a model is ready.
+Only if the buckets are set (shape_buckets) and the signature has one free dimension: otherwise there are too many
+shapes to compile. Nothing is compiled after a model is ready.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from app.batching.shapes.padding import ShapePadding, Shapes
-from app.core.inference import Array, ModelSignature
+from app.batching.shapes.padding import ShapePadding
+from app.core.inference import Array, InnerShapes, ModelSignature
 from app.core.time_budget import TimeBudget
 from app.loading.padding_probe import ProbedPadding
 from app.loading.probe_values import probe_values
@@ -30,24 +30,27 @@ def compile_buckets(
     *,
     budget: TimeBudget,
 ) -> None:
-    """Compiles each signature whose padding changes no answers, and lets its requests be padded to what was compiled.
+    """Compile each signature whose padding is neutral, and let its requests be padded to what was compiled.
 
     Args:
         sizes: the batch sizes that signatures are called with, ascending.
+        budget: shared with the variant search before; when it is used up, what is left is not compiled.
     """
     if not isinstance(model, CompilableModel):
         return
     for name, (padding, _, kind) in paddings.items():
         if padding is not None and len(padding.dimensions) == 1:
             calls = [(rows, top, before) for rows in _likely_first(sizes) for before, top in _ranges(padding)]
-            trials = _Trials(signatures[name], padding, kind)
+            trials = _BucketTrials(signatures[name], padding, kind)
             made = (trials.make(*call) for call in _reported(calls, name, report))
             speed_ups = model.compile_shapes(name, made, budget)
             used = [call for call, speed_up in zip(calls, speed_ups, strict=False) if speed_up]
             padding.compiled = frozenset((rows, trials.shape(top)) for rows, top, _ in used)
 
 
-class _Trials:
+class _BucketTrials:
+    """Makes the inputs with which one signature is tried."""
+
     def __init__(self, signature: ModelSignature, padding: ShapePadding, kind: str) -> None:
         self._signature = signature
         self._padding = padding
@@ -55,11 +58,14 @@ class _Trials:
         self._random = np.random.default_rng(_SEED)
 
     def make(self, rows: int, top: int, before: int) -> ShapeTrial:
-        """The longest of `rows` requests is on average that much shorter than the bucket that they come from."""
+        """Inputs of `rows` rows and size `top`, and inputs of the expected size of the longest of `rows` requests.
+
+        `before` is the upper bound of the bucket before: sizes are spread evenly from there to `top`.
+        """
         longest = before + max(1, round((top - before) * rows / (rows + 1)))
         return ShapeTrial(self._inputs(rows, top), self._inputs(rows, longest))
 
-    def shape(self, size: int) -> Shapes:
+    def shape(self, size: int) -> InnerShapes:
         return tuple(
             [
                 tuple([size if isinstance(each, str) else each for each in shape])
@@ -74,12 +80,12 @@ class _Trials:
 
 
 def _ranges(padding: ShapePadding) -> Iterator[tuple[int, int]]:
-    """Of each bucket the largest size of the one before, and its own."""
+    """For each bucket, the largest size of the bucket before it, and its own largest size."""
     return pairwise((0, *padding.buckets.sizes))
 
 
 def _likely_first(sizes: Sequence[int]) -> list[int]:
-    """One row, as most calls of an idle server have; then from the middle outwards."""
+    """One row first, as most calls of an idle server have, then sizes from the middle outwards."""
     middle = (len(sizes) + 1) // 2
     return [sizes[place] for place in sorted(range(len(sizes)), key=lambda place: (place > 0, abs(place - middle)))]
 

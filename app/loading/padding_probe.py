@@ -1,11 +1,11 @@
-"""Finds out at warm-up for which signatures requests of different shapes may share a call, padded.
+"""Finds out during warm-up for which signatures requests of different shapes may share a call, padded.
 
-Three questions are put to the model itself, since no signature answers them.
-1. Which free dimensions are always of one size, and which output's dimension follows which input's? A row of some
-   sizes and one of twice those tell; where an output's size is none of the inputs', a series of sizes tells the
-   rule (loading/output_shapes.py). What follows none is not understood, and not padded.
-2. Is padding neutral? Rows are run alone and padded beside each other; what is cut back must be the same.
-3. How much padding is a call worth? A call of few cells and one of many are timed.
+A signature does not say this, so the model is called:
+1. Which free dimensions always have the same size, and which output dimension follows which input dimension? Two calls
+   with different sizes show it. If an output's size equals none of the inputs', output_shapes.py looks for the rule.
+   A signature with an output that follows no rule is not padded.
+2. Is padding neutral? Rows are computed alone and padded beside each other; what is cut back must be the same.
+3. How much padding costs as much as a call? A call of few cells (elements of inputs) and one of many are timed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
 from app.loading.probe_values import KINDS, probe_values
 from app.runtime import LoadedModel
 
-#: Free dimensions are tried at about these sizes, in turn, until the model takes one: tables of positions end,
-#: and convolutions need something to slide over.
+#: Sizes of free dimensions, tried in turn until the model accepts one: position tables have an end, and convolutions
+#: need a minimum. Chosen.
 _SCALES = (8, 2, 32, 128)
 
-#: How far an answer may lie from the one alone.
+#: Largest allowed difference from the answer alone. Chosen.
 _TOLERANCES = {**TOLERANCES, "float32": 1e-5, "complex64": 1e-5}
 
 _SEED = 2166136261
@@ -47,9 +47,10 @@ NamedShapes = Mapping[str, NamedShape]
 
 
 class PaddingOptions(NamedTuple):
-    """pad: 'auto' where padding is neutral, 'always' also where it changes answers, 'never'.
+    """How requests may be padded.
 
-    values: what inputs are padded with; others are with 0, '' or False.
+    pad: 'auto' only if padding is neutral, 'always' also if it changes answers, or 'never'.
+    values: by input, what it is padded with; other inputs with 0, '' or False.
     """
 
     pad: str = "auto"
@@ -58,7 +59,10 @@ class PaddingOptions(NamedTuple):
 
 
 class ProbedPadding(NamedTuple):
-    """The padding of one signature with free inner dimensions, or why there is none; the values that it takes."""
+    """The padding of one signature with free inner dimensions, or the reason why there is none.
+
+    kind: the kind of probe values that the model accepts.
+    """
 
     padding: ShapePadding | None
     reason: str = ""
@@ -77,10 +81,10 @@ def probe_padding(
     clock: Clock = time.perf_counter,
     signatures: Mapping[str, ModelSignature] | None = None,
 ) -> dict[str, ProbedPadding]:
-    """What was found, by signature; what is ragged, does not batch, or has no free inner dimension is left out.
+    """What was found, by signature; those that are ragged, not batchable or of fixed inner shapes are left out.
 
     Args:
-        signatures: where callers see others than the model's, since they may leave masks out.
+        signatures: as callers see them, if they may leave masks out.
     """
     if options.pad == "never" or sizes.largest < 2:
         return {}
@@ -123,7 +127,7 @@ class _Probe:
     # --- which dimension is which ---
 
     def _accepted(self) -> tuple[NamedShapes, Sizes, Sizes]:
-        """Names of the free dimensions, as many as the model takes, and sizes at which it takes them."""
+        """Names of the free dimensions, as many different ones as the model accepts, and two sizes that it accepts."""
         for scale in _SCALES:
             for inputs in _namings(self._signature):
                 small = {name: scale + 1 + 3 * number for number, name in enumerate(_names(inputs))}
@@ -141,7 +145,7 @@ class _Probe:
         return {name: output.shape for name, output in outputs.items()}
 
     def _outputs(self, inputs: NamedShapes, sizes: Sizes) -> Mapping[str, Array] | None:
-        """Of the first kind of values that the model takes; None where it takes none."""
+        """The outputs for the first kind of values that the model accepts; None if it accepts none."""
         for kind in KINDS:
             try:
                 outputs = self._run(self._row(inputs, sizes, kind))[0]
@@ -162,14 +166,14 @@ class _Probe:
             raise NotUnderstood("padding changes the model's answers")
         if True not in found:
             raise NotUnderstood("the model rejects, or has no answer to, the values that it was tried with")
-        # Where all values are equal it is hard to see what is shifted: others are better, if the model takes them.
+        # If all values are equal, a shift does not show: other kinds are better, if the model accepts them.
         self._kind = next((kind for kind in (*KINDS[1:], KINDS[0]) if None not in tried[kind]), self._kind)
         for first, second in _strides(padding, small, large):
             if not self._agrees(padding, first, second, self._kind):
                 raise NotUnderstood("padding changes the model's answers at some sizes")
 
     def _agrees(self, padding: ShapePadding, first: Sizes, second: Sizes, kind: str) -> bool | None:
-        """Are the answers to two rows that share a call those to each alone? None where there are none."""
+        """Whether two rows get the same answers in one call as alone; None if there are no answers to compare."""
         rows = [self._row(padding.inputs, sizes, kind) for sizes in (first, second)]
         try:
             alone = [self._run(row)[0] for row in rows]
@@ -186,10 +190,7 @@ class _Probe:
     # --- what a call costs ---
 
     def _call_cells(self, padding: ShapePadding, small: Sizes, large: Sizes) -> float:
-        """How many cells cost as much as a call does beside them: from a call of few and one of many.
-
-        What was measured says nothing of more cells than those.
-        """
+        """How many cells cost as much as a call itself, from a call of few cells and one of many; at most as many."""
         few, few_s = self._timed(padding, small, 1)
         many, many_s = self._timed(padding, large, self._function.sizes.largest)
         cell_s = max(many_s - few_s, 0.0) / (many - few)
@@ -197,7 +198,7 @@ class _Probe:
         return min(call_s / cell_s, many) if cell_s else many
 
     def _timed(self, padding: ShapePadding, sizes: Sizes, rows: int) -> tuple[int, float]:
-        """The cells of a call and its seconds, the median of some."""
+        """The cells of a call, and the median of its seconds."""
         row = self._row(padding.inputs, sizes, self._kind)
         seconds = []
         for _ in range(_TIMED_CALLS):
@@ -236,7 +237,7 @@ def _inner(signature: ModelSignature, name: str) -> tuple[int | None, ...]:
 
 
 def _namings(signature: ModelSignature) -> Iterator[NamedShapes]:
-    """Names for the free dimensions: each its own, one for each place in the shape, one for all."""
+    """Ways to name the free dimensions: a name for each, one for each axis, one for all."""
     seen = []
     for form in ("{name}.{axis}", "d{axis}", "d"):
         naming = {
@@ -257,7 +258,7 @@ def _names(naming: NamedShapes) -> list[str]:
 
 
 def _pairs(small: Sizes, large: Sizes, least: Sizes) -> list[tuple[Sizes, Sizes]]:
-    """Sizes of two rows that share a call; with several names also such that each row is padded."""
+    """Sizes of two rows that share a call; with several dimensions also sizes for which both rows are padded."""
     between = {name: size + 1 for name, size in small.items()}
     tiny = {name: least.get(name, 1) for name in small}
     pairs: list[tuple[Sizes, Sizes]] = [(small, large), (between, large), (tiny, large)]
@@ -268,9 +269,9 @@ def _pairs(small: Sizes, large: Sizes, least: Sizes) -> list[tuple[Sizes, Sizes]
 
 
 def _strides(padding: ShapePadding, small: Sizes, large: Sizes) -> Iterator[tuple[Sizes, Sizes]]:
-    """Sizes of two rows: each place that a size may have in a period, of the shorter row and of the longer one.
+    """Sizes of two rows: every remainder by the period, of the shorter row and of the longer one.
 
-    Where a stride begins may depend on it, as it does where TensorFlow pads a convolution on both sides.
+    Where a stride begins may depend on the remainder: TensorFlow's SAME convolutions pad on both sides.
     """
     for name, period in dict(sorted((rule.dimension, rule.period) for rule in padding.rules)).items():
         short = max(small[name], period)
@@ -281,7 +282,7 @@ def _strides(padding: ShapePadding, small: Sizes, large: Sizes) -> Iterator[tupl
 
 
 def _is_telling(answer: Mapping[str, Array]) -> bool:
-    """Not where nothing is a number: that agrees with everything."""
+    """Whether the answer has finite numbers; one without agrees with everything."""
     return all(
         not np.issubdtype(output.dtype, np.inexact) or not output.size or bool(np.isfinite(output).any())
         for output in answer.values()

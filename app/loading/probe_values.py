@@ -1,7 +1,7 @@
-"""Values that show what a model makes of padding: several kinds, each as far as the model takes it.
+"""Input values that show whether padding changes answers, of several kinds, since no kind suits all models.
 
-A sum or an average sees any value; a maximum sees padding with 0 only beside negative ones; a vocabulary ends
-somewhere, and what lies beyond may be rejected.
+A sum or an average shows any padding; a maximum shows padding with 0 only beside negative values; a model may reject
+tokens beyond its vocabulary.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ import numpy as np
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.masks import is_length, with_masks
 
-#: Inner shape of each input.
-Shapes = Mapping[str, tuple[int, ...]]
+#: The inner shape of each input, by its name.
+NamedInnerShapes = Mapping[str, tuple[int, ...]]
 
-#: Ones are taken where nothing else is.
+#: A model that rejects all other kinds usually accepts ones.
 KINDS = ("ones", "small", "large", "negative")
 
-#: Whole numbers of a kind lie from the first to the second, both included.
+#: The least and the greatest whole number of each kind.
 _WHOLE = {"ones": (1, 1), "small": (1, 3), "large": (1, 99), "negative": (-3, -1)}
 
-#: Fractions spread by 1 around this.
+#: The mean of the floating-point numbers of each kind; their standard deviation is 1.
 _CENTRES = {"ones": 0.0, "small": 0.0, "large": 3.0, "negative": -3.0}
 
 
-def probe_values(signature: ModelSignature, shapes: Shapes, kind: str, random: np.random.Generator) -> dict[str, Array]:
-    """One row. A mask, which is what is named or declared one, keeps the first place and some others.
+def probe_values(
+    signature: ModelSignature, shapes: NamedInnerShapes, kind: str, random: np.random.Generator
+) -> dict[str, Array]:
+    """Inputs of one row.
 
-    Lengths that callers may leave out are the true ones. Other inputs with no free dimension (a temperature, a length
-    that nobody declared) are 1, 2 or 3, or of that order.
+    A mask (an input that is declared or named so) is 1 at the first place and at some others. Lengths that callers may
+    leave out are the true ones. Other inputs without a free dimension, such as a temperature, are about 1 to 3.
     """
     masks = signature.masks.keys()
     drawn = {

@@ -1,4 +1,4 @@
-"""Running a model once at every size before its first caller, so that no caller pays for first calls."""
+"""Calls a model at every batch size before its first request, because the first call of each shape is slow."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from app.core.errors import InvalidRequest
-from app.core.examples import example_inputs
 from app.core.inference import Array, ModelSignature
 from app.core.masks import with_masks
+from app.core.sample_inputs import zero_inputs
 from app.core.time_budget import TimeBudget
 from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice, replicas_of
 
 logger = logging.getLogger(__name__)
 
-#: Most time that measuring the calls of one signature takes before the sizes that are left are estimated.
+#: Seconds to measure the calls of one signature; the sizes that are left are estimated. Chosen.
 _MEASURING_S = 1.0
 
 
@@ -25,15 +25,15 @@ def warm_up(
     report: ProgressReport,
     signatures: Mapping[str, ModelSignature] | None = None,
 ) -> None:
-    """Runs every signature at every size, the ones that cannot be batched once, on every replica.
+    """Call every signature at every size on every replica; a signature that is not batchable once.
 
-    A signature that rejects the example values (an image decoder, given no image) stays cold, with a warning.
+    A signature that rejects the sample inputs (an image decoder that gets no image) stays cold, with a warning.
 
     Args:
-        signatures: the model's as callers see them, where they may leave masks out.
+        signatures: as callers see them, if they may leave masks out.
 
     Raises:
-        InferenceFailed: the model or the device failed; OutOfMemory, if a size does not fit the device.
+        InferenceFailed: the model or the device failed; OutOfMemory if a size does not fit into the device.
     """
     seen = model.signatures if signatures is None else signatures
     calls = [
@@ -50,13 +50,15 @@ def warm_up(
             try:
                 replica.run(signature.name, _inputs(signature, rows), ())
             except InvalidRequest as rejection:
-                logger.warning("Signature %r stays cold, it rejects the example values: %s", signature.name, rejection)
+                logger.warning(
+                    "Signature %r is not warmed up, because it rejects the sample inputs: %s", signature.name, rejection
+                )
                 break
         done += len(all_rows)
 
 
 def _inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
-    inputs = example_inputs(signature, rows)
+    inputs = zero_inputs(signature, rows)
     return with_masks(signature, {name: array for name, array in inputs.items() if name not in signature.masks})
 
 
@@ -70,10 +72,10 @@ def tune(
 def measure_calls(
     model: LoadedModel, sizes: Sequence[int], clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, dict[int, float]]:
-    """Seconds of a warm call by signature and batch size, small sizes first, as far as the time goes.
+    """Seconds of a warm call, by signature and batch size, small sizes first, as far as the time allows.
 
-    Signatures that cannot be batched, that reject the example values or whose inner shapes are free (their calls
-    cost what their callers' shapes do) are left out.
+    Left out are signatures that are not batchable, that reject the sample inputs, or whose inner shapes are free (what
+    their calls cost depends on the shapes of requests).
 
     Raises:
         InferenceFailed: the model or the device failed.
@@ -95,7 +97,7 @@ def measure_calls(
 
 
 def _timed_run(model: LoadedModel, signature: ModelSignature, rows: int, clock: Callable[[], float]) -> float:
-    inputs = example_inputs(signature, rows)
+    inputs = zero_inputs(signature, rows)
     begin_s = clock()
     model.run(signature.name, inputs, ())
     return clock() - begin_s

@@ -1,7 +1,6 @@
-"""What executes: the runtime, its devices, the batcher, and the models in memory.
+"""What executes: the runtime, its devices, the batcher, the loader and the models in memory.
 
-Protocols see of it the repository and, behind that, `Model.infer`; so this is also the half
-that could live in a process of its own.
+Protocols use only its repository and the models in it, so with frontends this half is a process of its own.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ _UNLOAD_TIMEOUT_S = 5.0
 
 
 class Engine:
-    """Made anywhere, started on the event loop.
+    """Created on any thread; all methods are called on the event loop.
 
     Args:
-        models: the models to serve, which callers may change; None takes those of the folder that the settings name.
+        models: the models to serve, a list that may change; None serves the folder that the settings name.
     """
 
     def __init__(self, settings: Settings, models: WatchedModels | None, listener: Listener) -> None:
@@ -64,9 +63,11 @@ class Engine:
     # --- life ---
 
     async def start(self) -> None:
-        """Returns when every model was loaded or failed to.
+        """Start the runtime, and return when every model has loaded or failed to load.
 
-        Raises whatever keeps it from starting; ServingError where the models are at fault.
+        Raises:
+            ServingError: with wait_for_models, a model could not be loaded.
+            Exception: whatever keeps the runtime from starting.
         """
         settings = self.settings
         self._loop = asyncio.get_running_loop()
@@ -95,13 +96,13 @@ class Engine:
             )
 
     def begin_drain(self) -> None:
-        """Not ready, nothing new accepted, everything that waits is due."""
+        """Become unready, reject new requests, and make everything that waits due."""
         self.draining.set()
         if self._batcher is not None:
             self._batcher.begin_drain()
 
     async def drain(self) -> bool:
-        """Waits until everything accepted is answered; False where the time for that ran out."""
+        """Wait until all accepted requests are answered; False if drain_timeout_s ran out."""
         self.begin_drain()
         if self._batcher is None:
             return True
@@ -114,12 +115,12 @@ class Engine:
         return True
 
     async def close(self, drained: bool) -> bool:
-        """Unloads what is drained and ends the threads; False where a load under way is left to itself."""
+        """Unload the models if drained, and end the threads; False if a load in progress was not waited for."""
         unloaded = False
         if self._following is not None:
             self._following.cancel()
         if drained:
-            with suppress(TimeoutError):  # a load under way may take long, and nobody waits for it any more
+            with suppress(TimeoutError):  # a load in progress may take long, and its result is not needed any more
                 async with asyncio.timeout(_UNLOAD_TIMEOUT_S):
                     await self.repository.close()
                     unloaded = True
@@ -130,12 +131,12 @@ class Engine:
     # --- batching ---
 
     def batching_options(self, model: str) -> BatchingOptions:
-        """How the batches of a model are formed now. Raises ModelNotFound, ModelNotReady."""
+        """The options by which the batches of a model are formed now. Raises ModelNotFound, ModelNotReady."""
         self.repository.resolve(model)
         return self._batching_options.get(model, _batching_options(self.settings, model))
 
     def tune(self, model: str, options: BatchingOptions) -> None:
-        """Forms the batches of a model so from the next one on, in all its versions, until the server ends.
+        """Use these options for all versions of a model, from the next batch on, until the server ends.
 
         Raises:
             ModelNotFound, ModelNotReady: there is no such model.
@@ -162,11 +163,11 @@ class Engine:
 
     @property
     def devices(self) -> Sequence[str]:
-        """The devices that models run on; empty before the runtime is there."""
+        """The devices that models run on; empty before the runtime has started."""
         return self._runtime.devices if self._runtime is not None else ()
 
     def queue_rows(self) -> int:
-        """Rows that wait for a device."""
+        """Rows that wait in the queue."""
         return self._batcher.queue.rows if self._batcher is not None else 0
 
     def dead(self) -> list[str]:
@@ -184,6 +185,13 @@ class Engine:
         elif loading := self.repository.unready_reasons():
             reasons += [*loading, *self._loader.progress]
         return reasons
+
+    def __repr__(self) -> str:
+        models = sum(len(self.repository.statuses(name)) for name in self.repository.names())
+        draining = ", draining" if self.draining.is_set() else ""
+        return (
+            f"<Engine, {models} versions, {self.queue_rows()} rows waiting{draining}, {self._loader or 'not started'}>"
+        )
 
 
 def _runtime_options(settings: Settings) -> RuntimeOptions:

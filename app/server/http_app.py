@@ -1,4 +1,4 @@
-"""The HTTP face: predict endpoints as plain ASGI before everything else, the rest in FastAPI.
+"""The HTTP application: inference paths as plain ASGI applications, all other paths in FastAPI.
 
 FastAPI's stack costs more than half of a small request (docs/architecture.md, "The HTTP face"),
 so the paths that carry inference bypass it; they are in the OpenAPI document all the same.
@@ -107,7 +107,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _serving_error(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
-    """The pages of a frontend are the engine's, which may be away."""
+    """A frontend fetches pages from the engine, which may not answer."""
     assert isinstance(error, ServingError)  # noqa: S101 - registered for these alone
     reply = error_reply(error)
     headers = {name.decode(): value.decode() for name, value in reply.headers}
@@ -115,7 +115,7 @@ async def _serving_error(request: Request, error: Exception) -> Response:  # noq
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
-    """Errors in the one form that all of Ferry's HTTP errors have."""
+    """Errors of FastAPI in the form of all HTTP errors of Ferry."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these alone
     text = f"{error.detail}: {request.method} {request.url.path}. See /docs for what there is"
     return JSONResponse({"error": text}, status_code=error.status_code, headers=error.headers)

@@ -14,13 +14,13 @@ from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, uvic
 
 
 class StoppableBackend(HttpBackend, Drainable, Protocol):
-    """What is served, and how it ends; `stopped` says that nothing is left that still works."""
+    """A backend that can be drained; `stopped`: no model is in use or being loaded any more."""
 
     stopped: bool
 
 
 def serve_http(server: StoppableBackend, settings: Settings, sockets: list[socket] | None) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit code: 0 when everything accepted was answered.
+    """Serve until SIGTERM or SIGINT; returns the exit code: 0 if all accepted requests were answered.
 
     Args:
         sockets: what to listen on; None listens where the settings say.
@@ -34,7 +34,7 @@ def serve_http(server: StoppableBackend, settings: Settings, sockets: list[socke
 
 
 def _leave(exit_code: int) -> None:
-    """Exits without waiting for a model that still loads or a batch that still runs."""
+    """Exit without waiting for a model that is still loading or a batch that is still running."""
     logging.shutdown()
     sys.stdout.flush()
     os._exit(exit_code)

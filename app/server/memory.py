@@ -1,4 +1,4 @@
-"""How the C library treats the memory of large tensors, and Python that of objects which stay."""
+"""Memory settings: how glibc reuses the blocks of large tensors, and how often Python collects garbage."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MAPPED_FROM_BYTES = 32 * 1024**2  # the most that glibc takes
 _KEPT_BYTES = 256 * 1024**2
 
-#: Objects made and not yet freed from which on the youngest are looked through. Requests under way are a few thousand
-#: and free themselves; at Python's 700 they were looked through again and again.
+#: Number of new objects after which Python collects the youngest generation. Requests in progress hold a few
+#: thousand, which are freed without collection; with Python's default of 700 they were examined again and again. Chosen.
 _YOUNG_OBJECTS = 20_000
 
 
 def keep_freed_memory() -> bool:
-    """Has glibc reuse freed blocks instead of giving their pages back; False where there is no glibc.
+    """Make glibc reuse freed blocks instead of returning their pages; False if there is no glibc.
 
     By default each block above 128 KiB is mapped anew and faults in page by page: decoding a 1 MB
     tensor took 0.9 ms, of which 0.04 ms were decoding (docs/architecture.md, "Memory").
@@ -29,7 +29,7 @@ def keep_freed_memory() -> bool:
 
 
 def spare_from_collection() -> None:
-    """Takes what was imported out of the garbage collector's sight, and has it look less often.
+    """Exclude all objects that exist now from garbage collection, and collect less often.
 
     A full collection walks every object TensorFlow keeps for ever: 0.2 s with the GIL held, seen as the p99.
     """

@@ -1,4 +1,4 @@
-"""The composition root: the one file that knows everyone. Start, drain, stop, and what is to be told of it."""
+"""The composition root: puts the parts of one process together, starts, drains and stops them."""
 
 from __future__ import annotations
 
@@ -31,16 +31,20 @@ from app.transports.http.replies import HttpLimits
 
 logger = logging.getLogger(__name__)
 
-#: After the drain only answers that are being written are left; they get this long.
+#: Seconds after the drain for answers that are still being written. Chosen.
 _CLOSE_TIMEOUT_S = 5.0
 
 
 class Server:
-    """Everything that one process serves with. Made anywhere, started on the event loop.
+    """Everything that one process serves with. Created on any thread, started on the event loop.
 
     Args:
-        models: the models to serve, which callers may change; None takes those of the folder that the settings name.
-        grpc: where and how gRPC is served; None takes what the settings say.
+        models: the models to serve, a list that may change; None serves the folder that the settings name.
+        grpc: where and how gRPC is served; None takes it from the settings.
+
+    Attributes:
+        failure: why the server could not start; empty otherwise.
+        stopped: True after `stop` if no model is in use or being loaded any more.
     """
 
     def __init__(
@@ -91,7 +95,7 @@ class Server:
     # --- life ---
 
     async def start(self) -> None:
-        """Returns at once, unless it is to wait for the models. Until they are loaded /readyz says what is missing."""
+        """Start loading, and serve gRPC at once or, with wait_for_models, after loading."""
         self._starting = asyncio.create_task(self._start_engine(), name="start")
         if self.settings.wait_for_models:
             drain = asyncio.create_task(self.engine.draining.wait())
@@ -116,11 +120,11 @@ class Server:
             self.failure = f"Ferry could not start: {error}"
 
     async def drain(self) -> bool:
-        """Waits until everything accepted is answered; False where the time for that ran out."""
+        """Wait until all accepted requests are answered; False if drain_timeout_s ran out."""
         return await self.engine.drain()
 
     async def stop(self) -> None:
-        """Drains, unloads and ends the threads; `stopped` says whether nothing is left that still works."""
+        """Drain, unload the models and end the threads."""
         drained = await self.drain()
         await self.grpc.stop(_CLOSE_TIMEOUT_S if drained else 0)
         started = self._starting is None or self._starting.done()
@@ -165,7 +169,7 @@ class Server:
     # --- batching ---
 
     async def explain_batching(self, model: str) -> Mapping[str, Any]:
-        """How its batches are formed, what they cost and what would help. Raises ModelNotFound, ModelNotReady."""
+        """The explanation of how a model is batched, as JSON. Raises ModelNotFound, ModelNotReady."""
         options = self.engine.batching_options(model)
         versions = sorted(self.repository.catalog.available(model), reverse=True)
         models = [self.repository.resolve(model, version) for version in versions]
@@ -185,6 +189,10 @@ class Server:
         if self._tensorflow_metrics is not None:
             page += self._tensorflow_metrics.render()
         return page, metrics.CONTENT_TYPE
+
+    def __repr__(self) -> str:
+        state = "stopped" if self.stopped else "; ".join([*self.dead(), *self.unready()]) or "ready"
+        return f"<Server, {state}, {self.engine!r}>"
 
 
 def grpc_options(settings: Settings) -> GrpcOptions:

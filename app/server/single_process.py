@@ -12,7 +12,7 @@ from app.transports.grpc.server import GrpcOptions
 
 
 def serve(settings: Settings, models: WatchedModels | None = None, grpc: GrpcOptions | None = None) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit code: 0 when everything accepted was answered.
+    """Serve until SIGTERM or SIGINT; returns the exit code: 0 if all accepted requests were answered.
 
     `models` are served instead of the folder that the settings name; `grpc` says how instead of the settings.
     """

@@ -67,7 +67,7 @@ def test_a_mask_of_an_image_has_no_colours() -> None:
         ({"mask": np.zeros((1, 2), np.float32)}, "missing 'tokens'; expected"),
         ({"tokens": np.zeros((1, 2), np.int64)}, "Input 'tokens' has dtype int64; expected int32"),
         ({"tokens": np.zeros(2, np.int32)}, "Input 'tokens' has 1 dimensions; expected int32"),
-        ({"tokens": np.zeros((1, 300), np.int32)}, "'tokens' is 300 long, more than its length 'length' .* can tell"),
+        ({"tokens": np.zeros((1, 300), np.int32)}, "'tokens' is 300 long, more than its length 'length' .* can hold"),
         ({"tokens": np.zeros((1, 2), np.int32), "other": np.zeros(1)}, "unknown 'other'"),
     ],
 )
@@ -80,9 +80,9 @@ def test_what_does_not_fit_is_refused_by_name(inputs: dict[str, Array], text: st
     ("wanted", "reason"),
     [
         ({"mask": "words"}, "there is no input 'words'"),
-        ({"mask": "tokens", "length": "mask"}, "'mask', which it tells of, is one of mask_inputs itself"),
-        ({"mask": "length"}, r"float32\[\?,\?\] cannot tell of int8\[\?\]"),
-        ({"mask": "mask"}, "is one of mask_inputs itself"),
+        ({"mask": "tokens", "length": "mask"}, "it describes 'mask', which is itself one of mask_inputs"),
+        ({"mask": "length"}, r"float32\[\?,\?\] cannot describe int8\[\?\]"),
+        ({"mask": "mask"}, "is itself one of mask_inputs"),
     ],
 )
 def test_a_declaration_that_fits_nothing_is_told(

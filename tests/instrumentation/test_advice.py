@@ -6,29 +6,29 @@ from typing import Any
 
 import pytest
 
-from app.core.explanation import (
+from app.core.batching_explanation import (
     ROWS_LOST,
-    BatchSize,
-    CallCost,
-    CostCurve,
-    Durations,
-    Options,
-    Padding,
-    Shapes,
+    BatchingOptionsDocument,
+    BatchSizeDocument,
+    CallCostDocument,
+    CostCurveDocument,
+    DurationsDocument,
+    MixedShapesDocument,
+    PaddingDocument,
     SignatureExplanation,
 )
 from app.instrumentation.advice import advise
 
 SIZES = (1, 2, 4, 8)
-SAME = Shapes(free=False, shared=False, explanation="all requests have the same inner shapes")
-MIXED = Shapes(free=True, shared=True, explanation="padded: x[?,d1]")
-APART = Shapes(free=True, shared=False, explanation="padding changes the model's answers")
-LOST = Shapes(free=False, shared=False, explanation=ROWS_LOST)
-NO_PADDING = Padding(rows=0, row_share=0.0, compute_share=0.0)
+SAME = MixedShapesDocument(free=False, shared=False, explanation="all requests have the same inner shapes")
+MIXED = MixedShapesDocument(free=True, shared=True, explanation="padded: x[?,d1]")
+APART = MixedShapesDocument(free=True, shared=False, explanation="padding changes the model's answers")
+LOST = MixedShapesDocument(free=False, shared=False, explanation=ROWS_LOST)
+NO_PADDING = PaddingDocument(rows=0, row_share=0.0, compute_share=0.0)
 
 
-def options(**changes: Any) -> Options:
-    return Options(
+def options(**changes: Any) -> BatchingOptionsDocument:
+    return BatchingOptionsDocument(
         **{
             "max_batch_size": 0, "max_batch_delay_ms": 0, "target_p99_ms": 0, "weight": 0,
             "policy": "self_tuning", **changes,
@@ -36,13 +36,15 @@ def options(**changes: Any) -> Options:
     )  # fmt: skip
 
 
-def ms(mean: float) -> Durations:
-    return Durations(mean=mean, p50=mean, p90=2 * mean, p99=3 * mean)
+def ms(mean: float) -> DurationsDocument:
+    return DurationsDocument(mean=mean, p50=mean, p90=2 * mean, p99=3 * mean)
 
 
-def costs(*milliseconds: float, efficient_rows: int = 8) -> CostCurve:
-    calls = [CallCost(rows=rows, ms=each, measured=True) for rows, each in zip(SIZES, milliseconds, strict=True)]
-    return CostCurve(outputs=(), shape=[[2]], bucket=False, efficient_rows=efficient_rows, calls=calls)
+def costs(*milliseconds: float, efficient_rows: int = 8) -> CostCurveDocument:
+    calls = [
+        CallCostDocument(rows=rows, ms=each, measured=True) for rows, each in zip(SIZES, milliseconds, strict=True)
+    ]
+    return CostCurveDocument(outputs=(), shape=[[2]], bucket=False, efficient_rows=efficient_rows, calls=calls)
 
 
 #: A row is the cheaper the more there are in a call; at 8 an eighth.
@@ -61,7 +63,7 @@ def signature(**changes: Any) -> SignatureExplanation:
     return SignatureExplanation(
         **{
             "signature": "s", "batched": True, "calls": 100, "requests": 400, "rows": 400, "rows_per_call": 4,
-            "requests_per_call": 4, "batch_sizes": [BatchSize(size=4, calls=100, rows=400)],
+            "requests_per_call": 4, "batch_sizes": [BatchSizeDocument(size=4, calls=100, rows=400)],
             "closed_by": {"idle": 100}, "wait_ms": ms(5), "compute_ms": ms(10), "padding": NO_PADDING,
             "speed_up": None, "answers": {"200": 400}, "costs": [FLAT], "costs_left_out": 0, "variants": [],
             "shapes": SAME, **changes,
@@ -71,19 +73,19 @@ def signature(**changes: Any) -> SignatureExplanation:
 
 def alone(**changes: Any) -> SignatureExplanation:
     """100 calls of one row."""
-    sizes = [BatchSize(size=1, calls=100, rows=100)]
+    sizes = [BatchSizeDocument(size=1, calls=100, rows=100)]
     one = {"requests": 100, "rows": 100, "rows_per_call": 1, "requests_per_call": 1, "batch_sizes": sizes}
     return signature(**{**one, "wait_ms": ms(0.1), **changes})
 
 
 def full(size: int, **changes: Any) -> SignatureExplanation:
-    sizes = [BatchSize(size=size, calls=100, rows=100 * size)]
+    sizes = [BatchSizeDocument(size=size, calls=100, rows=100 * size)]
     return signature(closed_by={"full": 60, "idle": 40}, batch_sizes=sizes, **changes)
 
 
 def padded(row_share: float, compute_share: float, **changes: Any) -> SignatureExplanation:
-    padding = Padding(rows=100, row_share=row_share, compute_share=compute_share)
-    sizes = [BatchSize(size=4, calls=90, rows=360), BatchSize(size=8, calls=100, rows=470)]
+    padding = PaddingDocument(rows=100, row_share=row_share, compute_share=compute_share)
+    sizes = [BatchSizeDocument(size=4, calls=90, rows=360), BatchSizeDocument(size=8, calls=100, rows=470)]
     return signature(padding=padding, batch_sizes=sizes, **changes)
 
 
@@ -186,8 +188,8 @@ def test_few_calls_say_little(calls: int) -> None:
         ),
         (
             signature(
-                padding=Padding(rows=80, row_share=0.4, compute_share=0.4),
-                batch_sizes=[BatchSize(size=2, calls=100, rows=120)],
+                padding=PaddingDocument(rows=80, row_share=0.4, compute_share=0.4),
+                batch_sizes=[BatchSizeDocument(size=2, calls=100, rows=120)],
                 costs=[EVEN],
             ),
             {},

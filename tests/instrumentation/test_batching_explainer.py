@@ -13,8 +13,8 @@ from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, SelfTuning
 from app.batching.shapes.padding import ShapePadding
 from app.core.batch_sizes import BatchSizes
+from app.core.batching_explanation import ROWS_LOST, BatchingExplanation, SignatureExplanation
 from app.core.events import BatchExecuted, ModelStateChanged, RequestFinished, ShapesProbed, VariantsChosen, tell_all
-from app.core.explanation import ROWS_LOST, BatchingExplanation, SignatureExplanation
 from app.core.inference import InferenceRequest, ModelSignature, TensorSpec
 from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts

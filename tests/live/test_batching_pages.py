@@ -13,7 +13,7 @@ import pytest
 
 from app import runtime
 from app.batching.policy import BatchingOptions
-from app.core.explanation import BatchingExplanation, Options
+from app.core.batching_explanation import BatchingExplanation, BatchingOptionsDocument
 from tests.every_protocol.live import RUNTIME, Live, live
 
 PAGE = "/v1/models/m/batching"
@@ -176,11 +176,13 @@ def test_the_document_shows_both(tmp_path: Path) -> None:
             assert "required" not in schema
             assert set(schema["properties"]) == {each.name for each in fields(BatchingOptions)}
             assert {"400", "404", "503"} <= set(page["patch"]["responses"])
-            assert {"Options", "BatchingExplanation", "CostCurve"} <= set(document["components"]["schemas"])
+            assert {"BatchingOptionsDocument", "BatchingExplanation", "CostCurveDocument"} <= set(
+                document["components"]["schemas"]
+            )
 
     asyncio.run(main())
 
 
 def test_the_document_of_options_is_theirs() -> None:
-    assert Options(**BatchingOptions().as_dict()).model_dump() == BatchingOptions().as_dict()
-    assert list(Options.model_fields) == [each.name for each in fields(BatchingOptions)]
+    assert BatchingOptionsDocument(**BatchingOptions().as_dict()).model_dump() == BatchingOptions().as_dict()
+    assert list(BatchingOptionsDocument.model_fields) == [each.name for each in fields(BatchingOptions)]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from app.core.errors import InferenceFailed, InvalidRequest, SignatureNotFound
-from app.core.examples import example_inputs
 from app.core.inference import STRING, Array
+from app.core.sample_inputs import zero_inputs
 from app.loading.warm_up import tune, warm_up
 from app.runtime import LoadedModel, Runtime, RuntimeOptions, VariantOptions, create_runtime, runtime_names
 from app.runtimes.tensorflow import private_api
@@ -276,7 +276,7 @@ def test_warm_up_makes_inputs_that_each_signature_runs_or_refuses(load: Load, ma
 
 def test_batches_of_example_inputs_have_their_rows(load: Load) -> None:
     model = load(savedmodels.make_image_net)
-    inputs = example_inputs(model.signatures[DEFAULT], 3)
+    inputs = zero_inputs(model.signatures[DEFAULT], 3)
     assert len(model.run(DEFAULT, inputs, ())["probabilities"]) == 3
 
 

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from app.batching.policy import DEFAULTS
+from app.core.batching_explanation import BatchingExplanation, BatchingOptionsDocument
 from app.core.errors import InvalidRequest
-from app.core.explanation import BatchingExplanation, Options
 from app.transports.http.replies import CLIENT_GONE, ClientGone, read_body
 
 #: These paths are among TensorFlow Serving's; its protocol would reject them.
@@ -25,7 +25,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 _CHANGES = {
-    **{key: value for key, value in Options.model_json_schema().items() if key != "required"},
+    **{key: value for key, value in BatchingOptionsDocument.model_json_schema().items() if key != "required"},
     "title": "Changes",
     "description": "The options to change; others stay.",
 }
@@ -38,7 +38,7 @@ class BatchingControl(Protocol):
         """A BatchingExplanation. Raises ModelNotFound, ModelNotReady."""
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Changes options by name, from the next batch on; returns all Options. Raises InvalidRequest, and as above."""
+        """Changes options by name, from the next batch on; returns all options. Raises InvalidRequest, and as above."""
 
 
 def batching_routes(batching: BatchingControl, max_body_bytes: int) -> APIRouter:
@@ -57,7 +57,7 @@ def batching_routes(batching: BatchingControl, max_body_bytes: int) -> APIRouter
     @router.patch(
         "/{model}/batching",
         summary="Change how batches are formed, from the next one on",
-        response_model=Options,
+        response_model=BatchingOptionsDocument,
         responses={**_ERRORS, 400: {"description": "An option is unknown, or its value is wrong"}},
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _CHANGES}}}},
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 from app.core.agreement import agree
 from app.core.errors import InvalidRequest
-from app.core.examples import example_inputs, random_inputs
 from app.core.inference import Array
+from app.core.sample_inputs import random_inputs, zero_inputs
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.variants.variant import Variant, VariantNotPossible
@@ -56,7 +56,7 @@ class Trial:
 
     def _accepted(self, rows: int) -> tuple[dict[str, Array], Call, dict[str, Array]]:
         """Inputs that plain accepts (random values, else zeros), the call for them, and its answer."""
-        for examples in (random_inputs, example_inputs):
+        for examples in (random_inputs, zero_inputs):
             inputs = examples(self._function.signature, rows)
             call = self._function.prepare(self._function.plain, inputs)
             try:

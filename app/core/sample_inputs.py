@@ -1,4 +1,4 @@
-"""Made-up inputs that fit a signature: what a model is run with before its first caller comes."""
+"""Sample inputs that fit a signature, for calls of a model before its first request."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from app.core.inference import STRING, Array, Dimension, ModelSignature, TensorS
 
 _SEED = 2166136261
 
-#: Above 0 and below this: a word of any vocabulary, a class of nearly any model.
+#: Random whole numbers are below this: a valid token or class of nearly any model.
 _INTEGERS_BELOW = 4
 
 
-def example_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
+def zero_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
     """Inputs that fit the signature: zeros, False and empty strings.
 
     A free first dimension gets `rows`, every other free dimension 1; a tensor of
@@ -23,9 +23,9 @@ def example_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
 
 
 def random_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
-    """The same shapes with values that tell two computations apart, the same at each call.
+    """Inputs of the same shapes with random values, the same at each call: they show whether two computations differ.
 
-    Fractions of 1, whole numbers below 4, and strings that are such numbers.
+    Numbers from 0 to 1, whole numbers below 4, and strings of such numbers.
     """
     random = np.random.default_rng(_SEED)
     inputs = {name: _random(random, spec, _shape(spec.shape, rows)) for name, spec in signature.inputs.items()}

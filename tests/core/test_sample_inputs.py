@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.examples import example_inputs, random_inputs
 from app.core.inference import STRING, ModelSignature, TensorSpec
+from app.core.sample_inputs import random_inputs, zero_inputs
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT32 = np.dtype(np.float32)
@@ -23,19 +23,19 @@ def signature(*inputs: TensorSpec, name: str = "serving_default") -> ModelSignat
 def test_free_dimensions_are_rows_first_and_one_inside(
     shape: tuple[int | None, ...] | None, want: tuple[int, ...]
 ) -> None:
-    inputs = example_inputs(signature(TensorSpec("x", FLOAT32, shape)), 5)
+    inputs = zero_inputs(signature(TensorSpec("x", FLOAT32, shape)), 5)
     assert inputs["x"].shape == want
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16, np.dtype(bool), np.dtype(np.int8), np.dtype(np.complex64)])
 def test_numbers_are_zero(dtype: np.dtype) -> None:
-    values = example_inputs(signature(TensorSpec("x", dtype, (None,))), 3)["x"]
+    values = zero_inputs(signature(TensorSpec("x", dtype, (None,))), 3)["x"]
     assert values.dtype == dtype
     assert not values.any()
 
 
 def test_strings_are_empty_bytes() -> None:
-    values = example_inputs(signature(TensorSpec("x", STRING, (None, 2))), 1)["x"]
+    values = zero_inputs(signature(TensorSpec("x", STRING, (None, 2))), 1)["x"]
     assert values.dtype == STRING
     assert values.tolist() == [[b"", b""]]
 
@@ -43,7 +43,7 @@ def test_strings_are_empty_bytes() -> None:
 @given(st.lists(st.none() | st.integers(0, 4), max_size=4), st.integers(1, 8))
 def test_an_example_fits_its_spec(shape: list[int | None], rows: int) -> None:
     spec = TensorSpec("x", FLOAT32, tuple(shape))
-    assert spec.accepts_shape(example_inputs(signature(spec), rows)["x"].shape)
+    assert spec.accepts_shape(zero_inputs(signature(spec), rows)["x"].shape)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -73,7 +73,7 @@ def test_ragged_rows_have_one_value_each() -> None:
         "x_2": TensorSpec("x_2", np.dtype(np.int32), (None,)),
     }
     signature = ModelSignature("f", specs, {}, ragged={"x": ("x_1", "x_2")})
-    for examples in (example_inputs, random_inputs):
+    for examples in (zero_inputs, random_inputs):
         inputs = examples(signature, 3)
         assert inputs["x"].shape == (3,)
         assert inputs["x_1"].tolist() == inputs["x_2"].tolist() == [0, 1, 2, 3]

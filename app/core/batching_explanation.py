@@ -1,4 +1,4 @@
-"""What there is to say about the batches of a model, as documents: what was set, what was learnt, what would help."""
+"""The JSON document that explains how a model is batched: its options, what was measured, and advice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-#: Why requests run alone though the signature's shapes would let them share calls.
+#: Why requests run alone although the shapes of the signature would allow shared calls.
 ROWS_LOST = "each request runs alone: in a batch the outputs did not have a row for each row of the inputs"
 
 
@@ -16,11 +16,11 @@ class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Options(_Document):
+class BatchingOptionsDocument(_Document):
     """How the batches of a model are formed; BatchingOptions as a document."""
 
     max_batch_size: int = Field(ge=0, description="Most rows in one call; 0: as many as the model was warmed up with.")
-    max_batch_delay_ms: float = Field(ge=0, description="How long an idle device waits for company.")
+    max_batch_delay_ms: float = Field(ge=0, description="Milliseconds that an idle device waits for more requests.")
     target_p99_ms: float = Field(
         ge=0,
         description="Batches of self_tuning are so small that a call and the one before take no longer; 0: no target.",
@@ -31,8 +31,8 @@ class Options(_Document):
     policy: str = Field(description="self_tuning or work_conserving.")
 
 
-class Durations(_Document):
-    """Estimated from a histogram, except for the mean."""
+class DurationsDocument(_Document):
+    """Milliseconds; all but the mean are estimated from a histogram."""
 
     mean: float
     p50: float
@@ -40,83 +40,85 @@ class Durations(_Document):
     p99: float
 
 
-class BatchSize(_Document):
-    """Batches that were computed with so many rows, padding counted."""
+class BatchSizeDocument(_Document):
+    """Batches of `size` rows, padding rows included."""
 
     size: int
     calls: int
-    rows: int = Field(description="Rows that requests had in these batches.")
+    rows: int = Field(description="Rows of requests in these batches, without padding.")
 
 
-class Padding(_Document):
-    """What was computed for nobody."""
+class PaddingDocument(_Document):
+    """How much of what was computed was padding."""
 
     rows: int = Field(description="Rows added to reach an allowed batch size.")
-    row_share: float = Field(description="Of the rows that were computed.")
-    compute_share: float = Field(description="Of what was computed, shorter inputs padded to longer ones counted too.")
+    row_share: float = Field(description="Share of the computed rows that were padding.")
+    compute_share: float = Field(
+        description="Share of the computed elements that were padding, of rows and of inner shapes."
+    )
 
 
-class CallCost(_Document):
-    """What a call with so many rows takes."""
+class CallCostDocument(_Document):
+    """Milliseconds of a call with `rows` rows."""
 
     rows: int
     ms: float
-    measured: bool = Field(description="False where it was fitted to the sizes that were.")
+    measured: bool = Field(description="False if it was interpolated from sizes that were measured.")
 
 
-class CostCurve(_Document):
-    """Of calls with inputs of one shape, or of one bucket of shapes."""
+class CostCurveDocument(_Document):
+    """What calls cost with inputs of one shape, or of one bucket of shapes."""
 
     outputs: Sequence[str] = Field(description="The outputs wanted; empty for all.")
     shape: Sequence[Sequence[int]] = Field(description="The inner shape of each input: all but its first dimension.")
-    bucket: bool = Field(description="Is it the largest shape of a bucket whose requests share calls?")
-    efficient_rows: int = Field(description="More rows in a call make a row no cheaper.")
-    calls: Sequence[CallCost]
+    bucket: bool = Field(description="Whether the shape is the largest of a bucket whose requests share calls.")
+    efficient_rows: int = Field(description="Rows in a call from which on more rows make a row no cheaper.")
+    calls: Sequence[CallCostDocument]
 
 
-class Variant(_Document):
-    """How calls of a batch size are executed."""
+class VariantDocument(_Document):
+    """How calls of one batch size are executed."""
 
     batch_size: int
     variant: str
     speed_up: float = Field(description="How many times as fast as the plain SavedModel.")
 
 
-class Shapes(_Document):
-    """Do requests of different inner shapes share calls?"""
+class MixedShapesDocument(_Document):
+    """Whether requests of different inner shapes share calls."""
 
-    free: bool = Field(description="Do inner shapes differ at all?")
+    free: bool = Field(description="Whether the signature allows different inner shapes.")
     shared: bool
     explanation: str
 
 
 class SignatureExplanation(_Document):
-    """Of the calls of one signature."""
+    """The calls of one signature."""
 
     signature: str
-    batched: bool = Field(description="May rows of several requests share a call?")
+    batched: bool = Field(description="Whether rows of several requests may share a call.")
     calls: int
-    requests: int = Field(description="One that was computed in parts counts for each.")
+    requests: int = Field(description="A request that was computed in parts counts once for each part.")
     rows: int
     rows_per_call: float
     requests_per_call: float
-    batch_sizes: Sequence[BatchSize]
+    batch_sizes: Sequence[BatchSizeDocument]
     closed_by: dict[str, int] = Field(description="Why batches were closed: full, idle, delay or drain.")
-    wait_ms: Durations | None = Field(description="What requests waited for their calls to begin.")
-    compute_ms: Durations | None = Field(description="What calls took.")
-    padding: Padding
+    wait_ms: DurationsDocument | None = Field(description="Time from arrival to the start of the call.")
+    compute_ms: DurationsDocument | None = Field(description="Duration of calls.")
+    padding: PaddingDocument
     speed_up: float | None = Field(
         description="How many times as long the same rows would have taken one by one; null where not measured."
     )
     answers: dict[str, int] = Field(description="Requests answered, by status code over all protocols.")
-    costs: Sequence[CostCurve]
+    costs: Sequence[CostCurveDocument]
     costs_left_out: int = Field(description="Curves of further shapes that are not listed.")
-    variants: Sequence[Variant]
-    shapes: Shapes
+    variants: Sequence[VariantDocument]
+    shapes: MixedShapesDocument
 
 
 class VersionExplanation(_Document):
-    """Of one version of a model."""
+    """One version of a model."""
 
     version: int
     counted_for_s: float = Field(description="Seconds since it was loaded, or its options were changed.")
@@ -125,9 +127,9 @@ class VersionExplanation(_Document):
 
 
 class BatchingExplanation(_Document):
-    """Everything about the batches of a model, newest version first."""
+    """How a model is batched, newest version first."""
 
     model: str
-    options: Options
+    options: BatchingOptionsDocument
     advice: Sequence[str] = Field(description="What would help, in plain sentences.")
     versions: Sequence[VersionExplanation]
