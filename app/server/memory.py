@@ -12,7 +12,7 @@ _MAPPED_FROM_BYTES = 32 * 1024**2  # the most that glibc takes
 _KEPT_BYTES = 256 * 1024**2
 
 #: Number of new objects after which Python collects the youngest generation. Requests in progress hold a few
-#: thousand, which are freed without collection; with Python's default of 700 they were examined again and again. Chosen.
+#: thousand, which are freed without collection; with the default of 700 they were examined again and again. Chosen.
 _YOUNG_OBJECTS = 20_000
 
 
