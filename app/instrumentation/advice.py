@@ -50,7 +50,7 @@ def advise(signature: SignatureExplanation, options: BatchingOptionsDocument, si
         return [*_refusals(signature), *found]
     wait, compute = signature.wait_ms, signature.compute_ms
     found = [
-        *_company(signature, options, sizes, wait, compute),
+        *_why_alone(signature, options, sizes, wait, compute),
         *_fullness(signature, options, sizes),
         *_saturation(signature, options, wait, compute),
         *_row_padding(signature),
@@ -64,7 +64,7 @@ def advise(signature: SignatureExplanation, options: BatchingOptionsDocument, si
     ]
 
 
-def _company(
+def _why_alone(
     signature: SignatureExplanation,
     options: BatchingOptionsDocument,
     sizes: Sequence[int],
@@ -85,7 +85,7 @@ def _company(
         return
     elif _share(signature, "delay") >= _MANY:
         yield (
-            f"requests wait up to {options.max_batch_delay_ms:g} ms for company and hardly any comes "
+            f"requests wait up to {options.max_batch_delay_ms:g} ms for other requests and few come "
             f"(requests in a call: {signature.requests_per_call:.2g}): set max_batch_delay_ms to 0."
         )
     elif _shapes_apart(signature):
@@ -95,7 +95,7 @@ def _company(
             f"({signature.shapes.explanation}): send few shapes, or see pad_shapes and pad_values."
         )
     elif wait.mean <= compute.mean and _share(signature, "full") < _MANY:
-        quick = ", and calls are so quick that waiting for company would not pay" if compute.mean < _QUICK_MS else ""
+        quick = ", and calls are too quick to wait for other requests" if compute.mean < _QUICK_MS else ""
         yield (
             f"requests in a call: {signature.requests_per_call:.2g} on average, as hardly two come at a time{quick}. "
             "Nothing is wrong; more clients at a time or more rows in a request fill batches."

@@ -112,7 +112,7 @@ def test_few_calls_say_little(calls: int) -> None:
             alone(closed_by={"delay": 90, "idle": 10}, wait_ms=ms(40)),
             {"max_batch_delay_ms": 40},
             SIZES,
-            "requests wait up to 40 ms for company and hardly any comes (requests in a call: 1): set max_batch_delay",
+            "requests wait up to 40 ms for other requests and few come (requests in a call: 1): set max_batch_delay",
         ),
         (
             alone(shapes=APART, costs=[FLAT, WIDE], costs_left_out=3),
@@ -131,8 +131,8 @@ def test_few_calls_say_little(calls: int) -> None:
             alone(compute_ms=ms(0.2), costs=[]),
             {},
             SIZES,
-            "requests in a call: 1 on average, as hardly two come at a time, and calls are so quick that waiting for "
-            "company would not pay. Nothing",
+            "requests in a call: 1 on average, as hardly two come at a time, and calls are too quick to wait for other "
+            "requests. Nothing",
         ),
         (
             full(2),
