@@ -110,6 +110,17 @@ def test_a_long_page_begins_with_its_contents(page: Path) -> None:
     assert [section for section in sections if f"](#{anchor(section)})" not in before] == []
 
 
+def test_every_section_that_the_code_names_exists() -> None:
+    missing = []
+    for file in FILES:
+        if file.suffix == ".py":
+            for page, section in re.findall(r'docs/([\w-]+\.md)[,:]? \(?"([^"]+)"', file.read_text()):
+                text = (ROOT / "docs" / page).read_text()
+                if section not in headings(ROOT / "docs" / page) and f"**{section}" not in text:
+                    missing.append(f"{file.name}: {page}, {section}")
+    assert not missing
+
+
 def rows_of(page: Path, section: str) -> Iterator[list[str]]:
     """The cells of the tables in a section, without head and rule."""
     part = page.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
