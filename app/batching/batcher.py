@@ -288,6 +288,11 @@ class Batcher:
             self._dispatch_soon()
             self._check_drained()
 
+    @property
+    def drained(self) -> bool:
+        """Whether a drain has begun and everything accepted is answered."""
+        return self._drained is not None and self._drained.done()
+
     async def drain(self) -> None:
         """Waits until every accepted request is answered."""
         self.begin_drain()

@@ -101,6 +101,11 @@ class Engine:
         if self._batcher is not None:
             self._batcher.begin_drain()
 
+    @property
+    def drained(self) -> bool:
+        """Whether a drain has begun and everything accepted is answered."""
+        return self.draining.is_set() and (self._batcher is None or self._batcher.drained)
+
     async def drain(self) -> bool:
         """Wait until all accepted requests are answered; False if drain_timeout_s ran out."""
         self.begin_drain()

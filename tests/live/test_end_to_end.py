@@ -145,6 +145,10 @@ class Load:
 
     def stop(self) -> None:
         self._stop.set()
+        self.wait_for_the_end()
+
+    def wait_for_the_end(self) -> None:
+        """Returns when every client was rejected or cut off."""
         for thread in self._threads:
             thread.join(HANG_S)
 
@@ -177,13 +181,14 @@ def test_sigterm_under_load_loses_no_accepted_request(frontends: int, tmp_path: 
     """Every request whose body was read is answered: by its result, or by a clear 503 when it came too late."""
     models = tmp_path / "models"
     make_slow(models / "slow/1")
-    with serving(models, tmp_path / "log", frontends=frontends) as server:
+    with serving(models, tmp_path / "log", ("-m", "tests.live.lingering"), frontends=frontends) as server:
         body = {"instances": [max(1, SLOW_STEPS_A_SECOND // 10)]}
         load = Load(server.url, "/v1/models/slow:predict", body, clients=16)
         load.wait_for_replies(32)
         server.terminate()
+        load.wait_for_the_end()
+        server.terminate()
         assert server.wait() == 0
-        load.stop()
         codes = [code for code, _ in load.replies]
         assert codes.count(200) >= 32
         assert codes.count(503) == 16

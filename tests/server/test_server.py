@@ -155,11 +155,25 @@ def test_drain_answers_what_was_accepted_and_refuses_the_rest(tmp_path: Path) ->
         draining = asyncio.create_task(server.drain())
         await asyncio.sleep(0)
         assert server.unready() == ["The server is draining"]
+        assert not server.engine.drained
         with pytest.raises(ShuttingDown):
             await model.infer(InferenceRequest(rows_of(2.0)))
         HeldModel.release.set()
         assert await draining
         assert (await accepted).outputs["y"].tolist() == [[4.0, 4.0]]
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_with_nothing_accepted_a_drain_is_over_as_soon_as_it_begins(tmp_path: Path) -> None:
+    """A second signal may follow the first at once: then the exit code says that nothing is lost."""
+
+    async def main() -> None:
+        server = await started(Server(settings(tmp_path)))
+        assert not server.engine.drained
+        server.engine.begin_drain()
+        assert server.engine.drained
         await server.stop()
 
     asyncio.run(main())

@@ -33,12 +33,11 @@ async def run_engine(server: Server, listener: socket.socket) -> int:
     """Serve frontends and gRPC until told to end. Returns the exit code."""
     frontends = EngineListener(server)
     draining = server.engine.draining
-    code = 1
 
     def end() -> None:
         """The first signal begins the drain, a second one exits at once."""
         if draining.is_set():
-            _exit_now(code)
+            _exit_now(0 if server.engine.drained else 1)
         logger.info("Draining")
         server.engine.begin_drain()
         frontends.publish()

@@ -1,0 +1,23 @@
+"""`ferry serve` that rejects late requests for as long as it takes: `python -m tests.live.lingering`.
+
+After a drain a server answers 503 for half a second, then it ends. This one ends at a second signal.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from app.config.sources import load_settings
+from app.frontends import supervisor
+from app.frontends.frontend import process as frontend_process
+from app.server import http_server
+from app.server.single_process import serve
+from tests.support.waiting import HANG_S
+
+if __name__ == "__main__":
+    http_server._LINGER_S = HANG_S
+    if sys.argv[1:]:  # as a frontend
+        sys.exit(frontend_process.main(sys.argv[1]))
+    supervisor.FRONTEND = "tests.live.lingering"
+    settings = load_settings({})
+    sys.exit(supervisor.supervise(settings) if settings.frontends else serve(settings))
