@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +69,19 @@ class Clients:
 
     def _run(self, url: str) -> None:
         port = 0
-        with httpx.Client(base_url=url, timeout=HANG_S) as client:
+
+        def note_port(reply: httpx.Response) -> None:
+            nonlocal port  # while the reply is read its connection is open for certain
+            _, port = reply.extensions["network_stream"].get_extra_info("client_addr")
+            self.ports.add(port)
+
+        with httpx.Client(base_url=url, timeout=HANG_S, event_hooks={"response": [note_port]}) as client:
             while not self._stop.is_set():
                 try:
                     reply = client.post(PATH, json=BODY)
                 except httpx.TransportError:
                     self.cut_off.append(port)
                     return
-                with suppress(OSError):  # the connection was closed right after this reply
-                    _, port = reply.extensions["network_stream"].get_extra_info("client_addr")
-                    self.ports.add(port)
                 if reply.status_code == 200:
                     self.answers.add(reply.text)
                 else:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -80,11 +80,10 @@ class ServerProcess:
         def all_ready() -> bool:
             self.check_alive()
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_S)
-            with suppress(OSError, http.client.HTTPException):
+            with closing(connection), suppress(OSError, http.client.HTTPException):
                 connection.request("GET", "/readyz")
                 if connection.getresponse().status == 200:
                     ready.add(self.process_behind(connection.sock.getsockname()[1]))
-            connection.close()
             return len(ready) == count
 
         if count:
@@ -93,7 +92,9 @@ class ServerProcess:
     def process_behind(self, client_port: int) -> int:
         """The child that accepted the connection from this port."""
         ends = f"0100007F:{self.port:04X} 0100007F:{client_port:04X}"
-        (inode,) = [line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines() if f" {ends} " in line]
+        lines = Path("/proc/net/tcp").read_text().splitlines()
+        # A line may be listed twice while the table changes; inode 0 is a connection without a socket.
+        (inode,) = {line.split()[9] for line in lines if f" {ends} " in line} - {"0"}
         for number in children(self.process.pid):
             for file in Path(f"/proc/{number}/fd").iterdir():
                 with suppress(FileNotFoundError):
