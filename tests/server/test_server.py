@@ -108,7 +108,7 @@ def test_warm_up_can_be_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixtur
 def test_several_batches_in_flight(tmp_path: Path) -> None:
     async def main() -> None:
         server = await started(Server(settings(tmp_path, batches_in_flight=3)))
-        assert "3 of 3 devices free" in repr(server.engine._batcher)
+        assert "<DeviceSlots 3 of 3 free>" in repr(server.engine._batcher)
         await server.stop()
 
     asyncio.run(main())
