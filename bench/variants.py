@@ -19,9 +19,9 @@ import keras
 import tensorflow as tf
 
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
+from app.runtimes.tensorflow.execution.variant import ALTERNATIVES, VariantMaker, VariantNotPossible
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.variants.trial import Trial
-from app.runtimes.tensorflow.variants.variant import ALTERNATIVES, VariantMaker, VariantNotPossible
 
 SIZES = (1, 8, 32)
 TOKENS, WIDTH, HEADS, LAYERS, WORDS = 64, 128, 4, 4, 1000

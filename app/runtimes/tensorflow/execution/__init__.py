@@ -1,1 +1,4 @@
-"""One call of a signature: from arrays to arrays with as few steps as possible. For saved_model and variants."""
+"""How one signature is executed: in which form (plain, frozen, XLA), and a call with as few steps as possible.
+
+For saved_model, and for variants, which chooses among the forms.
+"""

@@ -11,11 +11,11 @@ import tensorflow as tf
 from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array, ModelSignature
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
+from app.runtimes.tensorflow.execution.graph_inlining import trace
+from app.runtimes.tensorflow.execution.operations import operations_with_state
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 from app.runtimes.tensorflow.execution.staging import InputShapes
-from app.runtimes.tensorflow.variants.graph_inlining import trace
-from app.runtimes.tensorflow.variants.operations import operations_with_state
-from app.runtimes.tensorflow.variants.variant import Variant
+from app.runtimes.tensorflow.execution.variant import Variant
 
 #: Sets of outputs that get a graph of their own, per signature. Each costs a trace and memory. Chosen.
 MAX_GRAPHS = 16

@@ -18,11 +18,11 @@ from app.core.inference import Array, ModelSignature
 from app.core.time_budget import TimeBudget
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
 from app.runtimes.tensorflow.error_mapping import map_error
+from app.runtimes.tensorflow.execution.operations import devices_named, is_shared
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
+from app.runtimes.tensorflow.execution.variant import PLAIN, XLA, VariantMaker
 from app.runtimes.tensorflow.saved_model.signature_defs import TAGS, read_signatures
-from app.runtimes.tensorflow.variants.operations import devices_named, is_shared
 from app.runtimes.tensorflow.variants.shape_search import ShapeSearch
-from app.runtimes.tensorflow.variants.variant import PLAIN, XLA, VariantMaker
 from app.runtimes.tensorflow.variants.variant_cache import fingerprint, recall, remember
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch
 

@@ -16,8 +16,8 @@ from app.core.time_budget import TimeBudget
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
+from app.runtimes.tensorflow.execution.variant import Variant, VariantMaker, VariantNotPossible
 from app.runtimes.tensorflow.variants.trial import speed_up
-from app.runtimes.tensorflow.variants.variant import Variant, VariantMaker, VariantNotPossible
 from app.runtimes.tensorflow.variants.variant_search import LEAST_GAIN, PRUNED_BELOW
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from app.core.inference import Array
 from app.core.sample_inputs import random_inputs, zero_inputs
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
-from app.runtimes.tensorflow.variants.variant import Variant, VariantNotPossible
+from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
 
 Call = Callable[[Mapping[str, Array]], dict[str, Array]]
 

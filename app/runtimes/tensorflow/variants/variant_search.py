@@ -24,8 +24,15 @@ from app.core.time_budget import TimeBudget
 from app.runtime import ProgressReport, VariantChoice, VariantOptions
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
+from app.runtimes.tensorflow.execution.variant import (
+    ALTERNATIVES,
+    PLAIN,
+    XLA,
+    Variant,
+    VariantMaker,
+    VariantNotPossible,
+)
 from app.runtimes.tensorflow.variants.trial import LEAST_ROUNDS, Trial
-from app.runtimes.tensorflow.variants.variant import ALTERNATIVES, PLAIN, XLA, Variant, VariantMaker, VariantNotPossible
 
 logger = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 from app.core.inference import Array, ModelSignature, TensorSpec
+from app.runtimes.tensorflow.execution.graph_inlining import trace
 from app.runtimes.tensorflow.execution.signature_function import MAX_GRAPHS, SignatureFunction
+from app.runtimes.tensorflow.execution.variant import FROZEN, Variant
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
-from app.runtimes.tensorflow.variants.graph_inlining import trace
-from app.runtimes.tensorflow.variants.variant import FROZEN, Variant
 from tests.support import savedmodels
 
 FLOAT32 = np.dtype(np.float32)

@@ -12,8 +12,8 @@ import pytest
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
 from app.runtime import ShapeTrial
+from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
 from app.runtimes.tensorflow.variants.shape_search import ShapeSearch
-from app.runtimes.tensorflow.variants.variant import Variant, VariantNotPossible
 
 SPEC = TensorSpec("x", np.dtype(np.float32), (None, None))
 

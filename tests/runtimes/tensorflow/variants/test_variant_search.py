@@ -14,7 +14,7 @@ import pytest
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
 from app.runtime import VariantOptions
-from app.runtimes.tensorflow.variants.variant import Variant, VariantNotPossible
+from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch
 
 SIZES = (1, 2, 4)

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from app.core.inference import Array, ModelSignature, TensorSpec
+from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
+from app.runtimes.tensorflow.execution.variant import ALTERNATIVES, Variant, VariantMaker, VariantNotPossible
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
-from app.runtimes.tensorflow.variants.graph_inlining import InlinedGraph
-from app.runtimes.tensorflow.variants.variant import ALTERNATIVES, Variant, VariantMaker, VariantNotPossible
 from tests.support import savedmodels
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)

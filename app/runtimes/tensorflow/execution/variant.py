@@ -15,9 +15,9 @@ from typing import Any
 import tensorflow as tf
 
 from app.core.inference import STRING, Array, ModelSignature
+from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph, TensorFunction, Tensors, trace
+from app.runtimes.tensorflow.execution.operations import rejecting_nodes, rounds_to_integers
 from app.runtimes.tensorflow.execution.staging import InputShapes
-from app.runtimes.tensorflow.variants.graph_inlining import InlinedGraph, TensorFunction, Tensors, trace
-from app.runtimes.tensorflow.variants.operations import rejecting_nodes, rounds_to_integers
 
 PLAIN, FROZEN, XLA = "plain", "frozen", "xla"
 

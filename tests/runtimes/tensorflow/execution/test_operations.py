@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from app.runtimes.tensorflow.execution.operations import operations_with_state, rejecting_nodes, rounds_to_integers
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
-from app.runtimes.tensorflow.variants.operations import operations_with_state, rejecting_nodes, rounds_to_integers
 from tests.support import savedmodels
 
 FLOATS = tf.TensorSpec([2, 3], tf.float32, name="x")
