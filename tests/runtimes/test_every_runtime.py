@@ -11,6 +11,7 @@ import pytest
 from app.core.errors import InferenceFailed, InvalidRequest, SignatureNotFound
 from app.core.inference import STRING, Array
 from app.core.sample_inputs import zero_inputs
+from app.core.time_budget import TimeBudget
 from app.loading.warm_up import tune, warm_up
 from app.runtime import LoadedModel, Runtime, RuntimeOptions, VariantOptions, create_runtime, runtime_names
 from app.runtimes.tensorflow import private_api
@@ -51,7 +52,7 @@ def load(runtime: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Load:
         if name not in loaded:
             make(folder / name / "1")
             loaded[name] = runtime.load(folder / name / "1")
-            tune(loaded[name], (1, 2, 3), lambda *_: None)
+            tune(loaded[name], (1, 2, 3), lambda *_: None, TimeBudget(20.0))
         return loaded[name]
 
     return load_once
