@@ -18,13 +18,13 @@ from app.codecs.body_formats import JSON
 from app.codecs.errors import UnsupportedMediaType
 from app.codecs.json.predict_documents import check_outputs_writable
 from app.codecs.media_types import media_type
+from app.codecs.predict_query import apply_query
 from app.core.errors import ServingError, ShuttingDown
 from app.core.inference import DEFAULT_SIGNATURE, Array, ModelSignature
 from app.core.interfaces import ServedModel
 from app.protocols.streams.blocks import BlockPredictor
 from app.protocols.streams.lines import Block, LineCutter
 from app.protocols.streams.window import Window
-from app.protocols.tensorflow_serving.routes import apply_query
 from app.transports.http.asgi import Message, Receive, Send
 from app.transports.http.compression import Inflater
 from app.transports.http.exchange import AsgiExchange, Clock, Streamed

@@ -1,4 +1,4 @@
 """TensorFlow Serving's API over REST and gRPC: predict, classify, regress, metadata, status, reload.
 
-Only `app.server`, `app.frontends` and `app.protocols.streams` import from here; Open Inference does not know it.
+Only `app.server`, `app.frontends` and the OpenAPI page import from here; Open Inference does not know it.
 """

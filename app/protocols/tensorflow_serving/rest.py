@@ -17,6 +17,7 @@ from app.codecs.body_formats import JSON, AgreedFormats, agree
 from app.codecs.json.parsing import parse
 from app.codecs.json.predict_documents import encode_predict, rows_together, signature_name
 from app.codecs.json.writing import dumps
+from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, ModelSignature
@@ -24,7 +25,7 @@ from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
 from app.protocols.tensorflow_serving.metadata import metadata_document, models_document, status_document
 from app.protocols.tensorflow_serving.rest_examples import ExamplesCall, classify, regress
-from app.protocols.tensorflow_serving.routes import Action, Route, apply_query, find_route
+from app.protocols.tensorflow_serving.routes import Action, Route, find_route
 from app.transports.http.exchange import (
     TIMEOUT_HEADER,
     AsgiExchange,

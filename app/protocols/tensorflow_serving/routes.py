@@ -1,4 +1,4 @@
-"""Method and URL -> action, in TensorFlow Serving's REST API; and the query of predict."""
+"""Method and URL -> action, in TensorFlow Serving's REST API."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
-from urllib.parse import parse_qs, unquote
+from urllib.parse import unquote
 
-from app.codecs.body_format import PredictBody
 from app.core.errors import InvalidRequest
 
 _NAME = r"/v1/models/(?P<model>[^/:]+)"
@@ -18,7 +17,6 @@ _READ = re.compile(rf"{_NAME}{_VERSION}(?P<metadata>/metadata)?", re.IGNORECASE)
 _LIST = re.compile(r"/v1/models", re.IGNORECASE)
 
 _INT64_MAX = 2**63 - 1
-_MAX_QUERY_FIELDS = 1000
 
 
 class Action(Enum):
@@ -92,29 +90,3 @@ def _number(version: str) -> int:
     if len(digits) > 19 or int(digits) > _INT64_MAX:
         raise InvalidRequest(f"Failed to convert version: {version[:256]} to numeric.")
     return int(digits)
-
-
-def apply_query(query: bytes, body: PredictBody) -> None:
-    """Adds `?signature_name=` and `&output=` to a body; some formats have no place for them. Ignores other names.
-
-    Raises:
-        InvalidRequest: query and body disagree.
-    """
-    try:
-        fields = parse_qs(query.decode("latin-1"), errors="strict", max_num_fields=_MAX_QUERY_FIELDS)
-    except ValueError as error:
-        raise InvalidRequest(f"The query of the URL is not valid: {error}") from error
-    names = fields.get("signature_name", [])
-    if len(names) > 1 or (names and body.signature_name and names[0] != body.signature_name):
-        raise InvalidRequest(
-            f"The request names the signatures {_quoted([*names, body.signature_name])}; expected one at most"
-        )
-    outputs = tuple(fields.get("output", ()))
-    if outputs and body.outputs and set(outputs) != set(body.outputs):
-        raise InvalidRequest(f"The query asks for outputs {_quoted(outputs)}, the body for {_quoted(body.outputs)}")
-    body.signature_name = names[0] if names else body.signature_name
-    body.outputs = body.outputs or outputs
-
-
-def _quoted(names: tuple[str, ...] | list[str]) -> str:
-    return ", ".join(repr(name[:64]) for name in names if name)

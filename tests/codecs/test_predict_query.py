@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from app.codecs.body_format import PredictBody
+from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest
-from app.protocols.tensorflow_serving.routes import apply_query
 
 
 def body(signature: str = "", outputs: tuple[str, ...] = ()) -> PredictBody:
