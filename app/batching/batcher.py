@@ -32,15 +32,15 @@ from app.batching.completion import Completion
 from app.batching.deadlines import Deadlines, Expiry
 from app.batching.devices import Device, DeviceSlots
 from app.batching.function import BatchFunction
-from app.batching.inline import compute_inline
 from app.batching.merging import merge_buckets
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import Lane, RequestQueue
 from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.scheduler import Scheduler
-from app.core.events import Listener, ignore
-from app.core.inference import Array
-from app.core.reply import Answer, Reply
+from app.core.errors import InvalidRequest, OutOfMemory, ServingError
+from app.core.events import BatchExecuted, Listener, ignore
+from app.core.inference import Array, BatchTiming
+from app.core.reply import ANSWERED, Answer, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,26 @@ class Batcher:
         """
         if not (self.runs_inline(function) and 0 < rows <= function.max_rows):
             return None
-        return compute_inline(key, function, inputs, rows, arrivals_s, self._clock, self._listener)
+        execution = execute(function, [PendingRequest(inputs, rows, ANSWERED, arrivals_s[0])], self._clock)
+        compute_s = execution.ended_s - execution.started_s
+        function.record_latency(compute_s)
+        function.costs(key.shape).record_call(function.sizes.padded(rows), compute_s)
+        outcome = execution.outcomes[0]
+        if execution.mismatch:
+            function.stop_batching(execution.mismatch)
+            return None
+        if isinstance(outcome, InvalidRequest | OutOfMemory):
+            return None
+
+        waits = [execution.started_s - arrival_s for arrival_s in arrivals_s]
+        failures = (len(waits), rows) if isinstance(outcome, ServingError) else (0, 0)
+        padded_rows, padding_ratio = execution.padded_rows, execution.padding_ratio
+        self._listener(
+            BatchExecuted(*key[:3], rows, padded_rows, "idle", compute_s, waits, *failures, 0, padding_ratio)
+        )
+        if isinstance(outcome, ServingError):
+            raise outcome
+        return Answer(outcome, BatchTiming(waits[0], compute_s, rows))
 
     def cancel(self, request: PendingRequest) -> None:
         """Removes a request from the queue. A batch that is being computed stays whole: its other requests need it."""
