@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
+from operator import attrgetter
 
 from app.batching.devices import DeviceSlots
 from app.batching.policy import HEADROOM
@@ -19,11 +20,7 @@ from app.core.errors import DeadlineExceeded, RequestTooLarge, ShuttingDown, Wou
 
 
 def check_accepting(rows: int, max_rows: int, deadline_s: float, now: float, *, draining: bool) -> None:
-    """The checks before a request is queued.
-
-    Raises:
-        ShuttingDown, RequestTooLarge, DeadlineExceeded
-    """
+    """The checks before a request is queued. Raises ShuttingDown, RequestTooLarge or DeadlineExceeded."""
     if draining:
         raise ShuttingDown("The server is shutting down")
     if rows > max_rows:
@@ -54,7 +51,11 @@ def check_deadline(
 
     # 3. By the weight of its model, which holds however urgent the requests of other models are.
     if needed_s > most_s and scheduler.fair_queueing:
-        needed_s = min(needed_s, _seconds_by_weight(request, lane, queue, slots, scheduler, remaining_s))
+        model = lane.key.model
+        own_lanes = [each for each in queue.lanes if each.key.model == model]
+        alone_s = seconds_to_answer(request, lane, own_lanes, remaining_s, slots.count, scheduler.most_rows)
+        share = scheduler.fair_queueing.share(model, {each.key.model for each in queue.lanes})
+        needed_s = min(needed_s, alone_s / share)
 
     if needed_s > most_s:
         queue.remove(request)
@@ -63,21 +64,6 @@ def check_deadline(
         )
         error.retry_after_s = needed_s - most_s
         raise error
-
-
-def _seconds_by_weight(  # noqa: PLR0917 - the whole state of the queue
-    request: PendingRequest,
-    lane: Lane,
-    queue: RequestQueue,
-    slots: DeviceSlots,
-    scheduler: Scheduler,
-    remaining_s: Sequence[float],
-) -> float:
-    """The time until its answer if its model gets just its share of the devices' time."""
-    model = lane.key.model
-    own_lanes = [lane for lane in queue.lanes if lane.key.model == model]
-    alone_s = seconds_to_answer(request, lane, own_lanes, remaining_s, slots.count, scheduler.most_rows)
-    return alone_s / scheduler.fair_queueing.share(model, {lane.key.model for lane in queue.lanes})
 
 
 def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
@@ -105,10 +91,10 @@ def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
     own_s = _calls_before(rows, most_rows(lane)) * lane.curve.call_s(most_rows(lane))
 
     # 2. The calls of other lanes that are more urgent; requests that come meanwhile fill them.
-    for other in sorted(lanes, key=_scheduling_key_s):
+    for other in sorted(lanes, key=attrgetter("scheduling_key_s")):
         if other is not lane:
-            rows_before = _rows_more_urgent(other, scheduling_key_s)
-            wait_s += _calls_s(other, rows_before, wait_s + own_s, most_rows(other)) / devices
+            share = _share(other.scheduling_key_s, scheduling_key_s, other.tail.scheduling_key_s)
+            wait_s += _calls_s(other, other.call_rows * share, wait_s + own_s, most_rows(other)) / devices
 
     # 3. Its own lane up to its own call, and what calls vary.
     return (1 + lane.costs.margin) * (wait_s + _calls_s(lane, rows, wait_s, most_rows(lane)))
@@ -116,14 +102,10 @@ def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
 
 def _rows_before(lane: Lane, request: PendingRequest) -> float:
     """The rows that its own lane takes before it."""
-    others = lane.call_rows - min(request.weight, lane.largest) - lane.unfilled(request.weight)
+    others = lane.call_rows - min(request.weight, lane.max_rows) - lane.unfilled(request.weight)
     return (
         others * _share(lane.head.order_key_s, request.order_key_s, lane.tail.order_key_s) if lane.reordered else others
     )
-
-
-def _rows_more_urgent(lane: Lane, scheduling_key_s: float) -> float:
-    return lane.call_rows * _share(lane.scheduling_key_s, scheduling_key_s, lane.tail.scheduling_key_s)
 
 
 def _calls_s(lane: Lane, rows: float, wait_s: float, full_rows: int) -> float:
@@ -149,7 +131,3 @@ def _share(first: float, value: float, last: float) -> float:
     if value < first:
         return 0.0
     return min(1.0, (value - first) / (last - first)) if last > first else 1.0
-
-
-def _scheduling_key_s(lane: Lane) -> float:
-    return lane.scheduling_key_s

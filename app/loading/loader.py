@@ -124,7 +124,7 @@ class Loader:
 
     def _padding_options(self, model: str) -> PaddingOptions:
         settings = self._settings
-        buckets = ShapeBuckets.of(settings.shape_buckets)
+        buckets = ShapeBuckets(tuple(settings.shape_buckets))
         return PaddingOptions(settings.pad_shapes, buckets, of_model(settings.pad_values, model))
 
     def _report(self, name: str, version: int, done: int, total: int, what: str) -> None:

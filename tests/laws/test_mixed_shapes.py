@@ -158,7 +158,7 @@ async def play(  # noqa: PLR0917 - what may be chosen
 @settings(max_examples=300, deadline=None)
 @given(
     schedule=st.lists(calls, min_size=1, max_size=20),
-    buckets=st.sampled_from([ShapeBuckets(), ShapeBuckets.of([3, 5]), ShapeBuckets.of([100])]),
+    buckets=st.sampled_from([ShapeBuckets(), ShapeBuckets((3, 5)), ShapeBuckets((100,))]),
     most=st.sampled_from([ALL, ALL, 4]),
     devices=st.integers(1, 2),
     call_cells=st.sampled_from([0.0, 5.0, 1e6]),

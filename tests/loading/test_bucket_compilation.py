@@ -37,7 +37,7 @@ class Compilable:
 
 
 def compiled(model: Compilable, shape: NamedShape, *buckets: int, sizes: Sequence[int] = (1, 2, 4)) -> ShapePadding:
-    padding = ShapePadding({"x": shape}, {"y": shape}, {"x": 0}, ShapeBuckets.of(buckets))
+    padding = ShapePadding({"x": shape}, {"y": shape}, {"x": 0}, ShapeBuckets(tuple(buckets)))
     compile_buckets(
         model, model.signatures, {"f": ProbedPadding(padding)}, sizes, lambda *_: None, budget=TimeBudget(9.0)
     )

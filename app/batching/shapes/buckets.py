@@ -7,7 +7,6 @@ A narrow bucket needs little padding and fills slowly; a wide one the other way 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Sizes up to this share a bucket: a call costs the same for any of them. Chosen.
@@ -23,10 +22,6 @@ class ShapeBuckets:
     def __post_init__(self) -> None:
         if self.sizes and (self.sizes[0] < 1 or list(self.sizes) != sorted(set(self.sizes))):
             raise ValueError(f"shape buckets must be positive and ascending, not {self.sizes}")
-
-    @classmethod
-    def of(cls, sizes: Sequence[int]) -> ShapeBuckets:
-        return cls(tuple(sizes))
 
     def top(self, size: int) -> int:
         """The largest size of the bucket of `size`; `size` itself if it is 0 or in no bucket."""

@@ -19,12 +19,12 @@ def test_what_shares_a_bucket_of_the_ladder_is_more_than_four_fifths_of_its_top(
 
 
 def test_configured_buckets_end_and_beyond_them_each_size_is_alone() -> None:
-    buckets = ShapeBuckets.of([10, 20])
+    buckets = ShapeBuckets((10, 20))
     assert [buckets.top(size) for size in (1, 10, 11, 20, 21, 300)] == [10, 10, 20, 20, 21, 300]
 
 
 def test_a_size_of_nothing_is_alone() -> None:
-    assert ShapeBuckets().top(0) == ShapeBuckets.of([10]).top(0) == 0
+    assert ShapeBuckets().top(0) == ShapeBuckets((10,)).top(0) == 0
 
 
 @pytest.mark.parametrize("sizes", [(0, 1), (2, 1), (1, 1)])

@@ -87,7 +87,7 @@ def test_it_can_be_read() -> None:
     st.integers(0, 4),
 )
 def test_what_is_joined_and_cut_is_what_each_sent(requests: list[tuple[int, int, int]], more: int) -> None:
-    padding = ShapePadding({"x": ("a", "b")}, {"x": ("a", "b")}, {"x": -1}, ShapeBuckets.of([8]))
+    padding = ShapePadding({"x": ("a", "b")}, {"x": ("a", "b")}, {"x": -1}, ShapeBuckets((8,)))
     sent = [{"x": np.full((rows, a, b), number)} for number, (rows, a, b) in enumerate(requests)]
     rows = sum(rows for rows, _, _ in requests)
     together = joined(padding, sent, rows + (more if rows else 0))
