@@ -33,11 +33,9 @@ class InOrderCompletion:
         return len(self._started)
 
     def record_start(self, batch: BatchInFlight) -> None:
-        """Adds a batch, behind all that were started before."""
         self._started[batch] = None
 
     def record_end(self, batch: BatchInFlight, execution: Execution) -> None:
-        """Marks a batch as computed."""
         self._started[batch] = execution
 
     def due(self) -> Iterable[tuple[BatchInFlight, Execution]]:
@@ -54,10 +52,6 @@ class InOrderCompletion:
             del self._started[batch]
         self.holds = any(self._started.values())
         return due
-
-    def __repr__(self) -> str:
-        computed = sum(execution is not None for execution in self._started.values())
-        return f"<InOrderCompletion {len(self._started)} batches, {computed} computed>"
 
 
 class Completion:

@@ -73,11 +73,6 @@ class CostCurve:
         """Seconds of a call with `rows` rows, padded; at most of the largest size."""
         return self.seconds[min(bisect_left(self.sizes, rows), len(self.sizes) - 1)]
 
-    def work_s(self, rows: float, most_rows: int) -> float:
-        """Seconds of all calls for `rows` rows, `most_rows` in each."""
-        full, rest = divmod(rows, most_rows)
-        return full * self.call_s(most_rows) + (self.call_s(int(rest) or 1) if rest else 0.0)
-
     def rows_within(self, seconds: float) -> int:
         """The largest size whose call takes no longer, or, if there is none, hardly longer than the smallest."""
         return self.sizes[bisect_right(self.seconds, max(seconds, self.seconds[0] / (1 - _LEAST_GAIN))) - 1]
@@ -126,9 +121,8 @@ def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[int
 
 def _seconds_through(sizes: Sequence[int], measured: Mapping[int, float]) -> tuple[float, ...]:
     known = sorted(measured)
-    least = list(accumulate([measured[size] for size in reversed(known)], min))[
-        ::-1
-    ]  # a small call that cost more than a larger one is noise
+    # A small call that cost more than a larger one is noise.
+    least = list(accumulate([measured[size] for size in reversed(known)], min))[::-1]
     if known == list(sizes):
         return tuple(least)
     fixed, slope = _fit(known, least)
@@ -163,20 +157,11 @@ class Costs:
     """
 
     __slots__ = (
-        "_averages",
-        "_batches",
-        "_deviation",
-        "_dispatched_s",
-        "_drawn",
-        "_interval_s",
-        "_rows",
-        "_sizes",
-        "curve",
-    )
+        "_averages", "_batches", "_deviation", "_dispatched_s", "_drawn", "_interval_s", "_rows", "_sizes", "curve",
+    )  # fmt: skip
 
     def __init__(self, sizes: BatchSizes, initial_estimates: Mapping[int, float] | None = None) -> None:
         self._sizes = sizes.allowed
-
         # Seconds by size: the average, of how many calls, and the number of batches at the last one
         self._averages = {size: (seconds, 1, 0) for size, seconds in (initial_estimates or {}).items()}
         self._batches = 0  # dispatched so far
@@ -187,10 +172,6 @@ class Costs:
         self.curve: CostCurve | None = None
         if self._averages:
             self._draw()
-
-    def __repr__(self) -> str:
-        averages = ", ".join(f"{size}: {1e3 * seconds:.3g} ms" for size, seconds in sorted(self._drawn.items()))
-        return f"<Costs {averages or 'not measured'}>"
 
     @property
     def measured(self) -> Collection[int]:
@@ -219,7 +200,6 @@ class Costs:
         return _DEVIATIONS * self._deviation
 
     def record_dispatch(self, rows: int, now: float) -> None:
-        """Counts a batch of `rows` rows that starts at `now`."""
         self._batches += 1
         interval_s = now - self._dispatched_s
         self._dispatched_s = now

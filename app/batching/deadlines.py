@@ -58,9 +58,6 @@ class Deadlines:
         heapify(self._heap)
         self._compact_at = max(_SMALL, 2 * len(self._heap))
 
-    def __repr__(self) -> str:
-        return f"<Deadlines {len(self)} requests, the earliest at {self._heap[0][0] if self._heap else inf:g} s>"
-
 
 class Expiry:
     """The timer of the earliest deadline. Made on the event loop.

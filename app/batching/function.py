@@ -33,7 +33,7 @@ _MAX_SHAPES = 256
 _SLOWER_WEIGHT = 1 / 16
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(slots=True, eq=False)
 class BatchFunction:
     """What a lane's batches are run through.
 
@@ -47,6 +47,7 @@ class BatchFunction:
         requests_under_way, rows_under_way: waiting or being computed.
         on_idle: called after the last of these was answered.
         replicas: the model on each of its devices, if there are several.
+        learnt: the costs of calls by their inner shape.
     """
 
     run: Run
@@ -61,16 +62,11 @@ class BatchFunction:
     rows_under_way: int = 0
     on_idle: Callable[[], None] | None = None
     replicas: Sequence[Run] = ()
-    _costs: BoundedCache[Shape, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
+    learnt: BoundedCache[Shape, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
 
     @property
     def max_rows(self) -> int:
         return self.sizes.largest if self.batchable else 1
-
-    @property
-    def learnt(self) -> Mapping[Shape, Costs]:
-        """The costs of calls by their inner shape."""
-        return self._costs
 
     def on(self, replica: int) -> Run:
         """The model on a device, or on the first one if it has no replica there."""
@@ -78,11 +74,10 @@ class BatchFunction:
 
     def costs(self, shape: Shape) -> Costs:
         """The costs of calls with inputs of this inner shape."""
-        costs = self._costs.get(shape)
-        return self._costs.keep(shape, Costs(self.sizes, self.initial_estimates)) if costs is None else costs
+        costs = self.learnt.get(shape)
+        return self.learnt.keep(shape, Costs(self.sizes, self.initial_estimates)) if costs is None else costs
 
     def enter(self, rows: int) -> None:
-        """Counts a request that starts to wait."""
         self.requests_under_way += 1
         self.rows_under_way += rows
 
@@ -112,8 +107,3 @@ class BatchFunction:
             logger.warning(
                 "The outputs do not follow the rows of the inputs: requests run one by one from now on: %s", mismatch
             )
-
-    def __repr__(self) -> str:
-        batches = f"up to {self.sizes.largest} rows" if self.batchable else "not batchable"
-        call = "never called" if self.uncontended_s == inf else f"{1e3 * self.uncontended_s:.3g} ms a call"
-        return f"<BatchFunction {batches}, {call}, {self.rows_under_way} rows under way>"

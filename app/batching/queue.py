@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from itertools import islice, takewhile
+from operator import attrgetter
 
 from app.batching.cost_model import CostCurve
 from app.batching.function import BatchFunction
@@ -30,25 +31,15 @@ class Lane:
         reordered: a request had a priority offset, so the head need not be the oldest.
         deadlines_unsorted: a deadline lies before that of an earlier request, so the head need not be the most urgent.
         has_parts: a request in it is computed in parts.
-        largest: the most rows of a call.
+        max_rows: the most rows of a call, as when the lane was made: requests that came to be batched are not cut if
+            batching has stopped since.
         deferred_rows: rows of large requests that will wait again, as they do not fit into the next call.
         unfilled_rows: rows that calls will lack, as a request is not split to fill them; see `unfilled`.
     """
 
     __slots__ = (
-        "_latest_deadline_s",
-        "_most_urgent",
-        "costs",
-        "deadlines_unsorted",
-        "deferred_rows",
-        "function",
-        "has_parts",
-        "key",
-        "largest",
-        "reordered",
-        "rows",
-        "unfilled_rows",
-        "waiting",
+        "_latest_deadline_s", "_most_urgent", "costs", "deadlines_unsorted", "deferred_rows", "function", "has_parts",
+        "key", "max_rows", "reordered", "rows", "unfilled_rows", "waiting",
     )  # fmt: skip
 
     def __init__(self, key: LaneKey, function: BatchFunction) -> None:
@@ -56,7 +47,7 @@ class Lane:
         self.function = function
         self.costs = function.costs(key.shape)
         self.waiting: OrderedDict[PendingRequest, None] = OrderedDict()
-        self.largest = function.max_rows
+        self.max_rows = function.max_rows
         self.rows = 0
         self.deferred_rows = 0
         self.unfilled_rows = 0
@@ -107,14 +98,14 @@ class Lane:
 
     def deferred(self, rows: int) -> int:
         """The rows of a request of `rows` rows that do not fit into its first part."""
-        return max(0, rows - self.largest)
+        return max(0, rows - self.max_rows)
 
     def unfilled(self, rows: int) -> int:
         """A request's share of the rows that a call lacks if it is filled with requests of its size.
 
         With 33 rows one request fits into 64, so it is 31. Smaller requests may fill these: it is an upper bound.
         """
-        return 0 if rows == 1 or rows > self.largest else -(-self.largest // (self.largest // rows)) - rows
+        return 0 if rows == 1 or rows > self.max_rows else -(-self.max_rows // (self.max_rows // rows)) - rows
 
     @property
     def call_rows(self) -> int:
@@ -134,7 +125,7 @@ class Lane:
         if not (self.reordered or self.deadlines_unsorted):
             return self.head.scheduling_key_s
         if self._most_urgent is None or self._most_urgent not in self.waiting:
-            self._most_urgent = min(self.waiting, key=_scheduling_key_s)
+            self._most_urgent = min(self.waiting, key=attrgetter("scheduling_key_s"))
         return self._most_urgent.scheduling_key_s
 
     @property
@@ -160,15 +151,6 @@ class Lane:
     def __repr__(self) -> str:
         return f"<Lane {self.key}: {self.rows} rows of {len(self.waiting)} requests>"
 
-    @property
-    def max_rows(self) -> int:
-        """As when the lane was made: requests that came to be batched are not cut if batching has stopped since."""
-        return self.largest
-
-
-def _scheduling_key_s(request: PendingRequest) -> float:
-    return request.scheduling_key_s
-
 
 class RequestQueue:
     """All lanes, and the room that they share: `max_rows` rows."""
@@ -189,7 +171,7 @@ class RequestQueue:
 
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
         """Puts a request into the lane of `key`. Raises Overloaded if there is no room."""
-        weight = request.rows or 1
+        weight = request.weight
         if self.rows + weight > self._bulk_rows:
             self._check_room(weight, bulk=request.priority_offset_s <= -BULK_S)
         lane = self._lanes.get(key)
@@ -199,7 +181,7 @@ class RequestQueue:
         function.enter(request.rows)
         lane.rows += weight
         self.rows += weight
-        if weight > lane.largest:
+        if weight > lane.max_rows:
             lane.deferred_rows += lane.deferred(weight)
         lane.unfilled_rows += lane.unfilled(weight)
 

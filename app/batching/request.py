@@ -67,16 +67,8 @@ class PendingRequest:
     """
 
     __slots__ = (
-        "arrival_s",
-        "deadline_s",
-        "entered_s",
-        "inputs",
-        "lane",
-        "parts",
-        "priority_offset_s",
-        "reply",
-        "rows",
-    )
+        "arrival_s", "deadline_s", "entered_s", "inputs", "lane", "parts", "priority_offset_s", "reply", "rows",
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - one is made for each request, and names cost time
         self,

@@ -12,6 +12,7 @@ P. Goyal, H. M. Vin, H. Cheng: Start-time fair queuing, SIGCOMM 1996.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 
 from app.batching.batch import BatchInFlight
 from app.batching.policy import BatchingPolicy, BatchPlan
@@ -49,23 +50,16 @@ class FairQueueing:
         model = batch.key.model
         self._now = self.start(model)
         expected_s = self._expected_s[batch] = batch.expected_s
-        self._ends[model] = self._now + self._virtual(model, expected_s)
+        self._ends[model] = self._now + expected_s / self._weight(model)
 
     def record_end(self, batch: BatchInFlight, seconds: float) -> None:
         """Corrects the charge of a batch; one that started before there were weights was not charged."""
         expected_s = self._expected_s.pop(batch, None)
         if expected_s is not None:
-            self._ends[batch.key.model] += self._virtual(batch.key.model, seconds - expected_s)
-
-    def _virtual(self, model: str, seconds: float) -> float:
-        return seconds / self._weight(model)
+            self._ends[batch.key.model] += (seconds - expected_s) / self._weight(batch.key.model)
 
     def _weight(self, model: str) -> float:
         return self._weights.get(model, 1.0)
-
-    def __repr__(self) -> str:
-        starts = ", ".join(f"{model}: {self.start(model):g}" for model in sorted({*self._weights, *self._ends}))
-        return f"<FairQueueing now {self._now:g}; {starts}>"
 
 
 class Scheduler:
@@ -97,7 +91,7 @@ class Scheduler:
         # 1. Without weights, the most urgent lane: as a rule it is due, so that one lane is planned, not all.
         fair_queueing = self.fair_queueing
         if not fair_queueing or len(lanes) == 1:
-            lane = min(lanes, key=_scheduling_key)
+            lane = min(lanes, key=attrgetter("scheduling_key_s", "oldest_arrival_s"))
             plan = self._policy_of(lane).plan(lane)
             if plan.due_s <= now or len(lanes) == 1:
                 return plan, lane
@@ -113,22 +107,11 @@ class Scheduler:
         return min(((self._policy_of(lane).plan(lane), lane) for lane in lanes), key=order)
 
     def record_start(self, batch: BatchInFlight) -> None:
-        """Counts a batch that starts."""
         if self.fair_queueing:
             self.fair_queueing.record_start(batch)
 
     def record_end(self, batch: BatchInFlight, seconds: float) -> None:
-        """Counts a batch that took `seconds`."""
         self.fair_queueing.record_end(batch, seconds)
 
     def _policy_of(self, lane: Lane) -> BatchingPolicy:
         return self._policies.get(lane.key.model, self._policy)
-
-    def __repr__(self) -> str:
-        own = "".join(f", {model}: {type(policy).__name__}" for model, policy in self._policies.items())
-        fair = f", {self.fair_queueing!r}" if self.fair_queueing else ""
-        return f"<Scheduler {type(self._policy).__name__}{own}{fair}>"
-
-
-def _scheduling_key(lane: Lane) -> tuple[float, float]:
-    return lane.scheduling_key_s, lane.oldest_arrival_s

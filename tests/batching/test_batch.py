@@ -283,12 +283,3 @@ def test_a_batch_in_flight_can_be_printed() -> None:
     assert repr(batch) == "<BatchInFlight m/1/serving_default: 3 rows of 2 requests, idle>"
     batch.merge(Lane(LaneKey("m", 1, "other"), batch_function(FakeFunction())), [pending()])
     assert repr(batch) == "<BatchInFlight m/1/serving_default: 4 rows of 3 requests, 2 lanes, idle>"
-
-
-def test_a_function_can_be_printed() -> None:
-    function = batch_function(FakeFunction(), 8)
-    assert repr(function) == "<BatchFunction up to 8 rows, never called, 0 rows under way>"
-    function.record_latency(0.00123)
-    function.enter(3)
-    function.stop_batching("")
-    assert repr(function) == "<BatchFunction not batchable, 1.23 ms a call, 3 rows under way>"

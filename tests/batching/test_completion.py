@@ -105,10 +105,3 @@ def test_each_batch_is_due_once_and_after_those_of_its_lanes_that_somebody_waits
             given_out.append(now_due[0])
     assert set(given_out) == set(batches)
     assert not order
-
-
-def test_batches_that_are_held_can_be_printed() -> None:
-    first, second = batch("a"), batch("a")
-    order = started(first, second)
-    order.record_end(second, EXECUTION)
-    assert repr(order) == "<InOrderCompletion 2 batches, 1 computed>"

@@ -70,13 +70,6 @@ def test_the_rows_that_fit_a_time() -> None:
     assert CostCurve((1, 2, 4), (1.0, 1.1, 3.0)).rows_within(0.1) == 2
 
 
-def test_the_work_of_many_rows() -> None:
-    curve = CostCurve((1, 2, 4), (1.0, 1.5, 3.0))
-    assert curve.work_s(9, 4) == 3 + 3 + 1
-    assert curve.work_s(8, 4) == 6
-    assert curve.work_s(0, 4) == 0
-
-
 def test_of_the_sizes_that_are_quick_enough_the_largest_whose_rows_are_cheap() -> None:
     curve = CostCurve((1, 2, 4, 8), (1.0, 1.5, 2.0, 8.0))
     limits = [(9.0, 8), (9.0, 100), (9.0, 5), (2.0, 8), (1.9, 8), (9.0, 3), (9.0, 1)]
@@ -205,8 +198,3 @@ def test_a_server_that_measured_larger_sizes_in_a_bad_moment_does_not_stay_at_tw
     assert set(work(costs, 100, true_s)) == {2}
     work(costs, 10_000, true_s)
     assert set(work(costs, 500, true_s)) == {LARGEST}
-
-
-def test_costs_can_be_printed() -> None:
-    assert repr(Costs(BatchSizes(SIZES))) == "<Costs not measured>"
-    assert repr(Costs(BatchSizes(SIZES), {1: 0.002, 8: 0.0125})) == "<Costs 1: 2 ms, 8: 12.5 ms>"

@@ -51,10 +51,3 @@ def test_exactly_the_unanswered_expire(entries: list[tuple[float, bool]], now: f
     expected = sorted(r.deadline_s for r, answered in requests if not answered and r.deadline_s <= now)
     assert [request.deadline_s for request in deadlines.pop_expired(now)] == expected
     assert deadlines.next_s > now
-
-
-def test_deadlines_can_be_printed() -> None:
-    deadlines = Deadlines()
-    assert repr(deadlines) == "<Deadlines 0 requests, the earliest at inf s>"
-    deadlines.push(pending(deadline_s=2.5))
-    assert repr(deadlines) == "<Deadlines 1 requests, the earliest at 2.5 s>"

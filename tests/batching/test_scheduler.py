@@ -193,14 +193,3 @@ def test_no_two_models_with_work_drift_apart_by_more_than_a_call_of_each(
         ]
         bound = longest / weight_of[one] + longest / weight_of[other]
         assert max(ahead) - min(ahead) <= bound * (1 + 1e-9)
-
-
-def test_a_scheduler_can_be_printed() -> None:
-    scheduler = Scheduler(SelfTuning(), {})
-    scheduler.tune("bert", WorkConserving(), 0.0)
-    assert repr(scheduler) == "<Scheduler SelfTuning, bert: WorkConserving>"
-    scene = Scene("bert", "resnet", bert=2, resnet=1)
-    scene.play(2, bert=0.5, resnet=0.25)
-    fair = scene.scheduler.fair_queueing
-    assert repr(fair) == "<FairQueueing now 0; bert: 0.25, resnet: 0.25>"
-    assert repr(scene.scheduler) == f"<Scheduler WorkConserving, {fair!r}>"
