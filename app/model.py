@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from app.batching.batcher import Batcher
 from app.batching.cost_model import CostCurve, Costs
 from app.batching.priority import priority_offset_s
 from app.batching.request import RequestHandle
-from app.batching.shapes.padding import ShapePadding
-from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, InnerShapes, ModelSignature
 from app.core.reply import COMPLETED, Answer, Completed, Reply
 from app.core.validation import find_signature
 from app.placement import FunctionKey, RequestPlacement
-from app.runtime import LoadedModel
 
 
 class LearntCosts(NamedTuple):
@@ -36,50 +32,16 @@ class LearntCosts(NamedTuple):
 
 
 class Model:
-    """A loaded model whose requests go through the batcher.
+    """A loaded model whose requests go through the batcher."""
 
-    Args:
-        sizes: the row counts that the model is called with.
-        batching: if False, each request is a call of its own, without padding.
-        strict_shapes: if False, a request whose shapes do not fit the signature runs alone, and the model judges it.
-        paddings: by signature, how requests of different shapes are padded to share a call.
-        costs: by signature and batch size, the seconds of a call that were measured during warm-up.
-        signatures: as callers see them, if they differ from the loaded ones: callers may leave masks out.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        version: int,
-        loaded: LoadedModel,
-        batcher: Batcher,
-        sizes: BatchSizes,
-        *,
-        batching: bool = True,
-        strict_shapes: bool = True,
-        paddings: Mapping[str, ShapePadding] = MappingProxyType({}),
-        costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
-        signatures: Mapping[str, ModelSignature] | None = None,
-    ) -> None:
-        self.name = name
-        self.version = version
-        self.sizes = sizes
-        self.signatures = loaded.signatures if signatures is None else signatures
-        self._loaded = loaded
+    def __init__(self, placement: RequestPlacement, batcher: Batcher) -> None:
+        self.name = placement.model
+        self.version = placement.version
+        self.sizes = placement.sizes
+        self.signatures = placement.signatures
+        self._loaded = placement.loaded
+        self._placement = placement
         self._batcher = batcher
-        self._paddings = paddings
-        self._costs = costs
-        self._placement = RequestPlacement(
-            name,
-            version,
-            loaded,
-            sizes,
-            batching=batching,
-            strict_shapes=strict_shapes,
-            paddings=paddings,
-            costs=costs,
-            signatures=self.signatures,
-        )
         self._all_outputs = {signature: FunctionKey(signature) for signature in self.signatures}
         self._closed: asyncio.Future[None] | None = None
 
@@ -149,7 +111,7 @@ class Model:
 
     def pads(self, signature: str) -> bool:
         """Whether requests of different shapes share calls, padded."""
-        padding = self._paddings.get(signature)
+        padding = self._placement.paddings.get(signature)
         return padding is not None and padding.enabled
 
     def follows_rows(self, signature: str) -> bool:
@@ -165,8 +127,8 @@ class Model:
                 if costs.curve is not None:
                     called.add(signature)
                     yield LearntCosts(signature, outputs, shape, bucket is not None, costs.curve, costs.measured)
-        for signature in self._costs.keys() - called:
-            costs = Costs(self.sizes, self._costs[signature])
+        for signature in self._placement.costs.keys() - called:
+            costs = Costs(self.sizes, self._placement.costs[signature])
             if costs.curve is not None:
                 shape = _fixed_shapes(self.signature(signature))
                 yield LearntCosts(signature, (), shape, False, costs.curve, costs.measured)

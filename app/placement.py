@@ -47,7 +47,15 @@ class FunctionKey(NamedTuple):
 
 
 class RequestPlacement:
-    """Checks the requests of one version of a model and gives each its place. For the arguments see Model.
+    """Checks the requests of one version of a model and gives each its place.
+
+    Args:
+        sizes: the row counts that the model is called with.
+        batching: if False, each request is a call of its own, without padding.
+        strict_shapes: if False, a request whose shapes do not fit the signature runs alone, and the model judges it.
+        paddings: by signature, how requests of different shapes are padded to share a call.
+        costs: by signature and batch size, the seconds of a call that were measured during warm-up.
+        signatures: as callers see them, if they differ from the loaded ones: callers may leave masks out.
 
     Attributes:
         functions: those in use or used lately, by key; one with requests under way is never dropped.
@@ -67,19 +75,19 @@ class RequestPlacement:
         costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
         signatures: Mapping[str, ModelSignature] | None = None,
     ) -> None:
+        self.model = model
+        self.version = version
+        self.loaded = loaded
+        self.sizes = sizes
+        self.paddings = paddings
+        self.costs = costs
         self.signatures = loaded.signatures if signatures is None else signatures
         self.functions: BoundedCache[FunctionKey, BatchFunction] = BoundedCache(
             _MAX_FUNCTIONS, spared=lambda function: function.requests_under_way > 0
         )
         self.closed = False
-        self._model = model
-        self._version = version
-        self._loaded = loaded
-        self._sizes = sizes
         self._batching = batching
         self._strict_shapes = strict_shapes
-        self._paddings = paddings
-        self._costs = costs
         self._lanes: BoundedCache[_Form, tuple[LaneKey, BatchFunction]] = BoundedCache(_MAX_LANES)
 
     def place(self, request: InferenceRequest) -> tuple[LaneKey, BatchFunction, int]:
@@ -91,7 +99,7 @@ class RequestPlacement:
         """
         # 1. A version that is being unloaded accepts nothing.
         if self.closed:
-            raise ModelNotReady(f"Version {self._version} of model {self._model} is being unloaded")
+            raise ModelNotReady(f"Version {self.version} of model {self.model} is being unloaded")
 
         # 2. A form that was accepted before, whose requests still share calls: only the rows are left to compare.
         form = request.signature, request.outputs, *[
@@ -133,17 +141,17 @@ class RequestPlacement:
         # 4. The function. It may have turned out since that its outputs do not follow the rows of its inputs; then
         #    its requests run alone, too, in the same lane and function as all others that do.
         alone = not (fits and self._batching and signature.batchable) or _splits_ragged_output(signature, outputs)
-        padding = None if alone else self._paddings.get(signature.name)
+        padding = None if alone else self.paddings.get(signature.name)
         bucket = None if padding is None else padding.bucket(inputs)
         function = self._function(signature, FunctionKey(signature.name, outputs, alone, bucket))
         if not function.batchable:
             function = self._function(signature, FunctionKey(signature.name, outputs, alone=True))
-            return LaneKey(self._model, self._version, signature.name, outputs), function, 1
+            return LaneKey(self.model, self.version, signature.name, outputs), function, 1
 
         # 5. Rows, and the lane: that of the bucket, or of the request's own inner shapes.
         rows = count_rows(signature, inputs)
         shapes = bucket or tuple([inputs[name].shape[1:] for name in signature.inputs])
-        key = LaneKey(self._model, self._version, signature.name, outputs, shapes, bucket is not None)
+        key = LaneKey(self.model, self.version, signature.name, outputs, shapes, bucket is not None)
         if not signature.ragged:  # the lengths of ragged inputs are not their rows
             self._lanes.keep(form, (key, function))
         return key, function, rows
@@ -152,15 +160,15 @@ class RequestPlacement:
         function = self.functions.get(key)
         if function is not None:
             return function
-        runs = [_run_of(replica, signature.name, key.outputs) for replica in replicas_of(self._loaded)]
+        runs = [_run_of(replica, signature.name, key.outputs) for replica in replicas_of(self.loaded)]
         wanted = _wanted_ragged_outputs(signature, key.outputs)
         function = BatchFunction(
             runs[0],
-            _ALONE if key.alone else self._sizes,
+            _ALONE if key.alone else self.sizes,
             batchable=not key.alone,
-            padding=self._paddings[signature.name] if key.bucket is not None else None,
+            padding=self.paddings[signature.name] if key.bucket is not None else None,
             ragged=RaggedRows(signature.ragged) if signature.ragged else None,
-            initial_estimates=None if key.alone else self._costs.get(signature.name),
+            initial_estimates=None if key.alone else self.costs.get(signature.name),
             ragged_outputs=RaggedRows(wanted) if signature.ragged_outputs else None,
             replicas=runs,
         )
@@ -180,11 +188,6 @@ class RequestPlacement:
     def open_requests(self) -> int:
         """Requests that are not answered yet."""
         return sum(function.requests_under_way for function in self.functions.values())
-
-    def __repr__(self) -> str:
-        state = "closed, " if self.closed else ""
-        counts = f"{len(self.functions)} functions, {len(self._lanes)} lanes, {self.open_requests} open requests"
-        return f"<RequestPlacement {self._model}/{self._version}, {state}{counts}>"
 
 
 def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...]) -> Run:

@@ -11,24 +11,28 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from app.batching.batcher import Batcher
 from app.batching.shapes.buckets import ShapeBuckets
 from app.config.batching_parameters import FILE_NAME as PARAMETERS_FILE
 from app.config.batching_parameters import read_batching_parameters
-from app.config.named_inputs import of_model, warn_of_unknown
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.events import Listener, ModelPlaced, ShapesProbed, VariantsChosen
+from app.core.inference import ModelSignature
 from app.core.masks import with_declared_masks
 from app.core.time_budget import TimeBudget
 from app.loading.bucket_compilation import compile_buckets
 from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
 from app.loading.warm_up import measure_calls, tune, warm_up
 from app.model import Model
+from app.placement import RequestPlacement
 from app.runtime import LoadedModel, Runtime, VariantChoice, replicas_of
 
 logger = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
 
 
 class Loader:
@@ -104,11 +108,10 @@ class Loader:
                 compile_buckets(loaded, signatures, paddings, sizes.allowed, report, budget=budget)
 
         # 5. The model; then what was found is told.
-        model = Model(
+        placement = RequestPlacement(
             name,
             version,
             loaded,
-            self._batcher,
             sizes,
             batching=settings.batching,
             strict_shapes=settings.strict_shapes,
@@ -116,6 +119,7 @@ class Loader:
             costs=costs,
             signatures=signatures,
         )
+        model = Model(placement, self._batcher)
         self._tell_variants(name, version, choices)
         for signature, probed in paddings.items():
             self._tell(ShapesProbed(name, version, signature, probed.padding is not None, str(probed)))
@@ -141,3 +145,21 @@ class Loader:
 
     def __repr__(self) -> str:
         return f"<Loader, {', '.join(self.progress) or 'idle'}>"
+
+
+def of_model(values: Mapping[str, _Value], model: str) -> dict[str, _Value]:
+    """A setting's values for this model, by input: 'model/input' is for that model alone and overrides 'input'."""
+    own = {name.removeprefix(f"{model}/"): value for name, value in values.items() if name.startswith(f"{model}/")}
+    return {**values, **own}
+
+
+def warn_of_unknown(
+    setting: str, values: Mapping[str, object], model: str, signatures: Mapping[str, ModelSignature]
+) -> None:
+    """Warns of 'model/input' names whose input this model lacks; a name without a model may be another model's."""
+    known = {name for signature in signatures.values() for name in signature.inputs}
+    for name in values:
+        of, _, given = name.partition("/")
+        if of == model and given and given not in known:
+            inputs = ", ".join(sorted(known))
+            logger.warning("%s names %s, but the inputs of model %s are: %s", setting, name, model, inputs)

@@ -20,6 +20,7 @@ from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts
 from app.instrumentation.model_facts import ExecutionVariants, MixedShapes
 from app.model import Model
+from app.placement import RequestPlacement
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, rows_of, run_in_fake_time
 
 OPTIONS = BatchingOptions(target_p99_ms=5000)
@@ -36,7 +37,7 @@ class World:
         )
         self.loaded = FakeLoadedModel()
         batcher = Batcher([FakeDevice()], SelfTuning(OPTIONS), 1000, self.tell, fake_time)
-        self.model = Model("m", 1, self.loaded, batcher, BatchSizes.powers_of_two(8), **more)
+        self.model = Model(RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(8), **more), batcher)
 
     async def infer(self, *rows: int) -> None:
         requests = [InferenceRequest(rows_of(1.0, count)) for count in rows]

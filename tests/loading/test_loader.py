@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
@@ -11,9 +12,9 @@ from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest
 from app.core.events import Event, ModelPlaced, VariantsChosen
-from app.core.inference import Array
+from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
-from app.loading.loader import Loader
+from app.loading.loader import Loader, of_model, warn_of_unknown
 from app.model import Model
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice
 from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime
@@ -148,3 +149,21 @@ def test_the_loader_prints_the_warm_up_in_progress(tmp_path: Path) -> None:
         assert seen == ["<Loader, Model m version 3 warms up: 1 of 9, trying xla>"]
 
     with_loader(Watched(), scenario, tmp_path)
+
+
+SPEC = TensorSpec("x", np.dtype(np.float32), (None, 2))
+SIGNATURES = {"f": ModelSignature("f", {"tokens": SPEC, "mask": SPEC}, {}), "g": ModelSignature("g", {"x": SPEC}, {})}
+
+
+def test_a_models_own_value_overrides_that_of_all() -> None:
+    found = of_model({"tokens": 1, "bert/tokens": 2, "other/x": 3}, "bert")
+    assert found["tokens"] == 2
+    assert "x" not in found
+
+
+def test_an_input_that_the_model_does_not_have_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    values = {"bert/tokens": 1, "bert/x": 1, "tokns": 1, "other/tokns": 1}
+    warn_of_unknown("pad_values", values, "bert", SIGNATURES)
+    assert not caplog.messages
+    warn_of_unknown("pad_values", {**values, "bert/tokns": 1}, "bert", SIGNATURES)
+    assert caplog.messages == ["pad_values names bert/tokns, but the inputs of model bert are: mask, tokens, x"]

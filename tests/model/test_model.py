@@ -11,6 +11,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, ModelNotReady, SignatureNotFound
 from app.core.inference import Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
 from app.model import Model
+from app.placement import RequestPlacement
 from tests.support.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fake_time
 
 
@@ -19,7 +20,7 @@ def with_model(scenario: Callable[[Model, FakeLoadedModel], Awaitable[None]]) ->
         loop = asyncio.get_running_loop()
         batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=loop.time)
         loaded = FakeLoadedModel()
-        await scenario(Model("m", 3, loaded, batcher, BatchSizes.powers_of_two(8)), loaded)
+        await scenario(Model(RequestPlacement("m", 3, loaded, BatchSizes.powers_of_two(8)), batcher), loaded)
 
     run_in_fake_time(main())
 
@@ -169,7 +170,9 @@ def test_once_padding_went_wrong_nobody_is_padded_not_even_in_other_buckets() ->
     async def scenario(_: Model, loaded: FakeLoadedModel) -> None:
         loaded.signatures, loaded.run = {"free": signature}, run  # type: ignore[method-assign]  # of a fake
         batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=asyncio.get_running_loop().time)
-        model = Model("m", 3, loaded, batcher, BatchSizes.powers_of_two(8), paddings={"free": padding})
+        model = Model(
+            RequestPlacement("m", 3, loaded, BatchSizes.powers_of_two(8), paddings={"free": padding}), batcher
+        )
         for widths in ((3, 5), (9, 10), (3, 5)):
             rows = [{"x": np.ones((1, width), np.float32)} for width in widths]
             await asyncio.gather(*[ask(model, each, signature="free") for each in rows])

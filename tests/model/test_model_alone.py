@@ -12,6 +12,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.model import Model
+from app.placement import RequestPlacement
 from tests.support.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fake_time
 from tests.support.waiting import HANG_S
 
@@ -20,7 +21,7 @@ def with_model(scenario: Callable[[Model, FakeLoadedModel], Awaitable[None]], **
     async def main() -> None:
         batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=asyncio.get_running_loop().time)
         loaded = FakeLoadedModel()
-        await scenario(Model("m", 1, loaded, batcher, BatchSizes((4,)), **more), loaded)
+        await scenario(Model(RequestPlacement("m", 1, loaded, BatchSizes((4,)), **more), batcher), loaded)
 
     run_in_fake_time(main())
 

@@ -20,6 +20,7 @@ from app.core.errors import InvalidRequest
 from app.core.events import Event, RequestFinished
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.model import Model
+from app.placement import RequestPlacement
 from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
 from app.runtime import LoadedModel
 from app.runtimes.device_thread import DeviceThread
@@ -81,7 +82,7 @@ async def live(
     device = device or DeviceThread("test", 60.0)
     batcher = Batcher([device], WorkConserving(), 100)
     served = [
-        Model(name, version, loaded, batcher, BatchSizes.powers_of_two(8))
+        Model(RequestPlacement(name, version, loaded, BatchSizes.powers_of_two(8)), batcher)
         for name, version, loaded in models or [("m", 3, FakeLoadedModel())]
     ]
     events: list[Event] = []

@@ -15,6 +15,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.events import BatchExecuted, Event, RequestFinished
 from app.core.inference import InferenceRequest
 from app.model import Model
+from app.placement import RequestPlacement
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.replies import HttpLimits
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time
@@ -45,7 +46,7 @@ class World:
 
     def add(self, version: int) -> Model:
         sizes = BatchSizes.powers_of_two(LARGEST)
-        model = Model("m", version, FakeLoadedModel(), self.batcher, sizes)
+        model = Model(RequestPlacement("m", version, FakeLoadedModel(), sizes), self.batcher)
         self.repository.models["m", version] = cast(Any, model)
         return model
 

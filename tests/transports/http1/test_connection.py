@@ -25,6 +25,7 @@ from app.core.inference import InferenceRequest
 from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED
 from app.model import Model
+from app.placement import RequestPlacement
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
@@ -101,7 +102,7 @@ class World:
             max_inline_s=inline_s,
             admission=admission,  # its verdict depends on the order of arrival; this suite compares ways to the model
         )
-        self.model = Model("m", 1, self.loaded, self.batcher, BatchSizes.powers_of_two(32))
+        self.model = Model(RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(32)), self.batcher)
         self.repository = repository = cast(Any, FakeRepository(self.model))  # type: ignore[arg-type]
         limits = HttpLimits(MAX_BODY, TIMEOUT_MS)
         statistics: Any = None
