@@ -20,7 +20,6 @@ import numpy as np
 from app.batching.function import BatchFunction, Run
 from app.batching.queue import Lane
 from app.batching.request import PendingRequest
-from app.batching.shapes.padding import ShapePadding, Shapes
 from app.batching.shapes.ragged import RaggedRows
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import STRING, Array
@@ -179,11 +178,19 @@ def run_together(function: BatchFunction, requests: Sequence[PendingRequest], re
     rows = function.sizes.padded(own_rows)
 
     # 1. Different inner shapes: pad.
-    if function.padding is not None:
+    padding = function.padding
+    if padding is not None:
         sent = [request.inputs for request in requests]
-        shape = function.padding.call_shape(sent, rows)
-        if any(function.padding.shape(inputs) != shape for inputs in sent):
-            return _run_padded(run, function, function.padding, sent, request_rows, rows, shape)
+        shape = padding.call_shape(sent, rows)
+        if any(padding.shape(inputs) != shape for inputs in sent):
+            if not rows:
+                return [_run_without_rows(run, function, inputs) for inputs in sent]
+            inputs = padding.join(sent, rows, shape)
+            outputs = run(inputs)
+            own = split(outputs, request_rows, rows)
+            if misfit := padding.misfit(outputs, inputs):
+                raise RowCountMismatch(misfit)
+            return [padding.cut(each, inputs) for each, inputs in zip(own, sent, strict=True)]
 
     # 2. No rows at all.
     if not rows:
@@ -198,26 +205,6 @@ def run_together(function: BatchFunction, requests: Sequence[PendingRequest], re
     if function.ragged_outputs is not None:
         return _split_ragged(function.ragged_outputs, outputs, request_rows, rows)
     return split(outputs, request_rows, rows)
-
-
-def _run_padded(  # noqa: PLR0917 - the parts of one call
-    run: Run,
-    function: BatchFunction,
-    padding: ShapePadding,
-    sent: Sequence[Mapping[str, Array]],
-    request_rows: Sequence[int],
-    rows: int,
-    shape: Shapes,
-) -> Sequence[Outputs]:
-    """One call of inner shape `shape` for requests of smaller shapes."""
-    if not rows:
-        return [_run_without_rows(run, function, inputs) for inputs in sent]
-    inputs = padding.join(sent, rows, shape)
-    outputs = run(inputs)
-    own = split(outputs, request_rows, rows)
-    if misfit := padding.misfit(outputs, inputs):
-        raise RowCountMismatch(misfit)
-    return [padding.cut(each, inputs) for each, inputs in zip(own, sent, strict=True)]
 
 
 def _run_without_rows(run: Run, function: BatchFunction, inputs: Mapping[str, Array]) -> Outputs:

@@ -15,12 +15,9 @@ from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
 from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
-from app.core.inference import Array
+from app.core.inference import Array, InnerShapes
 
 logger = logging.getLogger(__name__)
-
-#: The inner shape of each input: all its dimensions but the first.
-Shape = tuple[tuple[int, ...], ...]
 
 #: A call of a model: from inputs to outputs, by name.
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]
@@ -62,7 +59,7 @@ class BatchFunction:
     rows_under_way: int = 0
     on_idle: Callable[[], None] | None = None
     replicas: Sequence[Run] = ()
-    learnt: BoundedCache[Shape, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
+    learnt: BoundedCache[InnerShapes, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
 
     @property
     def max_rows(self) -> int:
@@ -72,7 +69,7 @@ class BatchFunction:
         """The model on a device, or on the first one if it has no replica there."""
         return self.replicas[replica] if replica < len(self.replicas) else self.run
 
-    def costs(self, shape: Shape) -> Costs:
+    def costs(self, shape: InnerShapes) -> Costs:
         """The costs of calls with inputs of this inner shape."""
         costs = self.learnt.get(shape)
         return self.learnt.keep(shape, Costs(self.sizes, self.initial_estimates)) if costs is None else costs

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from app.batching.queue import Lane
-from app.batching.shapes.padding import Shapes
 from app.core.batch_sizes import BatchSizes
+from app.core.inference import InnerShapes
 
 #: After so many buckets in a row that save no time, nearest first, the others are not looked at. Chosen.
 _MAX_REJECTED = 4
@@ -94,7 +94,7 @@ def _rows_that_fit(lane: Lane, room: int) -> int:
     return rows
 
 
-def _common(first: Shapes, second: Shapes) -> Shapes:
+def _common(first: InnerShapes, second: InnerShapes) -> InnerShapes:
     """The smallest shape that holds both."""
     if first == second:
         return first

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from app.batching.priority import PATIENCE_S
 from app.core.errors import ServingError
-from app.core.inference import Array
+from app.core.inference import Array, InnerShapes
 from app.core.reply import ANSWERED, Reply
 
 
@@ -24,7 +24,7 @@ class LaneKey(NamedTuple):
     version: int
     signature: str
     outputs: tuple[str, ...] = ()
-    shape: tuple[tuple[int, ...], ...] = ()
+    shape: InnerShapes = ()
     padded: bool = False
 
     def __str__(self) -> str:

@@ -14,22 +14,23 @@ from hypothesis import strategies as st
 from app.batching.batcher import Batcher
 from app.batching.policy import create_policy
 from app.batching.shapes.buckets import ShapeBuckets
-from app.batching.shapes.padding import ShapePadding, Shapes
+from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.size_rules import FollowedSize
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import DeadlineExceeded, InvalidRequest
-from app.core.inference import Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
+from app.core.inference import Array, InferenceRequest, InferenceResponse, InnerShapes, ModelSignature, TensorSpec
 from app.model import Model
+from app.placement import RequestPlacement
 from tests.support.fakes import FakeDevice, run_in_fake_time
 
 MAX_ROWS = 4
 PAD = -7.0
 ALL = 10**6
 
-NOTHING: frozenset[tuple[int, Shapes]] = frozenset()
+NOTHING: frozenset[tuple[int, InnerShapes]] = frozenset()
 
 #: Of the buckets 3, 5 and 8, 10.
-COMPILED: frozenset[tuple[int, Shapes]] = frozenset(
+COMPILED: frozenset[tuple[int, InnerShapes]] = frozenset(
     {(rows, ((high, wide), (length,))) for rows in (1, 4) for high in (3, 8) for wide in (3, 5, 8) for length in (5, 8)}
 )
 
@@ -116,7 +117,7 @@ async def play(  # noqa: PLR0917 - what may be chosen
     most: int,
     devices: int,
     call_cells: float = 0.0,
-    compiled: frozenset[tuple[int, Shapes]] = frozenset(),
+    compiled: frozenset[tuple[int, InnerShapes]] = frozenset(),
 ) -> tuple[list[object], Echo]:
     loop = asyncio.get_running_loop()
     batcher = Batcher(
@@ -135,7 +136,10 @@ async def play(  # noqa: PLR0917 - what may be chosen
         call_cells,
         compiled=compiled,
     )
-    model = Model("m", 1, echo, batcher, BatchSizes.powers_of_two(MAX_ROWS), paddings={"serving_default": padding})
+    model = Model(
+        RequestPlacement("m", 1, echo, BatchSizes.powers_of_two(MAX_ROWS), paddings={"serving_default": padding}),
+        batcher,
+    )
     seen: list[object] = [None] * len(schedule)
 
     async def client(number: int, call: Call) -> None:
@@ -170,7 +174,7 @@ def test_laws(  # noqa: PLR0917 - as play
     most: int,
     devices: int,
     call_cells: float,
-    compiled: frozenset[tuple[int, Shapes]],
+    compiled: frozenset[tuple[int, InnerShapes]],
 ) -> None:
     seen, echo = run_in_fake_time(play(schedule, buckets, most, devices, call_cells, compiled))
     for number, (call, answer) in enumerate(zip(schedule, seen, strict=True)):

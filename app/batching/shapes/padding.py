@@ -21,7 +21,7 @@ import numpy as np
 from app.batching.shapes.buckets import ShapeBuckets
 from app.batching.shapes.size_rules import FollowedSize
 from app.core.bounded_cache import BoundedCache
-from app.core.inference import Array
+from app.core.inference import Array, InnerShapes
 
 #: Inner dimensions (all but the first): a number if the size is fixed, a name if it is free. Dimensions with the same
 #: name have the same size.
@@ -29,9 +29,6 @@ NamedShape = tuple[int | str, ...]
 
 #: The same for an output, whose sizes may also follow an input's by a rule.
 OutputShape = tuple[int | str | FollowedSize, ...]
-
-#: The inner shape of each input.
-Shapes = tuple[tuple[int, ...], ...]
 
 #: Callers choose the shapes; the cells of this many are kept. Chosen.
 _MAX_SHAPES = 4096
@@ -56,25 +53,24 @@ class ShapePadding:
     buckets: ShapeBuckets = field(default_factory=ShapeBuckets)
     call_cells: float = 0.0
     enabled: bool = True
-    compiled: frozenset[tuple[int, Shapes]] = frozenset()
-    _cells: BoundedCache[Shapes, int] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
+    compiled: frozenset[tuple[int, InnerShapes]] = frozenset()
+    _cells: BoundedCache[InnerShapes, int] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
 
-    def bucket(self, inputs: Mapping[str, Array]) -> Shapes | None:
+    def bucket(self, inputs: Mapping[str, Array]) -> InnerShapes | None:
         """The largest inner shape of each input that may share a call with these; None if only equal shapes may.
 
         That is so if dimensions of the same name differ, which the model may reject while padding would hide why; and
         if a size is less than any that was tried for an output that follows it by a rule.
         """
-        sizes = self._sizes(inputs)
-        if not self.enabled or any(
-            inputs[name].shape[1:] != _sized(shape, sizes) for name, shape in self.inputs.items()
-        ):
+        shape = self.shape(inputs)
+        sizes = self._sizes(shape)
+        if not self.enabled or shape != tuple([_sized(named, sizes) for named in self.inputs.values()]):
             return None
         if any(sizes[rule.dimension] < rule.least for rule in self.rules):
             return None
-        return self.top(self.shape(inputs))
+        return self.top(shape)
 
-    def cells(self, shape: Shapes) -> int:
+    def cells(self, shape: InnerShapes) -> int:
         """The elements of a row of this inner shape, over all inputs with a free dimension; at least 1."""
         cells = self._cells.get(shape)
         if cells is None:
@@ -83,11 +79,11 @@ class ShapePadding:
             self._cells.keep(shape, cells := max(cells, 1))
         return cells
 
-    def shape(self, inputs: Mapping[str, Array]) -> Shapes:
+    def shape(self, inputs: Mapping[str, Array]) -> InnerShapes:
         """The inner shape of each input."""
         return tuple([inputs[name].shape[1:] for name in self.inputs])
 
-    def call_shape(self, requests: Sequence[Mapping[str, Array]], rows: int) -> Shapes:
+    def call_shape(self, requests: Sequence[Mapping[str, Array]], rows: int) -> InnerShapes:
         """The inner shape of a call for these requests, of `rows` rows in all."""
         shapes = [self.shape(inputs) for inputs in requests]
         longest = (
@@ -99,7 +95,7 @@ class ShapePadding:
                 return top
         return longest
 
-    def top(self, shape: Shapes) -> Shapes:
+    def top(self, shape: InnerShapes) -> InnerShapes:
         """The largest shape in the bucket of this one."""
         top = self.buckets.top
         return tuple(
@@ -109,7 +105,7 @@ class ShapePadding:
             ]
         )
 
-    def join(self, requests: Sequence[Mapping[str, Array]], rows: int, shape: Shapes) -> dict[str, Array]:
+    def join(self, requests: Sequence[Mapping[str, Array]], rows: int, shape: InnerShapes) -> dict[str, Array]:
         """The inputs of all requests, stacked and padded to this inner shape and `rows` rows."""
         return {
             name: _stack([inputs[name] for inputs in requests], (rows, *inner), self.values[name])
@@ -118,7 +114,7 @@ class ShapePadding:
 
     def misfit(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array]) -> str:
         """Why a call with these inputs returned unexpected shapes; empty if it did not."""
-        sizes = self._sizes(inputs)
+        sizes = self._sizes(self.shape(inputs))
         for name, output in outputs.items():
             expected = _sized(self.outputs[name], sizes)
             if output.shape[1:] != expected:
@@ -127,7 +123,7 @@ class ShapePadding:
 
     def cut(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The rows of the request that sent these inputs, cut back to its own sizes."""
-        sizes = self._sizes(inputs)
+        sizes = self._sizes(self.shape(inputs))
         return {name: _cut(output, _sized(self.outputs[name], sizes)) for name, output in outputs.items()}
 
     @property
@@ -140,11 +136,12 @@ class ShapePadding:
         """The rules of output sizes that follow an input's size without being equal to it."""
         return (size for shape in self.outputs.values() for size in shape if isinstance(size, FollowedSize))
 
-    def _sizes(self, inputs: Mapping[str, Array]) -> dict[str, int]:
+    def _sizes(self, shape: InnerShapes) -> dict[str, int]:
+        """The sizes of the free dimensions, by their names."""
         return {
             dimension: size
-            for name, shape in self.inputs.items()
-            for dimension, size in zip(shape, inputs[name].shape[1:], strict=True)
+            for named, sizes in zip(self.inputs.values(), shape, strict=True)
+            for dimension, size in zip(named, sizes, strict=True)
             if isinstance(dimension, str)
         }
 
@@ -153,19 +150,13 @@ class ShapePadding:
         return f"{text}; compiled for {self._listed_compiled()}" if self.compiled else text
 
     def _listed_compiled(self) -> str:
-        by_shape: dict[Shapes, list[int]] = {}
+        by_shape: dict[InnerShapes, list[int]] = {}
         for rows, shape in sorted(self.compiled, key=lambda each: (self.cells(each[1]), each[0])):
             by_shape.setdefault(shape, []).append(rows)
-        return ", ".join(f"{self._free(shape)} ({', '.join(map(str, rows))} rows)" for shape, rows in by_shape.items())
-
-    def _free(self, shape: Shapes) -> str:
-        sizes = {
-            name: size
-            for named, each in zip(self.inputs.values(), shape, strict=True)
-            for name, size in zip(named, each, strict=True)
-            if isinstance(name, str)
-        }
-        return "x".join(map(str, sizes.values()))
+        return ", ".join(
+            f"{'x'.join(map(str, self._sizes(shape).values()))} ({', '.join(map(str, rows))} rows)"
+            for shape, rows in by_shape.items()
+        )
 
 
 def _sized(shape: OutputShape, sizes: Mapping[str, int]) -> tuple[int, ...]:
