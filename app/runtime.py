@@ -1,4 +1,4 @@
-"""The seam to whatever executes a model: two Protocols and the registry of their makers."""
+"""The seam to whatever executes a model: what runtimes and loaded models offer, and the registry of runtimes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class ReplicatedModel(LoadedModel, Protocol):
 
 
 def replicas_of(model: LoadedModel) -> Sequence[LoadedModel]:
-    """Itself, where it lives on one device alone."""
+    """Its replicas; the model itself if it lives on one device alone."""
     return model.replicas if isinstance(model, ReplicatedModel) else (model,)
 
 

@@ -21,6 +21,3 @@ class TimeBudget:
     def allows(self, needed_s: float = 0.0) -> bool:
         """Whether a step that takes `needed_s` seconds would end before the budget does."""
         return self._clock() + needed_s < self._end_s
-
-    def __repr__(self) -> str:
-        return f"<TimeBudget, {max(self._end_s - self._clock(), 0.0):.1f} of {self.seconds:g} s left>"

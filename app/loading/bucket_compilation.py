@@ -40,7 +40,8 @@ def compile_buckets(
         return
     for name, (padding, _, kind) in paddings.items():
         if padding is not None and len(padding.dimensions) == 1:
-            calls = [(rows, top, before) for rows in _likely_first(sizes) for before, top in _ranges(padding)]
+            ranges = list(pairwise((0, *padding.buckets.sizes)))
+            calls = [(rows, top, before) for rows in _likely_first(sizes) for before, top in ranges]
             trials = _BucketTrials(signatures[name], padding, kind)
             made = (trials.make(*call) for call in _reported(calls, name, report))
             speed_ups = model.compile_shapes(name, made, budget)
@@ -77,11 +78,6 @@ class _BucketTrials:
         shapes = dict(zip(self._padding.inputs, self.shape(size), strict=True))
         drawn = [probe_values(self._signature, shapes, self._kind, self._random) for _ in range(rows)]
         return {name: np.concatenate([row[name] for row in drawn]) for name in shapes}
-
-
-def _ranges(padding: ShapePadding) -> Iterator[tuple[int, int]]:
-    """For each bucket, the largest size of the bucket before it, and its own largest size."""
-    return pairwise((0, *padding.buckets.sizes))
 
 
 def _likely_first(sizes: Sequence[int]) -> list[int]:

@@ -212,13 +212,14 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
 
 
 def _device_threads(runtime: Runtime, stuck_after_s: float) -> list[DeviceThread]:
-    lanes = runtime.batches_in_flight
+    """A thread for each batch in flight; those of one device share its hardware unless the runtime is parallel."""
+    count = runtime.batches_in_flight
     return [
         DeviceThread(
-            name, stuck_after_s, replica=replica, hardware=replica * lanes + lane if runtime.parallel else replica
+            name, stuck_after_s, replica=replica, hardware=replica * count + number if runtime.parallel else replica
         )
         for replica, name in enumerate(runtime.devices)
-        for lane in range(lanes)
+        for number in range(count)
     ]
 
 

@@ -29,12 +29,8 @@ def serve_http(server: StoppableBackend, settings: Settings, sockets: list[socke
     uvicorn_server = DrainingServer(uvicorn_config(app, app.fast_path, settings.host, settings.rest_port), server)
     uvicorn_server.run(sockets)
     if not server.stopped:
-        _leave(uvicorn_server.exit_code)
+        # Exit without waiting for a model that is still loading or a batch that is still running.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(uvicorn_server.exit_code)
     return uvicorn_server.exit_code
-
-
-def _leave(exit_code: int) -> None:
-    """Exit without waiting for a model that is still loading or a batch that is still running."""
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(exit_code)

@@ -7,13 +7,11 @@ def test_a_step_is_allowed_while_it_would_end_in_time() -> None:
     assert budget.allows()
     assert budget.allows(1.9)
     assert not budget.allows(2.0)
-    assert repr(budget) == "<TimeBudget, 2.0 of 2 s left>"
     now = 101.5
     assert budget.allows(0.4)
     assert not budget.allows(0.5)
     now = 103.0
     assert not budget.allows()
-    assert repr(budget) == "<TimeBudget, 0.0 of 2 s left>"
 
 
 def test_no_time_allows_nothing() -> None:
