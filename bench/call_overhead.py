@@ -26,7 +26,7 @@ from app.core.time_budget import TimeBudget
 from app.instrumentation import logs
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
-from app.instrumentation.model_facts import ExecutionVariants
+from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.statistics import ModelStatistics
 from app.runtime import VariantOptions
 from app.runtimes.tensorflow.private_api import direct_executor
@@ -87,7 +87,7 @@ def batches(rounds: int) -> None:
 
 def events(rounds: int) -> None:
     counts = Counts()
-    listeners = (counts, ModelStatistics(counts), Metrics(counts, lambda: 0), ExecutionVariants())
+    listeners = (counts, ModelStatistics(counts), Metrics(counts, lambda: 0), ModelFacts())
     tell = tell_all(*(listener.subscriptions for listener in listeners), logs.SUBSCRIPTIONS)
     steps: dict[str, Step] = {
         "request": lambda: tell(RequestFinished("tensorflow_rest", "200", "m", 1, SIGNATURE, 0.00123))

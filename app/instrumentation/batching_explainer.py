@@ -27,7 +27,7 @@ from app.core.inference import ModelSignature
 from app.instrumentation.advice import advise
 from app.instrumentation.counts import BatchCounts, Counts
 from app.instrumentation.histogram import Histogram
-from app.instrumentation.model_facts import ExecutionVariants, MixedShapes
+from app.instrumentation.model_facts import ModelFacts
 from app.model import LearntCosts, Model
 
 #: Cost curves listed for one signature: callers choose the shapes, so there may be many. Chosen.
@@ -47,16 +47,9 @@ class _Counted(NamedTuple):
 class BatchingExplainer:
     """Makes the explanation of a model. It counts from when a version was loaded, or from `reset`."""
 
-    def __init__(
-        self,
-        counts: Counts,
-        variants: ExecutionVariants,
-        shapes: MixedShapes,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, counts: Counts, facts: ModelFacts, clock: Callable[[], float] = time.monotonic) -> None:
         self._counts = counts
-        self._variants = variants
-        self._shapes = shapes
+        self._facts = facts
         self._clock = clock
         self._before: dict[tuple[str, int], _Counted] = {}
         self.subscriptions: Subscriptions = {ModelStateChanged: self._model_state_changed}
@@ -120,7 +113,7 @@ class BatchingExplainer:
             rows_per_call=_rounded(rows / max(calls, 1)),
             requests_per_call=_rounded(counts.queue_s.count / max(calls, 1)),
             batch_sizes=sizes,
-            closed_by=_closed_by(counts),
+            closed_by=counts.closed_by(),
             wait_ms=_durations(counts.queue_s),
             compute_ms=_durations(counts.compute_s),
             padding=_padding(counts, rows),
@@ -133,7 +126,7 @@ class BatchingExplainer:
         )
 
     def _variants_of(self, model: Model, signature: str) -> list[VariantDocument]:
-        found = self._variants.document().get(f"{model.name}/{model.version}", {})
+        found = self._facts.variants.get(f"{model.name}/{model.version}", {})
         return [VariantDocument(**each) for each in found.get(signature, [])]
 
     def _shapes_of(self, model: Model, signature: ModelSignature) -> MixedShapesDocument:
@@ -148,7 +141,7 @@ class BatchingExplainer:
             )
         if all(spec.shape is not None and None not in spec.shape[1:] for spec in signature.inputs.values()):
             return MixedShapesDocument(free=False, shared=False, explanation="all requests have the same inner shapes")
-        found = self._shapes.found(model.name, model.version, signature.name)
+        found = self._facts.shapes_probed(model.name, model.version, signature.name)
         if found is None:
             ragged = bool(signature.ragged_outputs)
             return _apart("outputs are ragged" if ragged else "pad_shapes is never, or there was no warm-up")
@@ -189,15 +182,8 @@ def _batch_sizes(counts: BatchCounts) -> list[BatchSizeDocument]:
     return [BatchSizeDocument(size=size, calls=calls[size], rows=rows[size]) for size in sorted(calls)]
 
 
-def _closed_by(counts: BatchCounts) -> Counter[str]:
-    reasons = Counter[str]()
-    for (_, _, reason), count in counts.calls.items():
-        reasons[reason] += count
-    return reasons
-
-
 def _padding(counts: BatchCounts, rows: int) -> PaddingDocument:
-    padded = sum(padded_rows * count for (_, padded_rows, _), count in counts.calls.items())
+    padded = counts.padded_rows()
     row_share = padded / (rows + padded) if padded else 0.0
     compute_s = counts.compute_s.total
     share = counts.wasted_s / compute_s if compute_s else 0.0

@@ -5,7 +5,8 @@ It is called for each request, so it only counts: labels, names and units are ad
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from functools import partial
 
 from app.core.events import BatchExecuted, RequestFinished, Subscriptions
 from app.instrumentation.histogram import Histogram
@@ -46,6 +47,16 @@ class BatchCounts:
         later.failed, later.expired = self.failed - before.failed, self.expired - before.expired
         return later
 
+    def closed_by(self) -> Counter[str]:
+        """Batches by the reason that closed them."""
+        reasons: Counter[str] = Counter()
+        for (_, _, reason), calls in self.calls.copy().items():
+            reasons[reason] += calls
+        return reasons
+
+    def padded_rows(self) -> int:
+        return sum(padded_rows * calls for (_, padded_rows, _), calls in self.calls.copy().items())
+
     def rows(self, bounds: tuple[int, ...], *, padded: bool = False) -> Histogram:
         """How many rows the batches had, with or without padding rows."""
         rows = Histogram(bounds)
@@ -62,25 +73,18 @@ class Counts:
     """
 
     def __init__(self) -> None:
-        self.requests: dict[tuple[str, str, str, int, str], Histogram] = {}
-        self.batches: dict[tuple[str, int, str], BatchCounts] = {}
+        self.requests: defaultdict[tuple[str, str, str, int, str], Histogram] = defaultdict(partial(Histogram, _BOUNDS))
+        self.batches: defaultdict[tuple[str, int, str], BatchCounts] = defaultdict(BatchCounts)
         self.subscriptions: Subscriptions = {
             RequestFinished: self._request_finished,
             BatchExecuted: self._batch_executed,
         }
 
     def _request_finished(self, event: RequestFinished) -> None:
-        labels = event[:5]
-        seconds = self.requests.get(labels)
-        if seconds is None:
-            seconds = self.requests[labels] = Histogram(_BOUNDS)
-        seconds.observe(event[5])
+        self.requests[event[:5]].observe(event.seconds)
 
     def _batch_executed(self, event: BatchExecuted) -> None:
-        function = event[:3]
-        counts = self.batches.get(function)
-        if counts is None:
-            counts = self.batches[function] = BatchCounts()
+        counts = self.batches[event[:3]]
         counts.calls[event.rows, event.padded_rows, event.reason] += 1
         counts.queue_s.observe_all(event.queue_s)
         counts.compute_s.observe(event.compute_s)

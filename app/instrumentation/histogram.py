@@ -70,9 +70,6 @@ class Histogram:
         """How many values were at most each of `bounds`, which must be bounds of this histogram."""
         return [sum(self.counts[: bisect_right(self.bounds, bound)]) for bound in bounds]
 
-    def __repr__(self) -> str:
-        return f"<Histogram of {self.count} values, total {self.total:g}>"
-
 
 def merge_histograms(histograms: Iterable[tuple[Labels, Histogram]]) -> dict[Labels, Histogram]:
     """One histogram for each set of labels. All have the same bounds."""

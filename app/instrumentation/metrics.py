@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -78,14 +77,9 @@ class Metrics(Collector):
         batches, padded_rows = _counter(reference.BATCHES), _counter(reference.PADDED_ROWS)
         failed, expired = _counter(reference.FAILED_EXECUTIONS), _counter(reference.EXPIRED_EXECUTIONS)
         for labels, counts in self._batches().items():
-            padding, reasons = 0, Counter[str]()
-            for (_, padded, reason), calls in counts.calls.copy().items():
-                padding += padded * calls
-                reasons[reason] += calls
-
-            for reason, calls in reasons.items():
+            for reason, calls in counts.closed_by().items():
                 batches.add_metric((reason, *labels), calls)
-            padded_rows.add_metric(labels, padding)
+            padded_rows.add_metric(labels, counts.padded_rows())
             failed.add_metric(labels, counts.failed)
             expired.add_metric(labels, counts.expired)
         yield from (batches, padded_rows, failed, expired)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,7 +41,7 @@ class _VersionCounts:
     executions: int = 0
     queue: _Duration = field(default_factory=_Duration)
     compute: _Duration = field(default_factory=_Duration)
-    batches: dict[int, _Duration] = field(default_factory=dict)
+    batches: defaultdict[int, _Duration] = field(default_factory=lambda: defaultdict(_Duration))
 
 
 #: Requests that succeeded and those that failed.
@@ -63,7 +64,7 @@ class ModelStatistics:
     def __init__(self, requests: Counts, clock: Callable[[], float] = time.time) -> None:
         self._requests = requests
         self._clock = clock
-        self._counts: dict[tuple[str, int], _VersionCounts] = {}
+        self._counts: defaultdict[tuple[str, int], _VersionCounts] = defaultdict(_VersionCounts)
         self._answered_before: dict[tuple[str, int], _Answered] = {}
         self.subscriptions: Subscriptions = {
             BatchExecuted: self._batch_executed,
@@ -74,8 +75,7 @@ class ModelStatistics:
         """One entry of `model_stats`; zeros for a version that never ran."""
         counts = self._counts.get((model, version)) or _VersionCounts()
         compute = counts.compute.document()
-        none = _Duration(), _Duration()
-        before = self._answered_before.get((model, version), none)
+        before = self._answered_before.get((model, version), (_Duration(), _Duration()))
         success, fail = (every.since(old) for every, old in zip(self._answered(model, version), before, strict=True))
         return {
             "name": model,
@@ -88,8 +88,8 @@ class ModelStatistics:
                 "fail": fail.document(),
                 "queue": counts.queue.document(),
                 **_compute_documents(compute),
-                "cache_hit": _none(),
-                "cache_miss": _none(),
+                "cache_hit": _Duration().document(),
+                "cache_miss": _Duration().document(),
             },
             "response_stats": {},
             "batch_stats": [
@@ -108,7 +108,7 @@ class ModelStatistics:
         return success, fail
 
     def _batch_executed(self, event: BatchExecuted) -> None:
-        counts = self._of(event.model, event.version)
+        counts = self._counts[event.model, event.version]
         requests = len(event.queue_s)
         computed = requests - event.failed
         counts.last_inference_ms = int(self._clock() * 1e3)
@@ -117,7 +117,7 @@ class ModelStatistics:
         if computed:
             counts.rows += event.rows - event.failed_rows
             counts.compute.add(computed, event.compute_s * computed)
-            counts.batches.setdefault(event.rows, _Duration()).add(1, event.compute_s)
+            counts.batches[event.rows].add(1, event.compute_s)
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state in {"LOADING", "END"}:
@@ -125,17 +125,7 @@ class ModelStatistics:
             self._counts.pop(life, None)
             self._answered_before[life] = self._answered(*life)
 
-    def _of(self, model: str, version: int) -> _VersionCounts:
-        counts = self._counts.get((model, version))
-        if counts is None:
-            counts = self._counts[model, version] = _VersionCounts()
-        return counts
-
 
 def _compute_documents(compute: dict[str, int]) -> dict[str, dict[str, int]]:
     unknown = {"count": compute["count"], "ns": 0}
     return {"compute_input": unknown, "compute_infer": compute, "compute_output": unknown}
-
-
-def _none() -> dict[str, int]:
-    return {"count": 0, "ns": 0}

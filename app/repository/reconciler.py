@@ -94,10 +94,6 @@ class Reconciler:
             loop = asyncio.get_running_loop()
             await servable.load(loop.run_in_executor(self._loader, self._load_model, name, version, folder), files)
 
-    def __repr__(self) -> str:
-        unloading = ", ".join(sorted(self._unloading.values())) or "nothing"
-        return f"<Reconciler{', stopping' if self._stopping else ''}, unloading {unloading}>"
-
     def _unload_all(self, servables: Iterable[Servable]) -> None:
         for servable in servables:
             servable.failed_on = None

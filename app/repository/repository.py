@@ -206,9 +206,6 @@ class ModelRepository:
             return []
         return [f"No model is served from {self._source}" if self._first_round.is_set() else "Models are still loading"]
 
-    def __repr__(self) -> str:
-        return f"<ModelRepository of {self._source}: {self.catalog!r}, {self._reconciler!r}>"
-
     async def _check(self, source: ModelList) -> None:
         """Raises InvalidRequest if the list may not replace the models that are served."""
         check_list(source.configs)

@@ -15,7 +15,7 @@ from app.core.events import tell_all
 from app.instrumentation import logs, metrics
 from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts
-from app.instrumentation.model_facts import ExecutionVariants, MixedShapes, ModelDevices
+from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.statistics import ModelStatistics
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.protocols.open_inference.api import OpenInference
@@ -59,18 +59,14 @@ class Server:
         self._metrics = metrics.Metrics(counts, lambda: self.engine.queue_rows())  # noqa: PLW0108 - no engine yet
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
         statistics = ModelStatistics(counts)
-        self._variants = ExecutionVariants()
-        self._shapes = MixedShapes()
-        self._explanations = BatchingExplainer(counts, self._variants, self._shapes)
-        self._placement = ModelDevices()
+        self._facts = ModelFacts()
+        self._explanations = BatchingExplainer(counts, self._facts)
         self.listener = listener = tell_all(
             counts.subscriptions,
             statistics.subscriptions,
             self._metrics.subscriptions,
-            self._variants.subscriptions,
-            self._shapes.subscriptions,
+            self._facts.subscriptions,
             self._explanations.subscriptions,
-            self._placement.subscriptions,
             logs.SUBSCRIPTIONS,
         )
         self.engine = Engine(settings, models, listener)
@@ -161,9 +157,9 @@ class Server:
                 ]
                 for name in self.repository.names()
             },
-            "replicas": self._placement.document(),
-            "variants": self._variants.document(),
-            "mixed_shapes": self._shapes.document(),
+            "replicas": self._facts.devices,
+            "variants": self._facts.variants,
+            "mixed_shapes": self._facts.mixed_shapes(),
         }
 
     # --- batching ---

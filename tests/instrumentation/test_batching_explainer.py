@@ -18,7 +18,7 @@ from app.core.events import BatchExecuted, ModelStateChanged, RequestFinished, S
 from app.core.inference import InferenceRequest, ModelSignature, TensorSpec
 from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts
-from app.instrumentation.model_facts import ExecutionVariants, MixedShapes
+from app.instrumentation.model_facts import ModelFacts
 from app.model import Model
 from app.placement import RequestPlacement
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, rows_of, run_in_fake_time
@@ -30,11 +30,9 @@ class World:
     """`largest` 8; a call takes a second."""
 
     def __init__(self, **more: Any) -> None:
-        counts, variants, shapes = Counts(), ExecutionVariants(), MixedShapes()
-        self.explanations = BatchingExplainer(counts, variants, shapes, fake_time)
-        self.tell = tell_all(
-            counts.subscriptions, variants.subscriptions, shapes.subscriptions, self.explanations.subscriptions
-        )
+        counts, facts = Counts(), ModelFacts()
+        self.explanations = BatchingExplainer(counts, facts, fake_time)
+        self.tell = tell_all(counts.subscriptions, facts.subscriptions, self.explanations.subscriptions)
         self.loaded = FakeLoadedModel()
         batcher = Batcher([FakeDevice()], SelfTuning(OPTIONS), 1000, self.tell, fake_time)
         self.model = Model(RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(8), **more), batcher)

@@ -1,50 +1,49 @@
 from app.core.events import BatchExecuted, ModelPlaced, ModelStateChanged, ShapesProbed, VariantsChosen, tell_all
-from app.instrumentation.model_facts import ExecutionVariants, MixedShapes, ModelDevices
+from app.instrumentation.model_facts import ModelFacts
 
 
 def test_devices_are_shown_until_the_version_ends() -> None:
-    placement = ModelDevices()
-    tell = tell_all(placement.subscriptions)
+    facts = ModelFacts()
+    tell = tell_all(facts.subscriptions)
     tell(ModelPlaced("m", 1, ("GPU:0", "GPU:1")))
     tell(ModelPlaced("n", 2, ("GPU:0",)))
     tell(ModelStateChanged("m", 1, "AVAILABLE"))
-    assert placement.document() == {"m/1": ["GPU:0", "GPU:1"], "n/2": ["GPU:0"]}
+    assert facts.devices == {"m/1": ["GPU:0", "GPU:1"], "n/2": ["GPU:0"]}
     for _ in range(2):
         tell(ModelStateChanged("m", 1, "END"))
-    assert set(placement.document()) == {"n/2"}
-    assert repr(placement) == "<ModelDevices {'n/2': ['GPU:0']}>"
+    assert set(facts.devices) == {"n/2"}
 
 
 def test_mixed_shapes_are_shown_until_the_version_ends() -> None:
-    shapes = MixedShapes()
-    tell = tell_all(shapes.subscriptions)
+    facts = ModelFacts()
+    tell = tell_all(facts.subscriptions)
     tell(ShapesProbed("m", 1, "f", True, "padded"))
     tell(ShapesProbed("m", 1, "g", False, "not padded"))
     tell(ShapesProbed("m", 2, "f", True, "padded"))
     tell(ModelStateChanged("m", 1, "AVAILABLE"))
-    assert shapes.document() == {"m/1": {"f": "padded", "g": "not padded"}, "m/2": {"f": "padded"}}
+    assert facts.mixed_shapes() == {"m/1": {"f": "padded", "g": "not padded"}, "m/2": {"f": "padded"}}
     for _ in range(2):
         tell(ModelStateChanged("m", 1, "END"))
-    assert set(shapes.document()) == {"m/2"}
+    assert set(facts.mixed_shapes()) == {"m/2"}
 
 
 def test_mixed_shapes_of_one_signature_can_be_looked_up() -> None:
-    shapes = MixedShapes()
+    facts = ModelFacts()
     found = ShapesProbed("m", 1, "f", True, "padded")
-    tell_all(shapes.subscriptions)(found)
-    assert shapes.found("m", 1, "f") == found
-    assert shapes.found("m", 1, "g") is None
-    assert shapes.found("m", 2, "f") is None
+    tell_all(facts.subscriptions)(found)
+    assert facts.shapes_probed("m", 1, "f") == found
+    assert facts.shapes_probed("m", 1, "g") is None
+    assert facts.shapes_probed("m", 2, "f") is None
 
 
 def test_execution_variants_are_shown_until_the_version_ends() -> None:
-    variants = ExecutionVariants()
-    tell = tell_all(variants.subscriptions)
+    facts = ModelFacts()
+    tell = tell_all(facts.subscriptions)
     tell(VariantsChosen("m", 1, "f", {1: ("xla", 1.416), 8: ("plain", 1.0)}))
     tell(VariantsChosen("m", 1, "g", {1: ("plain", 1.0)}))
     tell(VariantsChosen("m", 2, "f", {1: ("frozen", 2.0)}))
     tell(BatchExecuted("m", 1, "f", 1, 0, "idle", 0.1, [0.0]))
-    assert variants.document()["m/1"] == {
+    assert facts.variants["m/1"] == {
         "f": [
             {"batch_size": 1, "variant": "xla", "speed_up": 1.42},
             {"batch_size": 8, "variant": "plain", "speed_up": 1.0},
@@ -53,7 +52,7 @@ def test_execution_variants_are_shown_until_the_version_ends() -> None:
     }
     for state in ("AVAILABLE", "UNLOADING"):
         tell(ModelStateChanged("m", 1, state))
-        assert set(variants.document()) == {"m/1", "m/2"}
+        assert set(facts.variants) == {"m/1", "m/2"}
     tell(ModelStateChanged("m", 1, "END"))
     tell(ModelStateChanged("m", 1, "END"))
-    assert set(variants.document()) == {"m/2"}
+    assert set(facts.variants) == {"m/2"}

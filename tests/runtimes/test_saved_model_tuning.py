@@ -162,9 +162,7 @@ def test_close_gives_the_constants_back_too(tmp_path: Path) -> None:
     savedmodels.make_image_net(tmp_path)
     model, _ = tuned(tmp_path, wanted="frozen")
     alive = graphs()
-    assert repr(model).endswith("on CPU, signatures serving_default>")
     model.close()
-    assert repr(model).endswith("on CPU, closed>")
     assert graphs() < alive
 
 

@@ -51,9 +51,6 @@ class TensorFlowRuntime:
         self._variants = options.variants
         private_api.check_all()
 
-    def __repr__(self) -> str:
-        return f"<TensorFlowRuntime on {', '.join(self._devices)}, {self._batches_in_flight} batches in flight on each>"
-
     @property
     def devices(self) -> Sequence[str]:
         return self._devices

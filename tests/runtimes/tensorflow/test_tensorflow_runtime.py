@@ -63,4 +63,4 @@ def test_without_a_gpu_the_cpu_runs_models(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
     runtime = TensorFlowRuntime(RuntimeOptions(batches_in_flight=2))
     assert runtime.devices == ("CPU:0",)
-    assert repr(runtime) == "<TensorFlowRuntime on CPU:0, 2 batches in flight on each>"
+    assert runtime.batches_in_flight == 2

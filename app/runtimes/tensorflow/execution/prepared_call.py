@@ -53,8 +53,3 @@ class PreparedCall:
         if self._reuse:
             self._free.append(staging)
         return answer
-
-    def __repr__(self) -> str:
-        shapes = ", ".join(f"{name}{list(shape)}" for name, _, shape in self._inputs)
-        outputs = ", ".join(name for name, _, _ in self._outputs)
-        return f"<PreparedCall {shapes} -> {outputs}, {len(self._free)} stagings free>"

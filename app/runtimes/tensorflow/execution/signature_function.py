@@ -93,13 +93,6 @@ class SignatureFunction:
         execute = make_executor(graph, self._inputs, self._device)
         return self._prepared(execute, sorted(graph.structured_outputs), inputs, outputs)
 
-    def __repr__(self) -> str:
-        variants = {rows: variant.name for rows, variant in self._variants.items()}
-        return (
-            f"<SignatureFunction {self.signature.name!r}: {len(self._graphs)} graphs, {len(self._calls)} calls, "
-            f"{len(self._compiled)} compiled shapes, variants by rows {variants}>"
-        )
-
     def _prepared(
         self, execute: Executor, results: list[str], inputs: Mapping[str, Array], outputs: tuple[str, ...]
     ) -> PreparedCall:

@@ -42,6 +42,3 @@ class Replicas:
     def close(self) -> None:
         for replica in self.replicas:
             replica.close()
-
-    def __repr__(self) -> str:
-        return f"<Replicas {list(self.replicas)}>"

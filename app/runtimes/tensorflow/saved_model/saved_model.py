@@ -155,10 +155,6 @@ class SavedModel:
             options=[sorted(options.forbidden), budget.seconds, options.frozen_limit_mb],
         )
 
-    def __repr__(self) -> str:
-        state = "closed" if self._loaded is None else f"signatures {', '.join(self._signatures) or 'none'}"
-        return f"<SavedModel {self._name} on {self._kind}, {state}>"
-
     def close(self) -> None:
         self._functions = {}
         self._loaded = None

@@ -75,10 +75,6 @@ class ShapeSearch:
         self._function.use_compiled(self._variants)
         return gains
 
-    def __repr__(self) -> str:
-        name = self._function.signature.name
-        return f"<ShapeSearch of {name!r}: {len(self._variants)} shapes used, {len(self._slower)} too slow>"
-
     def _gain(self, trial: ShapeTrial) -> float:
         """Raises VariantNotPossible, or an error of TensorFlow, if the signature cannot be compiled."""
         # 1. What plain answers. A shape that the model rejects is not compiled.

@@ -115,10 +115,6 @@ class VariantSearch:
                 self._drop(signature, name)
         return self._use()
 
-    def __repr__(self) -> str:
-        best = {place: f"{variant.name} {gain:.2f}x" for place, (variant, gain) in self._best.items()}
-        return f"<VariantSearch, {self._done} of {self._total} trials, best {best}>"
-
     def _measure(self, signature: str, size: int, candidates: dict[str, float]) -> None:
         """Tries the candidates at one size, the best so far first.
 

@@ -74,12 +74,6 @@ def test_an_input_that_the_model_keeps_is_not_overwritten() -> None:
     assert not call_of(function, 2)._free
 
 
-def test_what_is_prepared_can_be_printed() -> None:
-    function = function_of(BODIES["identity"])
-    assert repr(call_of(function, 3)) == "<PreparedCall x[3, 4] -> y, 1 stagings free>"
-    assert repr(function) == "<SignatureFunction 's': 1 graphs, 1 calls, 0 compiled shapes, variants by rows {}>"
-
-
 def test_threads_share_no_memory_at_the_same_time() -> None:
     function = function_of(BODIES["identity"])
 
