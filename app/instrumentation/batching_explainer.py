@@ -130,21 +130,19 @@ class BatchingExplainer:
         return [VariantDocument(**each) for each in found.get(signature, [])]
 
     def _shapes_of(self, model: Model, signature: ModelSignature) -> MixedShapesDocument:
-        if not signature.batchable or model.sizes.largest == 1 or not model.follows_rows(signature.name):
-            lost = signature.batchable and model.sizes.largest > 1
-            return MixedShapesDocument(
-                free=False, shared=False, explanation=ROWS_LOST if lost else "each request runs alone"
-            )
+        could_share = signature.batchable and model.sizes.largest > 1
+        if not could_share or not model.follows_rows(signature.name):
+            alone = ROWS_LOST if could_share else "each request runs alone"
+            return MixedShapesDocument(free=False, shared=False, explanation=alone)
         if signature.ragged:
-            return MixedShapesDocument(
-                free=True, shared=True, explanation="ragged: rows of any length share calls without padding"
-            )
+            ragged = "ragged: rows of any length share calls without padding"
+            return MixedShapesDocument(free=True, shared=True, explanation=ragged)
         if all(spec.shape is not None and None not in spec.shape[1:] for spec in signature.inputs.values()):
             return MixedShapesDocument(free=False, shared=False, explanation="all requests have the same inner shapes")
         found = self._facts.shapes_probed(model.name, model.version, signature.name)
         if found is None:
-            ragged = bool(signature.ragged_outputs)
-            return _apart("outputs are ragged" if ragged else "pad_shapes is never, or there was no warm-up")
+            padding_off = "pad_shapes is never, or there was no warm-up"
+            return _apart("outputs are ragged" if signature.ragged_outputs else padding_off)
         if found.padded and not model.pads(signature.name):
             return _apart("padding did not go as it did at warm-up")
         return MixedShapesDocument(free=True, shared=found.padded, explanation=found.explanation)

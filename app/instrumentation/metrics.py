@@ -47,8 +47,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """The counted metrics, as prometheus_client asks for them."""
         yield from self._requests()
-        yield from self._batch_histograms()
-        yield from self._batch_counters()
+        yield from self._batches()
 
     def _gauge(self, definition: MetricDefinition) -> Gauge:
         return Gauge(definition.name, definition.help, definition.labels, registry=self._registry)
@@ -66,30 +65,25 @@ class Metrics(Collector):
         over_codes = merge_histograms(((protocol, *function), seconds) for protocol, _, function, seconds in counted)
         yield _histogram(reference.REQUEST_SECONDS, over_codes)
 
-    def _batch_histograms(self) -> Iterator[Metric]:
-        counted = self._batches()
+    def _batches(self) -> Iterator[Metric]:
+        counted: dict[Labels, BatchCounts] = {
+            (model, str(version), signature): counts
+            for (model, version, signature), counts in self._counts.batches.copy().items()
+        }
         yield _histogram(reference.QUEUE_SECONDS, {labels: counts.queue_s for labels, counts in counted.items()})
         yield _histogram(reference.COMPUTE_SECONDS, {labels: counts.compute_s for labels, counts in counted.items()})
         rows = {labels: counts.rows(_ROWS) for labels, counts in counted.items()}
         yield _histogram(reference.BATCH_ROWS, rows, _ROWS)
 
-    def _batch_counters(self) -> Iterator[Metric]:
         batches, padded_rows = _counter(reference.BATCHES), _counter(reference.PADDED_ROWS)
         failed, expired = _counter(reference.FAILED_EXECUTIONS), _counter(reference.EXPIRED_EXECUTIONS)
-        for labels, counts in self._batches().items():
+        for labels, counts in counted.items():
             for reason, calls in counts.closed_by().items():
                 batches.add_metric((reason, *labels), calls)
             padded_rows.add_metric(labels, counts.padded_rows())
             failed.add_metric(labels, counts.failed)
             expired.add_metric(labels, counts.expired)
         yield from (batches, padded_rows, failed, expired)
-
-    def _batches(self) -> dict[Labels, BatchCounts]:
-        """By model, version and signature."""
-        return {
-            (model, str(version), signature): counts
-            for (model, version, signature), counts in self._counts.batches.copy().items()
-        }
 
     def _model_placed(self, event: ModelPlaced) -> None:
         self._replicas.labels(event.model, event.version).set(len(event.devices))

@@ -28,6 +28,8 @@ class Catalog:
     def resolve(self, name: str, version: int | None = None, label: str | None = None) -> Model:
         """The model to call: the newest available version, or the version with this number or label.
 
+        Call it when nothing awaits before the model is called: versions may be swapped in between.
+
         Raises:
             InvalidRequest: no version has that label.
             ModelNotFound: no such model or version.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -117,18 +118,13 @@ def missing_part(version: Path) -> str:
 
 def fingerprint(version: Path) -> Fingerprint:
     """Changes whenever a file below the folder is created, deleted or written."""
-    return frozenset(_files(version))
-
-
-def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            path = Path(parent, name)
-            try:
+    files = set()
+    for parent, _, names in os.walk(version):
+        for path in (Path(parent, name) for name in names):
+            with suppress(OSError):  # it was deleted meanwhile: the next look shows it
                 stat = path.stat()
-            except OSError:  # it was deleted meanwhile: the next look shows it
-                continue
-            yield str(path.relative_to(folder)), stat.st_size, stat.st_mtime_ns
+                files.add((str(path.relative_to(version)), stat.st_size, stat.st_mtime_ns))
+    return frozenset(files)
 
 
 def subfolders(folder: Path) -> list[Path]:

@@ -8,11 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from app.core.errors import ModelNotFound, ModelNotReady
 from app.core.events import Listener, ignore
-from app.core.versions import VersionStatus
 from app.repository.catalog import Catalog
 from app.repository.disk_layout import DiskLayout, IgnoredFolder
 from app.repository.model_config import ModelConfig
@@ -20,9 +18,6 @@ from app.repository.model_list_checks import check_labels, check_list, check_pla
 from app.repository.model_sources import ModelList, ModelSource
 from app.repository.reconciler import LoadModel, Reconciler
 from app.repository.shielded import shielded
-
-if TYPE_CHECKING:
-    from app.model import Model
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +49,10 @@ class ModelRepository:
         self._source = source
         self._poll_interval_s = poll_interval_s
         self._labels_anywhere = labels_anywhere
-        self.catalog = Catalog(default_model)
+        self.catalog = catalog = Catalog(default_model)
+        #: What is served is the catalog's to say.
+        self.resolve, self.names = catalog.resolve, catalog.names
+        self.statuses, self.default_name = catalog.statuses, catalog.default_name
         #: Returns when all copies of the catalog, which frontends hold, are up to date.
         self.mirrored: Callable[[], Awaitable[None]] = _nobody_mirrors
         self._reconciler = Reconciler(self.catalog, load, listener, lambda: self.mirrored())  # noqa: PLW0108 - set later
@@ -170,35 +168,15 @@ class ModelRepository:
 
     # --- what there is ---
 
-    def resolve(self, name: str, version: int | None = None, label: str | None = None) -> Model:
-        """See Catalog. Call it when nothing awaits before the model is called: versions may be swapped in between."""
-        return self.catalog.resolve(name, version, label)
-
-    def names(self) -> list[str]:
-        """See Catalog."""
-        return self.catalog.names()
-
     def known_names(self) -> list[str]:
         """Every model, including unloaded models and models that have no version yet."""
         return sorted({*self.names(), *self._layout.configs, *self._unloaded})
 
-    def statuses(self, name: str, version: int | None = None) -> Sequence[VersionStatus]:
-        """See Catalog."""
-        return self.catalog.statuses(name, version)
-
-    def default_name(self) -> str:
-        """See Catalog."""
-        return self.catalog.default_name()
-
-    def ready(self) -> bool:
-        """True while a model is served and every model that was found at the start is available.
+    def unready_reasons(self) -> list[str]:
+        """Why no model is served, or what every model lacks that was found at the start and cannot be called.
 
         A model that arrives later does not take a serving server out of rotation while it loads or if it fails.
         """
-        return not self.unready_reasons()
-
-    def unready_reasons(self) -> list[str]:
-        """Why `ready` is False, one text for each model."""
         awaited = [name for name in sorted(self._awaited or ()) if not self.catalog.available(name)]
         if awaited:
             return [self.catalog.why_unavailable(name) or self._why_no_version(name) for name in awaited]

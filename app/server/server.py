@@ -157,8 +157,8 @@ class Server:
                 ]
                 for name in self.repository.names()
             },
-            "replicas": self._facts.devices,
-            "variants": self._facts.variants,
+            "replicas": dict(self._facts.devices),
+            "variants": dict(self._facts.variants),
             "mixed_shapes": self._facts.mixed_shapes(),
         }
 

@@ -53,7 +53,7 @@ def test_every_model_is_served_at_its_newest_version(tmp_path: Path) -> None:
         assert models.resolve("b").version == 7
         assert models.statuses("a") == [VersionStatus(10, VersionState.AVAILABLE)]
         assert models.statuses("a", 10) == models.statuses("a")
-        assert models.ready()
+        assert not models.unready_reasons()
         assert load.threads == {"loader_0"}
 
     assert play(tmp_path, steps).calls == [("a", 10), ("b", 7)]
@@ -128,7 +128,7 @@ def test_while_a_version_loads_the_old_one_answers_and_others_are_told_to_wait(t
         assert [s.state for s in models.statuses("new")] == [VersionState.START]
         with pytest.raises(ModelNotReady, match=r"^Model new is still loading$"):
             models.resolve("new")
-        assert models.ready(), "a model that arrives later does not take the others out of rotation"
+        assert not models.unready_reasons(), "a model that arrives later does not take the others out of rotation"
         gate.set()
         await round_
         assert models.resolve("m").version == 2
@@ -149,7 +149,7 @@ def test_a_failed_version_leaves_the_old_one_serving_and_is_tried_again_when_it_
         assert models.statuses("m", 2) == [VersionStatus(2, VersionState.END, "2 holds no model")]
         with pytest.raises(ModelNotReady, match=r"^Model m version 2 failed to load: 2 holds no model$"):
             models.resolve("m", 2)
-        assert models.ready()
+        assert not models.unready_reasons()
         add(tmp_path, "m", 2, b"mended")
         await poll(models)
         assert models.resolve("m").version == 2
@@ -227,7 +227,7 @@ def test_a_model_without_version_folders_is_unloaded_and_the_others_stay(tmp_pat
             with pytest.raises(ModelNotFound):
                 models.resolve(name)
             assert models.statuses(name) == [VersionStatus(1, VersionState.END)]
-        assert models.ready()
+        assert not models.unready_reasons()
         shutil.rmtree(tmp_path / "stays")
         await poll(models)
         assert models.unready_reasons() == [f"No model is served from {tmp_path}"]
@@ -255,7 +255,7 @@ def test_a_models_folder_that_vanishes_changes_nothing(tmp_path: Path, caplog: p
             await poll(models)
             await poll(models)
         assert models.resolve("m").version == 1
-        assert models.ready()
+        assert not models.unready_reasons()
         assert [r.getMessage() for r in caplog.records] == [
             f"{folder} is ignored: the models folder cannot be read: No such file or directory"
         ]
@@ -270,13 +270,12 @@ def test_a_server_without_models_waits_for_them(tmp_path: Path) -> None:
     folder = tmp_path / "models"
 
     async def steps(models: ModelRepository, load: FakeLoader) -> None:
-        assert not models.ready()
         assert models.unready_reasons() == [f"No model is served from {folder}"]
         with pytest.raises(ModelNotReady, match="No model is loaded yet"):
             models.default_name()
         add(folder, "m", 1)
         await poll(models)
-        assert models.ready()
+        assert not models.unready_reasons()
         assert models.default_name() == "m"
 
     play(folder, steps)
@@ -317,7 +316,6 @@ def test_a_server_is_not_ready_until_all_it_found_first_is_served(tmp_path: Path
 
     async def steps(models: ModelRepository, load: FakeLoader) -> None:
         assert models.resolve("good").version == 1, "a bad model does not stop the others"
-        assert not models.ready()
         assert models.unready_reasons() == [
             "Model bad version 1 failed to load: 1 holds no model",
             f"Model half has no complete version folder in {tmp_path}/half",
@@ -325,15 +323,15 @@ def test_a_server_is_not_ready_until_all_it_found_first_is_served(tmp_path: Path
         add(tmp_path, "bad", 1)
         shutil.rmtree(tmp_path / "half")
         await poll(models)
-        assert models.ready()
+        assert not models.unready_reasons()
         add(tmp_path, "late", 1, BROKEN)
         await poll(models)
-        assert models.ready()
+        assert not models.unready_reasons()
         shutil.rmtree(tmp_path / "bad")
         await poll(models)
         add(tmp_path, "bad", 1, BROKEN)
         await poll(models)
-        assert models.ready()
+        assert not models.unready_reasons()
         assert models.names() == ["bad", "good", "late"]
 
     play(tmp_path, steps)

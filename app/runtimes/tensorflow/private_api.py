@@ -20,16 +20,11 @@ from itertools import chain
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as SavedModelProto
-from tensorflow.core.protobuf.struct_pb2 import TypeSpecProto
-
-__all__ = [
-    "DIRECT_EXECUTION", "GRAPH_REWRITING", "OPERATION_DEFINITIONS", "PrivateApiUnusable", "SavedModelProto",
-    "TypeSpecProto", "capture", "captures", "check_all", "direct_executor", "inlined", "operation_definition",
-    "with_constants", "works",
-]  # fmt: skip
+from tensorflow.core.protobuf import saved_model_pb2, struct_pb2
 
 logger = logging.getLogger(__name__)
+
+SavedModelProto, TypeSpecProto = saved_model_pb2.SavedModel, struct_pb2.TypeSpecProto
 
 DIRECT_EXECUTION = "direct execution of functions"
 GRAPH_REWRITING = "rewriting of graphs"
@@ -95,26 +90,6 @@ def _check_direct_execution() -> None:
 # --- rewriting graphs ---
 
 
-def with_constants(traced: Any) -> Any:
-    """The GraphDef of a concrete function with its calls inlined and its variables' present values as constants.
-
-    Raises:
-        PrivateApiUnusable: see `works`.
-    """
-    _require(GRAPH_REWRITING)
-    return _with_constants(traced)
-
-
-def inlined(traced: Any) -> Any:
-    """The GraphDef of a concrete function with its calls inlined: Grappler's function pass, which keeps side effects.
-
-    Raises:
-        PrivateApiUnusable: see `works`.
-    """
-    _require(GRAPH_REWRITING)
-    return _inlined(traced)
-
-
 def captures(traced: Any) -> list[tuple[Any, Any]]:
     """What a concrete function borrows, such as variables: the tensor outside of it, and its placeholder inside."""
     return list(traced.graph.captures)
@@ -125,7 +100,8 @@ def capture(tensor: Any) -> Any:
     return tf.compat.v1.get_default_graph().capture(tensor)
 
 
-def _with_constants(traced: Any) -> Any:
+def with_constants(traced: Any) -> Any:
+    """The GraphDef of a concrete function with its calls inlined and its variables' present values as constants."""
     from tensorflow.python.framework.convert_to_constants import (  # noqa: PLC0415 - may be missing
         convert_variables_to_constants_v2,
     )
@@ -140,7 +116,8 @@ def _with_constants(traced: Any) -> Any:
     return _set_lowering(frozen.graph.as_graph_def(), lower=True)
 
 
-def _inlined(traced: Any) -> Any:
+def inlined(traced: Any) -> Any:
+    """The GraphDef of a concrete function with its calls inlined by Grappler, which keeps side effects."""
     from tensorflow.python.grappler import tf_optimizer  # noqa: PLC0415 - may be missing
 
     meta_graph = tf.compat.v1.MetaGraphDef(graph_def=_set_lowering(traced.graph.as_graph_def(), lower=False))
@@ -163,7 +140,7 @@ def _set_lowering(graph: Any, *, lower: bool) -> Any:
 
 def _check_graph_rewriting() -> None:
     graph = _tiny_function()
-    for rewritten, variables in ((_inlined(graph), True), (_with_constants(graph), False)):
+    for rewritten, variables in ((inlined(graph), True), (with_constants(graph), False)):
         operations = {node.op for node in rewritten.node}
         if any("PartitionedCall" in operation for operation in operations):
             raise PrivateApiUnusable("calls are not inlined")
@@ -228,7 +205,8 @@ def check_all() -> None:
         works(feature)
 
 
-def _require(feature: str) -> None:
+def require(feature: str) -> None:
+    """Raises PrivateApiUnusable unless the feature works."""
     if not works(feature):
         raise PrivateApiUnusable(f"{feature} does not work with TensorFlow {tf.__version__}")
 

@@ -38,30 +38,18 @@ class TensorFlowRuntime:
         _set_threads("intra_op_threads", options.intra_op_threads, threading.set_intra_op_parallelism_threads)
         _set_threads("inter_op_threads", options.inter_op_threads, threading.set_inter_op_parallelism_threads)
         gpus = tf.config.list_physical_devices("GPU")
-        self._batches_in_flight, self._parallel = options.batches_in_flight or 1, False
+        self.batches_in_flight, self.parallel = options.batches_in_flight or 1, False
         if not gpus:
             self._share_cores(options)
         for gpu in gpus:
             # Without growth TensorFlow reserves all memory of every GPU, including what other processes need.
             tf.config.experimental.set_memory_growth(gpu, True)
-        self._devices = _choose("GPU" if gpus else "CPU", options.replicas)
-        if len(gpus) > len(self._devices):
-            logger.warning("TensorFlow uses %d of %d GPUs; set replicas to 0 to use all", len(self._devices), len(gpus))
+        self.devices = _choose("GPU" if gpus else "CPU", options.replicas)
+        if len(gpus) > len(self.devices):
+            logger.warning("TensorFlow uses %d of %d GPUs; set replicas to 0 to use all", len(self.devices), len(gpus))
         self._kind = _kind(gpus)
         self._variants = options.variants
         private_api.check_all()
-
-    @property
-    def devices(self) -> Sequence[str]:
-        return self._devices
-
-    @property
-    def batches_in_flight(self) -> int:
-        return self._batches_in_flight
-
-    @property
-    def parallel(self) -> bool:
-        return self._parallel
 
     def load(self, path: Path) -> LoadedModel:
         try:
@@ -71,21 +59,21 @@ class TensorFlowRuntime:
             raise InferenceFailed(f"{name} cannot be loaded: {first_meaningful_line(error)}") from error
 
     def _share_cores(self, options: RuntimeOptions) -> None:
-        self._batches_in_flight, threads = share_cores(
+        self.batches_in_flight, threads = share_cores(
             usable_cores(), options.batches_in_flight, options.intra_op_threads
         )
-        self._parallel = self._batches_in_flight > 1
+        self.parallel = self.batches_in_flight > 1
         if not options.intra_op_threads:
             with suppress(RuntimeError):  # TensorFlow already runs in this process and keeps its threads
                 tf.config.threading.set_intra_op_parallelism_threads(threads)
 
     def _load(self, path: Path) -> LoadedModel:
-        if len(self._devices) == 1:
+        if len(self.devices) == 1:
             return SavedModel(path, self._variants, self._kind)
-        places = [f"/device:{device}" for device in self._devices]
+        places = [f"/device:{device}" for device in self.devices]
         first = SavedModel(path, self._variants, self._kind, places[0])
         if reason := first.why_one_replica():
-            logger.warning("%s has one replica, on %s, because %s", "/".join(path.parts[-2:]), self._devices[0], reason)
+            logger.warning("%s has one replica, on %s, because %s", "/".join(path.parts[-2:]), self.devices[0], reason)
             return first
         return Replicas([first, *[SavedModel(path, self._variants, self._kind, place) for place in places[1:]]])
 

@@ -55,9 +55,9 @@ def direct_without_rejections(graph: Any, _device: str | None = None) -> Callabl
         (private_api.DIRECT_EXECUTION, "direct_executor", gone),
         (private_api.DIRECT_EXECUTION, "direct_executor", lambda *_: lambda tensors: tensors),
         (private_api.DIRECT_EXECUTION, "direct_executor", lambda *_: direct_without_rejections(None)),
-        (private_api.GRAPH_REWRITING, "_inlined", gone),
-        (private_api.GRAPH_REWRITING, "_inlined", lambda traced: traced.graph.as_graph_def()),
-        (private_api.GRAPH_REWRITING, "_with_constants", lambda traced: private_api._inlined(traced)),  # noqa: PLW0108
+        (private_api.GRAPH_REWRITING, "inlined", gone),
+        (private_api.GRAPH_REWRITING, "inlined", lambda traced: traced.graph.as_graph_def()),
+        (private_api.GRAPH_REWRITING, "with_constants", lambda traced: private_api.inlined(traced)),  # noqa: PLW0108
         (private_api.GRAPH_REWRITING, "captures", lambda traced: []),
         (private_api.OPERATION_DEFINITIONS, "_operation_definition", gone),
         (private_api.OPERATION_DEFINITIONS, "_operation_definition", lambda operation: None),

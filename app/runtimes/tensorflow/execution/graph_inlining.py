@@ -30,6 +30,7 @@ class InlinedGraph:
     """
 
     def __init__(self, signature: ModelSignature, traced: Any, *, with_constants: bool = False) -> None:
+        private_api.require(private_api.GRAPH_REWRITING)
         self.signature = signature
         names = sorted(signature.inputs)
         self.inputs = {tensor.op.name: name for name, tensor in zip(names, traced.inputs[: len(names)], strict=True)}

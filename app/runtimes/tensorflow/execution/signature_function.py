@@ -11,7 +11,7 @@ import tensorflow as tf
 from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array, ModelSignature
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
-from app.runtimes.tensorflow.execution.graph_inlining import trace
+from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
 from app.runtimes.tensorflow.execution.operations import operations_with_state
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 from app.runtimes.tensorflow.execution.staging import InputShapes
@@ -22,8 +22,6 @@ MAX_GRAPHS = 16
 
 #: Prepared calls kept per signature: callers choose the shapes and the outputs wanted. Chosen.
 MAX_CALLS = 256
-
-_Tensors = dict[str, Any]
 
 
 class SignatureFunction:
@@ -43,7 +41,7 @@ class SignatureFunction:
         state: the types of its operations that may change what a call returns, its own or another signature's.
     """
 
-    def __init__(self, signature: ModelSignature, function: Callable[..., _Tensors], device: str | None = None) -> None:
+    def __init__(self, signature: ModelSignature, function: Callable[..., Tensors], device: str | None = None) -> None:
         # --- what it calls ---
         self.signature = signature
         self._function = _dense(function, signature.ragged_outputs) if signature.ragged_outputs else function
@@ -139,7 +137,7 @@ class SignatureFunction:
         """A graph from all inputs to the outputs wanted."""
         function = self._function
 
-        def wanted_outputs(tensors: _Tensors) -> _Tensors:
+        def wanted_outputs(tensors: Tensors) -> Tensors:
             # TensorFlow inlines the signature here and prunes what no returned tensor needs.
             results = function(**tensors)
             return {name: results[name] for name in wanted}
@@ -148,10 +146,10 @@ class SignatureFunction:
         return trace(wanted_outputs, shapes, self.signature)
 
 
-def _dense(function: Callable[..., _Tensors], ragged: Mapping[str, tuple[str, ...]]) -> Callable[..., _Tensors]:
+def _dense(function: Callable[..., Tensors], ragged: Mapping[str, tuple[str, ...]]) -> Callable[..., Tensors]:
     """The function with the values and the row splits of each RaggedTensor as results of their own."""
 
-    def dense(**tensors: Any) -> _Tensors:
+    def dense(**tensors: Any) -> Tensors:
         results = function(**tensors)
         for name, splits in ragged.items():
             result = results[name]

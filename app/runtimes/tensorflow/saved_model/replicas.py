@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import tee
 
-from app.core.inference import Array, ModelSignature
+from app.core.inference import Array
 from app.core.time_budget import TimeBudget
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
@@ -17,10 +17,7 @@ class Replicas:
     def __init__(self, replicas: Sequence[SavedModel]) -> None:
         self.replicas = replicas
         self._first = replicas[0]
-
-    @property
-    def signatures(self) -> Mapping[str, ModelSignature]:
-        return self._first.signatures
+        self.signatures = self._first.signatures
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         return self._first.run(signature, inputs, outputs)

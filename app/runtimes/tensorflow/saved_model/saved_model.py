@@ -48,7 +48,6 @@ class SavedModel:
         device: str | None = None,
     ) -> None:
         self._path = path
-        self._name = "/".join(path.parts[-2:])
         self._options = options
         self._kind = kind
         definitions = read_signatures(path)
@@ -56,14 +55,10 @@ class SavedModel:
         with tf.device(device):
             self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS))
         functions = self._loaded.signatures
-        self._signatures = {name: definitions[name] for name in definitions if name in functions}
+        self.signatures = {name: definitions[name] for name in definitions if name in functions}
         self._functions = {
-            name: SignatureFunction(signature, functions[name], device) for name, signature in self._signatures.items()
+            name: SignatureFunction(signature, functions[name], device) for name, signature in self.signatures.items()
         }
-
-    @property
-    def signatures(self) -> Mapping[str, ModelSignature]:
-        return self._signatures
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         function = self._functions.get(signature)
@@ -103,23 +98,26 @@ class SavedModel:
         return f"its graph names devices: {', '.join(devices)}" if devices else ""
 
     def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
-        options, function = self._options, self._functions[signature]
+        options = self._options
         if options.wanted not in {"auto", XLA} or XLA in options.forbidden or self._keeps_state():
             return ()
         if options.wanted == XLA:
-            return self._unmeasured(function).use_fastest(trials)
-        maker = VariantMaker(function.signature, function.plain, options.frozen_limit_mb)
-        search = ShapeSearch(function, maker, budget, first_s=budget.seconds / 2)
+            return self._use_compiled(signature, trials)
+        function = self._functions[signature]
+        search = ShapeSearch(function, self._maker(function), budget, first_s=budget.seconds / 2)
         return search.use_fastest(trials)
 
     def adopt_shapes(self, signature: str, trials: Sequence[ShapeTrial]) -> bool:
         """Compiles the shapes that another replica uses compiled; False if that is not possible here."""
-        gains = self._unmeasured(self._functions[signature]).use_fastest(trials)
+        gains = self._use_compiled(signature, trials)
         return len(gains) == len(trials) and all(gains)
 
-    def _unmeasured(self, function: SignatureFunction) -> ShapeSearch:
-        maker = VariantMaker(function.signature, function.plain, self._options.frozen_limit_mb)
-        return ShapeSearch(function, maker, TimeBudget(inf), measured=False)
+    def _use_compiled(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
+        function = self._functions[signature]
+        return ShapeSearch(function, self._maker(function), TimeBudget(inf), measured=False).use_fastest(trials)
+
+    def _maker(self, function: SignatureFunction) -> VariantMaker:
+        return VariantMaker(function.signature, function.plain, self._options.frozen_limit_mb)
 
     def _fastest(self, search: VariantSearch, sizes: Sequence[int], budget: TimeBudget) -> Sequence[VariantChoice]:
         folder = self._options.cache
@@ -139,9 +137,8 @@ class SavedModel:
         if names:
             logger.info(
                 "%s runs plain, without a search for faster variants, because it keeps state: %s",
-                self._name,
-                ", ".join(sorted(names)),
-            )
+                "/".join(self._path.parts[-2:]), ", ".join(sorted(names)),
+            )  # fmt: skip
         return bool(names)
 
     def _fingerprint(self, sizes: Sequence[int], budget: TimeBudget) -> str:
@@ -164,7 +161,7 @@ class SavedModel:
     def _no_signature(self, signature: str) -> ServingError:
         if self._loaded is None:
             return InferenceFailed("the model is closed")
-        return SignatureNotFound(f"signature {signature!r} not found; there are {_listed(self._signatures)}")
+        return SignatureNotFound(f"signature {signature!r} not found; there are {_listed(self.signatures)}")
 
 
 def _check_names(signature: ModelSignature, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> None:

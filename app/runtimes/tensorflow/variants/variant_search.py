@@ -185,10 +185,8 @@ class VariantSearch:
         return [self._choice(*place) for place in self.sized_signatures()]
 
     def _choice(self, signature: str, size: int) -> VariantChoice:
-        if (signature, size) not in self._best:
-            return VariantChoice(signature, size, PLAIN, 1.0)
-        variant, speed_up = self._best[signature, size]
-        return VariantChoice(signature, size, variant.name, speed_up)
+        variant, speed_up = self._best.get((signature, size), (None, 1.0))
+        return VariantChoice(signature, size, variant.name if variant else PLAIN, speed_up)
 
     def _sizes_of(self, signature: str) -> Sequence[int]:
         return self._sizes if self._functions[signature].signature.batchable else (1,)

@@ -60,6 +60,7 @@ class Compiled:
         self.gains = gains
         self.able = able
         self.rows: list[int] = []
+        self.signatures: dict[str, Any] = {}
 
     def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
         self.rows = [len(trial.inputs["x"]) for _, trial in zip(self.gains, trials, strict=False)]
