@@ -20,8 +20,7 @@ ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="Folder of a model or of one version, or a name in the models folder.")
 ]
 ModelsOption = Annotated[
-    Path | None,
-    typer.Option("--models", metavar="FOLDER", help="Folder of the models. [env: FERRY_MODELS]"),
+    Path | None, typer.Option("--models", metavar="FOLDER", help="Folder of the models. [env: FERRY_MODELS]")
 ]
 
 

@@ -41,9 +41,7 @@ _USED = (
         "--enable_batching=false runs each request alone, unchanged.",
     ),
     Flag(
-        "allow_version_labels_for_unavailable_models",
-        False,
-        "New labels may name versions that are not available yet.",
+        "allow_version_labels_for_unavailable_models", False, "New labels may name versions that are not available yet."
     ),
     Flag("batching_parameters_file", "", "BatchingParameters as text; needs --enable_batching."),
     Flag(
@@ -52,12 +50,7 @@ _USED = (
         "batching_params.pbtxt in a version's folder sets the batch sizes of that version.",
     ),
     Flag("model_config_file", "", "ModelServerConfig as text: which models to serve."),
-    Flag(
-        "model_config_file_poll_wait_seconds",
-        0,
-        "How often the file is read again; 0 reads it once.",
-        least=0,
-    ),
+    Flag("model_config_file_poll_wait_seconds", 0, "How often the file is read again; 0 reads it once.", least=0),
     Flag("model_name", "default", "Name of the one model; not used with --model_config_file."),
     Flag("model_base_path", "", "Folder of the one model's versions; not used with --model_config_file."),
     Flag("file_system_poll_wait_seconds", 1, "How often model folders are read; 0 or less reads them once."),

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import grpc
-
 from app.core.errors import InvalidRequest
 from app.model_server.flags import Value
 from app.model_server.text_files import read_tls
@@ -23,7 +21,7 @@ def grpc_options_of(given: Mapping[str, Value], options: GrpcOptions) -> GrpcOpt
     """
     arguments = channel_arguments(str(given.get("grpc_channel_arguments", "")))
     file = given.get("ssl_config_file")
-    return replace(options, arguments=arguments, credentials=_credentials(Path(str(file))) if file else None)
+    return replace(options, arguments=arguments, credentials=read_tls(Path(str(file))) if file else None)
 
 
 def channel_arguments(text: str) -> Sequence[tuple[str, int | str]]:
@@ -35,10 +33,3 @@ def channel_arguments(text: str) -> Sequence[tuple[str, int | str]]:
             raise InvalidRequest(f"--grpc_channel_arguments holds {part[:256]!r}, but should be key=value,...")
         pairs.append((key, int(value) if value.removeprefix("-").isdecimal() else value))
     return pairs
-
-
-def _credentials(file: Path) -> grpc.ServerCredentials:
-    tls = read_tls(file)
-    if tls.verify_clients and not tls.client_ca:
-        raise InvalidRequest(f"{file}: client_verify needs custom_ca, the certificate authority of trusted clients")
-    return grpc.ssl_server_credentials([(tls.key, tls.certificate)], tls.client_ca or None, tls.verify_clients)

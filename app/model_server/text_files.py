@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+import grpc
 
 from app.codecs.protobuf.text_format import parse_text
 from app.core.errors import InvalidRequest
 
 _METRICS_PATH = "/monitoring/prometheus/metrics"
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Certificates and key as PEM texts. `verify_clients` asks clients for a certificate that `client_ca` signed."""
-
-    key: bytes
-    certificate: bytes
-    client_ca: bytes
-    verify_clients: bool
 
 
 def metrics_path(file: Path) -> str:
@@ -31,11 +22,13 @@ def metrics_path(file: Path) -> str:
     return path if config.enable else ""
 
 
-def read_tls(file: Path) -> Tls:
-    """The content of an SSLConfig. Raises InvalidRequest, OSError."""
+def read_tls(file: Path) -> grpc.ServerCredentials:
+    """The certificates and the key of an SSLConfig. Raises InvalidRequest, OSError."""
     config = parse_text(file.read_text("utf-8", "replace"), "tensorflow.serving.SSLConfig")
     for name in ("server_key", "server_cert"):
         if "-----BEGIN" not in getattr(config, name):
             raise InvalidRequest(f"{file}: {name} must be a PEM text")
-    key, certificate, ca = config.server_key.encode(), config.server_cert.encode(), config.custom_ca.encode()
-    return Tls(key, certificate, ca, config.client_verify)
+    if config.client_verify and not config.custom_ca:
+        raise InvalidRequest(f"{file}: client_verify needs custom_ca, the certificate authority of trusted clients")
+    key, certificate, client_ca = config.server_key.encode(), config.server_cert.encode(), config.custom_ca.encode()
+    return grpc.ssl_server_credentials([(key, certificate)], client_ca or None, config.client_verify)
