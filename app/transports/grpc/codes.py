@@ -9,40 +9,26 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
-from app.core.errors import (
-    DeadlineExceeded,
-    InferenceFailed,
-    InvalidRequest,
-    ModelNotFound,
-    ModelNotReady,
-    OutOfMemory,
-    Overloaded,
-    RequestTooLarge,
-    ServingError,
-    ShuttingDown,
-    SignatureNotFound,
-    Unsupported,
-    WouldBeLate,
-)
+from app.core import errors
+from app.core.errors import ServingError
 
 logger = logging.getLogger(__name__)
-
 
 #: The status code of each error class; a subclass that is not listed has that of its nearest base.
 #: OutOfMemory has the code that TensorFlow uses. RequestTooLarge is not RESOURCE_EXHAUSTED: a retry cannot succeed.
 GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
-    InvalidRequest: StatusCode.INVALID_ARGUMENT,
-    SignatureNotFound: StatusCode.FAILED_PRECONDITION,
-    RequestTooLarge: StatusCode.INVALID_ARGUMENT,
-    Unsupported: StatusCode.UNIMPLEMENTED,
-    ModelNotFound: StatusCode.NOT_FOUND,
-    ModelNotReady: StatusCode.UNAVAILABLE,
-    Overloaded: StatusCode.UNAVAILABLE,
-    WouldBeLate: StatusCode.UNAVAILABLE,
-    DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
-    InferenceFailed: StatusCode.INTERNAL,
-    OutOfMemory: StatusCode.RESOURCE_EXHAUSTED,
-    ShuttingDown: StatusCode.UNAVAILABLE,
+    errors.InvalidRequest: StatusCode.INVALID_ARGUMENT,
+    errors.SignatureNotFound: StatusCode.FAILED_PRECONDITION,
+    errors.RequestTooLarge: StatusCode.INVALID_ARGUMENT,
+    errors.Unsupported: StatusCode.UNIMPLEMENTED,
+    errors.ModelNotFound: StatusCode.NOT_FOUND,
+    errors.ModelNotReady: StatusCode.UNAVAILABLE,
+    errors.Overloaded: StatusCode.UNAVAILABLE,
+    errors.WouldBeLate: StatusCode.UNAVAILABLE,
+    errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
+    errors.InferenceFailed: StatusCode.INTERNAL,
+    errors.OutOfMemory: StatusCode.RESOURCE_EXHAUSTED,
+    errors.ShuttingDown: StatusCode.UNAVAILABLE,
 }
 
 #: Milliseconds to wait before the next try; gRPC clients' own retry policy obeys it.

@@ -10,21 +10,8 @@ from typing import Protocol
 import orjson
 
 from app.codecs.errors import BodyTooLarge, NotAcceptable, UnsupportedMediaType
-from app.core.errors import (
-    DeadlineExceeded,
-    InferenceFailed,
-    InvalidRequest,
-    ModelNotFound,
-    ModelNotReady,
-    OutOfMemory,
-    Overloaded,
-    RequestTooLarge,
-    ServingError,
-    ShuttingDown,
-    SignatureNotFound,
-    Unsupported,
-    WouldBeLate,
-)
+from app.core import errors
+from app.core.errors import ServingError
 from app.core.inference import Buffer
 from app.transports.http.asgi import Header, Receive, Send
 from app.transports.http.compression import Inflater, UnsupportedEncoding
@@ -45,21 +32,21 @@ class ClientGone(Exception):
 #: The status of each error class; a subclass that is not listed has that of its nearest base.
 #: OutOfMemory is 503, not 500: the device has too little memory now, and the same request may succeed later.
 CODES: Mapping[type[ServingError], int] = {
-    InvalidRequest: 400,
-    SignatureNotFound: 400,
-    RequestTooLarge: 413,
+    errors.InvalidRequest: 400,
+    errors.SignatureNotFound: 400,
+    errors.RequestTooLarge: 413,
     UnsupportedEncoding: 415,
     UnsupportedMediaType: 415,
     NotAcceptable: 406,
-    Unsupported: 501,
-    ModelNotFound: 404,
-    ModelNotReady: 503,
-    Overloaded: 503,
-    WouldBeLate: 503,
-    DeadlineExceeded: 504,
-    InferenceFailed: 500,
-    OutOfMemory: 503,
-    ShuttingDown: 503,
+    errors.Unsupported: 501,
+    errors.ModelNotFound: 404,
+    errors.ModelNotReady: 503,
+    errors.Overloaded: 503,
+    errors.WouldBeLate: 503,
+    errors.DeadlineExceeded: 504,
+    errors.InferenceFailed: 500,
+    errors.OutOfMemory: 503,
+    errors.ShuttingDown: 503,
 }
 
 #: nginx's code for a request whose client disconnected, and TensorFlow Serving's for a cancelled one.
@@ -137,7 +124,7 @@ def error_reply(error: ServingError) -> HttpReply:
     headers: list[Header] = []
     if status == 503:
         headers.append((b"retry-after", str(math.ceil(error.retry_after_s or 1)).encode()))
-    if isinstance(error, ShuttingDown | BodyTooLarge):
+    if isinstance(error, errors.ShuttingDown | BodyTooLarge):
         headers.append(CLOSE)
     return HttpReply(error_body(str(error)), status, tuple(headers))
 
