@@ -120,10 +120,6 @@ class LoadConnection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(BadReply(text))
 
-    def __repr__(self) -> str:
-        state = "closed" if self.closed else "waiting for a reply" if self._waiter else "idle"
-        return f"<LoadConnection {state}>"
-
 
 async def connect(host: str, port: int) -> LoadConnection:
     """Raises OSError."""

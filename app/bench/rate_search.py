@@ -42,6 +42,3 @@ class RateSearch:
             self._next = self._bad / 2
         else:
             self._next = (self.best * self._bad) ** 0.5
-
-    def __repr__(self) -> str:
-        return f"<RateSearch best {self.best}, lowest bad {self._bad}, {self.trials_left} trials left>"

@@ -78,21 +78,9 @@ class SupervisedProcess:
     def end(self, number: signal.Signals) -> None:
         """Send this signal, and do not start the process again."""
         self._ending.set()
-        if self._is_running:
-            assert self._process is not None  # noqa: S101 - for mypy
+        if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)  # send_signal would reap an ended process and lose its exit code
-
-    @property
-    def _is_running(self) -> bool:
-        return self._process is not None and self._process.returncode is None
-
-    def __repr__(self) -> str:
-        state = "not started"
-        if self._process is not None:
-            code = self._process.returncode
-            state = f"process {self._process.pid} {'runs' if code is None else _how(code)}"
-        return f"<SupervisedProcess {self.name}: {state}{', told to end' if self._ending.is_set() else ''}>"
 
 
 def _module_path() -> str:

@@ -96,22 +96,3 @@ def test_a_reply_that_nobody_asked_for_closes_the_connection() -> None:
             return connection
 
     assert asyncio.run(main()).closed
-
-
-def test_a_connection_prints_its_state() -> None:
-    async def main() -> list[str]:
-        async with Scripted(always(OK)) as port:
-            connection = await connect("127.0.0.1", port)
-            states = [repr(connection)]
-            sending = asyncio.create_task(connection.send(REQUEST))
-            await asyncio.sleep(0)
-            states.append(repr(connection))
-            await sending
-            connection.close()
-            return [*states, repr(connection)]
-
-    assert asyncio.run(main()) == [
-        "<LoadConnection idle>",
-        "<LoadConnection waiting for a reply>",
-        "<LoadConnection closed>",
-    ]

@@ -49,10 +49,3 @@ def test_a_good_rate_after_a_better_one_does_not_lower_the_best() -> None:
     search.record(200, True)
     search.record(100, True)
     assert search.best == 200
-
-
-def test_a_search_prints_what_it_knows() -> None:
-    search = RateSearch(100, most_trials=3)
-    search.record(100, True)
-    search.record(200, False)
-    assert repr(search) == "<RateSearch best 100, lowest bad 200, 1 trials left>"

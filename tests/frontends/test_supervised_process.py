@@ -1,5 +1,4 @@
 import asyncio
-import re
 import signal
 from pathlib import Path
 
@@ -110,18 +109,3 @@ def test_modules_are_found_where_the_parent_finds_them_and_never_in_the_working_
     made = SupervisedProcess("It", module(tmp_path, monkeypatch, body), NO_ARGUMENTS)
     assert keep_running(made) == COULD_NOT_START
     assert lives(tmp_path) == 1
-
-
-def test_a_process_prints_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = SupervisedProcess("It", module(tmp_path, monkeypatch, "time.sleep(60)"), NO_ARGUMENTS)
-    assert repr(made) == "<SupervisedProcess It: not started>"
-
-    async def main() -> None:
-        keeping = asyncio.create_task(made.keep_running())
-        await until((tmp_path / "lives").exists)
-        assert re.fullmatch(r"<SupervisedProcess It: process \d+ runs>", repr(made))
-        made.end(signal.SIGKILL)
-        await keeping
-
-    asyncio.run(main())
-    assert repr(made).endswith("was ended by SIGKILL, told to end>")

@@ -78,9 +78,6 @@ class SendBuffer:
         if not self._transport.is_closing():
             self._transport.write(b"".join(messages))
 
-    def __repr__(self) -> str:
-        return f"<SendBuffer {len(self._messages)} messages>"
-
 
 def new_unpacker() -> msgpack.Unpacker:
     """Takes bytes with `feed` and yields messages as tuples."""

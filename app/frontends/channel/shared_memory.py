@@ -52,9 +52,6 @@ class SharedMemoryWriter:
         for start in starts:
             self._blocks.give_back(start)
 
-    def __repr__(self) -> str:
-        return f"<SharedMemoryWriter {self._blocks}>"
-
 
 class SharedMemoryReader:
     """The end that reads blocks in place. It does not keep the file open."""
@@ -82,9 +79,6 @@ class SharedMemoryReader:
     def take_unused(self) -> list[int]:
         """Offsets of the blocks that are no longer read; each is returned once."""
         return [self._unused.popleft() for _ in range(len(self._unused))]
-
-    def __repr__(self) -> str:
-        return f"<SharedMemoryReader {len(self._arrays)} arrays in use>"
 
 
 #: Blocks begin and end on pages.
@@ -121,6 +115,3 @@ class BlockAllocator:
             n -= 1
             start = self._free.pop(n)[0]
         self._free.insert(n, (start, end))
-
-    def __repr__(self) -> str:
-        return f"{len(self._taken)} blocks taken, free: {self._free}"

@@ -192,6 +192,3 @@ class EngineListener:
         """A frontend answered requests."""
         for each in seconds:
             self._server.listener(RequestFinished(*labels, each))
-
-    def __repr__(self) -> str:
-        return f"<EngineListener {len(self.connections)} frontends, {len(self.models)} models>"

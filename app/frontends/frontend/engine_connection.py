@@ -67,9 +67,6 @@ class RemoteRequestHandle:
     def cancel(self) -> None:
         self._connection.cancel(self._id)
 
-    def __repr__(self) -> str:
-        return f"<RemoteRequestHandle {self._id}>"
-
 
 class EngineConnection(asyncio.Protocol):
     """Sends requests and queries. Each reply gets the engine's answer, or ModelNotReady if the connection ends.

@@ -46,14 +46,11 @@ class FrontendServer:
         self.failure = ""
         self.stopped = False
         self.engine = RemoteEngine(engine, settings.stuck_after_s)
+        self.repository: ServedRepository = self.engine.repository
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
         draining = self.engine.draining
         self.tensorflow_rest = TensorFlowRest(self.repository, self.engine.count, limits, draining=draining)
         self.open_inference_rest = OpenInferenceRest(_OpenInference(self.engine, self), self.engine.count, limits)
-
-    @property
-    def repository(self) -> ServedRepository:
-        return self.engine.repository
 
     # --- life ---
 

@@ -70,7 +70,3 @@ class RemoteRepository:
 
     async def unload(self, name: str) -> None:
         await self._query("unload", name)
-
-    def __repr__(self) -> str:
-        models = [f"{each.name}/{each.version}" for each in self._models.values()]
-        return f"<RemoteRepository {', '.join(models) or 'empty'}>"

@@ -74,6 +74,3 @@ class Disconnects:
             if waiting.listening is None and now - waiting.since >= self._patience_s:
                 waiting.listening = loop.create_task(waiting.listen(), name="wait for disconnect")
         self._timer = loop.call_later(self._patience_s, self.tick) if self._waiting else None
-
-    def __repr__(self) -> str:
-        return f"<Disconnects, {len(self._waiting)} waiting>"

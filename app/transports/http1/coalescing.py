@@ -42,9 +42,6 @@ class Coalescer:
             asyncio.get_running_loop().call_soon(self._begin)
         self._arrived.append((exchange, body))
 
-    def __repr__(self) -> str:
-        return f"<Coalescer {len(self._arrived)} requests>"
-
     def _begin(self) -> None:
         arrived, self._arrived = self._arrived, []
         if len(arrived) > 1:
@@ -167,9 +164,6 @@ class CoalescedRequests:
             if not exchange.answered:
                 exchange.concerns(self._coalesced.model, self._coalesced.request.signature)
                 exchange.set_exception(copy(error))
-
-    def __repr__(self) -> str:
-        return f"<CoalescedRequests of {len(self._arrived)}, {sum(self._rows)} rows, {self._waiting} waiting>"
 
     def _begin_alone(self) -> None:
         for exchange, body in self._arrived:

@@ -118,6 +118,3 @@ class FastPath:
         text = path.decode()
         protocol = self._find(text)
         return (protocol, text, query) if protocol is not None and protocol.computes("POST", text) else None
-
-    def __repr__(self) -> str:
-        return f"<FastPath {len(self._parsed)} heads cached>"

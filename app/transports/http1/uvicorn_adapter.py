@@ -273,10 +273,6 @@ class UvicornRelay(asyncio.Transport):
         self._for_good = True
         self._protocol = protocol
 
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        protocol: asyncio.BaseProtocol = self._protocol
-        return protocol
-
     # --- the end ---
 
     def _end_if_complete(self) -> None:

@@ -76,7 +76,6 @@ def test_frontends_see_what_the_server_sees(tmp_path: Path) -> None:
                     ours.resolve(name)
                 assert str(here.value) == str(there.value)
             assert await ask(frontend, 3.0) == 6.0
-            assert repr(frontend.repository) == "<RemoteRepository m/1>"
 
     play(tmp_path, scenario)
 
@@ -238,6 +237,5 @@ def test_whoever_does_not_introduce_itself_is_not_let_in(tmp_path: Path, caplog:
         with suppress(ServingError):
             await server.stop()
         assert caplog.text.count("A connection to the engine was closed: it did not begin as a frontend does") == 2
-        assert repr(accepting) == "<EngineListener 0 frontends, 0 models>"
 
     asyncio.run(main())

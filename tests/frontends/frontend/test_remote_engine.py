@@ -72,10 +72,9 @@ def test_who_waits_for_the_models_waits_no_longer_than_until_the_drain(tmp_path:
     asyncio.run(main())
 
 
-def test_an_engine_and_its_repository_print_their_state(tmp_path: Path) -> None:
+def test_an_engine_prints_its_state(tmp_path: Path) -> None:
     engine = RemoteEngine(Path("nowhere"), 60.0, Clock())
     assert repr(engine) == "<RemoteEngine waiting for the engine, None>"
-    assert repr(engine.repository) == "<RemoteRepository empty>"
     engine.on_health([], [])
     assert repr(engine) == "<RemoteEngine ready, None>"
     engine.begin_drain()
