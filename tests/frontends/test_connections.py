@@ -83,12 +83,13 @@ def test_requests_are_submitted_in_order_and_answered_in_any() -> None:
 def test_what_is_asked_in_one_turn_goes_out_in_one_write() -> None:
     async def scenario(made: ConnectedEnds) -> None:
         writes: list[bytes] = []
-        write = made.engine._transport.write
-        made.engine._send_buffer._transport = Writes(writes, write)  # type: ignore[assignment]
+        transport = made.engine._transport
+        made.engine._transport = Writes(writes, transport.write)  # type: ignore[assignment]
         asked = [made.ask() for _ in range(20)]
         for each in await made.submitted(20):
             each.answer(y=each.request.inputs["x"])
         await asyncio.gather(*asked)
+        made.engine._transport = transport
         assert len(writes) == 1
 
     play(scenario)
@@ -223,7 +224,7 @@ def test_an_engine_that_goes_fails_what_it_was_asked_with_a_retry() -> None:
         asked, query = made.ask(), asyncio.ensure_future(made.engine.query("anything"))
         (submitted,) = await made.submitted(1)
         await query
-        made.frontend._send_buffer._transport.close()
+        made.frontend._transport.close()
         error = await rejection(asked)
         assert (type(error), error.retry_after_s) == (ModelNotReady, 1.0)
         assert type(await rejection(made.ask())) is ModelNotReady

@@ -7,11 +7,13 @@ outputs) by a number that DEFINE gave it, so each request carries a few numbers 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, cast
 
 import msgpack
+
+from app.frontends.channel.shared_memory import SharedMemoryReader
 
 
 class MessageKind(IntEnum):
@@ -49,34 +51,49 @@ class MessageKind(IntEnum):
 HELLO = b"1"
 
 
-class SendBuffer:
-    """Collects the messages of one turn of the event loop and sends them in one write.
+class MessageConnection(asyncio.Protocol):
+    """One end of a connection. It sends the messages of one turn of the event loop in one write.
 
     Args:
-        before_write: called before each write; messages that it puts go with it.
+        incoming: shared memory of the other end's tensors; blocks that are no longer read are freed with each write.
     """
 
-    def __init__(self, transport: asyncio.WriteTransport, before_write: Callable[[], None]) -> None:
-        self._transport = transport
-        self._before_write = before_write
-        self._loop = asyncio.get_running_loop()
-        self._packer = msgpack.Packer(unicode_errors="surrogatepass")
-        self._messages: list[bytes] = []
-        self._scheduled = False
+    #: By kind of message; called with the elements behind the kind.
+    _handlers: Mapping[int, Callable[..., Any]]
+    _transport: asyncio.Transport
 
-    def put(self, *message: Any) -> None:
-        self._messages.append(self._packer.pack(message))
-        if not self._scheduled:
-            self._scheduled = True
+    def __init__(self, incoming: SharedMemoryReader) -> None:
+        self._incoming = incoming
+        self._loop = asyncio.get_running_loop()
+        self._unpacker = new_unpacker()
+        self._packer = msgpack.Packer(unicode_errors="surrogatepass")
+        self._unsent: list[bytes] = []
+        self._write_scheduled = False
+
+    def send(self, *message: Any) -> None:
+        """Send a message: its kind, and what MessageKind says."""
+        self._unsent.append(self._packer.pack(message))
+        if not self._write_scheduled:
+            self._write_scheduled = True
             self._loop.call_soon(self.write)
 
     def write(self) -> None:
-        """Send at once what was put so far."""
-        self._before_write()
-        self._scheduled = False
-        messages, self._messages = self._messages, []
+        """Write at once what was sent so far."""
+        if unused := self._incoming.take_unused():
+            self.send(MessageKind.FREE, unused)
+        self._write_scheduled = False
+        messages, self._unsent = self._unsent, []
         if not self._transport.is_closing():
             self._transport.write(b"".join(messages))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._unpacker.feed(data)
+        handlers = self._handlers
+        for message in self._unpacker:
+            handlers[message[0]](*message[1:])
 
 
 def new_unpacker() -> msgpack.Unpacker:

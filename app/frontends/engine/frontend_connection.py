@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from app.core.errors import ModelNotReady, ServingError
 from app.core.inference import InferenceRequest
 from app.core.interfaces import Cancellable, ServedModel
 from app.core.reply import Answer
-from app.frontends.channel.messages import MessageKind, SendBuffer, new_unpacker
+from app.frontends.channel.messages import MessageConnection, MessageKind
 from app.frontends.channel.remote_errors import encode_error
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from app.frontends.channel.tensor_messages import decode, encode, skip
@@ -93,7 +93,7 @@ class ServedRequest:
         return f"<ServedRequest {self.id} of signature {self.call.signature!r}>"
 
 
-class FrontendConnection(asyncio.Protocol):
+class FrontendConnection(MessageConnection):
     """Submits a frontend's requests in the order of their arrival, and cancels them when the connection ends.
 
     Args:
@@ -101,11 +101,9 @@ class FrontendConnection(asyncio.Protocol):
     """
 
     def __init__(self, engine: ServedEngine, requests: SharedMemoryReader, answers: SharedMemoryWriter) -> None:
-        # The connection.
+        super().__init__(incoming=requests)
         self._engine = engine
-        self._requests = requests
         self._answers = answers
-        self._unpacker = new_unpacker()
 
         # What the frontend has defined and asked.
         self._calls: dict[int, ServedCall | None] = {}
@@ -113,7 +111,7 @@ class FrontendConnection(asyncio.Protocol):
         self._queries: set[asyncio.Task[None]] = set()
         self._syncs: deque[asyncio.Future[None]] = deque()
 
-        self._handlers: Mapping[int, Any] = {
+        self._handlers = {
             MessageKind.REQUEST: self._request,
             MessageKind.DEFINE: self._define,
             MessageKind.CANCEL: self._cancel,
@@ -123,15 +121,11 @@ class FrontendConnection(asyncio.Protocol):
             MessageKind.FREE: answers.free,
         }
 
-    def send(self, kind: MessageKind, *message: Any) -> None:
-        """Send a message that has no answer."""
-        self._send_buffer.put(kind, *message)
-
     def sync(self) -> asyncio.Future[None]:
         """Done when the frontend has handled every message so far and sent its counts, or is disconnected."""
         synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._syncs.append(synced)
-        self._send_buffer.put(MessageKind.SYNC)
+        self.send(MessageKind.SYNC)
         return synced
 
     # --- answers ---
@@ -143,14 +137,14 @@ class FrontendConnection(asyncio.Protocol):
             outputs, memory = answer.outputs, self._answers
             tensors = [encode(outputs[name], dtype, memory) for name, dtype in waiting.call.answers]
             timing = answer.timing
-            self._send_buffer.put(_ANSWER, waiting.id, timing.queue_s, timing.compute_s, timing.rows, tensors)
+            self.send(_ANSWER, waiting.id, timing.queue_s, timing.compute_s, timing.rows, tensors)
         except Exception as error:
             logger.exception("An answer of signature %r cannot be sent", waiting.call.signature)
-            self._send_buffer.put(MessageKind.ERROR, waiting.id, *encode_error(error))
+            self.send(MessageKind.ERROR, waiting.id, *encode_error(error))
 
     def reject(self, waiting: ServedRequest, error: BaseException) -> None:
         self._release(waiting)
-        self._send_buffer.put(MessageKind.ERROR, waiting.id, *encode_error(error))
+        self.send(MessageKind.ERROR, waiting.id, *encode_error(error))
 
     def _release(self, waiting: ServedRequest) -> None:
         del self._waiting[waiting.id]
@@ -159,14 +153,8 @@ class FrontendConnection(asyncio.Protocol):
     # --- the connection ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._send_buffer = SendBuffer(cast(asyncio.Transport, transport), self._free_unused)
+        super().connection_made(transport)
         self._engine.connected(self)
-
-    def data_received(self, data: bytes) -> None:
-        self._unpacker.feed(data)
-        handlers = self._handlers
-        for message in self._unpacker:
-            handlers[message[0]](*message[1:])
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         waiting, self._waiting = self._waiting, {}
@@ -175,10 +163,6 @@ class FrontendConnection(asyncio.Protocol):
         while self._syncs:
             self._synced()
         self._engine.disconnected(self)
-
-    def _free_unused(self) -> None:
-        if unused := self._requests.take_unused():
-            self._send_buffer.put(MessageKind.FREE, unused)
 
     # --- messages from the frontend ---
 
@@ -197,22 +181,22 @@ class FrontendConnection(asyncio.Protocol):
         call = self._calls[number]
         model = None if call is None else self._engine.models.get(call.model_id)
         if call is None or model is None:
-            skip(tensors, self._requests)
+            skip(tensors, self._incoming)
             gone = ModelNotReady("This version of the model is being unloaded")
-            self._send_buffer.put(MessageKind.ERROR, request_id, *encode_error(gone))
+            self.send(MessageKind.ERROR, request_id, *encode_error(gone))
             return
 
         # 2. Submit it; whatever is wrong with it is its own error.
         waiting = ServedRequest(self, request_id, call)
         try:
-            named, memory = zip(call.inputs, tensors, strict=True), self._requests
+            named, memory = zip(call.inputs, tensors, strict=True), self._incoming
             inputs = {name: decode(tensor, dtype, memory) for (name, dtype), tensor in named}
             request = InferenceRequest(inputs, call.signature, call.outputs, deadline_s, priority)
             waiting.handle = model.submit(request, waiting)
         except Exception as error:
             if not isinstance(error, ServingError):
                 logger.exception("A request to %r failed with a bug", model)
-            self._send_buffer.put(MessageKind.ERROR, request_id, *encode_error(error))
+            self.send(MessageKind.ERROR, request_id, *encode_error(error))
         else:
             self._waiting[request_id] = waiting
 
@@ -228,11 +212,11 @@ class FrontendConnection(asyncio.Protocol):
 
     async def _answer_query(self, request_id: int, name: str, arguments: Sequence[Any]) -> None:
         try:
-            self._send_buffer.put(MessageKind.RESULT, request_id, await self._engine.query(name, arguments))
+            self.send(MessageKind.RESULT, request_id, await self._engine.query(name, arguments))
         except Exception as error:
             if not isinstance(error, ServingError):
                 logger.exception("The query %r failed with a bug", name)
-            self._send_buffer.put(MessageKind.ERROR, request_id, *encode_error(error))
+            self.send(MessageKind.ERROR, request_id, *encode_error(error))
 
     def _synced(self) -> None:
         synced = self._syncs.popleft()

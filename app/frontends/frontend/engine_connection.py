@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from app.core.masks import with_masks
 from app.core.reply import Answer, Reply
 from app.core.validation import check_outputs
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
-from app.frontends.channel.messages import HELLO, MessageKind, SendBuffer, new_unpacker
+from app.frontends.channel.messages import HELLO, MessageConnection, MessageKind
 from app.frontends.channel.remote_errors import decode_error
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter, create_memory
 from app.frontends.channel.tensor_messages import decode, encode, skip
@@ -68,7 +68,7 @@ class RemoteRequestHandle:
         self._connection.cancel(self._id)
 
 
-class EngineConnection(asyncio.Protocol):
+class EngineConnection(MessageConnection):
     """Sends requests and queries. Each reply gets the engine's answer, or ModelNotReady if the connection ends.
 
     It is the RequestChannel of its models.
@@ -78,13 +78,12 @@ class EngineConnection(asyncio.Protocol):
     """
 
     def __init__(self, observer: EngineObserver, requests: SharedMemoryWriter, answers: SharedMemoryReader) -> None:
+        super().__init__(incoming=answers)
         # The connection.
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.draining = False
         self._observer = observer
         self._requests = requests
-        self._answers = answers
-        self._unpacker = new_unpacker()
 
         # What was defined and asked.
         self._calls = BoundedCache[tuple[int, str, tuple[str, ...]], RemoteCall](_MAX_CALLS)
@@ -93,7 +92,7 @@ class EngineConnection(asyncio.Protocol):
         self._pending: dict[int, tuple[Reply, _Outputs]] = {}
         self._idle: asyncio.Future[None] | None = None
 
-        self._handlers: Mapping[int, Any] = {
+        self._handlers = {
             MessageKind.ANSWER: self._answer,
             MessageKind.ERROR: self._error,
             MessageKind.RESULT: self._result,
@@ -123,25 +122,21 @@ class EngineConnection(asyncio.Protocol):
 
         # 3. Send it.
         number = self._expect(reply, call.outputs)
-        self._send_buffer.put(_REQUEST, number, call.number, request.deadline_s, request.priority, tensors)
+        self.send(_REQUEST, number, call.number, request.deadline_s, request.priority, tensors)
         return RemoteRequestHandle(self, number)
 
     def cancel(self, request_id: int) -> None:
         """Tell the engine that the answer is not wanted; does nothing if it arrived already."""
         if self._pending.pop(request_id, None) is not None:
-            self._send_buffer.put(MessageKind.CANCEL, request_id)
+            self.send(MessageKind.CANCEL, request_id)
             self._check_idle()
 
     async def query(self, name: str, *arguments: Any) -> Any:
         """Raises ModelNotReady if the engine is gone, and the ServingError that it answers."""
         self._check_open()
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._send_buffer.put(MessageKind.QUERY, self._expect(reply, ()), name, arguments)
+        self.send(MessageKind.QUERY, self._expect(reply, ()), name, arguments)
         return await reply
-
-    def send(self, kind: MessageKind, *message: Any) -> None:
-        """Send a message that has no answer."""
-        self._send_buffer.put(kind, *message)
 
     async def idle(self) -> None:
         """Returns when every request and query is answered."""
@@ -150,8 +145,8 @@ class EngineConnection(asyncio.Protocol):
         await self._idle
 
     def close(self) -> None:
-        """Messages that were put are still sent."""
-        self._send_buffer.write()
+        """What was sent is still written."""
+        self.write()
         self._transport.close()
 
     def _check_open(self) -> None:
@@ -173,7 +168,7 @@ class EngineConnection(asyncio.Protocol):
         number = self._defined % _MAX_CALLS  # that of the oldest call, which leaves the cache
         self._defined += 1
         call = self._calls.keep(key, RemoteCall(number, inputs, outputs))
-        self._send_buffer.put(MessageKind.DEFINE, call.number, *key)
+        self.send(MessageKind.DEFINE, call.number, *key)
         return call
 
     def _check_idle(self) -> None:
@@ -181,16 +176,6 @@ class EngineConnection(asyncio.Protocol):
             self._idle.set_result(None)
 
     # --- the connection ---
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._send_buffer = SendBuffer(self._transport, self._free_unused)
-
-    def data_received(self, data: bytes) -> None:
-        self._unpacker.feed(data)
-        handlers = self._handlers
-        for message in self._unpacker:
-            handlers[message[0]](*message[1:])
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self.closed.set_result(None)
@@ -200,18 +185,14 @@ class EngineConnection(asyncio.Protocol):
                 reply.set_exception(engine_gone())
         self._check_idle()
 
-    def _free_unused(self) -> None:
-        if unused := self._answers.take_unused():
-            self._send_buffer.put(MessageKind.FREE, unused)
-
     # --- messages from the engine ---
 
     def _answer(self, request_id: int, queue_s: float, compute_s: float, rows: int, tensors: Sequence[Any]) -> None:
         reply, named = self._pending.pop(request_id, (None, ()))
         if reply is None or reply.done():  # cancelled meanwhile
-            skip(tensors, self._answers)
+            skip(tensors, self._incoming)
         else:
-            memory = self._answers
+            memory = self._incoming
             outputs = {name: decode(each, dtype, memory) for (name, dtype), each in zip(named, tensors, strict=True)}
             reply.set_result(Answer(outputs, BatchTiming(queue_s, compute_s, rows)))
         self._check_idle()
@@ -236,7 +217,7 @@ class EngineConnection(asyncio.Protocol):
 
     def _sync(self) -> None:
         self._observer.send_counts(self)
-        self._send_buffer.put(MessageKind.SYNCED)
+        self.send(MessageKind.SYNCED)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed.done() else "draining" if self.draining else "open"

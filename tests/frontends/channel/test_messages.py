@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
-from app.frontends.channel.messages import MessageKind, SendBuffer, new_unpacker
+from app.frontends.channel.messages import MessageConnection, MessageKind, new_unpacker
+from app.frontends.channel.shared_memory import SharedMemoryReader, create_memory
 
 
-class Pipe(asyncio.WriteTransport):
+class Pipe(asyncio.Transport):
     def __init__(self) -> None:
         self.writes: list[bytes] = []
 
@@ -16,6 +18,14 @@ class Pipe(asyncio.WriteTransport):
 
     def is_closing(self) -> bool:
         return False
+
+
+def connected_to(pipe: Pipe) -> MessageConnection:
+    file = create_memory()
+    connection = MessageConnection(SharedMemoryReader(file))
+    os.close(file)
+    connection.connection_made(pipe)
+    return connection
 
 
 def read(data: bytes) -> list[tuple[object, ...]]:
@@ -27,11 +37,11 @@ def read(data: bytes) -> list[tuple[object, ...]]:
 def test_messages_of_one_turn_are_one_write() -> None:
     async def main() -> list[bytes]:
         pipe = Pipe()
-        send_buffer = SendBuffer(pipe, lambda: None)
-        send_buffer.put(MessageKind.CANCEL, 1)
-        send_buffer.put(MessageKind.CANCEL, 2)
+        connection = connected_to(pipe)
+        connection.send(MessageKind.CANCEL, 1)
+        connection.send(MessageKind.CANCEL, 2)
         await asyncio.sleep(0)
-        send_buffer.put(MessageKind.SYNCED)
+        connection.send(MessageKind.SYNCED)
         await asyncio.sleep(0)
         return pipe.writes
 
@@ -43,11 +53,11 @@ def test_messages_of_one_turn_are_one_write() -> None:
 def test_what_cannot_be_told_costs_no_other_message() -> None:
     async def main() -> list[bytes]:
         pipe = Pipe()
-        send_buffer = SendBuffer(pipe, lambda: None)
-        send_buffer.put(MessageKind.CANCEL, 1)
+        connection = connected_to(pipe)
+        connection.send(MessageKind.CANCEL, 1)
         with pytest.raises(TypeError):
-            send_buffer.put(MessageKind.CANCEL, object())
-        send_buffer.put(MessageKind.CANCEL, 2)
+            connection.send(MessageKind.CANCEL, object())
+        connection.send(MessageKind.CANCEL, 2)
         await asyncio.sleep(0)
         return pipe.writes
 
