@@ -6,6 +6,7 @@ A load generator must cost less than what it measures: httpx takes longer for a 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -127,7 +128,7 @@ async def connect(host: str, port: int) -> LoadConnection:
     return connection
 
 
-def write_request(method: str, path: str, host: str, headers: dict[str, str], body: bytes = b"") -> bytes:
+def write_request(method: str, path: str, host: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
     """The bytes of a request."""
     lines = {"Host": host, "Content-Length": str(len(body)), **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+#: Chosen: the search ends when the lowest bad rate is above the highest good one by at most this share.
+_PRECISION = 0.05
+
 
 class RateSearch:
-    """Doubles the rate until one is too high, then bisects (geometrically) until the gap is at most `precision`.
+    """Doubles the rate until one is too high, then bisects (geometrically) until the gap is at most 5 %.
 
     Args:
         first: the first rate, requests a second; if it is too high already, rates are halved.
         most_trials: the search ends after so many, however wide the gap is.
-        precision: the search ends when the lowest bad rate is above the highest good one by at most this share.
     """
 
-    def __init__(self, first: float, most_trials: int = 14, precision: float = 0.05) -> None:
+    def __init__(self, first: float, most_trials: int = 14) -> None:
         if first <= 0:
             raise ValueError(f"The first rate must be above 0, not {first:g}")
         self.best: float | None = None
         self.trials_left = most_trials
         self._bad: float | None = None
         self._next = first
-        self._precision = precision
 
     def next_rate(self) -> float | None:
         """None if the search has ended."""
         if self.trials_left <= 0 or self._next < 1:
             return None
-        if self.best is not None and self._bad is not None and self._bad <= self.best * (1 + self._precision):
+        if self.best is not None and self._bad is not None and self._bad <= self.best * (1 + _PRECISION):
             return None
         return self._next
 

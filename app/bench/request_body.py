@@ -85,7 +85,7 @@ class InferencePath:
         self._is_v1 = found.re is _V1
         self.metadata_path: str = found["model"] + ("/metadata" if self._is_v1 else "")
 
-    def make_body(self, metadata: bytes, rows: int, seed: int = 0, *, binary: bool = True) -> RequestBody:
+    def make_body(self, metadata: bytes, rows: int, *, binary: bool = True) -> RequestBody:
         """A body of `rows` rows.
 
         Args:
@@ -95,7 +95,7 @@ class InferencePath:
         Raises:
             CannotMakeRequest: the description cannot be read, or numbers cannot fill an input.
         """
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(0)
         read, write = (_read_v1, _write_v1) if self._is_v1 else (_read_v2, _write_v2 if binary else _write_v2_json)
         try:
             described = list(read(orjson.loads(metadata)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from app.bench.curve import RatePoint
 from app.bench.load_connection import BadReply, ServerReply, connect, write_request
-from app.bench.open_loop import LoadTarget, OpenLoopResult, open_loop, run_precisely
+from app.bench.open_loop import LoadTarget, OpenLoopResult, open_loop
 from app.bench.rate_search import RateSearch
 from app.bench.request_body import CannotMakeRequest, InferencePath, TargetUrl
 
@@ -17,33 +18,24 @@ _ASK_TIMEOUT_S = 30.0
 _KEEPS_UP = 0.9
 
 
+@dataclass(frozen=True, slots=True)
 class Trials:
     """Finds the highest good rate of a server: p99 within the target, no failure, nearly all requests answered.
 
-    Args:
+    Attributes:
         body: what to send; None makes a request of `rows` rows from the model's metadata.
-
-    Raises:
-        CannotMakeRequest: the URL is not valid.
+        seconds: how long each rate is tried.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        rows: int,
-        connections: int,
-        target_p99_ms: float,
-        seconds: float,
-    ) -> None:
-        self._address = TargetUrl.parse(url)
-        self._body, self._headers, self._rows = body, dict(headers), rows
-        self._target = LoadTarget(self._address.host, self._address.port, connections)
-        self._target_p99_ms, self._seconds = target_p99_ms, seconds
+    address: TargetUrl
+    body: bytes | None
+    headers: Mapping[str, str]
+    rows: int
+    connections: int
+    target_p99_ms: float
+    seconds: float
 
-    def search(
+    async def search(
         self, first_rate: float, most_trials: int, before: Callable[[float], None], after: Callable[[RatePoint], None]
     ) -> list[RatePoint]:
         """Every rate that was tried, in that order.
@@ -55,19 +47,16 @@ class Trials:
             CannotMakeRequest: there is nothing to send, or the server rejects it.
             OSError: nothing listens at the URL.
         """
-        return run_precisely(self._search(RateSearch(first_rate, most_trials), before, after))
-
-    async def _search(
-        self, search: RateSearch, before: Callable[[float], None], after: Callable[[RatePoint], None]
-    ) -> list[RatePoint]:
         request = await self._request()
         rejection = await self._ask(request)
         if not 200 <= rejection.status < 300:
             raise CannotMakeRequest(f"The server rejects the request with {rejection.status}: {_shown(rejection)}")
+        target = LoadTarget(self.address.host, self.address.port, self.connections)
+        search = RateSearch(first_rate, most_trials)
         points: list[RatePoint] = []
         while (rate := search.next_rate()) is not None:
             before(rate)
-            point = self._point(await open_loop(self._target, [request], rate, self._seconds, seed=len(points)))
+            point = self._point(await open_loop(target, [request], rate, self.seconds, seed=len(points)))
             search.record(rate, point.good)
             points.append(point)
             after(point)
@@ -75,7 +64,7 @@ class Trials:
 
     def _point(self, load: OpenLoopResult) -> RatePoint:
         p99_ms = 1e3 * load.latency_s(0.99)
-        good = load.failed == 0 and p99_ms <= self._target_p99_ms and len(load.latencies_s) >= _KEEPS_UP * load.intended
+        good = load.failed == 0 and p99_ms <= self.target_p99_ms and len(load.latencies_s) >= _KEEPS_UP * load.intended
         return RatePoint(
             rate=load.rate,
             answered_rate=load.answered_rate,
@@ -88,21 +77,21 @@ class Trials:
         )
 
     async def _request(self) -> bytes:
-        address = self._address
-        if self._body is not None:
-            headers = {"Content-Type": "application/json", **self._headers}
-            return write_request("POST", address.path, self._host, headers, self._body)
-        inference = InferencePath(address.path)
-        reply = await self._ask(write_request("GET", inference.metadata_path, self._host, self._headers))
+        path = self.address.path
+        if self.body is not None:
+            headers = {"Content-Type": "application/json", **self.headers}
+            return write_request("POST", path, self._host, headers, self.body)
+        inference = InferencePath(path)
+        reply = await self._ask(write_request("GET", inference.metadata_path, self._host, self.headers))
         if reply.status != 200:
             raise CannotMakeRequest(
                 f"{inference.metadata_path} has status {reply.status}, not metadata: {_shown(reply)}"
             )
-        made = inference.make_body(reply.body, self._rows)
-        return write_request("POST", address.path, self._host, {**made.headers, **self._headers}, made.content)
+        made = inference.make_body(reply.body, self.rows)
+        return write_request("POST", path, self._host, {**made.headers, **self.headers}, made.content)
 
     async def _ask(self, request: bytes) -> ServerReply:
-        connection = await connect(self._target.host, self._target.port)
+        connection = await connect(self.address.host, self.address.port)
         try:
             async with asyncio.timeout(_ASK_TIMEOUT_S):
                 return await connection.send(request)
@@ -113,7 +102,7 @@ class Trials:
 
     @property
     def _host(self) -> str:
-        return f"{self._address.host}:{self._address.port}"
+        return f"{self.address.host}:{self.address.port}"
 
 
 def _shown(reply: ServerReply) -> str:

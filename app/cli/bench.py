@@ -48,20 +48,12 @@ def bench(
     Requests are sent by the clock (Poisson arrivals) whether or not the server keeps up, and each latency runs from
     the time at which its request was due. A rate is good if p99 is within the target and nothing fails.
     """
-    from app.bench.request_body import CannotMakeRequest  # noqa: PLC0415 - `ferry --help` needs none of it
+    from app.bench.request_body import CannotMakeRequest, TargetUrl  # noqa: PLC0415 - `ferry --help` needs none of it
     from app.bench.trials import Trials  # noqa: PLC0415
 
     try:
-        content = body.read_bytes() if body else None
-        wanted = Trials(
-            url,
-            body=content,
-            headers=_headers(header or []),
-            rows=rows,
-            connections=connections,
-            target_p99_ms=target_p99_ms,
-            seconds=seconds,
-        )
+        address, content = TargetUrl.parse(url), body.read_bytes() if body else None
+        wanted = Trials(address, content, _headers(header or []), rows, connections, target_p99_ms, seconds)
         points = _run_all(wanted, first_rate, trials)
     except (CannotMakeRequest, OSError) as error:
         typer.echo(" ".join(f"ferry: {error}".split()), err=True)
@@ -88,6 +80,8 @@ def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[RatePoint]:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
+    from app.bench.open_loop import run_precisely  # noqa: PLC0415
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("asking the server", total=trials)
@@ -99,7 +93,7 @@ def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[RatePoint]:
             progress.advance(bar)
             progress.console.print(f"{point.rate:,.0f} requests/s: p99 {point.p99_ms:.1f} ms")
 
-        return wanted.search(first_rate, trials, before, after)
+        return run_precisely(wanted.search(first_rate, trials, before, after))
 
 
 def _show(points: list[RatePoint], target_p99_ms: float, connections: int) -> None:

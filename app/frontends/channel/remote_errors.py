@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from app.core import errors
 from app.core.errors import ServingError
@@ -10,15 +10,10 @@ from app.core.errors import ServingError
 #: The kind of an exception that is not a ServingError, and so a bug in the engine.
 BUG = "bug"
 
-
-def _kinds(base: type[ServingError]) -> Iterator[type[ServingError]]:
-    yield base
-    for kind in base.__subclasses__():
-        if kind.__module__ == errors.__name__:
-            yield from _kinds(kind)
-
-
-KINDS = {kind.__name__: kind for kind in _kinds(ServingError)}
+#: The error classes of core/errors.py by name.
+KINDS: Mapping[str, type[ServingError]] = {
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, ServingError)
+}
 
 
 def encode_error(error: BaseException) -> tuple[str, str, float | None]:

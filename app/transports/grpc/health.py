@@ -11,18 +11,20 @@ from grpc_health.v1 import health, health_pb2
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
+#: Chosen: how often it is checked for watchers.
+_PERIOD_S = 0.25
+
 
 class GrpcHealthService(health.aio.HealthServicer):  # type: ignore[misc] # the package has no types
-    """Every service is SERVING while `ready()` is true. A check calls it; watchers are told at most `period_s` later.
+    """Every service is SERVING while `ready()` is true. A check calls it; watchers are told soon after.
 
     A service is known by its full name and, as in TensorFlow Serving, by the last part of it; '' means all services.
     """
 
-    def __init__(self, services: Sequence[str], ready: Callable[[], bool], period_s: float = 0.25) -> None:
+    def __init__(self, services: Sequence[str], ready: Callable[[], bool]) -> None:
         super().__init__()
         self._services = ("", *services, *(name.rpartition(".")[2] for name in services))
         self._ready = ready
-        self._period_s = period_s
 
     async def Check(  # noqa: N802 - gRPC's name
         self,
@@ -43,4 +45,4 @@ class GrpcHealthService(health.aio.HealthServicer):  # type: ignore[misc] # the 
         """Refreshes until cancelled."""
         while True:
             await self.refresh()
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(_PERIOD_S)

@@ -42,7 +42,6 @@ Clock = Callable[[], float]
 
 TIMEOUT_HEADER = b"x-request-timeout-ms"
 
-
 #: A reply that is still being written.
 Written = Coroutine[Any, Any, Sendable]
 
@@ -159,17 +158,11 @@ class HttpProtocol:
         """
         raise NotImplementedError
 
-    def begin_coalesced(
-        self,
-        head: RequestHead,  # noqa: ARG002 - this is for protocols that can
-        bodies: Sequence[bytes],  # noqa: ARG002 - as above
-        started_s: float,  # noqa: ARG002 - as above
-    ) -> Coalesced | None:
+    def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
         """Requests with the same head as one computation, if they can be computed together now.
 
         None if they have to begin one by one, for example because one is unusual or invalid. Never raises.
         """
-        return None
 
     # --- ASGI and connections call these ---
 

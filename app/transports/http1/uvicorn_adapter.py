@@ -239,10 +239,6 @@ class UvicornRelay(asyncio.Transport):
         if self._active:
             self._transport.write(data)
 
-    def writelines(self, list_of_data: Any) -> None:
-        if self._active:
-            self._transport.writelines(list_of_data)
-
     def close(self) -> None:
         if self._active:
             self._transport.close()
@@ -264,9 +260,6 @@ class UvicornRelay(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
-
-    def get_write_buffer_size(self) -> int:
-        return self._transport.get_write_buffer_size()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """An upgrade: the connection keeps its transport, and another protocol gets its bytes."""
