@@ -54,7 +54,7 @@ class ServedModel(Protocol):
 
 
 class ServedRepository(Protocol):
-    """The models that are served. ModelRepository documents what the methods raise."""
+    """The models that are served. Catalog and ModelRepository document what the methods raise."""
 
     def resolve(self, name: str, version: int | None = None, label: str | None = None) -> ServedModel: ...
 

@@ -101,6 +101,7 @@ class BatchingExplainer:
         answers: Counter[str],
         learnt: Sequence[LearntCosts],
     ) -> SignatureExplanation:
+        variants = self._facts.variants.get(f"{model.name}/{model.version}", {})
         sizes = _batch_sizes(counts)
         calls, rows = sum(each.calls for each in sizes), sum(each.rows for each in sizes)
         curves = [_curve(each) for each in learnt[:_MOST_CURVES]]
@@ -121,13 +122,9 @@ class BatchingExplainer:
             answers=answers,
             costs=curves,
             costs_left_out=len(learnt) - len(curves),
-            variants=self._variants_of(model, signature.name),
+            variants=[VariantDocument(**each) for each in variants.get(signature.name, [])],
             shapes=self._shapes_of(model, signature),
         )
-
-    def _variants_of(self, model: Model, signature: str) -> list[VariantDocument]:
-        found = self._facts.variants.get(f"{model.name}/{model.version}", {})
-        return [VariantDocument(**each) for each in found.get(signature, [])]
 
     def _shapes_of(self, model: Model, signature: ModelSignature) -> MixedShapesDocument:
         could_share = signature.batchable and model.sizes.largest > 1

@@ -13,11 +13,7 @@ Labels = tuple[str, ...]
 
 
 class Histogram:
-    """`counts[i]` values were above bound i-1 and at most bound i; the last count is of those above all bounds.
-
-    Args:
-        bounds: ascending.
-    """
+    """`counts[i]` values were above bound i-1 and at most bound i; the last count is of those above all bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 

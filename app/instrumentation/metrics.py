@@ -21,11 +21,7 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics(Collector):
-    """All metrics of metrics_reference.py, in a registry of their own.
-
-    Args:
-        queue_rows: how many rows wait for a device now.
-    """
+    """All metrics of metrics_reference.py, in a registry of their own. `queue_rows` asks how many rows wait now."""
 
     def __init__(self, counts: Counts, queue_rows: Callable[[], int]) -> None:
         self._counts = counts

@@ -36,7 +36,10 @@ class Catalog:
             ModelNotReady: it is still loading, or failed to load.
         """
         if label is not None:
-            version = self._labelled(name, label)
+            version = self.labels.get(name, {}).get(label)
+            if version is None:
+                self._check_complete()
+                raise InvalidRequest(f"Unrecognized servable version label: {label}")
         servables = self.models.get(name, {})
         if version is not None:
             servables = {version: servables[version]} if version in servables else {}
@@ -102,13 +105,6 @@ class Catalog:
 
     def __repr__(self) -> str:
         return f"<Catalog{'' if self.complete else ', incomplete'}: {self.servables()}>"
-
-    def _labelled(self, name: str, label: str) -> int:
-        version = self.labels.get(name, {}).get(label)
-        if version is None:
-            self._check_complete()
-            raise InvalidRequest(f"Unrecognized servable version label: {label}")
-        return version
 
     def _check_complete(self) -> None:
         if not self.complete:

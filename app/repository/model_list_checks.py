@@ -41,8 +41,7 @@ def check_platforms(old: Mapping[str, ModelConfig], new: Sequence[ModelConfig]) 
 def check_labels(old: Mapping[str, ModelConfig], new: DiskLayout, catalog: Catalog, new_anywhere: bool) -> None:
     """Raises InvalidRequest if a label names a version that is not available and will not be with its new model.
 
-    Args:
-        new_anywhere: new labels may name versions that are not available.
+    With `new_anywhere` new labels may do so.
     """
     for config in new.configs.values():
         known = old[config.name].labels if config.name in old else {}

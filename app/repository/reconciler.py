@@ -26,11 +26,7 @@ _ENDED_KEPT = 8
 
 
 class Reconciler:
-    """Loads one version at a time, and unloads. Its caller makes no two calls for one model at the same time.
-
-    Args:
-        mirrored: see Servable.unload.
-    """
+    """Loads one version at a time, and unloads. Its caller makes no two calls for one model at the same time."""
 
     def __init__(
         self, catalog: Catalog, load: LoadModel, listener: Listener, mirrored: Callable[[], Awaitable[None]]

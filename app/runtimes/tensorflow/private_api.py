@@ -43,9 +43,7 @@ class PrivateApiUnusable(Exception):
 def direct_executor(graph: Any, device: str | None = None) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Executes a concrete function without detours: from input tensors to result tensors, each in the order of names.
 
-    Args:
-        graph: a concrete function from one dictionary of tensors to another.
-        device: such as '/device:GPU:1'; None lets TensorFlow choose.
+    The function is one from a dictionary of tensors to another. A device of None lets TensorFlow choose.
     """
     from tensorflow.python import pywrap_tfe  # noqa: PLC0415 - may be missing
     from tensorflow.python.eager import context, core  # noqa: PLC0415

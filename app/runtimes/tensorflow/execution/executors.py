@@ -18,10 +18,7 @@ Executor = Callable[[Sequence[Any]], Sequence[Any]]
 def make_executor(graph: Any, inputs: Sequence[str], device: str | None = None) -> Executor:
     """The fastest way to execute a concrete function from a dictionary of `inputs` to a dictionary of results.
 
-    Errors are those of the public call.
-
-    Args:
-        device: such as '/device:GPU:1'; None lets TensorFlow choose.
+    Errors are those of the public call. A device of None lets TensorFlow choose.
     """
     if private_api.works(private_api.DIRECT_EXECUTION):
         return private_api.direct_executor(graph, device)

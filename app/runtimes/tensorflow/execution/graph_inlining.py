@@ -17,13 +17,10 @@ TensorFunction = Callable[[Tensors], Tensors]
 
 
 class InlinedGraph:
-    """The nodes of a concrete function from a dictionary of inputs to one of outputs.
+    """The nodes of `traced`, a concrete function from a dictionary of inputs to one of outputs.
 
     Variables and tables stay outside and are borrowed, unless `with_constants` turns variables into
     constants: then their present values are part of the graph.
-
-    Args:
-        traced: the concrete function.
 
     Raises:
         PrivateApiUnusable: graphs cannot be rewritten with this TensorFlow.
@@ -77,11 +74,7 @@ def trace(
     signature: ModelSignature,
     **options: Any,
 ) -> Any:
-    """A concrete function of the signature's inputs with these shapes.
-
-    Args:
-        options: further arguments of tf.function.
-    """
+    """A concrete function of the signature's inputs with these shapes. `options` are those of tf.function."""
     specs = {name: tf.TensorSpec(shapes[name], spec.dtype) for name, spec in signature.inputs.items()}
     return tf.function(function, input_signature=[specs], autograph=False, **options).get_concrete_function()
 

@@ -72,7 +72,8 @@ class VariantMaker:
         if name == FROZEN:
             return self._freeze()
         signature = self._signature
-        if not all(_is_fixed(spec.shape, signature.batchable) for spec in signature.inputs.values()):
+        own = 1 if signature.batchable else 0  # the first dimension of batches is their number of rows
+        if any(spec.shape is None or None in spec.shape[own:] for spec in signature.inputs.values()):
             raise VariantNotPossible("XLA compiles each shape of its inputs: only those that shape_buckets name")
         return self.compile(inputs)
 
@@ -112,10 +113,6 @@ class VariantMaker:
             return self._freeze().graph
         except Exception:  # XLA may compile a graph that TensorFlow cannot rewrite
             return self._traced
-
-
-def _is_fixed(shape: tuple[int | None, ...] | None, batchable: bool) -> bool:
-    return shape is not None and None not in (shape[1:] if batchable else shape)
 
 
 def _compiled(

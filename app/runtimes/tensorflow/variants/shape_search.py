@@ -33,7 +33,6 @@ class ShapeSearch:
         budget: nothing begins that is expected to end after it.
         first_s: seconds expected for the first shape; for each further one, as many as the one before took.
         measured: False uses everything that is possible, without timing it.
-        clock: seconds that only grow.
     """
 
     def __init__(

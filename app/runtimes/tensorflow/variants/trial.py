@@ -29,9 +29,6 @@ _FAR = 2.0
 class Trial:
     """Runs plain twice, for its answer and its time.
 
-    Args:
-        clock: seconds that only grow.
-
     Raises:
         VariantNotPossible: plain rejects every example, or its answers to equal calls differ.
         ServingError: plain failed.
@@ -72,11 +69,7 @@ class Trial:
 def speed_up(
     plain: Callable[[], Any], variant: Callable[[], Any], clock: Callable[[], float], plain_s: float | None = None
 ) -> float:
-    """How many times as fast the variant is: the ratio of medians of alternate calls.
-
-    Args:
-        plain_s: seconds that plain takes, if known.
-    """
+    """How many times as fast the variant is: the ratio of medians of alternate calls. `plain_s` if it is known."""
 
     def timed(call: Callable[[], Any]) -> float:
         start_s = clock()

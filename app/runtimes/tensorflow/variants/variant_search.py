@@ -52,7 +52,6 @@ class VariantSearch:
     Args:
         functions: the signatures, none of which keeps state.
         sizes: the batch sizes that batchable signatures are called with, ascending.
-        clock: seconds that only grow.
     """
 
     def __init__(
@@ -116,21 +115,16 @@ class VariantSearch:
         return self._use()
 
     def _measure(self, signature: str, size: int, candidates: dict[str, float]) -> None:
-        """Tries the candidates at one size, the best so far first.
-
-        Args:
-            candidates: the best speed-up so far, by variant. Those that need no further trial are removed.
-        """
+        """Tries the candidates at one size, the best so far first, and removes those that need no further trial."""
         for name in sorted(candidates, key=lambda name: -candidates[name]):
             self._report_trial(signature, size, name)
             try:
                 speed_up = self._speed_up(signature, size, name)
-            except _OutOfTime as error:
-                logger.debug("%s", _why_not(signature, size, name, error))
             except Exception as error:
                 logger.debug("%s", _why_not(signature, size, name, error))
-                self._drop(signature, name)
-                del candidates[name]
+                if not isinstance(error, _OutOfTime):
+                    self._drop(signature, name)
+                    del candidates[name]
             else:
                 candidates[name] = max(candidates[name], speed_up)
                 if speed_up < PRUNED_BELOW:
@@ -153,12 +147,7 @@ class VariantSearch:
         return speed_up
 
     def _agreeing(self, signature: str, size: int, name: str) -> tuple[Variant, Trial]:
-        """Makes a variant that agrees with plain.
-
-        Raises:
-            VariantNotPossible: it cannot be made, or disagrees.
-            Exception: TensorFlow cannot make or run it.
-        """
+        """Makes a variant that agrees with plain; raises VariantNotPossible, or what TensorFlow raises."""
         if self._trial is None or self._trial[0] != (signature, size):
             self._trial = (signature, size), Trial(self._functions[signature], size, self._clock)
         trial = self._trial[1]
@@ -168,7 +157,6 @@ class VariantSearch:
         return variant, trial
 
     def _check_time(self, needed_s: float) -> None:
-        """Raises _OutOfTime if the search would end too late by what needs so many seconds."""
         if not self._budget.allows(needed_s):
             raise _OutOfTime("there is no time left to try it")
 
