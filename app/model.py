@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from app.batching.batcher import Batcher
@@ -12,6 +13,7 @@ from app.batching.priority import priority_offset_s
 from app.batching.request import RequestHandle
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, InnerShapes, ModelSignature
+from app.core.interfaces import answer_of
 from app.core.reply import COMPLETED, Answer, Completed, Reply
 from app.core.validation import find_signature
 from app.placement import FunctionKey, RequestPlacement
@@ -71,12 +73,7 @@ class Model:
             InferenceFailed: the model or the device failed.
             SignatureNotFound, ModelNotReady, Overloaded, ShuttingDown, DeadlineExceeded: as `submit`.
         """
-        key, function, rows = self._placement.place(request)
-        start_s = priority_offset_s(request.priority)
-        answer = await self._batcher.infer(
-            key, function, request.inputs, rows, request.deadline_s, priority_offset_s=start_s
-        )
-        return self.response(request, answer)
+        return self.response(request, await answer_of(partial(self.submit, request)))
 
     def coalesces(self, signature: str) -> bool:
         """Whether a request for all outputs would be computed now, on the event loop, without waiting in the queue."""

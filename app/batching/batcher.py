@@ -1,7 +1,7 @@
 """The batcher: the side of the batching core that waits on the event loop, where all its other parts come together.
 
 The life of a request: `submit` queues it -> `_dispatch` puts it into a batch at the moment in which a free device takes
-that -> the device executes the batch -> `Completion` answers. `infer` is the same for callers that await.
+that -> the device executes the batch -> `Completion` answers.
 
 Rules
 - Every decision is made in synchronous methods on the event loop. A device thread reads the batch that it executes, its
@@ -27,7 +27,6 @@ from types import MappingProxyType
 
 from app.batching.admission import check_accepting, check_deadline
 from app.batching.batch import BatchInFlight, Execution, execute
-from app.batching.call_statistics import CallStatistics
 from app.batching.completion import Completion
 from app.batching.deadlines import Deadlines, Expiry
 from app.batching.devices import Device, DeviceSlots
@@ -45,6 +44,9 @@ from app.core.reply import ANSWERED, Answer, Reply
 logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
+
+#: How much of the slowest call is remembered at the next one: half of it after 69 calls. Chosen.
+_FADE = 0.99
 
 
 class Batcher:
@@ -87,7 +89,7 @@ class Batcher:
         self._completion = Completion(listener, self._check_drained, in_order=preserve_order)
         self._deadlines = Deadlines()
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
-        self._calls = CallStatistics()
+        self._slowest_call_s = 0.0  # hardly a call takes longer, of any function
 
         # The next dispatch
         self._dispatch_due = False
@@ -129,7 +131,7 @@ class Batcher:
         self.queue.push(key, function, request)
 
         most_calls = self.queue.rows + self._slots.count
-        if deadline_s - now < most_calls * self._calls.slowest_s and self._admission:  # seldom: it costs time
+        if deadline_s - now < most_calls * self._slowest_call_s and self._admission:  # seldom: it costs time
             check_deadline(request, self.queue, self._slots, self._scheduler, now)
 
         self._deadlines.push(request)
@@ -137,34 +139,6 @@ class Batcher:
             self._expiry.arm(deadline_s)
         self._dispatch_soon()
         return RequestHandle(request, self.cancel)
-
-    async def infer(
-        self,
-        key: LaneKey,
-        function: BatchFunction,
-        inputs: Mapping[str, Array],
-        rows: int,
-        deadline_s: float = inf,
-        *,
-        priority_offset_s: float = 0.0,
-    ) -> Answer:
-        """`submit`, awaited.
-
-        Raises:
-            ShuttingDown, Overloaded, RequestTooLarge: nothing was queued.
-            DeadlineExceeded: the deadline has passed; what was not being computed then never will be.
-            InvalidRequest, InferenceFailed: the model rejected these rows, or failed.
-        """
-        reply: asyncio.Future[Answer] = self._loop.create_future()
-        handle = self.submit(
-            key, function, inputs, rows, reply, deadline_s=deadline_s, priority_offset_s=priority_offset_s
-        )
-        try:
-            return await reply
-        finally:
-            handle.cancel()
-            if reply.done() and not reply.cancelled():
-                reply.exception()  # marks it as seen: asyncio must not report an error that had no reader left
 
     def runs_inline(self, function: BatchFunction) -> bool:
         """True if a request would be computed right now, on the event loop, so that there is no queue to wait in."""
@@ -279,7 +253,7 @@ class Batcher:
             self._record_end(batch, execution)
             self._completion.complete(batch, execution)
         else:
-            self._calls.record_dispatch(batch.expected_s)
+            self._slowest_call_s = max(self._slowest_call_s, batch.expected_s)
             self._slots.start(batch, now, self._ended)
             self._record_start(batch)
 
@@ -295,8 +269,10 @@ class Batcher:
     def _record_end(self, batch: BatchInFlight, execution: Execution) -> None:
         if execution.mismatch:
             batch.function.stop_batching(execution.mismatch)
-        self._calls.record_call(batch.function, execution)
-        self._scheduler.record_end(batch, execution.ended_s - execution.started_s)
+        seconds = execution.ended_s - execution.started_s
+        batch.function.record_latency(seconds)
+        self._slowest_call_s = max(seconds, self._slowest_call_s * _FADE)
+        self._scheduler.record_end(batch, seconds)
 
     # --- the end, and health ---
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from app.core.batch_sizes import BatchSizes
@@ -16,6 +17,21 @@ class Cancellable(Protocol):
 
     def cancel(self) -> None:
         """Stop waiting for the answer. To be called on every way out; does nothing once the request is answered."""
+
+
+async def answer_of(submit: Callable[[Reply], Cancellable]) -> Answer:
+    """The answer to the request that `submit` queues; the request is cancelled on every way out.
+
+    Raises whatever `submit` raises, and the ServingError that the request is answered with.
+    """
+    reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    handle = submit(reply)
+    try:
+        return await reply
+    finally:
+        handle.cancel()
+        if reply.done() and not reply.cancelled():
+            reply.exception()  # marks it as seen: asyncio must not report an error that had no reader left
 
 
 class ServedModel(Protocol):

@@ -27,6 +27,7 @@ from tests.support.fakes import (
     FakeReply,
     LateDevice,
     batch_function,
+    infer,
     rows_of,
     run_in_fake_time,
 )
@@ -69,8 +70,14 @@ class Bench:
         self, value: float, rows: int = 1, timeout_s: float = inf, key: LaneKey = KEY, priority_offset_s: float = 0.0
     ) -> asyncio.Task[Answer]:
         deadline_s = self.loop.time() + timeout_s
-        call = self.batcher.infer(
-            key, self.function, rows_of(value, rows), rows, deadline_s, priority_offset_s=priority_offset_s
+        call = infer(
+            self.batcher,
+            key,
+            self.function,
+            rows_of(value, rows),
+            rows,
+            deadline_s,
+            priority_offset_s=priority_offset_s,
         )
         return asyncio.create_task(call)
 
@@ -430,7 +437,7 @@ def test_a_failing_loop_turns_liveness_red_and_requests_still_expire() -> None:
         batcher = Batcher(devices, BrokenPolicy(), 10, clock=loop.time)
         assert batcher.failures(60.0) == []
         with pytest.raises(DeadlineExceeded):
-            await batcher.infer(KEY, batch_function(FakeFunction()), rows_of(1.0), 1, loop.time() + 5.0)
+            await infer(batcher, KEY, batch_function(FakeFunction()), rows_of(1.0), 1, loop.time() + 5.0)
         assert "ZeroDivisionError" in batcher.failures(60.0)[0]
 
     scenario(main)
@@ -737,5 +744,32 @@ def test_a_shorter_delay_holds_for_waiting_requests() -> None:
         bench.batcher.tune("m", SelfTuning())
         await task
         assert bench.now == 2.0
+
+    scenario(main)
+
+
+def test_the_slowest_call_is_remembered_and_fades() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.devices[0].seconds = 4.0
+        await bench.send(1.0)
+        assert bench.batcher._slowest_call_s == pytest.approx(4.0)
+        bench.devices[0].seconds = 1.0
+        for _ in range(69):
+            await bench.send(1.0)
+        assert bench.batcher._slowest_call_s == pytest.approx(2.0, rel=0.01)
+        assert bench.function.uncontended_s == pytest.approx(1.0)
+
+    scenario(main)
+
+
+def test_a_call_that_begins_counts_as_what_it_is_expected_to_take() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.function = batch_function(bench.model, initial_estimates={1: 3.0})
+        call = bench.send(1.0)
+        await turns()
+        assert bench.batcher._slowest_call_s == 3.0
+        await call
 
     scenario(main)

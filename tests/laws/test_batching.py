@@ -18,7 +18,7 @@ from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, O
 from app.core.events import BatchExecuted, Event
 from app.core.inference import Array
 from app.core.reply import Answer
-from tests.support.fakes import FakeDevice, FakeFunction, LateDevice, batch_function, run_in_fake_time
+from tests.support.fakes import FakeDevice, FakeFunction, LateDevice, batch_function, infer, run_in_fake_time
 
 MAX_ROWS = 4
 CAPACITY = 12
@@ -109,8 +109,10 @@ class Run:
         value = {"good": number + 1.0, "bad": -(number + 1.0), "broken": float("nan")}[call.fate]
         inputs = {"x": np.full((call.rows, 2), value, np.float32)}
         key = LaneKey("m", 1, str(call.lane))
-        infer = self.batcher.infer(key, self.functions[call.lane], inputs, call.rows, self.loop.time() + call.timeout_s)
-        task = asyncio.create_task(infer)
+        answer = infer(
+            self.batcher, key, self.functions[call.lane], inputs, call.rows, self.loop.time() + call.timeout_s
+        )
+        task = asyncio.create_task(answer)
         called_s = self.loop.time()
         self.arrivals.append(number)
         if call.cancel_after_s != inf:

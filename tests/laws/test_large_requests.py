@@ -14,7 +14,7 @@ from app.batching.batcher import Batcher
 from app.batching.policy import create_policy
 from app.batching.request import LaneKey
 from app.core.inference import Array
-from tests.support.fakes import FakeDevice, batch_function, run_in_fake_time
+from tests.support.fakes import FakeDevice, batch_function, infer, run_in_fake_time
 
 MAX_ROWS = 4
 
@@ -64,7 +64,7 @@ def test_no_request_waits_for_more_than_one_part_of_a_large_one(arrivals: list[A
             await asyncio.sleep(arrival_s(number))
             inputs = {"x": np.full((arrival.rows, 2), float(number), np.float32)}
             key = LaneKey("m", 1, str(arrival.lane))
-            answer = await batcher.infer(key, functions[arrival.lane], inputs, arrival.rows)
+            answer = await infer(batcher, key, functions[arrival.lane], inputs, arrival.rows)
             np.testing.assert_array_equal(answer.outputs["y"], 2 * inputs["x"])
 
         await asyncio.gather(*[client(number, arrival) for number, arrival in enumerate(arrivals)])

@@ -21,7 +21,7 @@ from app.batching.request import LaneKey
 from app.core.errors import DeadlineExceeded, ServingError
 from app.core.inference import Array
 from app.core.reply import Answer
-from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, fake_time, run_in_fake_time
+from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, fake_time, infer, run_in_fake_time
 
 T = TypeVar("T")
 
@@ -180,7 +180,7 @@ def test_without_it_the_first_batch_that_ends_is_answered_first() -> None:
             async def client(
                 name: str, batcher: Batcher = batcher, function: Any = function, order: Any = order
             ) -> None:
-                await batcher.infer(LaneKey("m", 1, "f"), function, {"x": np.ones((1, 2), np.float32)}, 1)
+                await infer(batcher, LaneKey("m", 1, "f"), function, {"x": np.ones((1, 2), np.float32)}, 1)
                 order.append(name)
 
             await asyncio.gather(client("first"), client("second"))
@@ -207,7 +207,7 @@ def test_a_stuck_request_holds_no_other_beyond_its_deadline() -> None:
         async def client(timeout_s: float) -> tuple[float, str]:
             try:
                 inputs = {"x": np.ones((1, 2), np.float32)}
-                await batcher.infer(LaneKey("m", 1, "f"), function, inputs, 1, loop.time() + timeout_s)
+                await infer(batcher, LaneKey("m", 1, "f"), function, inputs, 1, loop.time() + timeout_s)
             except DeadlineExceeded:
                 return loop.time() - start_s, "expired"
             return loop.time() - start_s, "answered"
@@ -225,7 +225,7 @@ def test_nothing_is_answered_at_once_while_somebody_waits_for_an_answer() -> Non
         policy = create_policy("work_conserving")
         batcher = Batcher(workers, policy, 10, clock=loop.time, max_inline_s=2.0, preserve_order=True)
         function, key, inputs = batch_function(FakeFunction(), 1), LaneKey("m", 1, "f"), {"x": np.ones((1, 2))}
-        both = [asyncio.create_task(batcher.infer(key, function, inputs, 1)) for _ in range(2)]
+        both = [asyncio.create_task(infer(batcher, key, function, inputs, 1)) for _ in range(2)]
         await asyncio.sleep(2.0)  # the second was quick, and waits for the first
         assert not batcher.runs_inline(function)
         assert batcher.run_inline(key, function, inputs, 1, [loop.time()]) is None

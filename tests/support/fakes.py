@@ -4,23 +4,47 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from app.batching.batch import Execution
+from app.batching.batcher import Batcher
 from app.batching.function import BatchFunction
-from app.batching.request import LaneKey, PendingRequest
+from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import Array, ModelSignature, TensorSpec
+from app.core.interfaces import answer_of
+from app.core.reply import Answer, Reply
 from app.runtime import RuntimeOptions
 from bench.simulated_time import fake_time, run_in_fake_time
 
 __all__ = ["fake_time", "run_in_fake_time"]  # time does not pass by itself in tests
 
 T = TypeVar("T")
+
+
+async def infer(  # noqa: PLR0917 - as Batcher.submit
+    batcher: Batcher,
+    key: LaneKey,
+    function: BatchFunction,
+    inputs: Mapping[str, Array],
+    rows: int,
+    deadline_s: float = inf,
+    *,
+    priority_offset_s: float = 0.0,
+) -> Answer:
+    """`Batcher.submit`, awaited as Model awaits it."""
+
+    def submit(reply: Reply) -> RequestHandle:
+        return batcher.submit(
+            key, function, inputs, rows, reply, deadline_s=deadline_s, priority_offset_s=priority_offset_s
+        )
+
+    return await answer_of(submit)
 
 
 class FakeDevice:

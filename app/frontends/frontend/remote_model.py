@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Protocol
 
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, ModelSignature
-from app.core.interfaces import Cancellable
+from app.core.interfaces import Cancellable, answer_of
 from app.core.reply import COMPLETED, Answer, Reply
 from app.core.validation import find_signature
 
@@ -69,14 +69,7 @@ class RemoteModel:
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """`submit`, awaited. Raises the same, and the ServingError that the engine answers."""
-        reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        handle = self.submit(request, reply)
-        try:
-            return self.response(request, await reply)
-        finally:
-            handle.cancel()
-            if reply.done() and not reply.cancelled():
-                reply.exception()  # retrieved, so that asyncio does not log it after a cancellation
+        return self.response(request, await answer_of(partial(self.submit, request)))
 
     def coalesces(self, signature: str) -> bool:
         """Whether its recent calls were quick. Requests of one turn are then sent as one: their rows share a call."""
