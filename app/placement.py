@@ -161,7 +161,8 @@ class RequestPlacement:
         if function is not None:
             return function
         runs = [_run_of(replica, signature.name, key.outputs) for replica in replicas_of(self.loaded)]
-        wanted = _wanted_ragged_outputs(signature, key.outputs)
+        ragged = signature.ragged_outputs
+        wanted = {values: splits for values, splits in ragged.items() if not key.outputs or values in key.outputs}
         function = BatchFunction(
             runs[0],
             _ALONE if key.alone else self.sizes,
@@ -169,7 +170,7 @@ class RequestPlacement:
             padding=self.paddings[signature.name] if key.bucket is not None else None,
             ragged=RaggedRows(signature.ragged) if signature.ragged else None,
             initial_estimates=None if key.alone else self.costs.get(signature.name),
-            ragged_outputs=RaggedRows(wanted) if signature.ragged_outputs else None,
+            ragged_outputs=RaggedRows(wanted) if ragged else None,
             replicas=runs,
         )
         functions_before = len(self.functions)
@@ -199,8 +200,3 @@ def _splits_ragged_output(signature: ModelSignature, outputs: tuple[str, ...]) -
     """Are values wanted without their row splits, or splits without the values? Then rows cannot be told apart."""
     groups = [{values, *splits} for values, splits in signature.ragged_outputs.items()]
     return bool(outputs) and any(not (group.isdisjoint(outputs) or group.issubset(outputs)) for group in groups)
-
-
-def _wanted_ragged_outputs(signature: ModelSignature, outputs: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    ragged = signature.ragged_outputs
-    return {values: splits for values, splits in ragged.items() if not outputs or values in outputs}

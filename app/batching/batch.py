@@ -36,7 +36,7 @@ class BatchInFlight:
         reason: why the batch was closed; see BatchExecuted.
     """
 
-    __slots__ = ("_merged", "costs", "function", "key", "lanes", "reason", "requests", "rows")
+    __slots__ = ("_shares", "costs", "function", "key", "lanes", "reason", "requests", "rows")
 
     def __init__(self, lane: Lane, requests: list[PendingRequest], reason: str) -> None:
         self.key = lane.key
@@ -46,12 +46,12 @@ class BatchInFlight:
         self.requests = requests
         self.reason = reason
         self.rows = sum([request.rows for request in requests])
-        self._merged: tuple[tuple[BatchFunction, int, int], ...] = ()
+        self._shares = [(lane.function, len(requests), self.rows)]
 
     def merge(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
         """Adds requests of another lane, whose own function counts them."""
         rows = sum([request.rows for request in requests])
-        self._merged += ((lane.function, len(requests), rows),)
+        self._shares.append((lane.function, len(requests), rows))
         self.lanes.append(lane.key)
         self.requests += requests
         self.rows += rows
@@ -72,7 +72,7 @@ class BatchInFlight:
 
         Requests of other lanes may be longer, so the time of a merged batch says little of its own lane.
         """
-        if self._merged:
+        if len(self.lanes) > 1:
             return
         if self.function.batchable:
             self.costs.record_call(self.function.sizes.padded(self.rows), seconds)
@@ -87,15 +87,11 @@ class BatchInFlight:
 
     def leave(self) -> None:
         """Tells the functions that its requests were answered."""
-        requests, rows = len(self.requests), self.rows
-        for function, merged_requests, merged_rows in self._merged:
-            function.leave(merged_requests, merged_rows)
-            requests -= merged_requests
-            rows -= merged_rows
-        self.function.leave(requests, rows)
+        for function, requests, rows in self._shares:
+            function.leave(requests, rows)
 
     def __repr__(self) -> str:
-        merged = f", {len(self.lanes)} lanes" if self._merged else ""
+        merged = f", {len(self.lanes)} lanes" if len(self.lanes) > 1 else ""
         return f"<BatchInFlight {self.key}: {self.rows} rows of {len(self.requests)} requests{merged}, {self.reason}>"
 
 
@@ -133,8 +129,7 @@ def execute(
     ended_s = clock()
     if mismatches:
         return Execution(outcomes, started_s, ended_s, 0, 0.0, mismatches[0])
-    added_rows = padded_rows(function, requests)
-    return Execution(outcomes, started_s, ended_s, added_rows, padding_ratio(function, requests, added_rows))
+    return Execution(outcomes, started_s, ended_s, *padding_of(function, requests))
 
 
 def _outcomes(  # noqa: PLR0911 - one for each case
@@ -224,26 +219,19 @@ def _blank_row(array: Array) -> Array:
     return np.full((1, *array.shape[1:]), b"" if array.dtype == STRING else 0, array.dtype)
 
 
-def padded_rows(function: BatchFunction, requests: Sequence[PendingRequest]) -> int:
-    """The rows that a call adds to reach a batch size."""
-    if not function.batchable:
-        return 0
-    rows = sum([request.rows for request in requests])
-    return function.sizes.padded(rows) - rows
-
-
-def padding_ratio(function: BatchFunction, requests: Sequence[PendingRequest], added_rows: int) -> float:
-    """The share of the elements of the call's inputs that was padding, of rows and of inner shapes."""
-    rows = sum([request.rows for request in requests]) + added_rows
-    if not (function.batchable and rows):
-        return 0.0
+def padding_of(function: BatchFunction, requests: Sequence[PendingRequest]) -> tuple[int, float]:
+    """The rows that a call adds, and the share of its inputs' elements that is padding, of rows and of inner shapes."""
+    own_rows = sum([request.rows for request in requests])
+    if not (function.batchable and own_rows):
+        return 0, 0.0
+    rows = function.sizes.padded(own_rows)
     padding = function.padding
     if padding is None or (len(requests) == 1 and not padding.compiled):
-        return added_rows / rows
+        return rows - own_rows, (rows - own_rows) / rows
     sent = [request.inputs for request in requests]
     own = sum([inputs[name].size for inputs in sent for name in padding.inputs])
     computed = rows * sum(map(prod, padding.call_shape(sent, rows)))
-    return 1 - own / computed if computed else 0.0
+    return rows - own_rows, 1 - own / computed if computed else 0.0
 
 
 def assemble(requests: Sequence[PendingRequest], own_rows: int, rows: int) -> dict[str, Array]:

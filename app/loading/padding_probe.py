@@ -113,8 +113,9 @@ class _Probe:
     def find(self) -> ProbedPadding:
         try:
             inputs, small, large = self._accepted()
-            outputs = followed_shapes(lambda sizes: self._shapes(inputs, sizes), small, large)
-            padding = ShapePadding(inputs, outputs, self._pad_values(), self._options.buckets)
+            outputs = followed_shapes(lambda sizes: self._shapes(inputs, sizes, [self._kind]), small, large)
+            values = {name: self._pad_value(name, spec.dtype) for name, spec in self._signature.inputs.items()}
+            padding = ShapePadding(inputs, outputs, values, self._options.buckets)
             if self._options.pad != "always":
                 self._check_neutral(padding, small, large)
             padding.call_cells = self._call_cells(padding, small, large)
@@ -132,27 +133,19 @@ class _Probe:
             for inputs in _namings(self._signature):
                 small = {name: scale + 1 + 3 * number for number, name in enumerate(_names(inputs))}
                 large = {name: 2 * size + 1 for name, size in small.items()}
-                if all(self._outputs(inputs, sizes) is not None for sizes in (small, large)):
+                if all(self._shapes(inputs, sizes, KINDS) is not None for sizes in (small, large)):
                     return inputs, small, large
         raise NotUnderstood("the model rejects the values that it was tried with")
 
-    def _shapes(self, inputs: NamedShapes, sizes: Sizes) -> Mapping[str, tuple[int, ...]] | None:
-        """One call, with values of the kind that the model accepted."""
-        try:
-            outputs = self._run(self._row(inputs, sizes, self._kind))[0]
-        except ServingError:
-            return None
-        return {name: output.shape for name, output in outputs.items()}
-
-    def _outputs(self, inputs: NamedShapes, sizes: Sizes) -> Mapping[str, Array] | None:
-        """The outputs for the first kind of values that the model accepts; None if it accepts none."""
-        for kind in KINDS:
+    def _shapes(self, inputs: NamedShapes, sizes: Sizes, kinds: Sequence[str]) -> Mapping[str, tuple[int, ...]] | None:
+        """The outputs' shapes for the first kind of values that the model accepts; None if it accepts none."""
+        for kind in kinds:
             try:
                 outputs = self._run(self._row(inputs, sizes, kind))[0]
             except ServingError:
                 continue
             self._kind = kind
-            return outputs
+            return {name: output.shape for name, output in outputs.items()}
         return None
 
     # --- what padding does ---
@@ -218,9 +211,6 @@ class _Probe:
             for name, shape in inputs.items()
         }
         return probe_values(self._signature, shapes, kind, self._random)
-
-    def _pad_values(self) -> dict[str, Any]:
-        return {name: self._pad_value(name, spec.dtype) for name, spec in self._signature.inputs.items()}
 
     def _pad_value(self, name: str, dtype: np.dtype[Any]) -> Any:
         value = self._options.values.get(name, "" if dtype == STRING else 0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.batch import BatchInFlight, RowCountMismatch, assemble, padded_rows, split
+from app.batching.batch import BatchInFlight, RowCountMismatch, assemble, padding_of, split
 from app.batching.batch import execute as execute_timed
 from app.batching.function import BatchFunction
 from app.batching.queue import Lane
@@ -130,7 +130,7 @@ def test_after_a_row_count_mismatch_nothing_is_shared(caplog: pytest.LogCaptureF
     function.stop_batching("Output 'y' has shape (2,)")
     function.stop_batching("and once more")
     assert not function.batchable
-    assert padded_rows(function, [pending(1.0, 3)]) == 0
+    assert padding_of(function, [pending(1.0, 3)])[0] == 0
     assert "one by one from now on: Output 'y' has shape (2,)" in caplog.text
     assert "once more" not in caplog.text
 
@@ -156,7 +156,7 @@ def test_rank_0_outputs_cannot_be_split() -> None:
 
 
 def test_padded_rows() -> None:
-    assert padded_rows(batch_function(FakeFunction(), 8), [pending(rows=3), pending(rows=2)]) == 3
+    assert padding_of(batch_function(FakeFunction(), 8), [pending(rows=3), pending(rows=2)])[0] == 3
 
 
 def test_strings_are_stacked_and_padded() -> None:
