@@ -10,10 +10,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from app.core.events import ModelPlaced, ModelStateChanged, Subscriptions, VariantsChosen
-from app.instrumentation import metrics_reference as reference
+from app.instrumentation import metric_definitions as definitions
 from app.instrumentation.counts import SECONDS, BatchCounts, Counts
 from app.instrumentation.histogram import Histogram, Labels, histogram_family, merge_histograms
-from app.instrumentation.metrics_reference import MetricDefinition
+from app.instrumentation.metric_definitions import MetricDefinition
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -21,15 +21,15 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics(Collector):
-    """All metrics of metrics_reference.py, in a registry of their own. `queue_rows` asks how many rows wait now."""
+    """All metrics of metric_definitions.py, in a registry of their own. `queue_rows` asks how many rows wait now."""
 
     def __init__(self, counts: Counts, queue_rows: Callable[[], int]) -> None:
         self._counts = counts
         self._registry = CollectorRegistry()
         self._registry.register(self)
-        self._variant = self._gauge(reference.EXECUTION_VARIANT)
-        self._replicas = self._gauge(reference.REPLICAS)
-        self._gauge(reference.QUEUE_ROWS).set_function(queue_rows)
+        self._variant = self._gauge(definitions.EXECUTION_VARIANT)
+        self._replicas = self._gauge(definitions.REPLICAS)
+        self._gauge(definitions.QUEUE_ROWS).set_function(queue_rows)
         self.subscriptions: Subscriptions = {
             ModelPlaced: self._model_placed,
             VariantsChosen: self._variants_chosen,
@@ -53,26 +53,26 @@ class Metrics(Collector):
             (protocol, code, (model, str(version), signature), seconds)
             for (protocol, code, model, version, signature), seconds in self._counts.requests.copy().items()
         ]
-        requests = _counter(reference.REQUESTS)
+        requests = _counter(definitions.REQUESTS)
         for protocol, code, function, seconds in counted:
             requests.add_metric((protocol, code, *function), seconds.count)
         yield requests
 
         over_codes = merge_histograms(((protocol, *function), seconds) for protocol, _, function, seconds in counted)
-        yield _histogram(reference.REQUEST_SECONDS, over_codes)
+        yield _histogram(definitions.REQUEST_SECONDS, over_codes)
 
     def _batches(self) -> Iterator[Metric]:
         counted: dict[Labels, BatchCounts] = {
             (model, str(version), signature): counts
             for (model, version, signature), counts in self._counts.batches.copy().items()
         }
-        yield _histogram(reference.QUEUE_SECONDS, {labels: counts.queue_s for labels, counts in counted.items()})
-        yield _histogram(reference.COMPUTE_SECONDS, {labels: counts.compute_s for labels, counts in counted.items()})
+        yield _histogram(definitions.QUEUE_SECONDS, {labels: counts.queue_s for labels, counts in counted.items()})
+        yield _histogram(definitions.COMPUTE_SECONDS, {labels: counts.compute_s for labels, counts in counted.items()})
         rows = {labels: counts.rows(_ROWS) for labels, counts in counted.items()}
-        yield _histogram(reference.BATCH_ROWS, rows, _ROWS)
+        yield _histogram(definitions.BATCH_ROWS, rows, _ROWS)
 
-        batches, padded_rows = _counter(reference.BATCHES), _counter(reference.PADDED_ROWS)
-        failed, expired = _counter(reference.FAILED_EXECUTIONS), _counter(reference.EXPIRED_EXECUTIONS)
+        batches, padded_rows = _counter(definitions.BATCHES), _counter(definitions.PADDED_ROWS)
+        failed, expired = _counter(definitions.FAILED_EXECUTIONS), _counter(definitions.EXPIRED_EXECUTIONS)
         for labels, counts in counted.items():
             for reason, calls in counts.closed_by().items():
                 batches.add_metric((reason, *labels), calls)

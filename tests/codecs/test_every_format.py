@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.codecs.body_formats import BODY_FORMATS
+from app.codecs.format_registry import BODY_FORMATS
 from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE
 from app.core.inference import STRING, Array
 from tests.support.bodies import (

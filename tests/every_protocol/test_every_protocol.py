@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from app.codecs.body_formats import BODY_FORMATS
+from app.codecs.format_registry import BODY_FORMATS
 from app.repository.catalog import Catalog
 from tests.every_protocol import grpc_drivers
 from tests.every_protocol.driver import Driver, Fault, Question, rows

@@ -9,7 +9,7 @@ from typing import Any
 from app.batching.priority import DEFAULT_LEVEL, LOWEST_LEVEL
 from app.codecs import image, npy
 from app.codecs.body_format import BodyFormat
-from app.codecs.body_formats import BODY_FORMATS
+from app.codecs.format_registry import BODY_FORMATS
 from app.codecs.json.scalars import is_floating, is_integer
 from app.core.errors import ServingError
 from app.core.inference import DEFAULT_SIGNATURE, STRING, BatchTiming, ModelSignature, TensorSpec

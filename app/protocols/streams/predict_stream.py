@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 
 from app.codecs.body_format import PredictBody
-from app.codecs.body_formats import JSON
 from app.codecs.errors import UnsupportedMediaType
+from app.codecs.format_registry import JSON
 from app.codecs.json.predict_documents import check_outputs_writable
 from app.codecs.media_types import media_type
 from app.codecs.predict_query import apply_query

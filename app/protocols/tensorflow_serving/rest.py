@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from app.codecs.body_formats import JSON, AgreedFormats, agree
+from app.codecs.format_registry import JSON, AgreedFormats, agree
 from app.codecs.json.parsing import parse
 from app.codecs.json.predict_documents import encode_predict, rows_together, signature_name
 from app.codecs.json.writing import dumps

@@ -1,6 +1,6 @@
 """The one list of Ferry's metrics: the page is written from it, and so is docs/metrics.md.
 
-`python -m app.instrumentation.metrics_reference > docs/metrics.md` writes the page anew; a test compares them.
+`python -m app.instrumentation.metric_definitions > docs/metrics.md` writes the page anew; a test compares them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ A request that fails before its model is known has the labels `model=""` and `ve
 `protocol` is the name of the protocol and its transport, such as `tensorflow_rest`; `code` is the status in that
 protocol's own words: `200`, `503` over HTTP, `OK`, `UNAVAILABLE` over gRPC.
 
-This page is generated: `python -m app.instrumentation.metrics_reference > docs/metrics.md`.
+This page is generated: `python -m app.instrumentation.metric_definitions > docs/metrics.md`.
 
 | name | type | labels | meaning |
 |---|---|---|---|

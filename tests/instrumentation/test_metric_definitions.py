@@ -4,15 +4,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.core.events import BatchExecuted, ModelPlaced, RequestFinished, VariantsChosen, tell_all
 from app.instrumentation.counts import Counts
+from app.instrumentation.metric_definitions import FERRY_METRICS, reference_page
 from app.instrumentation.metrics import Metrics
-from app.instrumentation.metrics_reference import FERRY_METRICS, reference_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def test_the_documentation_is_generated_from_the_list_of_metrics() -> None:
     assert PAGE.read_text() == reference_page(), (
-        "run: python -m app.instrumentation.metrics_reference > docs/metrics.md"
+        "run: python -m app.instrumentation.metric_definitions > docs/metrics.md"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.codecs.body_formats import BODY_FORMATS, agree
+from app.codecs.format_registry import BODY_FORMATS, agree
 from app.core.inference import STRING
 from tests.support.bodies import JSON, MSGPACK, NPY, NPZ, PROTOBUF, as_msgpack, from_msgpack, image, npy
 from tests.support.protocol_fakes import Client, FakeModel, echo_model, model, scope, scripted, specs
