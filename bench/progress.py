@@ -12,7 +12,7 @@ class Progress:
 
     Args:
         total_s: expected seconds of everything.
-        clock: seconds that only grow.
+        clock: monotonic seconds.
     """
 
     def __init__(self, total_s: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Catalog:
     """The servables by model name and version, and the labels of versions by model name.
 
-    ModelRepository and Reconciler write to its attributes. Until it is `complete`, further models may be added.
+    ModelRepository and Reconciler write to its attributes. `complete`: the first poll of the disk has ended; before
+    that an unknown model may still appear.
     """
 
     def __init__(self, default_model: str = "") -> None:

@@ -36,7 +36,7 @@ class ModelFolder:
 
 @dataclass(frozen=True, slots=True)
 class DiskLayout:
-    """One look at the disk.
+    """What one poll found on disk.
 
     configs: the wanted models, by name.
     models: the complete versions of each model that has a version folder, complete or not.
@@ -56,7 +56,7 @@ class DiskLayout:
 
 
 def scan(configs: Iterable[ModelConfig]) -> DiskLayout:
-    """Looks at the folder of every model. A folder that cannot be read does not affect the others."""
+    """Reads the folder of every model. A folder that cannot be read does not affect the others."""
     models: dict[str, Mapping[int, Path]] = {}
     ignored: set[IgnoredFolder] = set()
     unreadable: set[str] = set()
@@ -77,7 +77,7 @@ def scan(configs: Iterable[ModelConfig]) -> DiskLayout:
 
 
 def scan_model(folder: Path) -> ModelFolder:
-    """Looks at one model's folder. Of two complete folders with the same number the last by name is used.
+    """Reads one model's folder. Of two complete folders with the same number the last by name is used.
 
     Raises:
         OSError: the folder cannot be read.
@@ -121,7 +121,7 @@ def fingerprint(version: Path) -> Fingerprint:
     files = set()
     for parent, _, names in os.walk(version):
         for path in (Path(parent, name) for name in names):
-            with suppress(OSError):  # it was deleted meanwhile: the next look shows it
+            with suppress(OSError):  # it was deleted meanwhile: the next poll shows it
                 stat = path.stat()
                 files.add((str(path.relative_to(version)), stat.st_size, stat.st_mtime_ns))
     return frozenset(files)

@@ -16,7 +16,7 @@ class ModelSource(Protocol):
     """Finds the models. Its text says where they come from."""
 
     def scan(self) -> DiskLayout:
-        """Looks at the disk, blocking.
+        """Reads the disk, blocking.
 
         Raises:
             OSError: no folder could be read. One model that cannot be read does not affect the others.

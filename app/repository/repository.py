@@ -32,7 +32,7 @@ class ModelRepository:
     model is deleted, the model is unloaded; a deleted version whose replacement cannot be loaded stays.
 
     Args:
-        poll_interval_s: how often the disk is looked at; 0 looks once.
+        poll_interval_s: seconds between two polls of the disk; 0 polls once.
         labels_anywhere: new labels may name versions that are not available (yet).
     """
 
@@ -58,10 +58,10 @@ class ModelRepository:
         self._reconciler = Reconciler(self.catalog, load, listener, lambda: self.mirrored())  # noqa: PLW0108 - set later
         self._layout = DiskLayout()
         self._unloaded: set[str] = set()
-        self._awaited: frozenset[str] | None = None
-        self._first_round = asyncio.Event()
+        self._found_at_start: frozenset[str] | None = None
+        self._polled = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._one_round = asyncio.Condition()
+        self._poll_lock = asyncio.Condition()
         self._polling: asyncio.Task[None] | None = None
 
     # --- life ---
@@ -73,8 +73,8 @@ class ModelRepository:
         """
         if isinstance(self._source, ModelList):
             await self._check(self._source)
-        self._polling = asyncio.create_task(self._poll(), name="watch models")
-        await self._first_round.wait()
+        self._polling = asyncio.create_task(self._keep_polling(), name="watch models")
+        await self._polled.wait()
         default_model, names = self.catalog.default_model, self.names()
         if default_model not in {"", *names}:
             logger.warning(
@@ -84,16 +84,16 @@ class ModelRepository:
             )
 
     async def wait_until_available(self) -> None:
-        """Returns when every model that was found at the start can be called.
+        """Returns when every model of the first poll that found any can be called.
 
         Raises ModelNotReady: one of them failed to load.
         """
-        async with self._one_round:
-            while missing := [name for name in self._awaited or () if not self.catalog.available(name)]:
+        async with self._poll_lock:
+            while missing := [name for name in self._found_at_start or () if not self.catalog.available(name)]:
                 for name in missing:
                     if reason := self.catalog.why_unavailable(name):
                         raise ModelNotReady(reason)
-                await self._one_round.wait()
+                await self._poll_lock.wait()
 
     async def close(self) -> None:
         """Stops watching, waits for the load under way and for the requests that the models accepted."""
@@ -101,13 +101,13 @@ class ModelRepository:
         self._reconciler.stop()
         if self._polling is not None:
             await asyncio.wait({self._polling})
-        async with self._one_round:
+        async with self._poll_lock:
             await self._reconciler.close()
 
     async def poll_once(self) -> None:
-        """Looks at the disk once, then loads and unloads accordingly. Does not raise for models that fail."""
-        async with self._one_round:
-            await self._round()
+        """Reads the disk once, then loads and unloads accordingly. Does not raise for models that fail."""
+        async with self._poll_lock:
+            await self._poll()
 
     def alive(self) -> bool:
         """False if the disk should be watched, but is not any more."""
@@ -125,12 +125,12 @@ class ModelRepository:
             ModelNotReady: a new model failed to load. The others are served.
         """
         source = ModelList(tuple(configs))
-        async with self._one_round:
+        async with self._poll_lock:
             await self._check(source)
             old = self._layout.configs
             self._source = source
             self._unloaded.clear()
-            await self._round()
+            await self._poll()
         new = [config.name for config in configs if config.name not in old]
         await self._finish_loads(new)
         for name in new:
@@ -144,11 +144,11 @@ class ModelRepository:
             ModelNotFound: there is no such model, or no version of it that can be served.
             ModelNotReady: it failed to load.
         """
-        async with self._one_round:
+        async with self._poll_lock:
             self._unloaded.discard(name)
             for servable in self.catalog.models.get(name, {}).values():
                 servable.failed_on = None
-            await self._round()
+            await self._poll()
         await self._finish_loads([name])
         self._check_available(name)
 
@@ -159,11 +159,11 @@ class ModelRepository:
         Raises:
             ModelNotFound: there is no such model.
         """
-        async with self._one_round:
+        async with self._poll_lock:
             if name not in self._layout.configs and name not in self._unloaded:
                 raise ModelNotFound(f"Model {name} is not in the repository")
             self._unloaded.add(name)
-            await self._round()
+            await self._poll()
         await self.mirrored()
 
     # --- what there is ---
@@ -173,16 +173,16 @@ class ModelRepository:
         return sorted({*self.names(), *self._layout.configs, *self._unloaded})
 
     def unready_reasons(self) -> list[str]:
-        """Why no model is served, or what every model lacks that was found at the start and cannot be called.
+        """Why no model is served, or why models of the first poll that found any cannot be called.
 
         A model that arrives later does not take a serving server out of rotation while it loads or if it fails.
         """
-        awaited = [name for name in sorted(self._awaited or ()) if not self.catalog.available(name)]
-        if awaited:
-            return [self.catalog.why_unavailable(name) or self._why_no_version(name) for name in awaited]
+        missing = [name for name in sorted(self._found_at_start or ()) if not self.catalog.available(name)]
+        if missing:
+            return [self.catalog.why_unavailable(name) or self._why_no_version(name) for name in missing]
         if any(servable.model for servable in self.catalog.servables()):
             return []
-        return [f"No model is served from {self._source}" if self._first_round.is_set() else "Models are still loading"]
+        return [f"No model is served from {self._source}" if self._polled.is_set() else "Models are still loading"]
 
     async def _check(self, source: ModelList) -> None:
         """Raises InvalidRequest if the list may not replace the models that are served."""
@@ -194,7 +194,7 @@ class ModelRepository:
     async def _finish_loads(self, names: Iterable[str]) -> None:
         """Returns when the models that can be served are available and all copies of the catalog are up to date.
 
-        The round before left out versions that were still being unloaded: this waits for them and looks again.
+        The poll before left out versions that were still being unloaded: this waits for them and polls again.
         """
         for name in names:
             while not self.catalog.available(name) and await self._reconciler.unloaded(name):
@@ -213,13 +213,13 @@ class ModelRepository:
     def _why_no_version(self, name: str) -> str:
         return f"Model {name} has no complete version folder in {self._layout.configs[name].base_path}"
 
-    # --- rounds; the caller holds _one_round ---
+    # --- polls ---
 
-    async def _poll(self) -> None:
+    async def _keep_polling(self) -> None:
         while not self._stopping.is_set():
             try:
                 await self.poll_once()
-            except Exception:  # a bug in one round must not end the watch
+            except Exception:  # a bug in one poll must not end the watch
                 logger.exception(
                     "Looking for changes of models failed; what is served stays; next try in %s s",
                     self._poll_interval_s,
@@ -228,9 +228,10 @@ class ModelRepository:
                 async with asyncio.timeout(self._poll_interval_s or None):
                     await self._stopping.wait()
 
-    async def _round(self) -> None:
+    async def _poll(self) -> None:
+        """One poll. The caller holds _poll_lock."""
         try:
-            self._look(await asyncio.to_thread(self._source.scan))
+            self._update_layout(await asyncio.to_thread(self._source.scan))
         except OSError as error:
             unreadable = IgnoredFolder(Path(error.filename), f"the models folder cannot be read: {error.strerror}")
             self._report(frozenset({unreadable}))
@@ -238,31 +239,31 @@ class ModelRepository:
             await self._reconcile_all()
             self.catalog.complete = True
         finally:
-            self._first_round.set()
-            self._one_round.notify_all()
+            self._polled.set()
+            self._poll_lock.notify_all()
 
-    def _look(self, layout: DiskLayout) -> None:
+    def _update_layout(self, layout: DiskLayout) -> None:
         self._report(layout.ignored)
         self._layout = layout.without(self._unloaded)
         self.catalog.labels = {name: config.labels for name, config in layout.configs.items()}
-        if self._awaited is not None:
-            self._awaited &= self._layout.configs.keys()
+        if self._found_at_start is not None:
+            self._found_at_start &= self._layout.configs.keys()
         elif layout.configs:
-            self._awaited = frozenset(self._layout.configs)
+            self._found_at_start = frozenset(self._layout.configs)
 
     def _report(self, ignored: frozenset[IgnoredFolder]) -> None:
-        """Logs what is ignored once, not at every look."""
+        """Logs what is ignored once, not at every poll."""
         for each in sorted(ignored - self._layout.ignored, key=str):
             logger.warning("%s is ignored: %s", each.path, each.reason)
         self._layout = replace(self._layout, ignored=ignored)
 
     async def _reconcile_all(self) -> None:
         names = sorted((self._layout.configs.keys() | self.catalog.models.keys()) - self._layout.unreadable)
-        rounds = [self._reconciler.reconcile(name, self._layout) for name in names]
-        for failure in await asyncio.gather(*rounds, return_exceptions=True):
+        reconciling = [self._reconciler.reconcile(name, self._layout) for name in names]
+        for failure in await asyncio.gather(*reconciling, return_exceptions=True):
             if failure:
                 logger.error(
-                    "Loading or unloading a model failed by an unexpected error: %r; the next look tries again",
+                    "Loading or unloading a model failed by an unexpected error: %r; the next poll tries again",
                     failure,
                     exc_info=failure,
                 )

@@ -1,4 +1,4 @@
-"""The thread that makes the calls of one device lane. Quick calls are made on the event loop instead (batcher.py)."""
+"""The thread that makes the calls of one device slot. Quick calls are made on the event loop instead (batcher.py)."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def costs(*milliseconds: float, efficient_rows: int = 8) -> CostCurveDocument:
 
 #: A row is the cheaper the more there are in a call; at 8 an eighth.
 FLAT = costs(10, 10, 10, 10)
-#: No row is cheaper in company, and from 2 on each is dearer.
+#: No row is cheaper in a larger batch, and from 2 rows on each is dearer.
 STEEP = costs(10, 25, 50, 100, efficient_rows=1)
 #: A row costs the same in a call of any size.
 EVEN = costs(10, 20, 40, 80)

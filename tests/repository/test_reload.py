@@ -258,7 +258,7 @@ def test_a_listed_model_whose_versions_are_all_deleted_is_unloaded(tmp_path: Pat
 # --- start ---
 
 
-def test_before_the_first_round_ended_nothing_is_unknown(tmp_path: Path) -> None:
+def test_before_the_first_poll_ended_nothing_is_unknown(tmp_path: Path) -> None:
     models = repository(tmp_path, FakeLoader())
     for call in (models.resolve, models.statuses, lambda name: models.resolve(name, label="x")):
         with pytest.raises(ModelNotReady, match=r"^Models are still loading$"):

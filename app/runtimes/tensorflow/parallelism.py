@@ -11,7 +11,8 @@ from contextlib import suppress
 from math import ceil
 from pathlib import Path
 
-#: Threads for each call. Further threads help another call more than this one (docs/architecture.md, "Cores").
+#: Threads for each call: further threads help another call more than this one. Chosen, after measuring two cores
+#: (docs/architecture.md, "Cores").
 _THREADS_EACH = 4
 
 _CGROUP = Path("/sys/fs/cgroup")

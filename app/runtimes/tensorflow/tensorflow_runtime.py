@@ -70,12 +70,12 @@ class TensorFlowRuntime:
     def _load(self, path: Path) -> LoadedModel:
         if len(self.devices) == 1:
             return SavedModel(path, self._variants, self._kind)
-        places = [f"/device:{device}" for device in self.devices]
-        first = SavedModel(path, self._variants, self._kind, places[0])
+        names = [f"/device:{device}" for device in self.devices]
+        first = SavedModel(path, self._variants, self._kind, names[0])
         if reason := first.why_one_replica():
             logger.warning("%s has one replica, on %s, because %s", "/".join(path.parts[-2:]), self.devices[0], reason)
             return first
-        return Replicas([first, *[SavedModel(path, self._variants, self._kind, place) for place in places[1:]]])
+        return Replicas([first, *[SavedModel(path, self._variants, self._kind, name) for name in names[1:]]])
 
 
 def _choose(kind: str, replicas: int) -> tuple[str, ...]:

@@ -146,9 +146,9 @@ class DirectExchange(Exchange):
 
         Not if the body set the deadline, the priority or the signature: then the head alone does not say it.
         """
-        urgency = request.deadline_s, request.priority
+        deadline_and_priority = request.deadline_s, request.priority
         usual = request.signature == DEFAULT_SIGNATURE
-        if usual and urgency == (self.protocol.deadline_s(self), priority_of(self.head)):
+        if usual and deadline_and_priority == (self.protocol.deadline_s(self), priority_of(self.head)):
             asked = self.model, self.version, self.signature
             self.head.rejection = Rejection.of(rejected, self._size, self.protocol.clock(), asked)
 

@@ -31,13 +31,13 @@ class InterruptModeration:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._rejected_s = -inf
-        self._batching = False
+        self._moderating = False
 
     def rejected(self, now: float) -> None:
         """Counts a request that was rejected at `now`."""
         self._rejected_s = now
-        if not self._batching:
-            self._batching = True
+        if not self._moderating:
+            self._moderating = True
             if _change_policy("SCHED_OTHER", "SCHED_BATCH"):
                 self._look_later()
 
@@ -48,7 +48,7 @@ class InterruptModeration:
         if self._clock() - self._rejected_s < _CALM_S:
             self._look_later()
         else:
-            self._batching = not _change_policy("SCHED_BATCH", "SCHED_OTHER")
+            self._moderating = not _change_policy("SCHED_BATCH", "SCHED_OTHER")
 
 
 def _change_policy(usual: str, wanted: str) -> bool:

@@ -20,7 +20,7 @@ class PreparedCall:
 
     Args:
         execute: from the input tensors, in the order of `shapes`, to the result tensors.
-        places: the index of each output wanted among the results.
+        indices: the index of each output wanted among the results.
         reuse: may an input tensor be filled again when the call that it was made for is over?
     """
 
@@ -29,13 +29,13 @@ class PreparedCall:
         signature: ModelSignature,
         execute: Executor,
         shapes: Mapping[str, tuple[int, ...]],
-        places: Mapping[str, int],
+        indices: Mapping[str, int],
         *,
         reuse: bool,
     ) -> None:
         self._execute = execute
         self._inputs = [(name, signature.inputs[name].dtype, shape) for name, shape in shapes.items()]
-        self._outputs = [(name, place, signature.outputs[name].dtype) for name, place in places.items()]
+        self._outputs = [(name, index, signature.outputs[name].dtype) for name, index in indices.items()]
         size = sum(prod(shape) * dtype.itemsize for _, dtype, shape in self._inputs)
         self._reuse = reuse and size <= _KEPT_BYTES
         self._free: list[Staging] = []
@@ -49,7 +49,7 @@ class PreparedCall:
 
         # numpy() copies. A view would be faster, but the memory may belong to an input of this call or, in a
         # TensorFlow 1 model, to a variable.
-        answer = {name: np.asarray(results[place].numpy(), dtype) for name, place, dtype in self._outputs}
+        answer = {name: np.asarray(results[index].numpy(), dtype) for name, index, dtype in self._outputs}
         if self._reuse:
             self._free.append(staging)
         return answer

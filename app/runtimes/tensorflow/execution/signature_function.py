@@ -95,9 +95,9 @@ class SignatureFunction:
         self, execute: Executor, results: list[str], inputs: Mapping[str, Array], outputs: tuple[str, ...]
     ) -> PreparedCall:
         signature = self.signature
-        places = {name: results.index(name) for name in outputs or signature.outputs}
+        indices = {name: results.index(name) for name in outputs or signature.outputs}
         shapes = {name: inputs[name].shape for name in self._inputs}
-        return PreparedCall(signature, execute, shapes, places, reuse=self._reuse_inputs)
+        return PreparedCall(signature, execute, shapes, indices, reuse=self._reuse_inputs)
 
     def _choose(self, inputs: Mapping[str, Array], outputs: tuple[str, ...], shapes: InputShapes) -> PreparedCall:
         # 1. Shapes that the signature does not declare: the loaded function may still accept them; our graphs, which

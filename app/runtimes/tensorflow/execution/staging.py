@@ -33,13 +33,13 @@ class Staging:
         self._tensors: list[Any] = []
         self._arrays: list[tuple[str, Array]] = []
         self._made_per_call: list[tuple[int, str, Any]] = []
-        for place, (name, dtype, shape) in enumerate(inputs):
+        for index, (name, dtype, shape) in enumerate(inputs):
             if can_share(dtype):
                 array = aligned_array(shape, dtype)
                 self._arrays.append((name, array))
                 self._tensors.append(_tensor_over(array))
             else:
-                self._made_per_call.append((place, name, tf.as_dtype(dtype)))
+                self._made_per_call.append((index, name, tf.as_dtype(dtype)))
                 self._tensors.append(None)
 
     def fill(self, inputs: Mapping[str, Array]) -> Sequence[Any]:
@@ -53,8 +53,8 @@ class Staging:
         if not self._made_per_call:
             return self._tensors
         tensors = self._tensors.copy()
-        for place, name, dtype in self._made_per_call:
-            tensors[place] = tf.constant(inputs[name], dtype)
+        for index, name, dtype in self._made_per_call:
+            tensors[index] = tf.constant(inputs[name], dtype)
         return tensors
 
 

@@ -122,12 +122,12 @@ class SavedModel:
     def _fastest(self, search: VariantSearch, sizes: Sequence[int], budget: TimeBudget) -> Sequence[VariantChoice]:
         folder = self._options.cache
         if folder is None:
-            return search.fastest(budget)
+            return search.choose_fastest(budget)
         key = self._fingerprint(sizes, budget)
         known = recall(folder, key)
         if known is not None and known.keys() == set(search.sized_signatures()):
             return search.adopt(known)
-        choices = search.fastest(budget)
+        choices = search.choose_fastest(budget)
         remember(folder, key, choices)
         return choices
 

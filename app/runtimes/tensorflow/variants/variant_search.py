@@ -5,8 +5,9 @@ Rules
    else on zeros. A variant that fails or disagrees at one size is used at none.
 2. A signature whose plain outputs differ between equal calls stays plain.
 3. Plain and variant are timed by alternate calls, because a machine's speed drifts; the ratio of medians counts.
-4. Nothing begins that is expected to end after the time for the search. A compilation cannot be interrupted: XLA's
-   first begins only while half of the time is left, each further one only if as much is left as the last one took.
+4. Nothing begins that is expected to end after the time for the search. A compilation cannot be interrupted: the first
+   XLA compilation of a signature begins only if half of the time is left, a further one only if as much is left as the
+   last one took.
 5. Each size is visited once, with all variants. The smallest and the largest come first: they show which variants
    are too slow to be tried at the others, and large calls, which take longest, are not left for the end.
 """
@@ -86,7 +87,7 @@ class VariantSearch:
         """Every signature at every size; signatures that are not batchable at size 1."""
         return [(name, size) for name in self._functions for size in self._sizes_of(name)]
 
-    def fastest(self, budget: TimeBudget) -> list[VariantChoice]:
+    def choose_fastest(self, budget: TimeBudget) -> list[VariantChoice]:
         """Measures every variant that is not forbidden, as far as the budget allows, and uses the fastest."""
         self._budget = budget
         names = [name for name in ALTERNATIVES if name not in self._options.forbidden]
@@ -95,11 +96,11 @@ class VariantSearch:
         orders = [[(signature, size) for size in _ends_first(self._sizes_of(signature))] for signature in candidates]
         for signature, size in filter(None, chain.from_iterable(zip_longest(*orders))):
             self._measure(signature, size, candidates[signature])
-        return self._use()
+        return self._install()
 
     def adopt(self, wanted: Mapping[SizedSignature, tuple[str, float]]) -> list[VariantChoice]:
         """Uses these variants without measuring, where they are possible, each with the speed-up given."""
-        wanted = {place: chosen for place, chosen in wanted.items() if chosen[0] != PLAIN}
+        wanted = {sized: chosen for sized, chosen in wanted.items() if chosen[0] != PLAIN}
         self._total = len(wanted)
         impossible: set[tuple[str, str]] = set()
         for (signature, size), (name, speed_up) in wanted.items():
@@ -112,7 +113,7 @@ class VariantSearch:
                 logger.warning("%s", _why_not(signature, size, name, error))
                 impossible.add((signature, name))
                 self._drop(signature, name)
-        return self._use()
+        return self._install()
 
     def _measure(self, signature: str, size: int, candidates: dict[str, float]) -> None:
         """Tries the candidates at one size, the best so far first, and removes those that need no further trial."""
@@ -163,14 +164,15 @@ class VariantSearch:
     def _drop(self, signature: str, name: str) -> None:
         """Uses a variant at no size of a signature."""
         self._best = {
-            place: best for place, best in self._best.items() if place[0] != signature or best[0].name != name
+            sized: best for sized, best in self._best.items() if sized[0] != signature or best[0].name != name
         }
 
-    def _use(self) -> list[VariantChoice]:
+    def _install(self) -> list[VariantChoice]:
+        """Makes each signature use the variants that were found."""
         self._trial = None
         for signature, function in self._functions.items():
             function.use({size: best for (name, size), (best, _) in self._best.items() if name == signature})
-        return [self._choice(*place) for place in self.sized_signatures()]
+        return [self._choice(*sized) for sized in self.sized_signatures()]
 
     def _choice(self, signature: str, size: int) -> VariantChoice:
         variant, speed_up = self._best.get((signature, size), (None, 1.0))

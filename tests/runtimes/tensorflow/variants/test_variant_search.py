@@ -82,7 +82,7 @@ class World:
         return TimeBudget(seconds, lambda: self.now)
 
     def fastest(self, search_s: float = 20.0, **options: Any) -> dict[int, str]:
-        choices = self.search(**options).fastest(self.budget(search_s))
+        choices = self.search(**options).choose_fastest(self.budget(search_s))
         chosen = {choice.batch_size: choice.variant for choice in choices}
         assert {size: variant.name for size, variant in self.used.items()} == {
             size: name for size, name in chosen.items() if name != "plain"
@@ -97,7 +97,7 @@ def every(name: str) -> dict[int, str]:
 def test_the_fastest_is_used_and_its_gain_is_told() -> None:
     world = World(Graph(0.003), frozen=Graph(0.002), xla=Graph(0.001))
     search = world.search()
-    choices = search.fastest(world.budget())
+    choices = search.choose_fastest(world.budget())
     assert [(choice.batch_size, choice.variant) for choice in choices] == [(1, "xla"), (2, "xla"), (4, "xla")]
     assert [choice.speed_up for choice in choices] == pytest.approx([3, 3, 3])
 
