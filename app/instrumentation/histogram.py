@@ -71,9 +71,7 @@ def merge_histograms(histograms: Iterable[tuple[Labels, Histogram]]) -> dict[Lab
     """One histogram for each set of labels. All have the same bounds."""
     merged: dict[Labels, Histogram] = {}
     for labels, histogram in histograms:
-        if labels not in merged:
-            merged[labels] = Histogram(histogram.bounds)
-        merged[labels].add(histogram)
+        merged.setdefault(labels, Histogram(histogram.bounds)).add(histogram)
     return merged
 
 

@@ -32,20 +32,21 @@ class _Duration:
         return {"count": self.count, "ns": round(self.seconds * 1e9)}
 
 
+#: Requests that succeeded and those that failed.
+_Answered = tuple[_Duration, _Duration]
+
+
 @dataclass(slots=True)
 class _VersionCounts:
-    """Counts of one model version."""
+    """Counts of one model version since it was loaded. `answered_before`: requests answered before that."""
 
+    answered_before: _Answered = field(default_factory=lambda: (_Duration(), _Duration()))
     last_inference_ms: int = 0
     rows: int = 0
     executions: int = 0
     queue: _Duration = field(default_factory=_Duration)
     compute: _Duration = field(default_factory=_Duration)
     batches: defaultdict[int, _Duration] = field(default_factory=lambda: defaultdict(_Duration))
-
-
-#: Requests that succeeded and those that failed.
-_Answered = tuple[_Duration, _Duration]
 
 
 class ModelStatistics:
@@ -65,7 +66,6 @@ class ModelStatistics:
         self._requests = requests
         self._clock = clock
         self._counts: defaultdict[tuple[str, int], _VersionCounts] = defaultdict(_VersionCounts)
-        self._answered_before: dict[tuple[str, int], _Answered] = {}
         self.subscriptions: Subscriptions = {
             BatchExecuted: self._batch_executed,
             ModelStateChanged: self._model_state_changed,
@@ -75,8 +75,8 @@ class ModelStatistics:
         """One entry of `model_stats`; zeros for a version that never ran."""
         counts = self._counts.get((model, version)) or _VersionCounts()
         compute = counts.compute.document()
-        before = self._answered_before.get((model, version), (_Duration(), _Duration()))
-        success, fail = (every.since(old) for every, old in zip(self._answered(model, version), before, strict=True))
+        answered = zip(self._answered(model, version), counts.answered_before, strict=True)
+        success, fail = (every.since(before) for every, before in answered)
         return {
             "name": model,
             "version": str(version),
@@ -122,8 +122,7 @@ class ModelStatistics:
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state in {"LOADING", "END"}:
             life = event.model, event.version
-            self._counts.pop(life, None)
-            self._answered_before[life] = self._answered(*life)
+            self._counts[life] = _VersionCounts(self._answered(*life))
 
 
 def _compute_documents(compute: dict[str, int]) -> dict[str, dict[str, int]]:

@@ -1,6 +1,6 @@
 """What executes models: TensorFlow, and the threads that call models. The only package that imports tensorflow.
 
-Server and loading import it; other packages know it by the interfaces of app/runtime.py.
+app/server imports it; other packages know it by the interfaces of app/runtime.py.
 """
 
 import os

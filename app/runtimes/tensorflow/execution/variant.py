@@ -24,8 +24,6 @@ PLAIN, FROZEN, XLA = "plain", "frozen", "xla"
 #: Tried in this order: frozen is made faster.
 ALTERNATIVES = (FROZEN, XLA)
 
-_MIB = 2**20
-
 #: Larger variables are passed to XLA's code: XLA folds constants while it compiles, which takes long for large ones.
 #: Chosen.
 _XLA_CONSTANTS_MB = 1
@@ -103,7 +101,7 @@ class VariantMaker:
     def _variables_mb(self) -> float:
         variables = self._traced.graph.variables
         size: int = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
-        return size / _MIB
+        return size / 2**20
 
     def _to_compile(self) -> Any:
         """The function with small variables as constants, if that is possible."""
