@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -27,8 +26,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
-from app.protocols.tensorflow_serving.grpc import serialize_reply
+from app.codecs.protobuf.predict_request import serialize_response
+from app.codecs.protobuf.tensor_protos import decode_tensor
+from app.core.inference import InferenceResponse
+from tests.support.tensor_protos import encode_tensor
 
 METHOD = "/tensorflow.serving.PredictionService/Predict"
 Request = message_class("tensorflow.serving.PredictRequest")
@@ -169,7 +170,7 @@ def compare(options: argparse.Namespace, models: Path) -> None:
 def throughput(megabytes: float = 1.0) -> None:
     """From the bytes of a request to arrays, and from arrays to the bytes of a reply."""
     array = np.random.default_rng(0).random(int(megabytes * 1e6 / 4), np.float32)
-    model = SimpleNamespace(name="m", version=1)
+    response = InferenceResponse({"y": array}, "m", 1, "s")
     for as_content in (True, False):
         request = Request()
         encode_tensor(array, request.inputs["x"], as_content)
@@ -180,7 +181,7 @@ def throughput(megabytes: float = 1.0) -> None:
                 decode_tensor(name, proto, 1 << 30)
 
         def encode(as_content: bool = as_content) -> None:
-            serialize_reply(model, "s", {"y": array}, as_content)  # type: ignore[arg-type]
+            serialize_response(response, as_content)
 
         seconds = {step.__name__: fastest(step) for step in (decode, encode)}
         speeds = [f"{name} {megabytes / 1e3 / each:.1f} GB/s" for name, each in seconds.items()]

@@ -18,7 +18,7 @@ import numpy as np
 
 from app.bench.open_loop import percentile
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensor_protos import encode_tensor
+from tests.support.tensor_protos import encode_tensor
 
 METHODS = {
     "tensorflow": "/tensorflow.serving.PredictionService/Predict",

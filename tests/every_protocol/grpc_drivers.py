@@ -11,10 +11,11 @@ import numpy as np
 from grpc import StatusCode
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
+from app.codecs.protobuf.tensor_protos import decode_tensor
 from app.core.inference import Array
 from app.protocols.open_inference.datatypes import datatype_of
 from tests.every_protocol.driver import Driver, Fault, Question, Rejected
+from tests.support.tensor_protos import encode_tensor
 
 GRPC_CODES: Mapping[Fault, StatusCode] = {
     Fault.MALFORMED: StatusCode.INVALID_ARGUMENT,

@@ -13,10 +13,11 @@ import numpy as np
 from PIL import Image
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
+from app.codecs.protobuf.tensor_protos import decode_tensor
 from app.core.inference import Array
 from tests.every_protocol.driver import Fault, Question
 from tests.every_protocol.http_driver import HttpDriver
+from tests.support.tensor_protos import encode_tensor
 
 _ONE_ARRAY = "the body is one array without a name"
 

@@ -11,10 +11,10 @@ import msgpack
 import numpy as np
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensor_protos import encode_tensor
 from app.core.inference import STRING, Array
 from app.protocols.open_inference.binary_tensors import encode
 from app.protocols.open_inference.datatypes import described_datatype
+from tests.support.tensor_protos import encode_tensor
 
 Headers = Mapping[str, str]
 Inputs = Mapping[str, Array]

@@ -14,8 +14,9 @@ import numpy as np
 from PIL import Image
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
+from app.codecs.protobuf.tensor_protos import decode_tensor
 from app.core.inference import STRING, Array, dtype_name
+from tests.support.tensor_protos import encode_tensor
 
 NPY, NPZ = "application/x-npy", "application/x-npz"
 MSGPACK, PROTOBUF = "application/msgpack", "application/x-protobuf"

@@ -14,7 +14,7 @@ import numpy as np
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
 from app.codecs.protobuf.messages import message_class, service_descriptor
-from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
+from app.codecs.protobuf.tensor_protos import decode_tensor
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.events import Event, RequestFinished
@@ -27,6 +27,7 @@ from app.runtimes.device_thread import DeviceThread
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from tests.support.fakes import FakeDevice, FakeLoadedModel
 from tests.support.protocol_fakes import FakeRepository
+from tests.support.tensor_protos import encode_tensor
 
 PREDICTION = "tensorflow.serving.PredictionService"
 MODEL = "tensorflow.serving.ModelService"

@@ -52,9 +52,6 @@ class Numbers:
         if type(self._array) is not simdjson.Array or not len(self._array):
             raise ValueError
 
-    def __repr__(self) -> str:
-        return f"<Numbers of shape {_first_lengths(self._array)}, {len(self._text)} bytes of JSON>"
-
     def doubles(self) -> Array | None:
         """A float64 array; None if an element is not a number or the lists are not rectangular."""
         return self._read("d", np.dtype(np.float64))

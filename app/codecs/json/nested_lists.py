@@ -101,15 +101,12 @@ def _flatten(values: Sequence[Any]) -> tuple[list[int], Sequence[Any]]:
     shape = [len(values)]
     while values and type(values[0]) is list:
         size = len(values[0])
-        if len(shape) > MAX_RANK or (len(values) > 1 and not _all_lists_of(size, values)):
+        alike = len(values) == 1 or (set(map(type, values)) == _LIST and set(map(len, values)) == {size})
+        if len(shape) > MAX_RANK or not alike:
             raise _ragged(shape, values)
         shape.append(size)
         values = values[0] if len(values) == 1 else list(chain.from_iterable(values))
     return shape, values
-
-
-def _all_lists_of(size: int, values: Sequence[Any]) -> bool:
-    return set(map(type, values)) == _LIST and set(map(len, values)) == {size}
 
 
 def _ragged(shape: list[int], values: Sequence[Any]) -> _Ragged:

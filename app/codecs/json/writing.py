@@ -57,14 +57,10 @@ def jsonable(name: str, array: Array) -> Any:
     if dtype == STRING:
         return _strings(array, name.endswith(_BYTES_SUFFIX))
     if dtype not in _NATIVE:
-        array = _widen(array)
+        check_writable(dtype)
+        array = array.astype(np.float32 if is_floating(dtype) else np.int64)
     # orjson accepts neither arrays of rank 0 nor arrays that are not contiguous.
     return np.ascontiguousarray(array) if array.ndim else array[()]
-
-
-def _widen(array: Array) -> Array:
-    check_writable(array.dtype)
-    return array.astype(np.float32 if is_floating(array.dtype) else np.int64)
 
 
 def _strings(array: Array, binary: bool) -> Any:

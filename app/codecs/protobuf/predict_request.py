@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 
 from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
 from app.codecs.errors import NotAcceptable
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE, decode_tensor, encode_tensor
+from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE, decode_tensor, tensor_parts
+from app.codecs.protobuf.wire import map_entry
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceResponse, ModelSignature, TensorSpec, dtype_name
 
 _Request = message_class("tensorflow.serving.PredictRequest")
 _Response = message_class("tensorflow.serving.PredictResponse")
+_OUTPUTS = _Response.DESCRIPTOR.fields_by_name["outputs"].number
 
 
 def read(body: bytes, max_bytes: int) -> PredictBody:
@@ -47,15 +50,26 @@ def check(outputs: Mapping[str, TensorSpec]) -> None:
 
 
 def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 - rows are the first dimension
-    """The PredictResponse, with numbers in `tensor_content`, which is faster than lists."""
-    reply = _Response()
-    reply.model_spec.name = response.model
-    reply.model_spec.version.value = response.version
-    reply.model_spec.signature_name = response.signature
+    return serialize_response(response, tensor_content=True)
+
+
+def serialize_response(response: InferenceResponse, tensor_content: bool) -> bytes:
+    """The serialized PredictResponse. A large output is copied once; message objects would copy it several times.
+
+    Args:
+        tensor_content: numbers go into `tensor_content`, which is faster than lists, but some clients read only lists.
+    """
+    parts: list[bytes | memoryview] = [_spec_part(response.model, response.version, response.signature)]
     for name, array in response.outputs.items():
-        encode_tensor(array, reply.outputs[name], as_content=True)
-    content: bytes = reply.SerializeToString()
-    return content
+        parts += map_entry(_OUTPUTS, name, tensor_parts(array, tensor_content))
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _spec_part(name: str, version: int, signature: str) -> bytes:
+    reply = _Response(model_spec={"name": name, "version": {"value": version}, "signature_name": signature})
+    part: bytes = reply.SerializeToString()
+    return part
 
 
 FORMAT = BodyFormat(

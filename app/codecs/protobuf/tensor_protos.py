@@ -200,11 +200,6 @@ def _rejection(name: str, problem: str) -> InvalidRequest:
 # --- array to TensorProto ---
 
 
-def encode_tensor(array: Array, proto: Any, as_content: bool) -> None:
-    """Fills the empty message `proto`. Raises as `tensor_parts` does."""
-    proto.MergeFromString(b"".join(tensor_parts(array, as_content)))
-
-
 def tensor_parts(array: Array, as_content: bool) -> Parts:
     """The serialized TensorProto, in parts that share memory with the array.
 

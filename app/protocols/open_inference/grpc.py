@@ -69,8 +69,6 @@ class OpenInferenceGrpc:
             "CudaSharedMemoryUnregister": reject_cuda_memory,
         }
 
-    # --- infer ---
-
     async def _infer(self, message: Any, exchange: GrpcCall) -> Any:
         """The ModelInferResponse. Raises ServingError."""
         started_s, latest_s = exchange.started_s, exchange.deadline_s
@@ -111,13 +109,9 @@ class OpenInferenceGrpc:
             )
         return reply
 
-    # --- models ---
-
     async def _statistics(self, message: Any, _: GrpcCall) -> Any:
         document = await self._served.model_statistics(message.name, message.version)
         return fill_message("inference.ModelStatisticsResponse", document)
-
-    # --- the repository ---
 
     async def _load(self, message: Any, _: GrpcCall) -> Any:
         await self._served.load_model(message.model_name, dict(message.parameters))
@@ -126,8 +120,6 @@ class OpenInferenceGrpc:
     async def _unload(self, message: Any, _: GrpcCall) -> Any:
         await self._served.unload_model(message.model_name)
         return message_class("inference.RepositoryModelUnloadResponse")()
-
-    # --- shared memory ---
 
     def _register_memory(self, message: Any) -> Mapping[str, Any]:
         self._served.regions.register(message.name, message.key, message.offset, message.byte_size)

@@ -15,20 +15,12 @@ from app.core.inference import InferenceResponse
 from app.protocols.open_inference.api import OpenInference, reject_cuda_memory
 from app.protocols.open_inference.json_documents import parameters_field, parse_optional, text_field
 from app.protocols.open_inference.parameters import flag, number
-from app.protocols.open_inference.rest_bodies import (
-    ContentReply,
-    document_reply,
-    infer_reply,
-    read_request,
-    split_body,
-)
+from app.protocols.open_inference.rest_bodies import ContentReply, document_reply, infer_reply, read_request, split_body
 from app.protocols.open_inference.routes import Action, NoSuchRoute, Route, find_route
 from app.transports.http.compression import MIN_BYTES, choose_encoding
 from app.transports.http.exchange import AsgiExchange, Clock, Computation, Exchange, HttpProtocol, Written, priority_of
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import HttpLimits, HttpReply, Sendable, error_body
-
-_Answer = Callable[[Route, AsgiExchange], Awaitable[ContentReply]]
 
 
 class OpenInferenceRest(HttpProtocol):
@@ -41,21 +33,24 @@ class OpenInferenceRest(HttpProtocol):
     ) -> None:
         super().__init__(listener, limits, clock)
         self._served = served
-        self._answers: Mapping[Action, _Answer] = {
-            Action.SERVER: self._server,
+        #: What needs neither the body nor a pause: the reply's document.
+        self._documents: Mapping[Action, Callable[[Route], object]] = {
+            Action.SERVER: lambda _: served.server_metadata(),
+            Action.METADATA: lambda route: served.model_metadata(route.name, route.version),
+            Action.MODEL_READY: lambda route: {"name": served.resolve(route.name, route.version).name, "ready": True},
+            Action.CONFIG: lambda route: served.model_config(route.name, route.version),
+            Action.MEMORY_STATUS: lambda route: served.regions.status(route.name),
+            Action.MEMORY_UNREGISTER: self._unregister_memory,
+            Action.CUDA_MEMORY: reject_cuda_memory,
+        }
+        self._answers: Mapping[Action, Callable[[Route, AsgiExchange], Awaitable[ContentReply]]] = {
             Action.LIVE: self._live,
             Action.READY: self._ready,
-            Action.METADATA: self._metadata,
-            Action.MODEL_READY: self._model_ready,
-            Action.CONFIG: self._config,
             Action.STATISTICS: self._statistics,
             Action.INDEX: self._index,
             Action.LOAD: self._load,
             Action.UNLOAD: self._unload,
-            Action.MEMORY_STATUS: self._memory_status,
             Action.MEMORY_REGISTER: self._register_memory,
-            Action.MEMORY_UNREGISTER: self._unregister_memory,
-            Action.CUDA_MEMORY: self._cuda_memory,
         }
 
     async def answer(self, exchange: AsgiExchange) -> Sendable:
@@ -67,7 +62,10 @@ class OpenInferenceRest(HttpProtocol):
             return HttpReply(error_body(str(error)), 405, ((b"allow", error.allowed.encode()),))
         if route.action is Action.INFER:
             return await self.compute(exchange)
-        reply = await self._answers[route.action](route, exchange)
+        if route.action in self._documents:
+            reply = document_reply(self._documents[route.action](route))
+        else:
+            reply = await self._answers[route.action](route, exchange)
         return await reply.compressed(choose_encoding(exchange.head.header(b"accept-encoding")))
 
     def computes(self, method: str, path: str) -> bool:
@@ -99,11 +97,6 @@ class OpenInferenceRest(HttpProtocol):
 
         return Computation(model, call.request, reply)
 
-    # --- the server ---
-
-    async def _server(self, _: Route, __: AsgiExchange) -> ContentReply:
-        return document_reply(self._served.server_metadata())
-
     async def _live(self, _: Route, __: AsgiExchange) -> ContentReply:
         live = self._served.live()
         return document_reply({"live": live}, 200 if live else 503)
@@ -112,22 +105,8 @@ class OpenInferenceRest(HttpProtocol):
         ready = self._served.ready()
         return document_reply({"ready": ready}, 200 if ready else 503)
 
-    # --- models ---
-
-    async def _metadata(self, route: Route, _: AsgiExchange) -> ContentReply:
-        return document_reply(self._served.model_metadata(route.name, route.version))
-
-    async def _model_ready(self, route: Route, _: AsgiExchange) -> ContentReply:
-        model = self._served.resolve(route.name, route.version)
-        return document_reply({"name": model.name, "ready": True})
-
-    async def _config(self, route: Route, _: AsgiExchange) -> ContentReply:
-        return document_reply(self._served.model_config(route.name, route.version))
-
     async def _statistics(self, route: Route, _: AsgiExchange) -> ContentReply:
         return document_reply(await self._served.model_statistics(route.name, route.version))
-
-    # --- the repository ---
 
     async def _index(self, _: Route, exchange: AsgiExchange) -> ContentReply:
         return document_reply(self._served.repository_index(flag(parse_optional(await self.read(exchange)), "ready")))
@@ -142,11 +121,6 @@ class OpenInferenceRest(HttpProtocol):
         await self._served.unload_model(route.name)
         return document_reply({})
 
-    # --- shared memory ---
-
-    async def _memory_status(self, route: Route, _: AsgiExchange) -> ContentReply:
-        return document_reply(self._served.regions.status(route.name))
-
     async def _register_memory(self, route: Route, exchange: AsgiExchange) -> ContentReply:
         regions = self._served.regions
         document = parse_optional(await self.read(exchange))
@@ -154,12 +128,9 @@ class OpenInferenceRest(HttpProtocol):
         regions.register(route.name, key, offset, number(document, "byte_size"))
         return document_reply({})
 
-    async def _unregister_memory(self, route: Route, _: AsgiExchange) -> ContentReply:
+    def _unregister_memory(self, route: Route) -> object:
         self._served.regions.unregister(route.name)
-        return document_reply({})
-
-    async def _cuda_memory(self, route: Route, _: AsgiExchange) -> ContentReply:
-        reject_cuda_memory(route)
+        return {}
 
 
 class _InferHead(NamedTuple):

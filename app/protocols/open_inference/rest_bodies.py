@@ -17,13 +17,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, Buffer, InferenceResponse, ModelSignature, TensorSpec
 from app.protocols.open_inference.binary_tensors import decode, encode
 from app.protocols.open_inference.datatypes import checked_shape, datatype_of, declared_input
-from app.protocols.open_inference.infer_call import (
-    InferCall,
-    WantedOutput,
-    choose_signature,
-    make_call,
-    wanted_output,
-)
+from app.protocols.open_inference.infer_call import InferCall, WantedOutput, choose_signature, make_call, wanted_output
 from app.protocols.open_inference.json_documents import (
     decode_data,
     encode_data,

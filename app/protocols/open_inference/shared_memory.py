@@ -70,9 +70,6 @@ class SharedMemory:
         self._folder = folder
         self._regions: dict[str, _Region] = {}
 
-    def __repr__(self) -> str:
-        return f"<SharedMemory in {self._folder}: {len(self._regions)} regions>"
-
     def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
         """Registers `byte_size` bytes from `offset` on of the shared memory object `key`.
 

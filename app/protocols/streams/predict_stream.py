@@ -65,7 +65,8 @@ class PredictStreams:
         head = exchange.head
         _check_media_type(head)
         inflater = Inflater((head.header(b"content-encoding") or b"").decode("latin-1"))
-        asked = _asked(head)
+        asked = PredictBody(_no_inputs)
+        apply_query(head.query, asked)
         if self._draining.is_set():
             raise _shutting_down()
         model = resolve()
@@ -176,16 +177,6 @@ class PredictStream(Streamed):
             self._window.leave(block)
         if taken is not None:
             await send({"type": "http.response.body", "body": error_body(str(taken)) + b"\n", "more_body": True})
-
-    def __repr__(self) -> str:
-        return f"<PredictStream {self._taken_in.qsize()} blocks unanswered, {self._window}>"
-
-
-def _asked(head: RequestHead) -> PredictBody:
-    """The signature and outputs that the query names. Raises InvalidRequest."""
-    asked = PredictBody(_no_inputs)
-    apply_query(head.query, asked)
-    return asked
 
 
 def _no_inputs(_: ModelSignature) -> dict[str, Array]:

@@ -19,19 +19,14 @@ class Window:
 
     async def enter(self, block: Block) -> None:
         """Waits until there is room for the block, and takes it. Only one task may call this."""
-        while self._lines and not self._has_room(len(block.lines), block.size):
+        lines, size = len(block.lines), block.size
+        while self._lines and (self._lines + lines > self._max_lines or self._bytes + size > self._max_bytes):
             self._left.clear()
             await self._left.wait()
-        self._lines += len(block.lines)
-        self._bytes += block.size
+        self._lines += lines
+        self._bytes += size
 
     def leave(self, block: Block) -> None:
         self._lines -= len(block.lines)
         self._bytes -= block.size
         self._left.set()
-
-    def _has_room(self, lines: int, size: int) -> bool:
-        return self._lines + lines <= self._max_lines and self._bytes + size <= self._max_bytes
-
-    def __repr__(self) -> str:
-        return f"<Window {self._lines}/{self._max_lines} lines, {self._bytes}/{self._max_bytes} bytes>"

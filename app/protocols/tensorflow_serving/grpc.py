@@ -6,20 +6,19 @@ Classify, Regress and MultiInference are in `grpc_examples.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any
 
 import grpc
 from google.protobuf.json_format import ParseDict
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensor_protos import decode_tensor, tensor_parts
-from app.codecs.protobuf.wire import map_entry
+from app.codecs.protobuf.predict_request import serialize_response
+from app.codecs.protobuf.tensor_protos import decode_tensor
 from app.core.errors import InvalidRequest, Unsupported
 from app.core.events import Listener
 from app.core.inference import Array, InferenceRequest, ModelSignature
-from app.core.interfaces import ServedModel, ServedRepository
+from app.core.interfaces import ServedRepository
 from app.protocols.tensorflow_serving.grpc_examples import ExampleCalls
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, find_signature, resolve, version_choice
 from app.protocols.tensorflow_serving.metadata import signatures_document, status_document
@@ -31,17 +30,12 @@ logger = logging.getLogger(__name__)
 
 PROTOCOL = "tensorflow_grpc"
 
-_PredictResponse = message_class("tensorflow.serving.PredictResponse")
-_OUTPUTS = _PredictResponse.DESCRIPTOR.fields_by_name["outputs"].number
-
 #: The only metadata_field.
 _SIGNATURES = "signature_def"
 
 
-class Reload(Protocol):
-    """Serves these models and no others; returns when the new ones are available. Raises ServingError."""
-
-    async def __call__(self, configs: Sequence[ModelConfig], /) -> None: ...
+#: Serves these models and no others; returns when the new ones are available. Raises ServingError.
+Reload = Callable[[Sequence[ModelConfig]], Awaitable[None]]
 
 
 class TensorFlowGrpc:
@@ -98,7 +92,7 @@ class TensorFlowGrpc:
         inputs = self._inputs(request.inputs, signature)
         outputs = tuple(sorted(set(request.output_filter))) if request.output_filter else ()
         response = await model.infer(InferenceRequest(inputs, signature.name, outputs, call.deadline_s, call.priority))
-        return serialize_reply(model, signature.name, response.outputs, self._tensor_content)
+        return serialize_response(response, self._tensor_content)
 
     def _inputs(self, protos: Any, signature: ModelSignature) -> dict[str, Array]:
         inputs = {name: decode_tensor(name, proto, self._max_message_bytes) for name, proto in protos.items()}
@@ -137,22 +131,6 @@ class TensorFlowGrpc:
         )
         await self._reload(configs)
         return message_class("tensorflow.serving.ReloadConfigResponse")(status={})
-
-
-def serialize_reply(model: ServedModel, signature: str, outputs: Mapping[str, Array], tensor_content: bool) -> bytes:
-    """The serialized PredictResponse. A large output is copied once; message objects would copy it several times."""
-    parts: list[bytes | memoryview] = [_spec_part(model.name, model.version, signature)]
-    for name, array in outputs.items():
-        parts += map_entry(_OUTPUTS, name, tensor_parts(array, tensor_content))
-    return b"".join(parts)
-
-
-@lru_cache(maxsize=1024)
-def _spec_part(name: str, version: int, signature: str) -> bytes:
-    reply = _PredictResponse()
-    fill_spec(reply.model_spec, name, version, signature)
-    part: bytes = reply.SerializeToString()
-    return part
 
 
 def _wrong_names(sent: Collection[str], wanted: Collection[str]) -> InvalidRequest:

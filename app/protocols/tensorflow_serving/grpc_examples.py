@@ -39,14 +39,10 @@ class ExampleCalls:
         self._repository = repository
 
     async def classify(self, request: Any, call: GrpcCall) -> Any:
-        reply = message_class("tensorflow.serving.ClassificationResponse")()
-        await self._one(request, call, _CLASSIFY, reply)
-        return reply
+        return await self._one(request, call, _CLASSIFY, "tensorflow.serving.ClassificationResponse")
 
     async def regress(self, request: Any, call: GrpcCall) -> Any:
-        reply = message_class("tensorflow.serving.RegressionResponse")()
-        await self._one(request, call, _REGRESS, reply)
-        return reply
+        return await self._one(request, call, _REGRESS, "tensorflow.serving.RegressionResponse")
 
     async def multi_inference(self, request: Any, call: GrpcCall) -> Any:
         """Runs all tasks on the same examples and the same version of the model."""
@@ -62,13 +58,13 @@ class ExampleCalls:
         await asyncio.gather(*[_infer_task(model, task, examples, call, result) for task, result in results])
         return reply
 
-    async def _one(self, request: Any, call: GrpcCall, task: _Task, reply: Any) -> None:
+    async def _one(self, request: Any, call: GrpcCall, task: _Task, response: str) -> Any:
+        reply = message_class(response)()
         model = resolve(self._repository, request.model_spec, call)
         signature = find_signature(model, request.model_spec, call)
-        examples = _examples(request.input)
-        outputs = await _infer(model, signature, task, examples, call)
-        task.fill(reply.result, outputs, len(examples))
+        await _infer(model, signature, task, _examples(request.input), call, result=reply.result)
         fill_spec(reply.model_spec, model.name, model.version, signature.name)
+        return reply
 
 
 async def _infer_task(model: ServedModel, request: Any, examples: Array, call: GrpcCall, result: Any) -> None:
@@ -76,29 +72,23 @@ async def _infer_task(model: ServedModel, request: Any, examples: Array, call: G
     if request.method_name not in _TASKS:
         raise Unsupported(f"Unsupported signature method_name: {request.method_name!r}; have {', '.join(_TASKS)}")
     task, field = _TASKS[request.method_name]
-    outputs = await _infer(model, signature, task, examples, call)
-    task.fill(getattr(result, field), outputs, len(examples))
+    await _infer(model, signature, task, examples, call, result=getattr(result, field))
     fill_spec(result.model_spec, model.name, model.version, signature.name)
 
 
 async def _infer(
-    model: ServedModel, signature: ModelSignature, task: _Task, examples: Array, call: GrpcCall
-) -> Mapping[str, Array]:
+    model: ServedModel, signature: ModelSignature, task: _Task, examples: Array, call: GrpcCall, *, result: Any
+) -> None:
     wanted = task.method.wanted(signature)
     request = InferenceRequest({INPUT: examples}, signature.name, wanted, call.deadline_s, call.priority)
     response = await model.infer(request)
-    return response.outputs
+    task.fill(result, response.outputs, len(examples))
 
 
 def _examples(source: Any) -> Array:
-    """Serialized tf.Examples, [rows]; each also has the features of the context that it lacks.
-
-    Raises InvalidRequest.
-    """
+    """Serialized tf.Examples, [rows]; each also has the features of the context it lacks. Raises InvalidRequest."""
     kind = source.WhichOneof("kind")
-    if kind is None:
-        raise InvalidRequest("Input is empty.")
-    examples = getattr(source, kind).examples
+    examples = getattr(source, kind).examples if kind else ()
     if not examples:
         raise InvalidRequest("Input is empty.")
     # Concatenated messages merge when they are parsed, and the later one overrides the earlier.

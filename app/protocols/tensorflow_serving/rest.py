@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from app.codecs.format_registry import JSON, AgreedFormats, agree
 from app.codecs.json.parsing import parse
@@ -20,11 +20,12 @@ from app.codecs.json.writing import dumps
 from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener
-from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, ModelSignature
+from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
+from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.protocols.tensorflow_serving.metadata import metadata_document, models_document, status_document
-from app.protocols.tensorflow_serving.rest_examples import ExamplesCall, classify, regress
+from app.protocols.tensorflow_serving.rest_examples import read_examples
 from app.protocols.tensorflow_serving.routes import Action, Route, find_route
 from app.transports.http.exchange import (
     TIMEOUT_HEADER,
@@ -42,10 +43,7 @@ from app.transports.http.replies import HttpLimits, HttpReply, Sendable
 
 _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
 
-_EXAMPLES: Mapping[Action, Callable[[Mapping[str, Any], ModelSignature], ExamplesCall]] = {
-    Action.CLASSIFY: classify,
-    Action.REGRESS: regress,
-}
+_EXAMPLES = {Action.CLASSIFY: CLASSIFY, Action.REGRESS: REGRESS}
 
 
 class TensorFlowRest(HttpProtocol):
@@ -150,7 +148,7 @@ class TensorFlowRest(HttpProtocol):
         exchange.concerns(model)
         signature = model.signature(signature_name(document))
         exchange.concerns(model, signature.name)
-        call = _EXAMPLES[parsed.route.action](document, signature)
+        call = read_examples(_EXAMPLES[parsed.route.action], document, signature)
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, parsed.priority)
         return Computation(model, request, lambda response: HttpReply(call.encode(response.outputs)))
 

@@ -19,7 +19,7 @@ from app.codecs.json.writing import dumps, jsonable
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, ModelSignature
-from app.protocols.tensorflow_serving.examples import CLASSES, CLASSIFY, INPUT, REGRESS, REGRESSION, SCORES
+from app.protocols.tensorflow_serving.examples import CLASSES, CLASSIFY, INPUT, REGRESSION, SCORES, ExamplesMethod
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _FLOAT_MAX = float(np.finfo(np.float32).max)
@@ -39,18 +39,12 @@ class ExamplesCall:
     encode: Callable[[Mapping[str, Array]], bytes]
 
 
-def classify(document: Mapping[str, Any], signature: ModelSignature) -> ExamplesCall:
-    """Raises InvalidRequest if the examples are malformed or the signature cannot classify."""
-    wanted = CLASSIFY.wanted(signature)
+def read_examples(method: ExamplesMethod, document: Mapping[str, Any], signature: ModelSignature) -> ExamplesCall:
+    """Raises InvalidRequest if the examples are malformed or the signature does not fit the method."""
+    wanted = method.wanted(signature)
     examples = _examples(document)
-    return ExamplesCall({INPUT: examples}, wanted, partial(_encode_classify, count=len(examples)))
-
-
-def regress(document: Mapping[str, Any], signature: ModelSignature) -> ExamplesCall:
-    """Raises InvalidRequest if the examples are malformed or the signature cannot regress."""
-    wanted = REGRESS.wanted(signature)
-    examples = _examples(document)
-    return ExamplesCall({INPUT: examples}, wanted, partial(_encode_regress, count=len(examples)))
+    encode = _encode_classify if method is CLASSIFY else _encode_regress
+    return ExamplesCall({INPUT: examples}, wanted, partial(encode, count=len(examples)))
 
 
 # --- requests: examples ---

@@ -87,7 +87,3 @@ def test_nothing_after_the_text_is_read() -> None:
     """The page behind the text is protected: reading it kills the process."""
     done = subprocess.run([sys.executable, "-c", _AT_THE_END_OF_A_PAGE], capture_output=True, text=True, check=False)
     assert "alive" in done.stdout, done.stderr
-
-
-def test_numbers_print_their_shape_and_size() -> None:
-    assert repr(Numbers(b"[[1,2,3],[4,5,6]]")) == "<Numbers of shape [2, 3], 17 bytes of JSON>"

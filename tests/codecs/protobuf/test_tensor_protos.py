@@ -13,10 +13,11 @@ from hypothesis.extra import numpy as hnp
 from tensorflow.core.framework.tensor_pb2 import TensorProto as TensorFlowsProto
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensor_protos import decode_tensor, encode_tensor
+from app.codecs.protobuf.tensor_protos import decode_tensor
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING
 from tests.support.savedmodels import DTYPES
+from tests.support.tensor_protos import encode_tensor
 
 TensorProto = message_class("tensorflow.TensorProto")
 LIMIT = 1 << 20

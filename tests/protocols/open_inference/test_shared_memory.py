@@ -145,11 +145,3 @@ def test_slices(parameters, part):
 def test_malformed_slices_are_rejected(parameters):
     with pytest.raises(InvalidRequest):
         region_slice(parameters)
-
-
-def test_shared_memory_prints_its_folder_and_its_regions(tmp_path):
-    (tmp_path / "k").write_bytes(bytes(16))
-    memory = SharedMemory(tmp_path)
-    memory.register("r", "/k", 0, 16)
-    assert repr(memory) == f"<SharedMemory in {tmp_path}: 1 regions>"
-    memory.unregister()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -8,7 +9,8 @@ import pytest
 
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array
-from app.protocols.tensorflow_serving.rest_examples import classify, regress, serialize_example
+from app.protocols.tensorflow_serving import examples
+from app.protocols.tensorflow_serving.rest_examples import read_examples, serialize_example
 from tests.support.protocol_fakes import signature_of, specs
 
 INPUT = specs(inputs=("string", (None,)))
@@ -17,6 +19,9 @@ CLASSIFY = signature_of(
 )
 REGRESS = signature_of(INPUT, specs(outputs=("float32", (None, 1))))
 EXAMPLES = {"examples": [{"f": 1}, {"f": 2}]}
+
+classify = partial(read_examples, examples.CLASSIFY)
+regress = partial(read_examples, examples.REGRESS)
 
 
 def strings(*rows: Any) -> Array:
