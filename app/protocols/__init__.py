@@ -1,1 +1,1 @@
-"""One adapter per protocol: bytes to InferenceRequest and back, each with its error table."""
+"""One adapter per protocol: bytes to InferenceRequest and back. Imported by server and frontends."""

@@ -1,4 +1,5 @@
 """The models of a folder or a list: which versions lie on disk, which are served, and their states from load to unload.
 
-Only app/server makes a repository; protocols know it by app/core/interfaces.py; frontends copy its catalog.
+Only server makes a repository; protocols know it by `core/interfaces.py`. Others import single facts:
+lists of models (model_server, frontends, protocols.tensorflow_serving), the catalog (frontends), the layout (cli).
 """

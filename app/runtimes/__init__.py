@@ -1,6 +1,6 @@
 """What executes models: TensorFlow, and the threads that call models. The only package that imports tensorflow.
 
-app/server imports it; other packages know it by the interfaces of app/runtime.py.
+Only server imports it; other packages know it by the interfaces of app/runtime.py, which imports a runtime by its name.
 """
 
 import os

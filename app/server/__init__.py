@@ -1,4 +1,4 @@
 """The composition: what one process serves with is made, started, drained and stopped here.
 
-Imported by frontends and the entry points only; it may import every other package.
+Imported by frontends, model_server, cli and main; it may import every package below it.
 """

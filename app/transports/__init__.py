@@ -1,1 +1,1 @@
-"""Bytes on sockets: HTTP/1.1, what all of HTTP shares, and gRPC. Protocols and `app.server` import from here."""
+"""Bytes on sockets: HTTP/1.1, what all of HTTP shares, and gRPC. For protocols, server, frontends, model_server."""

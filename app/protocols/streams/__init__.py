@@ -1,4 +1,4 @@
 """`:predictStream`: a stream of JSON lines in, a stream of predictions out.
 
-Only `app.protocols.tensorflow_serving` imports from here.
+Only `protocols/tensorflow_serving` and the OpenAPI page import it.
 """

@@ -1,4 +1,4 @@
 """TensorFlow Serving's API over REST and gRPC: predict, classify, regress, metadata, status, reload.
 
-Only `app.server`, `app.frontends` and the OpenAPI page import from here; Open Inference does not know it.
+Only server, frontends and the OpenAPI page import it; it does not import Open Inference.
 """

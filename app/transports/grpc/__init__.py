@@ -1,4 +1,4 @@
 """The gRPC server, and what its protocols share: handlers, deadlines, status codes, health.
 
-Protocols and `app.server` import from here.
+Protocols and server import it; frontends and model_server import its options.
 """

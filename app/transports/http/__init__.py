@@ -1,4 +1,4 @@
 """What HTTP protocols share, whichever way a request arrives: replies, bodies, time-outs, events, rejections.
 
-Protocols, `app.server` and `app.transports.http1` import from here.
+Protocols, server, frontends and `transports/http1` import it.
 """
