@@ -105,28 +105,24 @@ async def open_loop(
     return load.result
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Load:
     """One run: connections, requests that are due, and the result."""
 
-    def __init__(
-        self,
-        target: LoadTarget,
-        requests: Sequence[bytes],
-        result: OpenLoopResult,
-        check: Callable[[int, ServerReply], None] | None,
-        heard: Callable[[ServerReply, float], None] | None,
-    ) -> None:
-        self.result = result
-        self._target, self._requests, self._check, self._heard = target, requests, check, heard
-        self._free: list[LoadConnection] = []
-        self._open = 0
-        self._waiting: deque[tuple[int, float]] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._now = asyncio.get_running_loop().time
+    target: LoadTarget
+    requests: Sequence[bytes]
+    result: OpenLoopResult
+    check: Callable[[int, ServerReply], None] | None
+    heard: Callable[[ServerReply, float], None] | None
+    _free: list[LoadConnection] = field(default_factory=list)
+    _open: int = 0
+    _waiting: deque[tuple[int, float]] = field(default_factory=deque)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _now: Callable[[], float] = field(default_factory=lambda: asyncio.get_running_loop().time)
 
     async def run(self, times: Sequence[float]) -> None:
         self.result.intended = len(times)
-        self._free.append(await connect(self._target.host, self._target.port))
+        self._free.append(await connect(self.target.host, self.target.port))
         self._open = 1
         start = self._now()
         for number, time in enumerate(times):
@@ -149,7 +145,7 @@ class _Load:
 
     def _start_carrier(self) -> None:
         """Start a task that sends waiting requests over a free or new connection until none waits."""
-        if not self._free and self._open >= self._target.connections:
+        if not self._free and self._open >= self.target.connections:
             return
         connection = self._free.pop() if self._free else None
         self._open += connection is None
@@ -174,21 +170,21 @@ class _Load:
 
     async def _connected(self) -> LoadConnection | None:
         try:
-            return await connect(self._target.host, self._target.port)
+            return await connect(self.target.host, self.target.port)
         except OSError as error:
             self.result.failures[f"no connection: {error.strerror or error}"] += 1
             return None
 
     async def _exchange(self, connection: LoadConnection, number: int, due: float) -> None:
-        kind = number % len(self._requests)
+        kind = number % len(self.requests)
         try:
-            reply = await connection.send(self._requests[kind])
+            reply = await connection.send(self.requests[kind])
         except BadReply as error:
             self.result.failures[str(error)] += 1
             return
         latency = self._now() - due
-        if self._heard is not None:
-            self._heard(reply, latency)
+        if self.heard is not None:
+            self.heard(reply, latency)
         if not 200 <= reply.status < 300:
             self.result.failures[f"status {reply.status}"] += 1
         elif (wrong := self._wrong(kind, reply)) is not None:
@@ -197,10 +193,10 @@ class _Load:
             self.result.latencies_s.append(latency)
 
     def _wrong(self, kind: int, reply: ServerReply) -> str | None:
-        if self._check is None:
+        if self.check is None:
             return None
         try:
-            self._check(kind, reply)
+            self.check(kind, reply)
         except ValueError as error:
             return f"wrong answer: {error}"
         return None

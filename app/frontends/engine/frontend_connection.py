@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -55,21 +56,18 @@ class ServedCall(NamedTuple):
     answers: _Tensors
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ServedRequest:
     """A request in the batcher; as its reply it sends the answer to the frontend."""
 
-    __slots__ = ("_answered", "_connection", "call", "handle", "id")
-
-    handle: Cancellable
-
-    def __init__(self, connection: FrontendConnection, request_id: int, call: ServedCall) -> None:
-        self.id = request_id
-        self.call = call
-        self._connection = connection
-        self._answered = False
+    connection: FrontendConnection
+    id: int
+    call: ServedCall
+    handle: Cancellable = field(init=False)
+    answered: bool = False
 
     def done(self) -> bool:
-        return self._answered
+        return self.answered
 
     def cancelled(self) -> bool:
         return False
@@ -78,15 +76,15 @@ class ServedRequest:
         return None
 
     def set_result(self, answer: Answer, /) -> None:
-        self._answered = True
-        self._connection.answer(self, answer)
+        self.answered = True
+        self.connection.answer(self, answer)
 
     def set_exception(self, error: BaseException, /) -> None:
-        self._answered = True
-        self._connection.reject(self, error)
+        self.answered = True
+        self.connection.reject(self, error)
 
     def cancel(self) -> None:
-        self._answered = True
+        self.answered = True
         self.handle.cancel()
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -55,17 +56,15 @@ class RemoteCall(NamedTuple):
     outputs: _Outputs
 
 
+@dataclass(slots=True, eq=False)
 class RemoteRequestHandle:
     """A request that was sent."""
 
-    __slots__ = ("_connection", "_id")
-
-    def __init__(self, connection: EngineConnection, request_id: int) -> None:
-        self._connection = connection
-        self._id = request_id
+    connection: EngineConnection
+    request_id: int
 
     def cancel(self) -> None:
-        self._connection.cancel(self._id)
+        self.connection.cancel(self.request_id)
 
 
 class EngineConnection(MessageConnection):

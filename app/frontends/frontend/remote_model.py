@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Protocol
@@ -25,6 +26,7 @@ class RequestChannel(Protocol):
         """As RemoteModel.submit."""
 
 
+@dataclass(eq=False, repr=False)
 class RemoteModel:
     """One version of a model, which the engine knows by `id`.
 
@@ -34,24 +36,14 @@ class RemoteModel:
         alone: each of its requests runs alone, so requests are never coalesced.
     """
 
-    def __init__(
-        self,
-        channel: RequestChannel,
-        id: int,  # noqa: A002 - the word in messages
-        name: str,
-        version: int,
-        *,
-        sizes: BatchSizes,
-        signatures: Mapping[str, ModelSignature],
-    ) -> None:
-        self.id = id
-        self.name = name
-        self.version = version
-        self.sizes = sizes
-        self.signatures = signatures
-        self.alone = False
-        self._channel = channel
-        self._uncontended_s: dict[str, float] = {}
+    channel: RequestChannel
+    id: int
+    name: str
+    version: int
+    sizes: BatchSizes
+    signatures: Mapping[str, ModelSignature]
+    alone: bool = False
+    _uncontended_s: dict[str, float] = field(default_factory=dict)
 
     def signature(self, name: str) -> ModelSignature:
         """Raises SignatureNotFound."""
@@ -65,7 +57,7 @@ class RemoteModel:
             ModelNotReady: the engine is gone.
             ShuttingDown: this frontend is draining.
         """
-        return self._channel.submit(self, request, reply)
+        return self.channel.submit(self, request, reply)
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """`submit`, awaited. Raises the same, and the ServingError that the engine answers."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
@@ -21,6 +22,7 @@ from app.transports.request_priority import PRIORITY_HEADER, read_priority
 _PRIORITY = PRIORITY_HEADER.decode()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class GrpcCall:
     """One call until its reply, and what its event will say.
 
@@ -30,16 +32,13 @@ class GrpcCall:
         code: the name of the status code; empty while the call has not ended.
     """
 
-    __slots__ = ("code", "deadline_s", "model", "priority", "signature", "started_s", "version")
-
-    def __init__(self, started_s: float, deadline_s: float) -> None:
-        self.started_s = started_s
-        self.deadline_s = deadline_s
-        self.priority = 0
-        self.code = ""
-        self.model = ""
-        self.version = 0
-        self.signature = ""
+    started_s: float
+    deadline_s: float
+    priority: int = 0
+    code: str = ""
+    model: str = ""
+    version: int = 0
+    signature: str = ""
 
     def __repr__(self) -> str:
         return f"<GrpcCall {self.model or '?'} {self.code or 'open'}>"
@@ -55,11 +54,6 @@ Stream = Callable[[AsyncIterator[Any], GrpcCall], AsyncIterator[Any]]
 _MakeHandler = Callable[[str | None], grpc.RpcMethodHandler]
 
 
-class _Method(NamedTuple):
-    usual: grpc.RpcMethodHandler
-    with_priority: _MakeHandler
-
-
 class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no types
     """The methods of a service, by path.
 
@@ -67,21 +61,23 @@ class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no type
     cost as much again.
     """
 
-    def __init__(self, name: str, methods: Mapping[str, _Method]) -> None:
-        self.methods = {f"/{name}/{method}": handlers for method, handlers in methods.items()}
+    def __init__(self, name: str, methods: Mapping[str, _MakeHandler]) -> None:
+        self.methods = {f"/{name}/{method}": make for method, make in methods.items()}
+        self._usual = {path: make(None) for path, make in self.methods.items()}
         self._name = name
 
     def service_name(self) -> str:
         return self._name
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        method = self.methods.get(handler_call_details.method)
-        if method is None:
+        path = handler_call_details.method
+        usual = self._usual.get(path)
+        if usual is None:
             return None
         for key, value in handler_call_details.invocation_metadata:
             if key == _PRIORITY:
-                return method.with_priority(value)
-        return method.usual
+                return self.methods[path](value)
+        return usual
 
 
 class GrpcCalls:
@@ -100,11 +96,7 @@ class GrpcCalls:
     def service(self, name: str, answers: Mapping[str, Unary | Stream]) -> Service:
         """The service of that full name. A method that is not in `answers` is UNIMPLEMENTED."""
         methods = service_descriptor(name).methods_by_name
-        return Service(name, {method: self._method(methods[method], answer) for method, answer in answers.items()})
-
-    def _method(self, method: MethodDescriptor, answer: Any) -> _Method:
-        make = partial(self._handler, method, answer)
-        return _Method(make(None), make)
+        return Service(name, {each: partial(self._handler, methods[each], answer) for each, answer in answers.items()})
 
     def _handler(self, method: MethodDescriptor, answer: Any, priority: str | None) -> grpc.RpcMethodHandler:
         parse = message_class(method.input_type.full_name).FromString

@@ -8,24 +8,23 @@ timer, which runs only while there are any, starts a `receive()` for each that i
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from app.transports.http.asgi import Receive
 from app.transports.http.replies import ClientGone
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _PendingReply:
     """A request that waits for its answer within a `with` block."""
 
-    __slots__ = ("gone", "listening", "receive", "since", "task", "waiting")
-
-    def __init__(self, waiting: set[_PendingReply], task: asyncio.Task[Any], receive: Receive, since: float) -> None:
-        self.waiting = waiting
-        self.task = task
-        self.receive = receive
-        self.since = since
-        self.listening: asyncio.Task[None] | None = None
-        self.gone = False
+    waiting: set[_PendingReply]
+    task: asyncio.Task[Any]
+    receive: Receive
+    since: float
+    listening: asyncio.Task[None] | None = None
+    gone: bool = False
 
     def __enter__(self) -> None:
         self.waiting.add(self)

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 
 from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import Array, InferenceRequest
@@ -100,40 +101,40 @@ def _split(rows: Sequence[int], largest: int) -> Iterator[int]:
         yield count
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CoalescedRequests:
     """Requests that are computed by one call; it gets the answer and gives each request its own rows."""
 
-    def __init__(self, arrived: _Arrived, rows: Sequence[int], coalesced: Coalesced, reply_buffer: ReplyBuffer) -> None:
-        self._arrived = arrived
-        self._rows = rows
-        self._coalesced = coalesced
-        self._reply_buffer = reply_buffer
-        self._waiting = 0  # requests that are not cancelled
-        self._handle: Cancellable = COMPLETED
+    arrived: _Arrived
+    rows: Sequence[int]
+    coalesced: Coalesced
+    reply_buffer: ReplyBuffer
+    waiting: int = 0  # requests that are not cancelled
+    handle: Cancellable = COMPLETED
 
     def submit(self, inputs: dict[str, Array]) -> None:
-        coalesced = self._coalesced
+        coalesced = self.coalesced
         request = InferenceRequest(inputs, coalesced.request.signature, deadline_s=coalesced.request.deadline_s)
-        arrivals_s = [exchange.started_s for exchange, _ in self._arrived]
+        arrivals_s = [exchange.started_s for exchange, _ in self.arrived]
         handle = coalesced.model.submit_coalesced(request, arrivals_s, self)
         if handle is None:
             return
-        self._handle = handle
-        for exchange, _ in self._arrived:
+        self.handle = handle
+        for exchange, _ in self.arrived:
             if not (exchange.begun or exchange.answered):
                 exchange.submitted(self)
-                self._waiting += 1
+                self.waiting += 1
 
     def cancel(self) -> None:
         """Cancels one of the requests. The call is cancelled with the last of them."""
-        self._waiting -= 1
-        if not self._waiting:
-            self._handle.cancel()
+        self.waiting -= 1
+        if not self.waiting:
+            self.handle.cancel()
 
     # --- the batcher's Reply ---
 
     def done(self) -> bool:
-        return all(exchange.answered for exchange, _ in self._arrived)
+        return all(exchange.answered for exchange, _ in self.arrived)
 
     def cancelled(self) -> bool:
         return False
@@ -142,30 +143,30 @@ class CoalescedRequests:
         return None
 
     def set_result(self, answer: Answer, /) -> None:
-        model, signature = self._coalesced.model, self._coalesced.request.signature
-        if any(output.shape[:1] != (sum(self._rows),) for output in answer.outputs.values()):
+        model, signature = self.coalesced.model, self.coalesced.request.signature
+        if any(output.shape[:1] != (sum(self.rows),) for output in answer.outputs.values()):
             self._begin_alone()  # only the call showed that its outputs do not have one row for each row of input
             return
         end, timing = 0, server_timing(answer.timing)
-        with self._reply_buffer.held():
-            for (exchange, _), count in zip(self._arrived, self._rows, strict=True):
+        with self.reply_buffer.held():
+            for (exchange, _), count in zip(self.arrived, self.rows, strict=True):
                 start, end = end, end + count
                 if not exchange.answered:
                     exchange.concerns(model, signature)
                     outputs = {name: output[start:end] for name, output in answer.outputs.items()}
-                    exchange.answer(self._coalesced, outputs, timing)
+                    exchange.answer(self.coalesced, outputs, timing)
 
     def set_exception(self, error: Exception, /) -> None:
         """Finds the invalid request by beginning each alone; an error of another kind is the reply to all of them."""
         if isinstance(error, InvalidRequest | OutOfMemory):
             self._begin_alone()
             return
-        for exchange, _ in self._arrived:
+        for exchange, _ in self.arrived:
             if not exchange.answered:
-                exchange.concerns(self._coalesced.model, self._coalesced.request.signature)
+                exchange.concerns(self.coalesced.model, self.coalesced.request.signature)
                 exchange.set_exception(copy(error))
 
     def _begin_alone(self) -> None:
-        for exchange, body in self._arrived:
+        for exchange, body in self.arrived:
             if not exchange.answered:
                 exchange.begin(body)
