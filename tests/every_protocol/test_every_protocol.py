@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.codecs.format_registry import BODY_FORMATS
-from app.repository.catalog import Catalog
+from app.frontends.frontend.remote_repository import RemoteRepository
 from tests.every_protocol import grpc_drivers
 from tests.every_protocol.driver import Driver, Fault, Question, rows
 from tests.every_protocol.live import MAX_BYTES, Live
@@ -222,7 +222,8 @@ def test_a_bug_is_not_shown_to_callers(
 
     async def scenario(driver: Driver) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(Catalog, "resolve", broken)
+            patch.setattr(driver.live.server.repository, "resolve", broken)
+            patch.setattr(RemoteRepository, "resolve", broken)
             rejected = await rejection(driver.ask(Question()))
         assert rejected.code == drive.codes[Fault.BUG], rejected
         assert rejected.text == "Internal error"
