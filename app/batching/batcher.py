@@ -216,7 +216,9 @@ class Batcher:
             # 2. Nothing is due: come back when it is.
             plan, lane = self._scheduler.first_due(self.queue.lanes, now)
             if plan.due_s > now and self._drained is None:
-                self._arm_due(plan.due_s, now)
+                if self._due_timer is not None:
+                    self._due_timer.cancel()
+                self._due_timer = self._loop.call_later(plan.due_s - now, self._dispatch)
                 return
 
             # 3. After a batch on the event loop sockets are read first: their requests share the next batch.
@@ -224,11 +226,6 @@ class Batcher:
             if lane.function.uncontended_s < self._max_inline_s:
                 self._dispatch_soon()
                 return
-
-    def _arm_due(self, due_s: float, now: float) -> None:
-        if self._due_timer is not None:
-            self._due_timer.cancel()
-        self._due_timer = self._loop.call_later(due_s - now, self._dispatch)
 
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> None:
         # 1. Take requests; the list may be empty, as all may have been cancelled in this turn.

@@ -45,21 +45,19 @@ _STALE_BATCHES = _EXPLORE_EVERY // 2
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
-    """Seconds of a call at each row count that the model is called with; more rows never cost less.
-
-    Attributes:
-        efficient_rows: the largest size at which a row costs hardly more than at any other.
-    """
+    """Seconds of a call at each row count that the model is called with; more rows never cost less."""
 
     sizes: tuple[int, ...]
     seconds: tuple[float, ...]
-    efficient_rows: int = field(init=False)
     _efficient: tuple[int, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        efficient = _efficient_rows(self.sizes, self.seconds)
-        object.__setattr__(self, "efficient_rows", efficient[-1])
-        object.__setattr__(self, "_efficient", efficient)
+        object.__setattr__(self, "_efficient", _efficient_rows(self.sizes, self.seconds))
+
+    @property
+    def efficient_rows(self) -> int:
+        """The largest size at which a row costs hardly more than at any other."""
+        return self._efficient[-1]
 
     @classmethod
     def through(cls, sizes: Sequence[int], measured: Mapping[int, float]) -> CostCurve:

@@ -173,7 +173,10 @@ class RequestQueue:
         """Puts a request into the lane of `key`. Raises Overloaded if there is no room."""
         weight = request.weight
         if self.rows + weight > self._bulk_rows:
-            self._check_room(weight, bulk=request.priority_offset_s <= -BULK_S)
+            bulk = request.priority_offset_s <= -BULK_S
+            room = self._bulk_rows if bulk and self.rows else self.max_rows
+            if self.rows + weight > room:
+                raise Overloaded(f"The queue is full: {self.rows} of {room} rows wait, {weight} more do not fit")
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(key, function)
@@ -184,12 +187,6 @@ class RequestQueue:
         if weight > lane.max_rows:
             lane.deferred_rows += lane.deferred(weight)
         lane.unfilled_rows += lane.unfilled(weight)
-
-    def _check_room(self, rows: int, *, bulk: bool) -> None:
-        """Raises Overloaded if `rows` more do not fit."""
-        room = self._bulk_rows if bulk and self.rows else self.max_rows
-        if self.rows + rows > room:
-            raise Overloaded(f"The queue is full: {self.rows} of {room} rows wait, {rows} more do not fit")
 
     def remove(self, request: PendingRequest) -> bool:
         """Removes a waiting request; returns False if it does not wait, or no more."""

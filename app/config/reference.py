@@ -31,13 +31,10 @@ def settings_reference() -> str:
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    choices = f"{', '.join(f'`{each}`' for each in get_args(field.annotation))}. " if _is_choice(field) else ""
+    is_choice = get_origin(field.annotation) is Literal
+    choices = f"{', '.join(f'`{each}`' for each in get_args(field.annotation))}. " if is_choice else ""
     meaning = f"{choices}{field.description}".replace("|", "\\|").replace("<", "&lt;")
     return f"| `{name}` | `{flag(name)}` | `{variable(name)}` | {_default(field)} | {meaning} |\n"
-
-
-def _is_choice(field: FieldInfo) -> bool:
-    return get_origin(field.annotation) is Literal
 
 
 def _default(field: FieldInfo) -> str:

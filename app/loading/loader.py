@@ -103,7 +103,9 @@ class Loader:
             costs = measure_calls(loaded, sizes.allowed)
 
             # 4. Which requests of different shapes may share calls, and what is worth compiling for them.
-            paddings = probe_padding(loaded, sizes, self._padding_options(name), signatures=signatures)
+            buckets = ShapeBuckets(tuple(settings.shape_buckets))
+            options = PaddingOptions(settings.pad_shapes, buckets, of_model(settings.pad_values, name))
+            paddings = probe_padding(loaded, sizes, options, signatures=signatures)
             if settings.pad_shapes == "auto":
                 compile_buckets(loaded, signatures, paddings, sizes.allowed, report, budget=budget)
 
@@ -125,11 +127,6 @@ class Loader:
             self._tell(ShapesProbed(name, version, signature, probed.padding is not None, str(probed)))
         self._tell(ModelPlaced(name, version, self._runtime.devices[: len(replicas_of(loaded))]))
         return model
-
-    def _padding_options(self, model: str) -> PaddingOptions:
-        settings = self._settings
-        buckets = ShapeBuckets(tuple(settings.shape_buckets))
-        return PaddingOptions(settings.pad_shapes, buckets, of_model(settings.pad_values, model))
 
     def _report(self, name: str, version: int, done: int, total: int, what: str) -> None:
         progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
