@@ -60,9 +60,9 @@ class Model:
             Overloaded, ShuttingDown, DeadlineExceeded: rejected at admission, see core/errors.py.
         """
         key, function, rows = self._placement.place(request)
-        start_s = priority_offset_s(request.priority) if request.priority else 0.0
+        offset_s = priority_offset_s(request.priority) if request.priority else 0.0
         return self._batcher.submit(
-            key, function, request.inputs, rows, reply, deadline_s=request.deadline_s, priority_offset_s=start_s
+            key, function, request.inputs, rows, reply, deadline_s=request.deadline_s, priority_offset_s=offset_s
         )
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
@@ -79,7 +79,7 @@ class Model:
         """Whether a request for all outputs would be computed now, on the event loop, without waiting in the queue."""
         key = self._all_outputs.get(signature)
         function = None if key is None else self._placement.functions.get(key)
-        return function is not None and self._closed is None and self._batcher.runs_inline(function)
+        return function is not None and self._closed is None and self._batcher.can_coalesce(function)
 
     def submit_coalesced(
         self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply
@@ -93,7 +93,7 @@ class Model:
         """
         try:
             key, function, rows = self._placement.place(request)
-            answer = self._batcher.run_inline(key, function, request.inputs, rows, arrivals_s)
+            answer = self._batcher.run_coalesced(key, function, request.inputs, rows, arrivals_s)
         except ServingError as error:
             reply.set_exception(error)
             return COMPLETED

@@ -31,8 +31,8 @@ class FixedTimeout:
     def plan(self, lane: LaneView) -> BatchPlan:
         most_rows = self.most_rows(lane)
         if lane.rows >= most_rows:
-            return BatchPlan(lane.oldest_arrival_s, most_rows, "full", most_rows)
-        return BatchPlan(lane.oldest_arrival_s + self.timeout_s, most_rows, "delay", most_rows)
+            return BatchPlan(lane.waiting_since_s, most_rows, "full", most_rows)
+        return BatchPlan(lane.waiting_since_s + self.timeout_s, most_rows, "delay", most_rows)
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class PreferredSizes:
     def plan(self, lane: LaneView) -> BatchPlan:
         filled = [rows for rows in self.preferred if rows <= lane.rows]
         if filled:
-            return BatchPlan(lane.oldest_arrival_s, max(filled), "full", lane.max_rows)
-        return BatchPlan(lane.oldest_arrival_s + self.delay_s, lane.max_rows, "delay", lane.max_rows)
+            return BatchPlan(lane.waiting_since_s, max(filled), "full", lane.max_rows)
+        return BatchPlan(lane.waiting_since_s + self.delay_s, lane.max_rows, "delay", lane.max_rows)
 
 
 class AdditiveIncrease:
@@ -78,7 +78,7 @@ class AdditiveIncrease:
 
     def plan(self, lane: LaneView) -> BatchPlan:
         most_rows = self.most_rows(lane)
-        return BatchPlan(lane.oldest_arrival_s, most_rows, "full", most_rows)
+        return BatchPlan(lane.waiting_since_s, most_rows, "full", most_rows)
 
     def called(self, rows: int, seconds: float) -> None:
         """A call ended. Only a full one says whether a larger one may be tried."""

@@ -37,7 +37,8 @@ def check_deadline(
     Raises:
         WouldBeLate: it is expected to miss its deadline, and was removed from the queue.
     """
-    # 1. An idle device takes every request; otherwise Ferry would never learn that the model became faster.
+    # 1. An idle server (no batch in flight, nothing else waits) takes every request; otherwise Ferry would never learn
+    #    that the model became faster.
     remaining_s = slots.remaining_s(now)
     if not remaining_s and queue.rows == request.weight:
         return

@@ -3,8 +3,9 @@
 `execute` runs on a device thread or, inline, on the event loop. It reads the requests and their function and changes
 neither: what it finds it returns in an Execution, and the event loop acts on that.
 
-One bad request fails alone: a batch that is rejected because of its input is halved until the guilty request stands
-alone; so is a batch that the device has no memory for. Any other failure fails the whole batch once, without a retry.
+One bad request fails alone: a batch that is rejected because of its input is halved until the invalid request stands
+alone; so is a batch that the device has no memory for. A batch whose outputs cannot be split is repeated one request at
+a time. Any other failure fails the requests of that call, without a retry.
 """
 
 from __future__ import annotations
@@ -125,14 +126,14 @@ def execute(
     """Runs the requests together and gives each its own rows or its own error. Never raises."""
     mismatches: list[str] = []
     started_s = clock()
-    outcomes = _outcomes(function, requests, replica, mismatches)
+    outcomes = _run_isolating_failures(function, requests, replica, mismatches)
     ended_s = clock()
     if mismatches:
         return Execution(outcomes, started_s, ended_s, 0, 0.0, mismatches[0])
     return Execution(outcomes, started_s, ended_s, *padding_of(function, requests))
 
 
-def _outcomes(  # noqa: PLR0911 - one for each case
+def _run_isolating_failures(  # noqa: PLR0911 - one for each case
     function: BatchFunction, requests: Sequence[PendingRequest], replica: int, mismatches: list[str]
 ) -> list[Outcome]:
     """The outcome of each request, in order; notes a row count mismatch."""
@@ -144,14 +145,16 @@ def _outcomes(  # noqa: PLR0911 - one for each case
     except RowCountMismatch as mismatch:
         # 1. The outputs cannot be split: each request runs alone.
         mismatches.append(str(mismatch))
-        return [outcome for request in requests for outcome in _outcomes(function, [request], replica, mismatches)]
+        outcomes = [_run_isolating_failures(function, [request], replica, mismatches) for request in requests]
+        return [outcome for (outcome,) in outcomes]
     except (InvalidRequest, OutOfMemory) as error:
-        # 2. One request is guilty, or the batch is too large: halve it.
+        # 2. One request is invalid, or the batch is too large: halve it.
         if len(requests) == 1:
             return [error]
         middle = len(requests) // 2
-        first, second = requests[:middle], requests[middle:]
-        return _outcomes(function, first, replica, mismatches) + _outcomes(function, second, replica, mismatches)
+        halves = (requests[:middle], requests[middle:])
+        first, second = [_run_isolating_failures(function, half, replica, mismatches) for half in halves]
+        return first + second
     except ServingError as error:
         # 3. The model failed: each request gets an error of its own.
         return [type(error)(*error.args) for _ in requests]

@@ -10,8 +10,9 @@ Rules
 - A batch of a function whose calls take less than `max_inline_s` is executed on the event loop: handing it to a thread
   and back costs the loop more (docs/architecture.md, "Short calls").
 - A batch is formed only when a device is free. So batches fill while devices are busy, and requests that were cancelled
-  or have expired by then are not in them (test_laws).
-- `_dispatch` runs in a turn of the event loop of its own, so all requests that are read in one turn share a batch.
+  or have expired by then are not in them (tests/laws/test_batching.py).
+- After `submit`, `_dispatch` runs in the next turn of the event loop, so requests that are read in one turn can share a
+  batch. When a device becomes free it runs at once.
 - The caller owns its request: it cancels it on every way out, and then the request leaves the queue.
 - A reply is set once, by the first of result, error and deadline, and never before `submit` has returned.
 """
@@ -140,13 +141,13 @@ class Batcher:
         self._dispatch_soon()
         return RequestHandle(request, self.cancel)
 
-    def runs_inline(self, function: BatchFunction) -> bool:
+    def can_coalesce(self, function: BatchFunction) -> bool:
         """True if a request would be computed right now, on the event loop, so that there is no queue to wait in."""
         quick = function.batchable and function.uncontended_s < self._max_inline_s
         free = quick and self._scheduler.eager and not self.queue.rows and bool(self._slots.free)
         return free and self._drained is None and not self._completion.order
 
-    def run_inline(
+    def run_coalesced(
         self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, arrivals_s: Sequence[float]
     ) -> Answer | None:
         """One call, right now, for the rows of requests that arrived in the same turn of the event loop.
@@ -156,7 +157,7 @@ class Batcher:
         Raises:
             InferenceFailed: the model failed, for all of them.
         """
-        if not (self.runs_inline(function) and 0 < rows <= function.max_rows):
+        if not (self.can_coalesce(function) and 0 < rows <= function.max_rows):
             return None
         execution = execute(function, [PendingRequest(inputs, rows, ANSWERED, arrivals_s[0])], self._clock)
         compute_s = execution.ended_s - execution.started_s

@@ -98,7 +98,7 @@ class LaneView(Protocol):
     @property
     def max_rows(self) -> int: ...
     @property
-    def oldest_arrival_s(self) -> float: ...
+    def waiting_since_s(self) -> float: ...
     @property
     def timeout_s(self) -> float: ...
     @property
@@ -127,7 +127,7 @@ class BatchingPolicy(Protocol):
 
     @property
     def eager(self) -> bool:
-        """True if an idle device takes every request at once, with all its rows."""
+        """True if no delay and no max_batch_size is set, so an idle device takes all rows of every request at once."""
 
     def most_rows(self, lane: LaneView) -> int:
         """The rows of a full batch."""
@@ -159,7 +159,7 @@ class WorkConserving:
         return not (self._max_delay_s or self._largest)
 
     def plan(self, lane: LaneView) -> BatchPlan:
-        arrival_s, most_rows = lane.oldest_arrival_s, self._next_most_rows(lane)
+        arrival_s, most_rows = lane.waiting_since_s, self._next_most_rows(lane)
         if lane.rows >= most_rows:
             return BatchPlan(arrival_s, most_rows, "full", most_rows)
         reason = "delay" if self._max_delay_s else "idle"

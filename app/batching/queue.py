@@ -4,7 +4,7 @@ Invariants (test_queue.py)
 - A lane exists only while a request waits in it.
 - `rows` of the queue is the sum over its lanes, and of a lane the sum over its requests; a request without rows counts
   as one, so that none waits for free.
-- Bulk requests never fill the queue: they find room in one half of it only, unless the queue is empty.
+- While anything waits, bulk requests may use half of the queue; an empty queue takes one of any size.
 - A request leaves exactly once: taken into a batch, or removed. A request larger than a batch leaves in parts; the rest
   of it waits behind the requests that came meanwhile.
 """
@@ -34,7 +34,7 @@ class Lane:
         max_rows: the most rows of a call, as when the lane was made: requests that came to be batched are not cut if
             batching has stopped since.
         deferred_rows: rows of large requests that will wait again, as they do not fit into the next call.
-        unfilled_rows: rows that calls will lack, as a request is not split to fill them; see `unfilled`.
+        unfilled_rows: the sum of `unfilled` over its requests.
     """
 
     __slots__ = (
@@ -103,7 +103,8 @@ class Lane:
     def unfilled(self, rows: int) -> int:
         """A request's share of the rows that a call lacks if it is filled with requests of its size.
 
-        With 33 rows one request fits into 64, so it is 31. Smaller requests may fill these: it is an upper bound.
+        Example: in calls of 64 rows a request of 33 leaves 31 unfilled. Smaller requests may fill these: it is an upper
+        bound.
         """
         return 0 if rows == 1 or rows > self.max_rows else -(-self.max_rows // (self.max_rows // rows)) - rows
 
@@ -113,8 +114,8 @@ class Lane:
         return self.rows - self.deferred_rows + self.unfilled_rows
 
     @property
-    def oldest_arrival_s(self) -> float:
-        """When the request that waits for the longest entered; monotonic seconds."""
+    def waiting_since_s(self) -> float:
+        """When the request that has waited longest entered the lane; monotonic seconds."""
         if self.reordered:
             return min(request.entered_s for request in self.waiting)
         return self.head.entered_s

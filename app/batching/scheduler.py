@@ -91,7 +91,7 @@ class Scheduler:
         # 1. Without weights, the most urgent lane: as a rule it is due, so that one lane is planned, not all.
         fair_queueing = self.fair_queueing
         if not fair_queueing or len(lanes) == 1:
-            lane = min(lanes, key=attrgetter("scheduling_key_s", "oldest_arrival_s"))
+            lane = min(lanes, key=attrgetter("scheduling_key_s", "waiting_since_s"))
             plan = self._policy_of(lane).plan(lane)
             if plan.due_s <= now or len(lanes) == 1:
                 return plan, lane
@@ -100,9 +100,9 @@ class Scheduler:
         def order(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float, float]:
             (due_s, *_), lane = planned
             if due_s > now:
-                return True, 0.0, due_s, lane.oldest_arrival_s
+                return True, 0.0, due_s, lane.waiting_since_s
             start = fair_queueing.start(lane.key.model) if fair_queueing else 0.0
-            return False, start, lane.scheduling_key_s, lane.oldest_arrival_s
+            return False, start, lane.scheduling_key_s, lane.waiting_since_s
 
         return min(((self._policy_of(lane).plan(lane), lane) for lane in lanes), key=order)
 

@@ -15,7 +15,7 @@ class BatchExecuted(NamedTuple):
 
     rows: rows of requests in the batch; padded_rows: padding rows added to reach an allowed size.
     reason: why the batch was closed: 'full', 'idle', 'delay' or 'drain'.
-    compute_s: seconds of the call; queue_s: seconds that each of its requests waited, in order of arrival.
+    compute_s: seconds of the call; queue_s: seconds that each of its requests waited, in the order of the batch.
     failed, failed_rows: how many of its requests, and rows, were answered with an error.
     expired: how many of its requests were past their deadline when the call began; more than 0 is a bug.
     padding_ratio: which share of the elements of the call's inputs was padding, of rows and of inner shapes.

@@ -15,7 +15,7 @@ from app.batching.policy import HEADROOM, BatchingOptions, SelfTuning, WorkConse
 class View:
     rows: int
     max_rows: int
-    oldest_arrival_s: float
+    waiting_since_s: float
     timeout_s: float = inf
     curve: CostCurve | None = None
     margin: float = 0.0
@@ -34,7 +34,7 @@ views = st.builds(
     View,
     rows=st.integers(1, 1000),
     max_rows=st.integers(1, 128),
-    oldest_arrival_s=st.floats(0, 1e6),
+    waiting_since_s=st.floats(0, 1e6),
     timeout_s=st.one_of(st.just(inf), st.floats(1e-3, 60)),
     curve=curves,
     margin=st.floats(0, 3),
@@ -59,10 +59,10 @@ def test_contract(name: str, view: View, options: BatchingOptions) -> None:
         assert plan.most_rows == policy.most_rows(view)
     assert policy.most_rows(view) <= plan.most_rows
     # Timers start at the oldest request.
-    assert view.oldest_arrival_s <= plan.due_s <= view.oldest_arrival_s + options.max_batch_delay_ms / 1000
+    assert view.waiting_since_s <= plan.due_s <= view.waiting_since_s + options.max_batch_delay_ms / 1000
     assert plan.reason in {"full", "idle", "delay"}
     if view.rows >= plan.most_rows:
-        assert plan.due_s == view.oldest_arrival_s  # nobody waits for company that has no seat
+        assert plan.due_s == view.waiting_since_s  # nobody waits for company that has no seat
     if options.max_batch_size:
         assert plan.most_rows <= options.max_batch_size  # what is fixed by hand stays so
 

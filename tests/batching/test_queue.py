@@ -19,7 +19,7 @@ def test_a_lane_is_first_come_first_served() -> None:
     for request in requests:
         queue.push(KEY, batch_function(FakeFunction()), request)
     (lane,) = queue.lanes
-    assert lane.oldest_arrival_s == 0.0
+    assert lane.waiting_since_s == 0.0
     assert queue.take(lane, 3, 100, 0.0) == requests[:3]
     assert queue.take(lane, 3, 100, 0.0) == requests[3:]
     assert not queue.lanes
@@ -36,7 +36,7 @@ def test_a_priority_offset_overtakes_what_came_within_it_and_no_more() -> None:
     assert list(lane.waiting) == [early, urgent, late, last, patient]
     queue.remove(early)
     assert lane.head is urgent
-    assert lane.oldest_arrival_s == 1.0  # timers start at the oldest, wherever it stands
+    assert lane.waiting_since_s == 1.0  # timers start at the oldest, wherever it stands
 
 
 def test_room_is_counted_in_rows() -> None:
@@ -215,7 +215,7 @@ def test_a_lane_is_as_urgent_as_its_most_urgent_request_and_in_the_order_of_keys
                 lane.requeue(request, now)
         if lane.waiting:
             assert lane.scheduling_key_s == min(request.scheduling_key_s for request in lane.waiting)
-            assert lane.oldest_arrival_s == min(request.entered_s for request in lane.waiting)
+            assert lane.waiting_since_s == min(request.entered_s for request in lane.waiting)
             keys = [request.order_key_s for request in lane.waiting]
             assert keys == sorted(keys)
 

@@ -41,7 +41,7 @@ def test_the_most_urgent_lane_that_is_due_is_first_or_the_next_one_due(
     def place(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float]:
         plan, lane = planned
         due = plan.due_s <= NOW
-        return not due, lane.scheduling_key_s if due else plan.due_s, lane.oldest_arrival_s
+        return not due, lane.scheduling_key_s if due else plan.due_s, lane.waiting_since_s
 
     assert Scheduler(policy, {}).first_due(lanes, NOW) == min(plans, key=place)
 

@@ -227,9 +227,9 @@ def test_nothing_is_answered_at_once_while_somebody_waits_for_an_answer() -> Non
         function, key, inputs = batch_function(FakeFunction(), 1), LaneKey("m", 1, "f"), {"x": np.ones((1, 2))}
         both = [asyncio.create_task(infer(batcher, key, function, inputs, 1)) for _ in range(2)]
         await asyncio.sleep(2.0)  # the second was quick, and waits for the first
-        assert not batcher.runs_inline(function)
-        assert batcher.run_inline(key, function, inputs, 1, [loop.time()]) is None
+        assert not batcher.can_coalesce(function)
+        assert batcher.run_coalesced(key, function, inputs, 1, [loop.time()]) is None
         await asyncio.gather(*both)
-        assert batcher.runs_inline(function)
+        assert batcher.can_coalesce(function)
 
     run_in_fake_time(main())
