@@ -12,6 +12,7 @@ from app.bench.open_loop import LoadTarget, OpenLoopResult, open_loop
 from app.bench.rate_search import RateSearch
 from app.bench.request_body import CannotMakeRequest, InferencePath, TargetUrl
 
+#: Chosen: for requests of metadata, before and between trials.
 _ASK_TIMEOUT_S = 30.0
 
 #: Chosen: a server that answers a smaller share of its requests has a growing queue, whatever p99 says so far.

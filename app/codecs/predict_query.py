@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 from app.codecs.body_format import PredictBody
 from app.core.errors import InvalidRequest
 
+#: Longer queries are rejected. Chosen.
 _MAX_QUERY_FIELDS = 1000
 
 

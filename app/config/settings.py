@@ -25,6 +25,8 @@ from app.config.values import Links, Names, Sizes, Values, Weights
 
 PREFIX = "FERRY_"
 
+DEFAULT_MAX_INLINE_MS = 1.0
+
 
 class Settings(BaseSettings):
     """All settings. The constructor takes keyword arguments only; `sources.load_settings` also reads the environment
@@ -116,7 +118,7 @@ class Settings(BaseSettings):
         "full. With 0 it starts at once; batches fill while the device is busy.",
     )
     max_inline_ms: NonNegativeFloat = Field(
-        1.0,
+        DEFAULT_MAX_INLINE_MS,
         description="A model whose undisturbed calls take less than this many milliseconds is called on the event "
         "loop, because handing such a call to a thread costs more. 0: always on a thread.",
     )

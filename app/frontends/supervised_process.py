@@ -13,8 +13,10 @@ from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments
 
 logger = logging.getLogger(__name__)
 
-#: Chosen. The pause before a restart doubles from the first to the longest; a process that lived so long resets it.
+#: Chosen: the pause before a restart doubles from the first to the longest.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
+
+#: Chosen: after a process that ran longer than this the pause is the first one again.
 _LIVED_S = 30.0
 
 

@@ -65,6 +65,7 @@ def supervise(settings: Settings, engine: str = ENGINE, flags: Mapping[str, Any]
 
 
 async def _keep_all_running(processes: Sequence[SupervisedProcess], settings: Settings) -> int:
+    """Runs the processes until a signal, and passes it on. http_server.py lists how a frontend then stops."""
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
 

@@ -14,6 +14,8 @@ from app.core.batching_explanation import (
     SignatureExplanation,
 )
 
+# All numbers here are chosen.
+
 #: Fewer calls say little.
 _LEAST_CALLS = 20
 

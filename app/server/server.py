@@ -28,11 +28,9 @@ from app.repository.model_list_watch import WatchedModels
 from app.server.engine import Engine
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from app.transports.http.replies import HttpLimits
+from app.transports.http1.uvicorn_adapter import CLOSE_TIMEOUT_S
 
 logger = logging.getLogger(__name__)
-
-#: Seconds after the drain for answers that are still being written. Chosen.
-_CLOSE_TIMEOUT_S = 5.0
 
 
 class Server:
@@ -122,7 +120,7 @@ class Server:
     async def stop(self) -> None:
         """Drain, unload the models and end the threads."""
         drained = await self.drain()
-        await self.grpc.stop(_CLOSE_TIMEOUT_S if drained else 0)
+        await self.grpc.stop(CLOSE_TIMEOUT_S if drained else 0)
         started = self._starting is None or self._starting.done()
         if self._starting is not None:
             self._starting.cancel()

@@ -75,7 +75,7 @@ def test_sigterm_ends_it_with_0(tmp_path: Path) -> None:
 
 
 def test_a_drain_that_takes_too_long_ends_it_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.transports.http1.uvicorn_adapter._CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("app.transports.http1.uvicorn_adapter.CLOSE_TIMEOUT_S", 0.1)
     HeldModel.release.clear()
     HeldModel.started.clear()
     port, cut_off = free_port(), threading.Event()

@@ -40,7 +40,7 @@ def document_body(document: Mapping[str, Any]) -> PredictBody:
 
 
 def write(response: InferenceResponse, by_row: bool) -> bytes:
-    """Raises as `encode_predict` does."""
+    """Raises InvalidRequest: `by_row` is set and the outputs do not have equally many rows."""
     return encode_predict(response.outputs, by_row)
 
 
@@ -195,7 +195,7 @@ def encode_predict(outputs: Mapping[str, Array], by_row: bool) -> bytes:
 
 
 def predictions(outputs: Mapping[str, Array]) -> Any:
-    """The value of `predictions`, for `dumps`. Raises as `encode_predict` does."""
+    """The value of `predictions`, for `dumps`. Raises InvalidRequest: the outputs do not have equally many rows."""
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
         if array.ndim:

@@ -30,7 +30,7 @@ _FRONTENDS_LEAVE_S = 10.0
 
 
 async def run_engine(server: Server, listener: socket.socket) -> int:
-    """Serve frontends and gRPC until told to end. Returns the exit code."""
+    """Serve frontends and gRPC until told to end, then stop in the order of http_server.py. Returns the exit code."""
     frontends = EngineListener(server)
     draining = server.engine.draining
 

@@ -8,6 +8,7 @@ from functools import partial
 from math import inf
 from typing import Protocol
 
+from app.config.settings import DEFAULT_MAX_INLINE_MS
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, ModelSignature
@@ -15,8 +16,8 @@ from app.core.interfaces import Cancellable, answer_of
 from app.core.reply import COMPLETED, Answer, Reply
 from app.core.validation import find_signature
 
-#: The default of `max_inline_ms`: a request can wait so long for other requests' rows without notice.
-_QUICK_S = 0.001
+#: Chosen: requests are coalesced if calls take less, since their rows can wait so long for each other without notice.
+_QUICK_S = DEFAULT_MAX_INLINE_MS / 1e3
 
 
 class RequestChannel(Protocol):

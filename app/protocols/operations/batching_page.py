@@ -38,7 +38,10 @@ class BatchingControl(Protocol):
         """A BatchingExplanation. Raises ModelNotFound, ModelNotReady."""
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Changes options by name, from the next batch on; returns all options. Raises InvalidRequest, and as above."""
+        """Changes options by name, from the next batch on; returns all options.
+
+        Raises ModelNotFound, ModelNotReady, InvalidRequest.
+        """
 
 
 def batching_routes(batching: BatchingControl, max_body_bytes: int) -> APIRouter:

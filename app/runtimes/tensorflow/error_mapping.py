@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 
+#: Of TensorFlow's messages, which may list a whole graph. Chosen.
 MAX_CHARACTERS = 300
 
 _INPUTS_FAULT = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, ValueError, TypeError)

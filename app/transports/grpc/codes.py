@@ -34,7 +34,7 @@ GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
 #: Milliseconds to wait before the next try; gRPC clients' own retry policy obeys it.
 _RETRY_AFTER = "grpc-retry-pushback-ms"
 
-#: The text travels in a header, which clients limit to 8 KiB; percent-encoding may triple it.
+#: The text travels in a header, which clients limit to 8 KiB; percent-encoding may triple it. Chosen.
 _MAX_TEXT_BYTES = 2048
 
 

@@ -200,7 +200,7 @@ class HttpProtocol:
     # --- for `answer` ---
 
     async def read(self, exchange: AsgiExchange) -> bytes:
-        """The whole body, inflated. Raises as `read_body` does."""
+        """The whole body, inflated. Raises BodyTooLarge, InvalidRequest, UnsupportedEncoding, ClientGone."""
         return await read_body(exchange.head.headers, exchange.receive, self.limits.max_body_bytes)
 
     async def compute(self, exchange: AsgiExchange) -> Sendable:

@@ -9,8 +9,8 @@ Rules:
 
 - One request at a time is answered. Bytes that arrive meanwhile (pipelining) are kept and reading is paused.
 - A request that does not take the fast path is given to uvicorn with every byte since its beginning, through the
-  methods of `asyncio.Protocol` (`Relay`). uvicorn also gets what arrives until all its responses are complete and all
-  their requests are read; then the connection is ours again. After a parse error or an upgrade it stays uvicorn's.
+  methods of `asyncio.Protocol` (`Relay`). Bytes that arrive later also go to uvicorn, until it has read and answered
+  every request in them; then the connection reads again itself. After a parse error or an upgrade uvicorn keeps it.
 - The body of a request on the fast path is as long as Content-Length says (RFC 9112, section 6.3); it is not parsed.
 - A connection is closed `keep_alive_s` seconds after its last reply if no further byte arrives.
 """
@@ -70,7 +70,7 @@ class AcceptingServer(Protocol):
 
     def opened(self, connection: HttpConnection) -> None: ...
     def closed(self, connection: HttpConnection) -> None: ...
-    def answered(self) -> None:
+    def count_reply(self) -> None:
         """Counts one more reply."""
 
     def relay(self, connection: HttpConnection) -> Relay: ...
@@ -105,7 +105,7 @@ class HttpConnection(asyncio.Protocol):
         self._exchange: DirectExchange | None = None
         self._body: list[bytes] = []
         self._missing = 0  # bytes of the body
-        self._kept = b""  # bytes behind the request
+        self._pipelined = b""  # bytes behind the request, kept until it is answered
 
     # --- the transport calls these ---
 
@@ -122,7 +122,7 @@ class HttpConnection(asyncio.Protocol):
         elif state is State.HEAD:
             self._read_head(data)
         elif state is State.ANSWERING or self._relay is None:
-            self._keep(data)
+            self._keep_pipelined(data)
         else:
             self._relay.feed(data)
 
@@ -143,7 +143,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.closed(self)
-        self._kept = b""
+        self._pipelined = b""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self._relay is not None:
@@ -210,7 +210,7 @@ class HttpConnection(asyncio.Protocol):
         # 3. The body is here, perhaps with the next request behind it.
         self._state = State.ANSWERING
         if missing:
-            self._keep(body[parsed.length :])
+            self._keep_pipelined(body[parsed.length :])
             body = body[: parsed.length]
         self._fast_path.coalescer.add(self._exchange, body)
 
@@ -223,7 +223,7 @@ class HttpConnection(asyncio.Protocol):
         self._state = State.ANSWERING
         if self._missing:
             self._body[-1] = data[: self._missing]
-            self._keep(data[self._missing :])
+            self._keep_pipelined(data[self._missing :])
         body, self._body = b"".join(self._body), []
         assert self._exchange is not None  # noqa: S101 - it began with the head
         self._fast_path.coalescer.add(self._exchange, body)
@@ -244,13 +244,13 @@ class HttpConnection(asyncio.Protocol):
 
     # --- bytes behind a request that is not answered yet ---
 
-    def _keep(self, data: bytes) -> None:
-        if not self._kept:
+    def _keep_pipelined(self, data: bytes) -> None:
+        if not self._pipelined:
             self.transport.pause_reading()
-        self._kept += data
+        self._pipelined += data
 
-    def _read_kept(self) -> None:
-        data, self._kept = self._kept, b""
+    def _read_pipelined(self) -> None:
+        data, self._pipelined = self._pipelined, b""
         if data and not self.transport.is_closing():
             self._state = State.IDLE
             self.transport.resume_reading()
@@ -282,7 +282,7 @@ class HttpConnection(asyncio.Protocol):
         lines = [_STATUS_LINES[reply.status], common, reply.head_lines()]
         if exchange.timing:
             lines += _TIMING, exchange.timing, _LINE_END
-        keep_alive = exchange.keep_alive and (not self._shutting_down or bool(self._kept))
+        keep_alive = exchange.keep_alive and (not self._shutting_down or bool(self._pipelined))
         if reply.status >= 400 and CLOSE in reply.head():
             keep_alive = False
         elif not keep_alive:
@@ -294,8 +294,8 @@ class HttpConnection(asyncio.Protocol):
 
         self._exchange = None
         self._count_reply(now)
-        if self._kept:
-            self._loop.call_soon(self._read_kept)  # not at once: the reply may still be in the buffer
+        if self._pipelined:
+            self._loop.call_soon(self._read_pipelined)  # not at once: the reply may still be in the buffer
         else:
             self._state = State.IDLE
 
@@ -303,7 +303,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _count_reply(self, now: float) -> None:
         self._replies += 1
-        self._server.answered()
+        self._server.count_reply()
         self._await_request(now)
 
     def _await_request(self, now: float) -> None:
@@ -321,5 +321,5 @@ class HttpConnection(asyncio.Protocol):
             self.transport.close()
 
     def __repr__(self) -> str:
-        kept = f", {len(self._kept)} bytes behind" if self._kept else ""
-        return f"<HttpConnection {self._state.value}, {self._replies} replies{kept}>"
+        pipelined = f", {len(self._pipelined)} bytes behind" if self._pipelined else ""
+        return f"<HttpConnection {self._state.value}, {self._replies} replies{pipelined}>"

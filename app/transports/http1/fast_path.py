@@ -2,7 +2,9 @@
 
 A request takes the fast path if all of this is true; else uvicorn and ASGI answer it:
 
-- it is an HTTP/1.1 POST whose head has none of the headers that `head_parser.py` lists, and that httptools accepts,
+- it is an HTTP/1.1 POST with a head of at most 64 KiB, which httptools accepts,
+- it has none of the headers Content-Encoding, Expect, Transfer-Encoding and Upgrade (`head_parser.py`),
+- its URL has at most 1024 bytes, all ASCII, begins with "/" and has no "#",
 - its URL asks a protocol for a computation (`HttpProtocol.computes`),
 - its body is not longer than `max_body_bytes`,
 - the client reads: no earlier reply is stuck in the socket (`HttpConnection`).

@@ -47,8 +47,8 @@ _RELAY = "ferry.relay"
 #: The clients of the last answers may send one more request: it is answered with 503 (chosen).
 _LINGER_S = 0.5
 
-#: After the drain only replies that are being written are left; they get this long (chosen).
-_CLOSE_TIMEOUT_S = 5
+#: After the drain only replies that are being written are left; HTTP and gRPC give them so many seconds (chosen).
+CLOSE_TIMEOUT_S = 5
 
 
 # --- the check at start ---
@@ -89,7 +89,7 @@ def uvicorn_config(application: Application, fast_path: FastPath, host: str, por
         log_config=None,
         access_log=False,
         proxy_headers=False,  # nothing here asks who the client was
-        timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
+        timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
         server_header=False,
     )
 
@@ -126,7 +126,7 @@ class UvicornState:
     def closed(self, connection: HttpConnection) -> None:
         self._state.connections.discard(cast(Any, connection))
 
-    def answered(self) -> None:
+    def count_reply(self) -> None:
         self._state.total_requests += 1
 
     def relay(self, connection: HttpConnection) -> Relay:
@@ -183,7 +183,7 @@ class UvicornRelay(asyncio.Transport):
         self._parser = httptools.HttpRequestParser(self)
         self._begun = 0
         self._read = 0
-        self._answered = 0
+        self._responses = 0
         self._for_good = False
 
     # --- the connection calls these ---
@@ -222,7 +222,7 @@ class UvicornRelay(asyncio.Transport):
     # --- the application calls this ---
 
     def response_complete(self) -> None:
-        self._answered += 1
+        self._responses += 1
         self._end_if_complete()
 
     # --- httptools calls these ---
@@ -269,14 +269,14 @@ class UvicornRelay(asyncio.Transport):
     # --- the end ---
 
     def _end_if_complete(self) -> None:
-        complete = self._begun == self._read == self._answered
+        complete = self._begun == self._read == self._responses
         if complete and self._active and not (self._for_good or self._transport.is_closing()):
             self._active = False
             self._take_back()
 
     def __repr__(self) -> str:
         stays = ", for good" if self._for_good else ""
-        return f"<UvicornRelay {self._begun} requests, {self._read} read, {self._answered} answered{stays}>"
+        return f"<UvicornRelay {self._begun} requests, {self._read} read, {self._responses} answered{stays}>"
 
 
 # --- the server ---
@@ -293,6 +293,8 @@ class Drainable(Protocol):
 
 class DrainingServer(uvicorn.Server):
     """A server that drains at SIGTERM or SIGINT: until it stops it still answers, with 503.
+
+    app/server/http_server.py lists the steps of stopping.
 
     Attributes:
         exit_code: 0 if everything accepted was answered.

@@ -76,7 +76,7 @@ class VariantMaker:
         return self.compile(inputs)
 
     def compile(self, inputs: Mapping[str, Array]) -> Variant:
-        """XLA's variant for inputs of exactly these shapes. Raises the same as `make`."""
+        """XLA's variant for inputs of exactly these shapes. Raises VariantNotPossible, or TensorFlow's error."""
         signature = self._signature
         specs = (*signature.inputs.values(), *signature.outputs.values())
         if any(spec.dtype == STRING for spec in specs):
