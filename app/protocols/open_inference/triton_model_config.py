@@ -27,9 +27,7 @@ def config_document(name: str, signature: ModelSignature, sizes: BatchSizes) -> 
         "model_transaction_policy": {"decoupled": False},
     }
     if batched:
-        config["dynamic_batching"] = {
-            "preferred_batch_size": list(sizes.allowed),
-        }
+        config["dynamic_batching"] = {"preferred_batch_size": list(sizes.allowed)}
     return config
 
 

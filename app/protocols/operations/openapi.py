@@ -251,19 +251,15 @@ def _scalar_schema(spec: TensorSpec) -> dict[str, Any]:
     return {"type": "number"} if is_floating(spec.dtype) else {}
 
 
+#: The zero of a JSON type; of numbers it is 0.0.
+_ZEROS = {"boolean": False, "integer": 0}
+
+
 def _zeros(spec: TensorSpec, shape: tuple[int | None, ...]) -> Any:
-    value: Any = _zero(spec)
+    value: Any = "" if spec.dtype == STRING else _ZEROS.get(_scalar_schema(spec).get("type", ""), 0.0)
     for size in reversed(shape):
         value = [value] * (1 if size is None else size)
     return value
-
-
-def _zero(spec: TensorSpec) -> Any:
-    if spec.dtype == STRING:
-        return ""
-    if spec.dtype.kind == "b":
-        return False
-    return 0 if is_integer(spec.dtype) else 0.0
 
 
 def examples_body(signatures: list[str]) -> dict[str, Any]:
