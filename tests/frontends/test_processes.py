@@ -119,7 +119,7 @@ def test_a_killed_frontend_hurts_only_its_own_clients(tmp_path: Path) -> None:
         victims = {port for port in clients.ports if server.process_behind(port) == victim}
         os.kill(victim, signal.SIGKILL)
         wait_until(lambda: victim not in frontends_of(server))
-        for _ in range(8):  # nobody new is sent to who is away
+        for _ in range(8):  # no new connection goes to the frontend that is away
             assert httpx.post(server.url + PATH, json=BODY, timeout=HANG_S).json() == ANSWER
         wait_until(lambda: len(frontends_of(server)) == 2)
         clients.see(200, 100)
@@ -152,7 +152,7 @@ def test_a_killed_engine_is_told_as_503_and_comes_back(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def left_whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One server for tests that kill nobody."""
+    """One server for tests that kill no process."""
     with light(tmp_path_factory.mktemp("served")) as server:
         yield server
 
@@ -184,7 +184,7 @@ def test_both_frontends_take_connections(left_whole: ServerProcess) -> None:
     assert min(taken) > 0, taken  # dealt out by a hash of both ends: all to one of the two is 1 in 2^31
 
 
-def test_whoever_outlives_the_supervisor_ends_too(tmp_path: Path) -> None:
+def test_processes_end_when_the_supervisor_was_killed(tmp_path: Path) -> None:
     with light(tmp_path) as server:
         orphans = list(children(server.process.pid))
         server.process.kill()

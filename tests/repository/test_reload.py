@@ -426,7 +426,7 @@ def test_a_change_is_finished_when_its_caller_goes_away(tmp_path: Path) -> None:
     assert [made.closed for made in load.made] == [1]
 
 
-def test_nobody_is_told_of_a_failure_that_nobody_waits_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_that_no_caller_waits_for_is_not_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def steps(models: ModelRepository) -> None:
         caller = asyncio.create_task(models.load("x"))
         await asyncio.sleep(0)

@@ -480,7 +480,7 @@ def test_close_waits_for_the_load_under_way_and_starts_no_other(tmp_path: Path) 
     assert [model.closed for model in load.made] == [1]
 
 
-def test_the_watch_survives_what_nobody_foresaw(
+def test_polling_goes_on_after_an_unexpected_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(tmp_path, "m", 1)

@@ -218,7 +218,7 @@ def test_a_frontend_that_takes_nothing_in_does_not_hold_up_the_others(
     play(tmp_path, scenario)
 
 
-def test_whoever_does_not_introduce_itself_is_not_let_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_without_a_hello_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         server = Server(settings(tmp_path))
         accepting = EngineListener(server)

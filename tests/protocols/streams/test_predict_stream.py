@@ -282,7 +282,7 @@ def test_of_long_lines_fewer_are_taken_in() -> None:
     run_in_fake_time(main())
 
 
-def test_somebody_interactive_waits_for_one_batch_at_most() -> None:
+def test_an_interactive_request_waits_for_one_batch_at_most() -> None:
     async def main() -> None:
         world = World()
         peers = [world.connect() for _ in range(2)]
@@ -301,7 +301,7 @@ def test_somebody_interactive_waits_for_one_batch_at_most() -> None:
     run_in_fake_time(main())
 
 
-def test_however_many_streams_there_are_somebody_interactive_finds_room() -> None:
+def test_an_interactive_request_finds_room_however_many_streams_there_are() -> None:
     async def main() -> None:
         world = World(max_queue_rows=100)
         peers = [world.connect() for _ in range(20)]

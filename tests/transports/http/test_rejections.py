@@ -1,4 +1,5 @@
-"""Of requests with one head, who is rejected for being late stands for those after it, for a moment."""
+"""After a request was rejected because it would be late, requests with the same head are rejected without parsing their
+bodies, for a moment."""
 
 from __future__ import annotations
 
@@ -25,20 +26,20 @@ def rejection(retry_after_s: float) -> Rejection:
     return Rejection.of(error, 100, 5.0, ("m", 1, "f"))
 
 
-def test_a_refusal_holds_for_no_smaller_body() -> None:
+def test_a_rejection_does_not_apply_to_a_smaller_body() -> None:
     assert rejection(1.0).holds(bytes(100), 5.0)
     assert rejection(1.0).holds(bytes(101), 5.0)
     assert not rejection(1.0).holds(bytes(99), 5.0)
 
 
 @pytest.mark.parametrize(("retry_after_s", "until_s"), [(0.005, 5.005), (3.0, 5.02)])
-def test_a_refusal_holds_until_a_retry_is_worthwhile_and_never_for_long(retry_after_s: float, until_s: float) -> None:
+def test_a_rejection_applies_until_its_retry_time_and_20_ms_at_most(retry_after_s: float, until_s: float) -> None:
     assert rejection(retry_after_s).until_s == pytest.approx(until_s)
     assert not rejection(retry_after_s).holds(bytes(100), until_s + 1e-9)
 
 
 async def rejecting(rejected: bytes = V1, before: bytes = V1) -> World:
-    """Its first connection has just been rejected: two calls of a second are before it."""
+    """A world whose first connection has just got a 503: two calls are before its request."""
     world = World(True, admission=True)
     await world.hear(request(headers=TIMEOUT), 3.5 * COMPUTE_S)  # it knows what a call takes now
     world.transport.out = b""
@@ -50,7 +51,7 @@ async def rejecting(rejected: bytes = V1, before: bytes = V1) -> World:
 
 
 async def send(world: World, message: bytes) -> list[int]:
-    """On a connection of its own; what it was answered at once."""
+    """Sends the message on a new connection; the statuses of the replies that come at once."""
     connection, transport = world.connect()
     connection.data_received(message)
     await asyncio.sleep(0)
@@ -58,21 +59,21 @@ async def send(world: World, message: bytes) -> list[int]:
     return [status for status, _, _ in world.replies(transport)]
 
 
-def unreadable(size: int, headers: dict[str, str]) -> bytes:
+def malformed(size: int, headers: dict[str, str]) -> bytes:
     return request(body=b"x" * size, headers=headers)
 
 
-def test_what_is_like_a_refused_request_is_not_even_read() -> None:
+def test_a_request_with_a_rejected_head_is_rejected_without_parsing_its_body() -> None:
     async def main() -> None:
         world = await rejecting()
-        assert await send(world, unreadable(SIZE, TIMEOUT)) == [503]
+        assert await send(world, malformed(SIZE, TIMEOUT)) == [503]
         told = [(event.code, event.model, event.version, event.signature) for event in world.finished[-2:]]
         assert told == [("503", "m", 1, "serving_default")] * 2
 
     run_in_fake_time(main())
 
 
-def test_while_requests_are_refused_unread_they_are_read_in_gusts() -> None:
+def test_interrupts_are_moderated_while_requests_are_rejected_by_their_heads() -> None:
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
     async def main() -> None:
@@ -86,7 +87,7 @@ def test_while_requests_are_refused_unread_they_are_read_in_gusts() -> None:
     run_in_fake_time(main())
 
 
-def test_a_refused_connection_goes_on_and_one_that_wants_no_more_is_closed() -> None:
+def test_a_connection_stays_open_after_a_rejection_unless_the_client_asks_to_close_it() -> None:
     async def main() -> None:
         world = await rejecting()
         connection, transport = world.connect()
@@ -94,7 +95,7 @@ def test_a_refused_connection_goes_on_and_one_that_wants_no_more_is_closed() -> 
             connection.data_received(V1)
         assert [status for status, _, _ in world.replies(transport)] == [503] * 3
         first, *_ = world.replies(world.transport)
-        assert world.replies(transport)[0] == first  # to the byte what the one that was read was told
+        assert world.replies(transport)[0] == first  # the same bytes as the reply to the request that was parsed
         assert not transport.closed
         await asyncio.sleep(world.connection._server.keep_alive_s + 1)
         assert transport.closed
@@ -110,27 +111,27 @@ def test_a_refused_connection_goes_on_and_one_that_wants_no_more_is_closed() -> 
     run_in_fake_time(main())
 
 
-def test_many_of_one_turn_are_refused_for_the_sake_of_the_first() -> None:
+def test_a_rejection_applies_to_later_requests_of_the_same_turn() -> None:
     async def main() -> None:
         world = World(True, admission=True)
         await world.hear(request(headers=TIMEOUT), 3.5 * COMPUTE_S)
         clients = [world.connect() for _ in range(4)]
         for number, (connection, _) in enumerate(clients):
-            connection.data_received(request(body=ROWS, headers=TIMEOUT) if number < 3 else unreadable(SIZE, TIMEOUT))
+            connection.data_received(request(body=ROWS, headers=TIMEOUT) if number < 3 else malformed(SIZE, TIMEOUT))
         await asyncio.sleep(3.5 * COMPUTE_S)
         assert [world.replies(transport)[0][0] for _, transport in clients] == [200, 200, 503, 503]
 
     run_in_fake_time(main())
 
 
-def test_what_is_unlike_it_is_read() -> None:
+def test_a_request_with_another_head_or_a_smaller_body_is_parsed() -> None:
     async def main() -> None:
         world = await rejecting()
-        assert await send(world, unreadable(SIZE - 1, TIMEOUT)) == [400]  # it may have fewer rows
-        assert await send(world, unreadable(SIZE, {"X-Request-Timeout-Ms": "2501"})) == [400]
-        assert await send(world, unreadable(SIZE, {**TIMEOUT, "X-Request-Priority": "1"})) == [400]
+        assert await send(world, malformed(SIZE - 1, TIMEOUT)) == [400]  # it may have fewer rows
+        assert await send(world, malformed(SIZE, {"X-Request-Timeout-Ms": "2501"})) == [400]
+        assert await send(world, malformed(SIZE, {**TIMEOUT, "X-Request-Priority": "1"})) == [400]
         await asyncio.sleep(0.021)
-        assert await send(world, unreadable(SIZE, TIMEOUT)) == [400]
+        assert await send(world, malformed(SIZE, TIMEOUT)) == [400]
 
     run_in_fake_time(main())
 
@@ -140,15 +141,17 @@ def v2(**parameters: int) -> bytes:
     return request(INFER, {"inputs": [tensor], "parameters": parameters}, TIMEOUT)
 
 
-@pytest.mark.parametrize("urgency", [{"priority": 9}, {"timeout": 2_400_000}])
-def test_who_says_in_the_body_how_urgent_it_is_is_read_and_stands_for_nobody(urgency: dict[str, int]) -> None:
+@pytest.mark.parametrize("parameters", [{"priority": 9}, {"timeout": 2_400_000}])
+def test_a_body_with_priority_or_timeout_is_parsed_and_its_rejection_is_not_remembered(
+    parameters: dict[str, int],
+) -> None:
     async def main() -> None:
         world = await rejecting(v2())
-        other = b'{"parameters": %s, ' % json.dumps(urgency).encode()
+        other = b'{"parameters": %s, ' % json.dumps(parameters).encode()
         assert await send(world, request(INFER, other.ljust(1000), TIMEOUT)) == [400]
         assert await send(world, request(INFER, b" " * 1000, TIMEOUT)) == [503]
 
-        world = await rejecting(v2(**urgency), v2())
+        world = await rejecting(v2(**parameters), v2())
         assert await send(world, request(INFER, b" " * 1000, TIMEOUT)) == [400]
 
     run_in_fake_time(main())
@@ -159,7 +162,7 @@ def pair(rows: int) -> bytes:
     return request(body={"signature_name": "pair", "instances": named}, headers=TIMEOUT)
 
 
-def test_who_names_another_signature_is_read_and_stands_for_nobody() -> None:
+def test_a_body_with_another_signature_is_parsed_and_its_rejection_applies_to_no_other_request() -> None:
     async def main() -> None:
         world = await rejecting()
         other = b'{"signature_name": "pair", '
@@ -172,12 +175,12 @@ def test_who_names_another_signature_is_read_and_stands_for_nobody() -> None:
         for _ in range(2):
             await send(world, pair(20))
         assert await send(world, pair(20)) == [503]
-        assert await send(world, unreadable(10_000, TIMEOUT)) == [400]
+        assert await send(world, malformed(10_000, TIMEOUT)) == [400]
 
     run_in_fake_time(main())
 
 
-def test_who_names_the_usual_signature_is_refused_unread_as_those_who_name_none() -> None:
+def test_a_body_that_names_the_default_signature_is_rejected_like_one_that_names_none() -> None:
     async def main() -> None:
         world = await rejecting()
         for named in (b'{"signature_name": "serving_default", ', b'{"signature_name":\n"serving_default", '):
@@ -192,13 +195,13 @@ def test_who_names_the_usual_signature_is_refused_unread_as_those_who_name_none(
     run_in_fake_time(main())
 
 
-def test_a_full_queue_is_no_reason_to_refuse_the_next_unread() -> None:
+def test_a_rejection_because_of_a_full_queue_applies_to_no_other_request() -> None:
     async def main() -> None:
         world = World(True, admission=True)
         rows = {"instances": [[1.0, 2.0]] * 1000}
         body = json.dumps(rows).encode()
         assert await send(world, request(body=body)) == []
         assert await send(world, request(body=body)) == [503]
-        assert await send(world, unreadable(len(body), {})) == [400]
+        assert await send(world, malformed(len(body), {})) == [400]
 
     run_in_fake_time(main())

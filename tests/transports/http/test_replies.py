@@ -89,7 +89,7 @@ def test_too_much_is_refused_while_it_arrives() -> None:
         read(b"x" * 600, b"x" * 600, b"never read")
 
 
-def test_too_much_announced_is_refused_unread() -> None:
+def test_a_body_that_is_announced_too_large_is_rejected_before_it_is_read() -> None:
     async def receive() -> Any:
         raise AssertionError("the body was read")
 

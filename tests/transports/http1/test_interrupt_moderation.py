@@ -25,7 +25,7 @@ def _usual_policy() -> Iterator[None]:
     set_policy(USUAL)
 
 
-def test_the_thread_is_patient_until_nobody_was_refused_for_a_while() -> None:
+def test_the_thread_has_the_batch_policy_until_no_request_was_rejected_for_a_while() -> None:
     async def main() -> None:
         interrupt_moderation = InterruptModeration(fake_time)
         assert os.sched_getscheduler(0) == USUAL
@@ -41,7 +41,7 @@ def test_the_thread_is_patient_until_nobody_was_refused_for_a_while() -> None:
     run_in_fake_time(main())
 
 
-def test_what_somebody_else_chose_stays() -> None:
+def test_a_policy_that_was_set_from_outside_stays() -> None:
     async def main() -> None:
         interrupt_moderation = InterruptModeration(fake_time)
         set_policy(OTHERS)
