@@ -9,7 +9,7 @@ import sys
 
 
 def _leave(*_: object) -> None:
-    """No request was accepted yet, so none is lost."""
+    """No request was accepted yet, so none is lost. Later signals: app/server/http_server.py."""
     os._exit(0)
 
 
