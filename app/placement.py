@@ -25,7 +25,7 @@ from app.runtime import LoadedModel, replicas_of
 
 #: Callers choose subsets of outputs and the shapes of inputs, so both caches are bounded. Both sizes are chosen.
 _MAX_FUNCTIONS = 256
-_MAX_LANES = 1024
+_MAX_FORMS = 1024
 
 #: A request that runs alone counts as one row, whatever its inputs are.
 _ALONE = BatchSizes((1,))
@@ -88,10 +88,10 @@ class RequestPlacement:
         self.closed = False
         self._batching = batching
         self._strict_shapes = strict_shapes
-        self._lanes: BoundedCache[_Form, tuple[LaneKey, BatchFunction]] = BoundedCache(_MAX_LANES)
+        self._forms: BoundedCache[_Form, tuple[LaneKey, BatchFunction]] = BoundedCache(_MAX_FORMS)
 
     def place(self, request: InferenceRequest) -> tuple[LaneKey, BatchFunction, int]:
-        """The lane, the function and the number of rows of a request. Fills in the masks that it leaves out.
+        """The lane, the function and the number of rows of a request. Writes missing masks into request.inputs.
 
         Raises:
             InvalidRequest, SignatureNotFound: the request does not fit the signature.
@@ -105,7 +105,7 @@ class RequestPlacement:
         form = request.signature, request.outputs, *[
             (name, array.dtype, array.ndim, array.shape[1:]) for name, array in request.inputs.items()
         ]  # fmt: skip
-        known = self._lanes.get(form)
+        known = self._forms.get(form)
         if known is None:
             return self._check(request, form)
         key, function = known
@@ -138,8 +138,8 @@ class RequestPlacement:
         outputs = request.outputs
         check_outputs(signature, outputs)
 
-        # 4. The function. It may have turned out since that its outputs do not follow the rows of its inputs; then
-        #    its requests run alone, too, in the same lane and function as all others that do.
+        # 4. The function. If an earlier call showed that outputs do not follow the rows, requests run alone, in the
+        #    same lane and function as all others that do.
         alone = not (fits and self._batching and signature.batchable) or _splits_ragged_output(signature, outputs)
         padding = None if alone else self.paddings.get(signature.name)
         bucket = None if padding is None else padding.bucket(inputs)
@@ -153,7 +153,7 @@ class RequestPlacement:
         shapes = bucket or tuple([inputs[name].shape[1:] for name in signature.inputs])
         key = LaneKey(self.model, self.version, signature.name, outputs, shapes, bucket is not None)
         if not signature.ragged:  # the lengths of ragged inputs are not their rows
-            self._lanes.keep(form, (key, function))
+            self._forms.keep(form, (key, function))
         return key, function, rows
 
     def _function(self, signature: ModelSignature, key: FunctionKey) -> BatchFunction:
@@ -176,14 +176,14 @@ class RequestPlacement:
         functions_before = len(self.functions)
         self.functions.keep(key, function)
         if len(self.functions) == functions_before:
-            self._drop_lanes_without_function()
+            self._drop_forms_without_function()
         return function
 
-    def _drop_lanes_without_function(self) -> None:
+    def _drop_forms_without_function(self) -> None:
         """One function was dropped. No form may lead to it any more: its requests would not be counted."""
         kept = {id(function) for function in self.functions.values()}
-        for form in [form for form, (_, function) in self._lanes.items() if id(function) not in kept]:
-            del self._lanes[form]
+        for form in [form for form, (_, function) in self._forms.items() if id(function) not in kept]:
+            del self._forms[form]
 
     @property
     def open_requests(self) -> int:
@@ -197,6 +197,6 @@ def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...]) -> R
 
 
 def _splits_ragged_output(signature: ModelSignature, outputs: tuple[str, ...]) -> bool:
-    """Are values wanted without their row splits, or splits without the values? Then rows cannot be told apart."""
+    """True if only part of a ragged output is wanted (values or splits), so rows cannot be separated."""
     groups = [{values, *splits} for values, splits in signature.ragged_outputs.items()]
     return bool(outputs) and any(not (group.isdisjoint(outputs) or group.issubset(outputs)) for group in groups)

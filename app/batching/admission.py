@@ -43,7 +43,7 @@ def check_deadline(
     if not remaining_s and queue.rows == request.weight:
         return
 
-    # 2. By urgency among all lanes.
+    # 2. By the scheduling keys of all lanes.
     time_s = request.deadline_s - now
     most_s = HEADROOM * time_s
     assert request.lane is not None  # noqa: S101 - it waits

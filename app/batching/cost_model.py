@@ -80,13 +80,13 @@ class CostCurve:
 
         Only sizes count whose call takes no longer than `seconds`.
         """
-        place = bisect_left(self.sizes, min(most_rows, self.rows_within(seconds), self.sizes[-1]))
-        return min(most_rows, self._efficient[place])
+        index = bisect_left(self.sizes, min(most_rows, self.rows_within(seconds), self.sizes[-1]))
+        return min(most_rows, self._efficient[index])
 
     def larger_within(self, rows: int, seconds: float, most_rows: int) -> int:
         """The next size above `rows`, if its call takes no longer; at most `most_rows`."""
-        place = min(bisect_right(self.sizes, rows), len(self.sizes) - 1)
-        return max(rows, min(self.sizes[place], self.rows_within(seconds), most_rows))
+        index = min(bisect_right(self.sizes, rows), len(self.sizes) - 1)
+        return max(rows, min(self.sizes[index], self.rows_within(seconds), most_rows))
 
     def first_rows(self, rows: int) -> int:
         """How many of `rows` waiting rows to take: all, or the next smaller size if that is clearly cheaper.
@@ -94,12 +94,12 @@ class CostCurve:
         It is cheaper if a row costs less in it than in the padded call (the rest shares the next call with requests
         that come meanwhile), or if all rows are done sooner: 5 rows may be quicker as 4 and 1 than as 8.
         """
-        place = bisect_left(self.sizes, rows)
-        if place == len(self.sizes):
+        index = bisect_left(self.sizes, rows)
+        if index == len(self.sizes):
             return self.sizes[-1]
-        if not place or self.sizes[place] == rows:
+        if not index or self.sizes[index] == rows:
             return rows
-        below, below_s, most_s = self.sizes[place - 1], self.seconds[place - 1], (1 - _LEAST_GAIN) * self.seconds[place]
+        below, below_s, most_s = self.sizes[index - 1], self.seconds[index - 1], (1 - _LEAST_GAIN) * self.seconds[index]
         cheaper = below_s / below < most_s / rows or below_s + self._least_s(rows - below) < most_s
         return below if cheaper else rows
 
@@ -112,7 +112,7 @@ def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[int
     """For each size: of the sizes up to it, the largest at which a row costs at most a little more than the least."""
     row_s = [each / size for size, each in zip(sizes, seconds, strict=True)]
     return tuple(
-        next(sizes[place] for place in range(last, -1, -1) if row_s[place] <= least_s / (1 - _LEAST_GAIN))
+        next(sizes[index] for index in range(last, -1, -1) if row_s[index] <= least_s / (1 - _LEAST_GAIN))
         for last, least_s in enumerate(accumulate(row_s, min))
     )
 

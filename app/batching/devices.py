@@ -49,8 +49,8 @@ def shard_rows(rows: int, devices: int, curve: CostCurve | None) -> int:
     """
     if devices < 2 or curve is None:
         return rows
-    place = bisect_left(curve.sizes, -(-rows // devices))
-    shard = curve.sizes[min(place, len(curve.sizes) - 1)]
+    index = bisect_left(curve.sizes, -(-rows // devices))
+    shard = curve.sizes[min(index, len(curve.sizes) - 1)]
     return shard if shard < rows and curve.call_s(shard) < _WORTHWHILE_SHARE * curve.call_s(rows) else rows
 
 

@@ -41,10 +41,10 @@ def merge_buckets(lane: Lane, rows: int, most_rows: int, lanes: Iterable[Lane]) 
     for their_cells, neighbour in neighbours:
         common = _common(shape, neighbour.key.shape)
         common_cells = padding.cells(common)
-        share = costs.best_share(rows, cells, neighbour, their_cells, common_cells, room=most_rows - rows)
-        if share:
-            yield neighbour, share
-            rows, shape, cells, rejected = rows + share, common, common_cells, 0
+        their_rows = costs.best_rows(rows, cells, neighbour, their_cells, common_cells, room=most_rows - rows)
+        if their_rows:
+            yield neighbour, their_rows
+            rows, shape, cells, rejected = rows + their_rows, common, common_cells, 0
         else:
             rejected += 1
         if rows >= most_rows or rejected == _MAX_REJECTED:
@@ -60,19 +60,19 @@ class _MergingCosts:
         self._sizes = sizes
         self._call = call_cells
 
-    def best_share(
+    def best_rows(
         self, rows: int, cells: int, neighbour: Lane, their_cells: int, common_cells: int, *, room: int
     ) -> int:
         """The rows of `neighbour` that save the most: all that fit, those that fill padding rows, or 0."""
         waiting = neighbour.rows
         apart = self._of(rows, cells) + self._of(waiting, their_cells)
-        best, best_share = apart, 0
+        best, best_rows = apart, 0
         for most in (room, min(room, self._sizes.padded(rows) - rows)):
-            share = _rows_that_fit(neighbour, most)
-            cost = self._of(rows + share, common_cells) + self._of(waiting - share, their_cells)
-            if share and cost < best:
-                best, best_share = cost, share
-        return best_share
+            taken = _rows_that_fit(neighbour, most)
+            cost = self._of(rows + taken, common_cells) + self._of(waiting - taken, their_cells)
+            if taken and cost < best:
+                best, best_rows = cost, taken
+        return best_rows
 
     def _of(self, rows: int, cells: int) -> float:
         largest = self._sizes.largest

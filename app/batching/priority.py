@@ -16,6 +16,7 @@ PATIENCE_S = 1.0
 #: The level of a request without a priority; 1 is the highest, as in Triton's schedule policy.
 DEFAULT_LEVEL = 5
 
+#: Lower levels (greater numbers) count as this one. Chosen.
 LOWEST_LEVEL = 10
 
 #: The offset of one level, in seconds of waiting. Chosen.
@@ -27,7 +28,7 @@ BULK_S = 20.0
 
 
 def priority_offset_s(priority: int) -> float:
-    """The offset in seconds of a priority: 1 is the highest, 0 the default, beyond 10 is 10; or of BULK."""
+    """Seconds of offset of a priority: 1 is the highest, 0 is the default 5, above 10 counts as 10; BULK: -20 s."""
     if priority == BULK:
         return -BULK_S
     return (DEFAULT_LEVEL - min(priority or DEFAULT_LEVEL, LOWEST_LEVEL)) * LEVEL_S

@@ -20,7 +20,7 @@ from app.batching.queue import Lane
 
 
 class FairQueueing:
-    """The virtual times of all models; false if no model has a weight. Beside weights, a model without one has 1."""
+    """The virtual times of all models; false if no model has a weight. If any has one, one without counts as 1."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = {model: weight for model, weight in weights.items() if weight}
@@ -41,14 +41,14 @@ class FairQueueing:
         """The share of the devices' time that a model gets while exactly `models` have work."""
         return self._weight(model) / sum(map(self._weight, models))
 
-    def start(self, model: str) -> float:
+    def start_time(self, model: str) -> float:
         """The virtual time at which the model's next call would start."""
         return max(self._now, self._ends.get(model, 0.0))
 
     def record_start(self, batch: BatchInFlight) -> None:
         """Charges a batch by its expected seconds."""
         model = batch.key.model
-        self._now = self.start(model)
+        self._now = self.start_time(model)
         expected_s = self._expected_s[batch] = batch.expected_s
         self._ends[model] = self._now + expected_s / self._weight(model)
 
@@ -88,7 +88,7 @@ class Scheduler:
 
     def first_due(self, lanes: Collection[Lane], now: float) -> tuple[BatchPlan, Lane]:
         """The lane to take the next batch from, and its plan; if no lane is due, the one that is due next."""
-        # 1. Without weights, the most urgent lane: as a rule it is due, so that one lane is planned, not all.
+        # 1. Without weights, the most urgent lane. It is nearly always due, so only one lane is planned.
         fair_queueing = self.fair_queueing
         if not fair_queueing or len(lanes) == 1:
             lane = min(lanes, key=attrgetter("scheduling_key_s", "waiting_since_s"))
@@ -96,13 +96,13 @@ class Scheduler:
             if plan.due_s <= now or len(lanes) == 1:
                 return plan, lane
 
-        # 2. Otherwise lanes that are due come first: by virtual time, by urgency, by age.
+        # 2. Otherwise lanes that are due come first: by virtual time, by scheduling key, by age.
         def order(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float, float]:
             (due_s, *_), lane = planned
             if due_s > now:
                 return True, 0.0, due_s, lane.waiting_since_s
-            start = fair_queueing.start(lane.key.model) if fair_queueing else 0.0
-            return False, start, lane.scheduling_key_s, lane.waiting_since_s
+            start_time = fair_queueing.start_time(lane.key.model) if fair_queueing else 0.0
+            return False, start_time, lane.scheduling_key_s, lane.waiting_since_s
 
         return min(((self._policy_of(lane).plan(lane), lane) for lane in lanes), key=order)
 

@@ -1,4 +1,4 @@
-"""The one cache of Ferry: what callers choose (heads, shapes, forms of requests) is remembered, but not without end."""
+"""The cache for what callers choose (heads, shapes, forms of requests): it remembers a bounded number of entries."""
 
 from __future__ import annotations
 

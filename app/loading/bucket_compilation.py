@@ -13,12 +13,11 @@ import numpy as np
 
 from app.batching.shapes.padding import ShapePadding
 from app.core.inference import Array, InnerShapes, ModelSignature
+from app.core.sample_inputs import SEED
 from app.core.time_budget import TimeBudget
 from app.loading.padding_probe import ProbedPadding
 from app.loading.probe_values import probe_values
 from app.runtime import CompilableModel, LoadedModel, ProgressReport, ShapeTrial
-
-_SEED = 2166136261
 
 
 def compile_buckets(
@@ -56,7 +55,7 @@ class _BucketTrials:
         self._signature = signature
         self._padding = padding
         self._kind = kind
-        self._random = np.random.default_rng(_SEED)
+        self._random = np.random.default_rng(SEED)
 
     def make(self, rows: int, top: int, before: int) -> ShapeTrial:
         """Inputs of `rows` rows and size `top`, and inputs of the expected size of the longest of `rows` requests.
@@ -83,7 +82,7 @@ class _BucketTrials:
 def _likely_first(sizes: Sequence[int]) -> list[int]:
     """One row first, as most calls of an idle server have, then sizes from the middle outwards."""
     middle = (len(sizes) + 1) // 2
-    return [sizes[place] for place in sorted(range(len(sizes)), key=lambda place: (place > 0, abs(place - middle)))]
+    return [sizes[index] for index in sorted(range(len(sizes)), key=lambda index: (index > 0, abs(index - middle)))]
 
 
 def _reported(

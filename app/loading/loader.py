@@ -2,7 +2,8 @@
 
 1. A load that fails at any step closes the model: nothing of it stays in memory.
 2. Steps that only make calls faster (execution variants, compiled buckets) share one time budget, `variant_search_s`.
-3. What was found is told once the model is ready, and only then.
+   Its clock does not stop: the measuring and probing between these steps uses it up, too.
+3. Events are sent after the model is ready.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class Loader:
             if settings.pad_shapes == "auto":
                 compile_buckets(loaded, signatures, paddings, sizes.allowed, report, budget=budget)
 
-        # 5. The model; then what was found is told.
+        # 5. The model; then the events.
         placement = RequestPlacement(
             name,
             version,

@@ -23,7 +23,7 @@ OutputShapes = Mapping[str, tuple[int, ...]]
 #: From sizes to the outputs' shapes; None if the model rejects such sizes.
 ShapesAt = Callable[[Sizes], OutputShapes | None]
 
-#: Lengths of windows. A rule repeats within half of one; fewer sizes than the first cannot tell a rule from chance.
+#: Lengths of windows. A rule repeats within half of one; fewer sizes than the first may be chance. Chosen.
 _WINDOWS = (8, 16, 32, 64)
 
 #: Calls of the model for one free dimension. Chosen: strides of 2 to 32 take 13 to 20, and of all compositions of three

@@ -27,6 +27,7 @@ from app.core.agreement import TOLERANCES, agree
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import STRING, Array, ModelSignature
+from app.core.sample_inputs import SEED
 from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
 from app.loading.probe_values import KINDS, probe_values
 from app.runtime import LoadedModel
@@ -38,8 +39,7 @@ _SCALES = (8, 2, 32, 128)
 #: Largest allowed difference from the answer alone. Chosen.
 _TOLERANCES = {**TOLERANCES, "float32": 1e-5, "complex64": 1e-5}
 
-_SEED = 2166136261
-
+#: Calls of which the median is taken. Chosen.
 _TIMED_CALLS = 5
 
 Clock = Callable[[], float]
@@ -105,7 +105,7 @@ class _Probe:
     ) -> None:
         self._signature = signature
         self._options = options
-        self._random = np.random.default_rng(_SEED)
+        self._random = np.random.default_rng(SEED)
         self._function = BatchFunction(lambda inputs: model.run(signature.name, inputs, ()), sizes)
         self._clock = clock
         self._kind = KINDS[0]

@@ -28,6 +28,7 @@ from app.server.memory import spare_from_collection
 
 logger = logging.getLogger(__name__)
 
+#: Seconds to unload the models at the end, and to wait for a load in progress. Chosen.
 _UNLOAD_TIMEOUT_S = 5.0
 
 

@@ -9,6 +9,8 @@ import gc
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 _MAPPED_FROM_BYTES = 32 * 1024**2  # the most that glibc takes
+
+#: Freed memory that glibc keeps. Chosen.
 _KEPT_BYTES = 256 * 1024**2
 
 #: Number of new objects after which Python collects the youngest generation. Requests in progress hold a few

@@ -26,9 +26,9 @@ from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.repository.model_list_watch import WatchedModels
 from app.server.engine import Engine
+from app.transports import CLOSE_TIMEOUT_S
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from app.transports.http.replies import HttpLimits
-from app.transports.http1.uvicorn_adapter import CLOSE_TIMEOUT_S
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +170,12 @@ class Server:
         return self._explanations.explain(model, options, models).model_dump(mode="json")
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Changes options from the next batch on; those in force then. Raises as above, and InvalidRequest."""
+        """Changes options from the next batch on; those in force then.
+
+        Raises:
+            ModelNotFound, ModelNotReady: there is no such model.
+            InvalidRequest: a value does not fit the model; nothing was changed.
+        """
         self.engine.tune(model, self.engine.batching_options(model).changed(changes))
         self._explanations.reset(model)
         return self.engine.batching_options(model).as_dict()

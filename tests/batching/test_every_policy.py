@@ -62,7 +62,7 @@ def test_contract(name: str, view: View, options: BatchingOptions) -> None:
     assert view.waiting_since_s <= plan.due_s <= view.waiting_since_s + options.max_batch_delay_ms / 1000
     assert plan.reason in {"full", "idle", "delay"}
     if view.rows >= plan.most_rows:
-        assert plan.due_s == view.waiting_since_s  # nobody waits for company that has no seat
+        assert plan.due_s == view.waiting_since_s  # a full batch does not wait for requests that it has no room for
     if options.max_batch_size:
         assert plan.most_rows <= options.max_batch_size  # what is fixed by hand stays so
 

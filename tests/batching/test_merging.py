@@ -33,7 +33,7 @@ class Lanes:
         lane.function.padding.enabled = False
 
     def merge_buckets(self, rows: int | None = None, most: int = LARGEST) -> dict[int, int]:
-        """Rows that keep the first lane company, by length."""
+        """Rows of other lanes that join the batch of the first lane, by length."""
         lane, *_ = lanes = list(self.queue.lanes)
         found = merge_buckets(lane, lane.rows if rows is None else rows, most, lanes)
         return {neighbour.key.shape[0][0]: more for neighbour, more in found}

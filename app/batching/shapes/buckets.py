@@ -29,8 +29,8 @@ class ShapeBuckets:
             return 0
         if not self.sizes:
             return _default_top(size)
-        place = bisect_left(self.sizes, size)
-        return self.sizes[place] if place < len(self.sizes) else size
+        index = bisect_left(self.sizes, size)
+        return self.sizes[index] if index < len(self.sizes) else size
 
 
 def _default_top(size: int) -> int:

@@ -25,8 +25,8 @@ class FollowedSize:
 
     def of(self, size: int) -> int:
         """The output's size for an input's."""
-        periods, place = divmod(size - self.least, self.period)
-        return self.sizes[place] + periods * self.rise
+        periods, index = divmod(size - self.least, self.period)
+        return self.sizes[index] + periods * self.rise
 
     def __str__(self) -> str:
         if self.period > 1:

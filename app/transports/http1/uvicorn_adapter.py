@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import uvicorn
 
+from app.transports import CLOSE_TIMEOUT_S
 from app.transports.http.asgi import Application, Header, Message, Receive, Scope, Send
 from app.transports.http1.connection import HttpConnection, Relay
 from app.transports.http1.fast_path import FastPath
@@ -46,9 +47,6 @@ _RELAY = "ferry.relay"
 
 #: The clients of the last answers may send one more request: it is answered with 503 (chosen).
 _LINGER_S = 0.5
-
-#: After the drain only replies that are being written are left; HTTP and gRPC give them so many seconds (chosen).
-CLOSE_TIMEOUT_S = 5
 
 
 # --- the check at start ---
