@@ -94,7 +94,7 @@ def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
     # 2. The calls of other lanes that are more urgent; requests that come meanwhile fill them.
     for other in sorted(lanes, key=attrgetter("scheduling_key_s")):
         if other is not lane:
-            share = _share(other.scheduling_key_s, scheduling_key_s, other.tail.scheduling_key_s)
+            share = _share(other.scheduling_key_s, scheduling_key_s, other.last.scheduling_key_s)
             wait_s += _calls_s(other, other.call_rows * share, wait_s + own_s, most_rows(other)) / devices
 
     # 3. Its own lane up to its own call, and what calls vary.
@@ -104,9 +104,9 @@ def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
 def _rows_before(lane: Lane, request: PendingRequest) -> float:
     """The rows that its own lane takes before it."""
     others = lane.call_rows - min(request.weight, lane.max_rows) - lane.unfilled(request.weight)
-    return (
-        others * _share(lane.head.order_key_s, request.order_key_s, lane.tail.order_key_s) if lane.reordered else others
-    )
+    if not lane.reordered:
+        return others
+    return others * _share(lane.first.order_key_s, request.order_key_s, lane.last.order_key_s)
 
 
 def _calls_s(lane: Lane, rows: float, wait_s: float, full_rows: int) -> float:

@@ -64,9 +64,9 @@ class BatchInFlight:
         return curve.call_s(self.rows) if curve is not None else 0.0
 
     @property
-    def answered(self) -> bool:
-        """True if none of its requests waits for an answer."""
-        return all(request.reply.done() for request in self.requests)
+    def awaited(self) -> bool:
+        """True while one of its requests waits: it was not answered, has not expired and was not cancelled."""
+        return not all(request.reply.done() for request in self.requests)
 
     def record_latency(self, seconds: float) -> None:
         """Takes the time of its call into account; all its requests succeeded.

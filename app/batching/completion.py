@@ -45,7 +45,7 @@ class InOrderCompletion:
         for batch, execution in self._started.items():
             if execution is not None and blocked.isdisjoint(batch.lanes):
                 due.append((batch, execution))
-            elif not batch.answered:
+            elif batch.awaited:
                 blocked.update(batch.lanes)
 
         for batch, _ in due:

@@ -89,8 +89,8 @@ DEFAULTS = BatchingOptions()
 class LaneView(Protocol):
     """What a policy may read of a lane.
 
-    `timeout_s` is the time that the head has from arrival to answer; `margin` is the share by which calls may take
-    longer than `curve` says; `explores` asks for one batch of the next larger size, to measure it again.
+    `timeout_s` is the time that its first request has from arrival to answer; `margin` is the share by which calls may
+    take longer than `curve` says; `explores` asks for one batch of the next larger size, to measure it again.
     """
 
     @property

@@ -28,8 +28,8 @@ class Lane:
     """Requests that may share a call: first come, first served, except for priorities.
 
     Attributes:
-        reordered: a request had a priority offset, so the head need not be the oldest.
-        deadlines_unsorted: a deadline lies before that of an earlier request, so the head need not be the most urgent.
+        reordered: a request had a priority offset, so the first need not be the oldest.
+        deadlines_unsorted: a deadline lies before that of an earlier request, so the first need not be the most urgent.
         has_parts: a request in it is computed in parts.
         max_rows: the most rows of a call, as when the lane was made: requests that came to be batched are not cut if
             batching has stopped since.
@@ -89,11 +89,11 @@ class Lane:
             self.waiting.move_to_end(other)
 
     @property
-    def head(self) -> PendingRequest:
+    def first(self) -> PendingRequest:
         return next(iter(self.waiting))
 
     @property
-    def tail(self) -> PendingRequest:
+    def last(self) -> PendingRequest:
         return next(reversed(self.waiting))
 
     def deferred(self, rows: int) -> int:
@@ -118,22 +118,22 @@ class Lane:
         """When the request that has waited longest entered the lane; monotonic seconds."""
         if self.reordered:
             return min(request.entered_s for request in self.waiting)
-        return self.head.entered_s
+        return self.first.entered_s
 
     @property
     def scheduling_key_s(self) -> float:
         """The scheduling key of its most urgent request, which is searched for at most once a batch."""
         if not (self.reordered or self.deadlines_unsorted):
-            return self.head.scheduling_key_s
+            return self.first.scheduling_key_s
         if self._most_urgent is None or self._most_urgent not in self.waiting:
             self._most_urgent = min(self.waiting, key=attrgetter("scheduling_key_s"))
         return self._most_urgent.scheduling_key_s
 
     @property
     def timeout_s(self) -> float:
-        """Seconds that its head has from arrival to answer."""
-        head = self.head
-        return head.deadline_s - head.arrival_s
+        """Seconds that its first request has from arrival to answer."""
+        first = self.first
+        return first.deadline_s - first.arrival_s
 
     @property
     def curve(self) -> CostCurve | None:

@@ -95,7 +95,7 @@ class PendingRequest:
 
     @property
     def order_key_s(self) -> float:
-        """Its place in its lane: the request with the lowest key is the head."""
+        """Its place in its lane: the request with the lowest key is first."""
         return self.entered_s - self.priority_offset_s
 
     @property

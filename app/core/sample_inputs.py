@@ -9,7 +9,7 @@ from app.core.inference import STRING, Array, Dimension, ModelSignature, TensorS
 #: The seed of all random inputs: they are the same at each load. Chosen.
 SEED = 2166136261
 
-#: Random whole numbers are below this: a valid token or class of nearly any model.
+#: Random whole numbers are below this: a valid token or class of nearly any model. Chosen.
 _INTEGERS_BELOW = 4
 
 

@@ -99,7 +99,7 @@ def test_each_batch_is_due_once_and_after_those_of_its_lanes_that_somebody_waits
             earlier = batches[: batches.index(now_due[0])]
             assert now_due[0] not in given_out
             assert all(
-                other in given_out or other.answered or set(other.lanes).isdisjoint(now_due[0].lanes)
+                other in given_out or not other.awaited or set(other.lanes).isdisjoint(now_due[0].lanes)
                 for other in earlier
             )
             given_out.append(now_due[0])

@@ -35,7 +35,7 @@ def test_a_priority_offset_overtakes_what_came_within_it_and_no_more() -> None:
     (lane,) = queue.lanes
     assert list(lane.waiting) == [early, urgent, late, last, patient]
     queue.remove(early)
-    assert lane.head is urgent
+    assert lane.first is urgent
     assert lane.waiting_since_s == 1.0  # timers start at the oldest, wherever it stands
 
 
@@ -211,7 +211,7 @@ def test_a_lane_is_as_urgent_as_its_most_urgent_request_and_in_the_order_of_keys
             if step == "leave":
                 del lane.waiting[request]
                 request.lane = None
-            elif request is lane.head:
+            elif request is lane.first:
                 lane.requeue(request, now)
         if lane.waiting:
             assert lane.scheduling_key_s == min(request.scheduling_key_s for request in lane.waiting)

@@ -124,7 +124,7 @@ def test_a_model_without_a_weight_counts_one_beside_weights() -> None:
     assert scene.turns == {"bert": 40, "resnet": 20}
 
 
-def test_without_weights_lanes_go_by_urgency_alone() -> None:
+def test_without_weights_lanes_go_by_scheduling_key_alone() -> None:
     scene = Scene("bert", "resnet", calls=0)
     for second in range(5):
         scene.push("resnet", arrival_s=second)
