@@ -6,7 +6,8 @@ The order of stopping:
 3. For 0.5 s late requests are still answered, with 503.
 4. uvicorn closes the connections; replies that are being written get 5 s (`CLOSE_TIMEOUT_S`).
 5. The application's lifespan calls `Server.stop`: it stops gRPC (5 s again), unloads the models (at most 5 s) and ends
-   the threads. Then the process ends; it does not wait for a load or a batch that is still running.
+   the threads. If 2 ran out of time, gRPC gets no time and nothing is unloaded. Then the process ends; it does not wait
+   for a load or a batch that is still running.
 6. A second signal before 5 ends the process at once, without 5.
 """
 
