@@ -45,6 +45,7 @@ class Engine:
             BatchSizes.of(settings.max_batch_size, settings.batch_sizes) if settings.batching else BatchSizes((1,))
         )
         self.draining = asyncio.Event()
+        self._drain: asyncio.Task[bool] | None = None
         self._models = models
         self._listener = listener
         self._runtime: Runtime | None = None
@@ -108,8 +109,16 @@ class Engine:
         return self.draining.is_set() and (self._batcher is None or self._batcher.drained)
 
     async def drain(self) -> bool:
-        """Wait until all accepted requests are answered; False if drain_timeout_s ran out."""
+        """Wait until all accepted requests are answered; False if drain_timeout_s ran out.
+
+        The time runs once: a later call gets the result of the first one.
+        """
         self.begin_drain()
+        if self._drain is None:
+            self._drain = asyncio.create_task(self._wait_until_drained(), name="drain engine")
+        return await asyncio.shield(self._drain)
+
+    async def _wait_until_drained(self) -> bool:
         if self._batcher is None:
             return True
         try:

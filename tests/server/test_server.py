@@ -187,6 +187,8 @@ def test_a_drain_that_takes_too_long_is_given_up_and_said(tmp_path: Path, caplog
         await asyncio.sleep(0)
         assert not await server.drain()
         assert "Not drained after 0.01 s" in caplog.text
+        assert not await server.drain()  # `stop` asks again; the time is not waited for twice
+        assert caplog.text.count("Not drained") == 1
         HeldModel.release.set()
         await accepted
         await server.stop()
