@@ -16,7 +16,7 @@ from app.core.inference import Array, InferenceRequest
 from app.runtimes.device_thread import DeviceThread
 from app.server.server import Server
 from tests.support import savedmodels
-from tests.support.fakes import FakeFunction, batch_function, rows_of
+from tests.support.fakes import FakeFunction, batch_function, infer, rows_of
 from tests.support.waiting import HANG_S
 
 
@@ -63,13 +63,13 @@ def test_a_stuck_batch_is_named_and_the_others_go_on() -> None:
         now = 100.0
         threads = [DeviceThread("GPU:0", 60.0, lambda: now) for _ in range(2)]
         batcher = Batcher(threads, create_policy("self_tuning"), 100, clock=lambda: now)
-        waiting = asyncio.create_task(batcher.infer(LaneKey("m", 1, "f"), batch_function(stuck), rows_of(1.0), 1))
+        waiting = asyncio.create_task(infer(batcher, LaneKey("m", 1, "f"), batch_function(stuck), rows_of(1.0), 1))
         other = batch_function(FakeFunction())
-        await batcher.infer(LaneKey("m", 1, "g"), other, rows_of(2.0), 1)
+        await infer(batcher, LaneKey("m", 1, "g"), other, rows_of(2.0), 1)
         assert batcher.failures(60.0) == []
         now = 161.0
         assert batcher.failures(60.0) == ["Device GPU:0 works on one batch for 61 s"]
-        await batcher.infer(LaneKey("m", 1, "g"), other, rows_of(3.0), 1)
+        await infer(batcher, LaneKey("m", 1, "g"), other, rows_of(3.0), 1)
         release.set()
         await waiting
         await batcher.drain()

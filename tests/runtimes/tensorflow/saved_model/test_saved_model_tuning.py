@@ -59,7 +59,7 @@ def test_auto_searches_remembers_and_recalls(tmp_path: Path, monkeypatch: pytest
     assert all(choice.speed_up >= 1 for choice in choices)
     assert any("trying frozen" in what for _, _, what in reports)
 
-    monkeypatch.setattr(VariantSearch, "fastest", None)  # a search would fail
+    monkeypatch.setattr(VariantSearch, "choose_fastest", None)  # a search would fail
     again = SavedModel(tmp_path / "1", VariantOptions(**options))  # type: ignore[arg-type]
     assert again.tune((1, 4), lambda *_: None, TimeBudget(20.0)) == choices
 
