@@ -80,7 +80,7 @@ def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[RatePoint]:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
-    from app.bench.open_loop import run_precisely  # noqa: PLC0415
+    from app.bench.open_loop import run_precisely  # noqa: PLC0415 - only `ferry bench` needs it
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

@@ -46,7 +46,7 @@ def direct_executor(graph: Any, device: str | None = None) -> Callable[[Sequence
     The function is one from a dictionary of tensors to another. A device of None lets TensorFlow choose.
     """
     from tensorflow.python import pywrap_tfe  # noqa: PLC0415 - may be missing
-    from tensorflow.python.eager import context, core  # noqa: PLC0415
+    from tensorflow.python.eager import context, core  # noqa: PLC0415 - may be missing
 
     captured = graph.captured_inputs
     own_context = context.context()
