@@ -139,7 +139,8 @@ class RemoteEngine:
 
     async def query(self, name: str, *arguments: Any) -> Any:
         """Raises ModelNotReady if the engine is gone, and the ServingError that it answers."""
-        if self._connection is None:
+        # While no engine runs, the supervisor's socket still takes the connection: a query would wait there.
+        if self._connection is None or not self._serves.is_set():
             raise engine_gone()
         return await self._connection.query(name, *arguments)
 

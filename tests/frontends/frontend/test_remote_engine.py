@@ -1,7 +1,11 @@
 import asyncio
+import socket
 from pathlib import Path
 
+import pytest
+
 from app.config.settings import Settings
+from app.core.errors import ModelNotReady
 from app.core.events import ModelStateChanged, RequestFinished
 from app.frontends.frontend import remote_engine
 from app.frontends.frontend.frontend_server import FrontendServer
@@ -55,6 +59,23 @@ def test_a_frontend_without_an_engine_starts_says_so_and_stops(tmp_path: Path, c
         assert frontend.repository.names() == frontend.repository.known_names() == []
         await frontend.stop()
         assert frontend.stopped
+
+    asyncio.run(main())
+
+
+def test_a_query_does_not_wait_for_an_engine_that_does_not_run(tmp_path: Path) -> None:
+    """The supervisor's socket takes the frontend's connection while the engine restarts; nothing answers there."""
+
+    async def main() -> None:
+        with socket.socket(socket.AF_UNIX) as supervisor:
+            supervisor.bind(str(tmp_path / "engine"))
+            supervisor.listen(1)
+            frontend = FrontendServer(Settings(frontends=1), tmp_path / "engine")
+            await frontend.start()
+            await until(lambda: "EngineConnection open" in repr(frontend))
+            with pytest.raises(ModelNotReady, match="The engine is restarting"):
+                await frontend.metrics()
+            await frontend.stop()
 
     asyncio.run(main())
 
