@@ -120,7 +120,7 @@ class RequestPlacement:
 
     def _check(self, request: InferenceRequest, form: _Form) -> tuple[LaneKey, BatchFunction, int]:
         """`place` with every check, in the order in which errors are reported."""
-        # 1. Names and dtypes. Once missing masks are filled in, the form may be one that is known.
+        # 1. Names and dtypes, which `with_masks` checks. Once it has filled in missing masks, the form may be known.
         signature = find_signature(self.signatures, request.signature)
         inputs = with_masks(signature, request.inputs)
         if inputs is not request.inputs:

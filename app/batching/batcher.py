@@ -186,12 +186,12 @@ class Batcher:
             request.release()
         self._completion.on_cancel()
 
-    # --- the devices' side ---
-
     def tune(self, model: str, policy: BatchingPolicy, weight: float = 0.0) -> None:
         """Sets policy and weight (0 for none) of all versions of a model, from the next batch on."""
         self._scheduler.tune(model, policy, weight)
         self._dispatch_soon()
+
+    # --- the devices' side ---
 
     def _dispatch_soon(self) -> None:
         if self._slots.free and not self._dispatch_due:
@@ -246,14 +246,14 @@ class Batcher:
 
         # 3. Execute it here, or give it to a device.
         if inline:
-            execution = execute(lane.function, requests, self._clock)
-            self._record_start(batch)
+            execution = execute(lane.function, batch.requests, self._clock)
+            self._record_start(batch)  # after the call, because nothing else runs during it
             self._record_end(batch, execution)
             self._completion.complete(batch, execution)
         else:
             self._slowest_call_s = max(self._slowest_call_s, batch.expected_s)
             self._slots.start(batch, now, self._ended)
-            self._record_start(batch)
+            self._record_start(batch)  # only now: a device that takes no work raises
 
     def _ended(self, batch: BatchInFlight, execution: Execution) -> None:
         self._record_end(batch, execution)

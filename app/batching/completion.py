@@ -1,4 +1,4 @@
-"""The end of a batch: each of its requests gets its answer, at once or in order.
+"""The end of a batch: each of its requests gets its answer, at once or in order. batch.py isolates a bad request.
 
 In-order completion: with several batches in flight a later one may end first. It is held until no request of an
 earlier batch of its lane waits for an answer: each was answered, has expired or was cancelled. So no answer is held

@@ -1,7 +1,8 @@
-"""What users may set about the batches of a model, and the policies that follow from it. No I/O, no clock, no state.
+"""How many rows the next batch of a lane may have, and when it is due: options and policies. No I/O, clock or state.
 
-A policy sees one lane and its costs, and says when its next batch is due and how many rows it may take. The scheduler
-takes the most urgent of the lanes that are due. Timers start at the oldest waiting request.
+A policy sees one lane and its costs. The scheduler takes the most urgent of the lanes that are due. Timers start at the
+oldest waiting request. Two things change the number afterwards: several idle devices each take a share (devices.py),
+and a batch that is not full takes requests of neighbouring buckets (merging.py).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from app.cli.failures import one_line_failures
 from app.config.settings import Settings
-from app.config.sources import flag, load_settings, variable
+from app.config.sources import flag_of, load_settings, variable
 
 
 def serve(**flags: Any) -> None:
@@ -39,7 +39,7 @@ def _run(settings: Settings) -> int:
 def _option(name: str, field: FieldInfo) -> Parameter:
     """The option of a setting. Its value stays text: Settings checks it and says in one line what is wrong."""
     is_switch = field.annotation is bool
-    declaration = f"{flag(name)}/--no-{flag(name)[2:]}" if is_switch else flag(name)
+    declaration = f"{flag_of(name)}/--no-{flag_of(name)[2:]}" if is_switch else flag_of(name)
     default = field.get_default(call_default_factory=True)
     shown = f"default: {default}, " if default not in ("", [], {}) else ""
     option = typer.Option(

@@ -39,7 +39,7 @@ class AgreedFormats(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def agree(content_type: bytes | None, accept: bytes | None, json_only: bool = False) -> AgreedFormats:
+def negotiate(content_type: bytes | None, accept: bytes | None, json_only: bool = False) -> AgreedFormats:
     """The formats for these values of Content-Type and Accept.
 
     Raises:

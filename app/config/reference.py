@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from app.config.settings import Settings
-from app.config.sources import CONFIG_VARIABLE, flag, variable
+from app.config.sources import CONFIG_VARIABLE, flag_of, variable
 
 _INTRODUCTION = f"""# Settings
 
@@ -34,7 +34,7 @@ def _row(name: str, field: FieldInfo) -> str:
     is_choice = get_origin(field.annotation) is Literal
     choices = f"{', '.join(f'`{each}`' for each in get_args(field.annotation))}. " if is_choice else ""
     meaning = f"{choices}{field.description}".replace("|", "\\|").replace("<", "&lt;")
-    return f"| `{name}` | `{flag(name)}` | `{variable(name)}` | {_default(field)} | {meaning} |\n"
+    return f"| `{name}` | `{flag_of(name)}` | `{variable(name)}` | {_default(field)} | {meaning} |\n"
 
 
 def _default(field: FieldInfo) -> str:

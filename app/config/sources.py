@@ -51,12 +51,12 @@ def load_settings(overrides: Mapping[str, Any], config: Path | None = None) -> S
         names = {
             **{name: f"{name} in {file}" for name in from_file},
             **{name: variable(name) for name in from_environment},
-            **{name: flag(name) for name in overrides},
+            **{name: flag_of(name) for name in overrides},
         }
         raise SettingsError("; ".join(_explain(each, names) for each in error.errors())) from None
 
 
-def flag(name: str) -> str:
+def flag_of(name: str) -> str:
     """A setting's name on the command line."""
     return "--" + name.replace("_", "-")
 

@@ -1,4 +1,7 @@
-"""Policies: which of a model's versions are served."""
+"""Policies: which of a model's versions are served.
+
+A model's policy is in its ModelConfig (model_config.py): from the list of models, or NEWEST in a models folder.
+"""
 
 from __future__ import annotations
 

@@ -76,6 +76,7 @@ class HttpApp(FastAPI):
         if scope["type"] == "http":
             path = scope["path"]
             application = self._inference.get(_first_segment(path))
+            # The batching page lies below /v1/models, but FastAPI serves it.
             if application is not None and not BATCHING_PATH.fullmatch(path):
                 return await application(scope, receive, send)
         return await super().__call__(scope, receive, send)

@@ -1,4 +1,7 @@
-"""The composition root: puts the parts of one process together, starts, drains and stops them."""
+"""The composition root: puts the parts of one process together, starts, drains and stops them.
+
+http_server.py lists the order of stopping.
+"""
 
 from __future__ import annotations
 

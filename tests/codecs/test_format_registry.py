@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.codecs.format_registry import BODY_FORMATS, agree
+from app.codecs.format_registry import BODY_FORMATS, negotiate
 from app.core.inference import STRING
 from tests.support.bodies import JSON, MSGPACK, NPY, NPZ, PROTOBUF, as_msgpack, from_msgpack, image, npy
 from tests.support.protocol_fakes import Client, FakeModel, echo_model, model, scope, scripted, specs
@@ -75,7 +75,7 @@ def test_other_types_are_not_read(content_type: str) -> None:
     ],
 )
 def test_the_reply_has_the_best_accepted_format(sent: str, accept: str | None, expected: str) -> None:
-    formats = agree(sent.encode(), accept and accept.encode())  # type: ignore[arg-type]
+    formats = negotiate(sent.encode(), accept and accept.encode())  # type: ignore[arg-type]
     assert formats.reply_type.decode() == expected
 
 

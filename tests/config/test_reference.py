@@ -2,7 +2,7 @@ from pathlib import Path
 
 from app.config.reference import settings_reference
 from app.config.settings import Settings
-from app.config.sources import flag, variable
+from app.config.sources import flag_of, variable
 
 _PAGE = Path(__file__).parents[2] / "docs/settings.md"
 
@@ -17,7 +17,7 @@ def test_each_setting_has_one_row_with_flag_variable_default_and_meaning() -> No
     assert [row[0].strip("| `") for row in rows] == list(Settings.model_fields)
     for name, named_flag, named_variable, default, meaning in rows:
         setting = name.strip("| `")
-        assert (named_flag, named_variable) == (f"`{flag(setting)}`", f"`{variable(setting)}`")
+        assert (named_flag, named_variable) == (f"`{flag_of(setting)}`", f"`{variable(setting)}`")
         assert default
         assert meaning.endswith(". |")
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.config.settings import PREFIX, Settings
-from app.config.sources import SettingsError, flag, load_settings, variable
+from app.config.sources import SettingsError, flag_of, load_settings, variable
 
 
 @pytest.fixture(autouse=True)
@@ -204,5 +204,5 @@ def test_every_setting_is_described_and_can_be_given_in_the_environment(monkeypa
 
 
 def test_names_follow_from_the_field() -> None:
-    assert flag("max_batch_size") == "--max-batch-size"
+    assert flag_of("max_batch_size") == "--max-batch-size"
     assert variable("max_batch_size") == "FERRY_MAX_BATCH_SIZE"

@@ -1,8 +1,8 @@
 """Long arrays of numbers in JSON, read without a Python object for each number.
 
-1. `cut` removes each long array from the text and lets orjson parse the rest. It looks for an array between two
-   strings: inside an array of numbers there are neither quotes nor braces. It returns None for every unusual text, and
-   the caller parses the whole document in the ordinary way.
+1. `parse_long_arrays` removes each long array from the text and lets orjson parse the rest. It looks for an array
+   between two strings: inside an array of numbers there are neither quotes nor braces. It returns None for every
+   unusual text, and the caller parses the whole document in the ordinary way.
 2. A removed array is put back into the document as `Numbers`, still as text. Once the tensor type is known, simdjson
    reads all numbers at once, rounded as correctly as by orjson, and rejects everything that is not a number.
 3. simdjson flattens nested lists of any lengths. Whether the lists are rectangular is checked in the text.
@@ -76,7 +76,7 @@ class Numbers:
         return flat.reshape(shape)
 
 
-def cut(body: bytes) -> dict[str, Any] | None:
+def parse_long_arrays(body: bytes) -> dict[str, Any] | None:
     """The JSON object in a body, with `Numbers` for its long arrays; None if it has none or is unusual.
 
     `Numbers` stand only as `instances` or `inputs`, as a field of an object there, or as a field of an object in a list
@@ -188,7 +188,7 @@ def _index(value: Any) -> int | None:
 
 
 def _put_back(document: dict[str, Any], numbers: list[Numbers]) -> bool:
-    """Replaces all marks by their arrays; False if a mark is in a place that `cut` does not name."""
+    """Replaces all marks by their arrays; False if a mark is in a place that `parse_long_arrays` does not name."""
     left = len(numbers)
     for fields, names in _places(document):
         for name in names:

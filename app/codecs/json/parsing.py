@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from app.codecs.json.long_arrays import Numbers, cut
+from app.codecs.json.long_arrays import Numbers, parse_long_arrays
 from app.core.errors import InvalidRequest
 
 #: The longest quoted value in an error text; TensorFlow Serving's limit.
@@ -26,7 +26,7 @@ _BLANK = re.compile(f"[{_WHITE}]*")
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The JSON object in a request's body, with `Numbers` in the places that `cut` names.
+    """The JSON object in a request's body, with `Numbers` in the places that `parse_long_arrays` names.
 
     A text that orjson rejects is parsed again by a slower parser, which accepts what TensorFlow Serving accepts: NaN,
     Infinity and Inf, and any text after the end of the object.
@@ -34,7 +34,7 @@ def parse(body: bytes) -> dict[str, Any]:
     Raises:
         InvalidRequest: with the position of the error, if there is one.
     """
-    document: object = cut(body)
+    document: object = parse_long_arrays(body)
     if document is None:
         try:
             document = orjson.loads(body)

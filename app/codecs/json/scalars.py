@@ -204,7 +204,7 @@ def to_bytes(value: object) -> bytes:
     raise InvalidRequest(f"JSON Value: {quote(value)} not formatted correctly for base64 data")
 
 
-def from_bytes(value: bytes | str, binary: bool) -> str | dict[str, str]:
+def text_or_base64(value: bytes | str, binary: bool) -> str | dict[str, str]:
     """Text, or a base64 object if `binary` is set or the bytes are not valid UTF-8: the reply stays valid JSON."""
     if isinstance(value, str):
         value = value.encode()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from app.codecs.json.scalars import from_bytes, is_floating, is_number
+from app.codecs.json.scalars import is_floating, is_number, text_or_base64
 from app.codecs.tensorflow_types import enum_name
 from app.core.errors import Unsupported
 from app.core.inference import STRING, Array
@@ -65,7 +65,7 @@ def jsonable(name: str, array: Array) -> Any:
 
 def _strings(array: Array, binary: bool) -> Any:
     texts = np.empty(array.shape, STRING)
-    texts.reshape(-1)[:] = [from_bytes(value, binary) for value in array.reshape(-1)]
+    texts.reshape(-1)[:] = [text_or_base64(value, binary) for value in array.reshape(-1)]
     return texts.tolist()
 
 

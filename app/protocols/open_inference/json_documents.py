@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from app.codecs.json.long_arrays import Numbers, cut
+from app.codecs.json.long_arrays import Numbers, parse_long_arrays
 from app.codecs.json.nested_lists import tensor
 from app.codecs.json.parsing import DECODER
 from app.codecs.json.writing import jsonable
@@ -18,11 +18,11 @@ from app.protocols.open_inference.parameters import Parameters
 
 
 def parse(body: Buffer) -> dict[str, Any]:
-    """The JSON object that fills `body`, with `Numbers` in the places that `cut` names.
+    """The JSON object that fills `body`, with `Numbers` in the places that `parse_long_arrays` names.
 
     NaN and Infinity are accepted. Raises InvalidRequest.
     """
-    document: object = cut(body) if isinstance(body, bytes) else None
+    document: object = parse_long_arrays(body) if isinstance(body, bytes) else None
     if document is None:
         try:
             document = orjson.loads(body)

@@ -76,19 +76,19 @@ class OpenInferenceRest(HttpProtocol):
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         head = exchange.head
-        parsed: _InferHead = head.understood or _parse_head(head)
-        head.understood = parsed
+        parsed: _InferHead = head.parsed or _parse_head(head)
+        head.parsed = parsed
         latest_s = self.deadline_s(exchange)
 
         def deadline(timeout_s: float) -> float:
             return min(latest_s, exchange.started_s + timeout_s) if timeout_s else latest_s
 
         model = self._served.resolve(parsed.route.name, parsed.route.version)
-        exchange.concerns(model)
+        exchange.record_model(model)
         text, tail = split_body(body, parsed.json_length, parsed.content_type)
         call = read_request(text, tail, model.signatures, self._served.read, deadline)
         call.request.priority = call.request.priority or parsed.priority
-        exchange.concerns(model, call.request.signature)
+        exchange.record_model(model, call.request.signature)
         encoding = parsed.encoding
 
         def reply(response: InferenceResponse) -> Sendable | Written:

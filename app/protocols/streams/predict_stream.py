@@ -70,9 +70,9 @@ class PredictStreams:
         if self._draining.is_set():
             raise _shutting_down()
         model = resolve()
-        exchange.concerns(model)
+        exchange.record_model(model)
         signature = model.signature(asked.signature_name or DEFAULT_SIGNATURE)
-        exchange.concerns(model, signature.name)
+        exchange.record_model(model, signature.name)
         specs = signature.outputs
         check_outputs_writable({name: specs[name] for name in asked.wanted(signature) or specs})
         largest = model.sizes.largest

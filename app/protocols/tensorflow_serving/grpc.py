@@ -20,7 +20,7 @@ from app.core.events import Listener
 from app.core.inference import Array, InferenceRequest, ModelSignature
 from app.core.interfaces import ServedRepository
 from app.protocols.tensorflow_serving.grpc_examples import ExampleCalls
-from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, find_signature, resolve, version_choice
+from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve, resolve_signature, version_choice
 from app.protocols.tensorflow_serving.metadata import signatures_document, status_document
 from app.repository.model_config import ModelConfig
 from app.repository.model_server_config import decode_model_configs
@@ -88,7 +88,7 @@ class TensorFlowGrpc:
 
     async def _predict(self, request: Any, call: GrpcCall) -> bytes:
         model = resolve(self._repository, request.model_spec, call)
-        signature = find_signature(model, request.model_spec, call)
+        signature = resolve_signature(model, request.model_spec, call)
         inputs = self._inputs(request.inputs, signature)
         outputs = tuple(sorted(set(request.output_filter))) if request.output_filter else ()
         response = await model.infer(InferenceRequest(inputs, signature.name, outputs, call.deadline_s, call.priority))

@@ -21,7 +21,7 @@ from app.protocols.tensorflow_serving.examples import (
     SCORES,
     ExamplesMethod,
 )
-from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, find_signature, resolve, version_choice
+from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve, resolve_signature, version_choice
 from app.transports.grpc.calls import GrpcCall
 
 
@@ -61,14 +61,14 @@ class ExampleCalls:
     async def _one(self, request: Any, call: GrpcCall, task: _Task, response: str) -> Any:
         reply = message_class(response)()
         model = resolve(self._repository, request.model_spec, call)
-        signature = find_signature(model, request.model_spec, call)
+        signature = resolve_signature(model, request.model_spec, call)
         await _infer(model, signature, task, _examples(request.input), call, result=reply.result)
         fill_spec(reply.model_spec, model.name, model.version, signature.name)
         return reply
 
 
 async def _infer_task(model: ServedModel, request: Any, examples: Array, call: GrpcCall, result: Any) -> None:
-    signature = find_signature(model, request.model_spec, call)
+    signature = resolve_signature(model, request.model_spec, call)
     if request.method_name not in _TASKS:
         raise Unsupported(f"Unsupported signature method_name: {request.method_name!r}; have {', '.join(_TASKS)}")
     task, field = _TASKS[request.method_name]

@@ -31,7 +31,7 @@ def version_choice(spec: Any) -> tuple[int | None, str | None]:
             return None, None
 
 
-def find_signature(model: ServedModel, spec: Any, call: GrpcCall) -> ModelSignature:
+def resolve_signature(model: ServedModel, spec: Any, call: GrpcCall) -> ModelSignature:
     """The signature that the call names; an empty name means the default one. Raises SignatureNotFound."""
     name = spec.signature_name or DEFAULT_SIGNATURE
     signature = model.signatures.get(name)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar, NamedTuple
 
-from app.codecs.format_registry import JSON, AgreedFormats, agree
+from app.codecs.format_registry import JSON, AgreedFormats, negotiate
 from app.codecs.json.parsing import parse
 from app.codecs.json.predict_documents import encode_predict, rows_together, signature_name
 from app.codecs.json.writing import dumps
@@ -74,7 +74,7 @@ class TensorFlowRest(HttpProtocol):
                 return HttpReply(dumps(status_document(self._repository.statuses(route.model or "", route.version))))
             case Action.METADATA:
                 model = self._resolve(route)
-                exchange.concerns(model)
+                exchange.record_model(model)
                 return HttpReply(dumps(metadata_document(model.name, model.version, model.signatures)))
             case Action.LIST:
                 names = self._repository.names()
@@ -92,15 +92,17 @@ class TensorFlowRest(HttpProtocol):
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         head = exchange.head
-        parsed: _ComputeHead = head.understood or _parse_head(head)
-        head.understood = parsed
-        return self._predict(parsed, exchange, body) if parsed.predict else self._examine(parsed, exchange, body)
+        parsed: _ComputeHead = head.parsed or _parse_head(head)
+        head.parsed = parsed
+        if parsed.predict:
+            return self._predict(parsed, exchange, body)
+        return self._classify_or_regress(parsed, exchange, body)
 
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
         """Accepts rows in JSON, for the default signature of a model with one input, and all of its outputs."""
         try:
-            parsed: _ComputeHead = head.understood or _parse_head(head)
-            head.understood = parsed
+            parsed: _ComputeHead = head.parsed or _parse_head(head)
+            head.parsed = parsed
             if not parsed.plain:
                 return None
             model = self._resolve(parsed.route)
@@ -126,11 +128,11 @@ class TensorFlowRest(HttpProtocol):
 
         # 2. Resolve model, signature and outputs.
         model = self._resolve(parsed.route)
-        exchange.concerns(model)
+        exchange.record_model(model)
         if body.model or body.version is not None:
             body.check_model(model)
         signature = model.signature(body.signature_name or DEFAULT_SIGNATURE)
-        exchange.concerns(model, signature.name)
+        exchange.record_model(model, signature.name)
         outputs = body.wanted(signature)
         specs = signature.outputs
 
@@ -140,14 +142,14 @@ class TensorFlowRest(HttpProtocol):
         write, by_row, kind = formats.reply.write, body.by_row, formats.reply_type
         return Computation(model, request, lambda response: HttpReply(write(response, by_row), content_type=kind))
 
-    def _examine(self, parsed: _ComputeHead, exchange: Exchange, content: bytes) -> Computation:
-        """Classify and regress: examples in JSON, results in JSON."""
+    def _classify_or_regress(self, parsed: _ComputeHead, exchange: Exchange, content: bytes) -> Computation:
+        """Examples in JSON, results in JSON."""
         deadline_s = self.deadline_s(exchange)
         document = parse(content)
         model = self._resolve(parsed.route)
-        exchange.concerns(model)
+        exchange.record_model(model)
         signature = model.signature(signature_name(document))
-        exchange.concerns(model, signature.name)
+        exchange.record_model(model, signature.name)
         call = read_examples(_EXAMPLES[parsed.route.action], document, signature)
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, parsed.priority)
         return Computation(model, request, lambda response: HttpReply(call.encode(response.outputs)))
@@ -179,7 +181,7 @@ def _parse_head(head: RequestHead) -> _ComputeHead:
     accept = head.header(b"accept")
     if accept is not None:
         accept = b",".join([value for name, value in head.headers if name == b"accept"])
-    formats = agree(head.header(b"content-type"), accept, json_only=not predict)
+    formats = negotiate(head.header(b"content-type"), accept, json_only=not predict)
     in_json = formats.request is JSON and formats.reply is JSON.reply
     priority = priority_of(head)
     plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None

@@ -76,8 +76,8 @@ class Exchange:
         self.version = 0
         self.signature = ""
 
-    def concerns(self, model: ServedModel, signature: str = "") -> None:
-        """Records the model that is asked, and the signature if it is to be computed, for the event."""
+    def record_model(self, model: ServedModel, signature: str = "") -> None:
+        """Records the model that is asked, and the signature that is to be computed, if any, for the event."""
         self.model, self.version, self.signature = model.name, model.version, signature
 
     def __repr__(self) -> str:

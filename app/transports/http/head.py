@@ -15,18 +15,18 @@ class RequestHead:
     Attributes:
         path: as sent, percent-encoded, without the query.
         headers: names in lower case.
-        understood: what a protocol parsed it to; None until then.
+        parsed: what a protocol parsed it to; None until then.
         rejection: the last rejection of a request with this head (rejections.py).
     """
 
-    __slots__ = ("_named", "headers", "method", "path", "query", "rejection", "understood")
+    __slots__ = ("_named", "headers", "method", "parsed", "path", "query", "rejection")
 
     def __init__(self, method: str, path: str, query: bytes, headers: Sequence[Header]) -> None:
         self.method = method
         self.path = path
         self.query = query
         self.headers = headers
-        self.understood: Any = None
+        self.parsed: Any = None
         self.rejection: Rejection | None = None
         self._named = dict(reversed(headers))
 

@@ -71,9 +71,7 @@ def _by_head(arrived: _Arrived) -> list[_Arrived]:
 
 
 def _submit_group(group: _Arrived, reply_buffer: ReplyBuffer) -> None:
-    """Submits requests with the same head in as few calls as possible. A request that has not begun after this begins
-    alone.
-    """
+    """Submits requests with the same head in as few calls as possible. Those that have not begun then begin alone."""
     first = group[0][0]
     coalesced = first.protocol.begin_coalesced(
         first.head, [body for _, body in group], min(exchange.started_s for exchange, _ in group)
@@ -152,7 +150,7 @@ class CoalescedRequests:
             for (exchange, _), count in zip(self.arrived, self.rows, strict=True):
                 start, end = end, end + count
                 if not exchange.answered:
-                    exchange.concerns(model, signature)
+                    exchange.record_model(model, signature)
                     outputs = {name: output[start:end] for name, output in answer.outputs.items()}
                     exchange.answer(self.coalesced, outputs, timing)
 
@@ -163,7 +161,7 @@ class CoalescedRequests:
             return
         for exchange, _ in self.arrived:
             if not exchange.answered:
-                exchange.concerns(self.coalesced.model, self.coalesced.request.signature)
+                exchange.record_model(self.coalesced.model, self.coalesced.request.signature)
                 exchange.set_exception(copy(error))
 
     def _begin_alone(self) -> None:

@@ -1,9 +1,10 @@
 """An HTTP/1.1 connection that answers inference requests itself and leaves every other request to uvicorn.
 
 ASGI costs a request three to four times as much as reading and answering it: a task, events, two messages in either
-direction and a timer (docs/architecture.md, "The HTTP face"). On the fast path (fast_path.py) a request goes from the
-parser to the batcher in one call, and its reply from the batcher to the socket in another. The protocols behind both
-ways are the same (`HttpProtocol.begin`), and so are the replies.
+direction and a timer (docs/architecture.md, "The HTTP face"). On the fast path (fast_path.py) the whole requests of one
+turn of the event loop are collected (coalescing.py), and the next callback submits them to the batcher; a reply goes
+from the batcher to the socket in one call. The protocols behind both ways are the same (`HttpProtocol.begin`), and so
+are the replies.
 
 Rules:
 
@@ -104,7 +105,7 @@ class HttpConnection(asyncio.Protocol):
         self._head: HeadParser | None = None
         self._exchange: DirectExchange | None = None
         self._body: list[bytes] = []
-        self._missing = 0  # bytes of the body
+        self._missing = 0  # bytes of the body that have not arrived; below 0 if bytes behind it have
         self._pipelined = b""  # bytes behind the request, kept until it is answered
 
     # --- the transport calls these ---
@@ -192,7 +193,7 @@ class HttpConnection(asyncio.Protocol):
     def _begin(self, parsed: ParsedHead, data: bytes, end: int) -> None:
         """Begins a request whose head is the first `end` bytes of `data`."""
         body = data[end:]
-        missing = parsed.length - len(body)
+        missing = parsed.length - len(body)  # below 0 if the next request follows the body
 
         # 1. An earlier rejection applies: the request is answered without parsing its body.
         rejection = parsed.head.rejection
@@ -221,7 +222,7 @@ class HttpConnection(asyncio.Protocol):
             return
 
         self._state = State.ANSWERING
-        if self._missing:
+        if self._missing:  # below 0: so many bytes at the end of `data` are behind the body
             self._body[-1] = data[: self._missing]
             self._keep_pipelined(data[self._missing :])
         body, self._body = b"".join(self._body), []

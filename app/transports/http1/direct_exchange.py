@@ -35,7 +35,13 @@ class ReplyWriter(Protocol):
 
 
 class DirectExchange(Exchange):
-    """One request and its reply on a connection of ours; for the batcher it is the `Reply`."""
+    """One request and its reply on a connection of ours; for the batcher it is the `Reply`.
+
+    Attributes:
+        begun: it was submitted, alone or together with others, or failed before it could be.
+        answered: its reply is decided; nothing may decide it again. Long replies are still being written then.
+        response_complete: the reply was given to the connection, or the client has gone.
+    """
 
     __slots__ = (
         "_computation",
@@ -147,8 +153,8 @@ class DirectExchange(Exchange):
         Not if the body set the deadline, the priority or the signature: then the head alone does not say it.
         """
         deadline_and_priority = request.deadline_s, request.priority
-        usual = request.signature == DEFAULT_SIGNATURE
-        if usual and deadline_and_priority == (self.protocol.deadline_s(self), priority_of(self.head)):
+        default = request.signature == DEFAULT_SIGNATURE
+        if default and deadline_and_priority == (self.protocol.deadline_s(self), priority_of(self.head)):
             asked = self.model, self.version, self.signature
             self.head.rejection = Rejection.of(rejected, self._size, self.protocol.clock(), asked)
 

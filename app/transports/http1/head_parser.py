@@ -8,7 +8,8 @@ from app.transports.http.asgi import Header
 
 EMPTY_LINE = b"\r\n\r\n"
 
-#: Longer heads are left to uvicorn (chosen: 8 times what servers accept by default).
+#: A head of which more than this arrived before its last piece is left to uvicorn (chosen: 8 times what servers accept
+#: by default). A piece is what one read of the socket gave.
 _MAX_BYTES = 64 * 1024
 
 #: A request with one of these headers needs more than a plain body and a plain reply.

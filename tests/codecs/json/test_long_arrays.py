@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from app.codecs.json import long_arrays as json_cut
 from app.codecs.json import predict_documents
-from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers, cut
+from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers, parse_long_arrays
 from app.core.errors import ServingError
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.protocols.open_inference.datatypes import checked_shape
@@ -258,7 +258,7 @@ def array_text(shape: tuple[int, ...], dtype: str = "float32") -> tuple[Array, s
 def test_long_arrays_are_cut_out(frame: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_cut, "SHORTEST_BYTES", SHORTEST_BYTES)
     array, text = array_text((4, 40, 30), dtype)
-    document = cut(frame.replace("%s", text).encode())
+    document = parse_long_arrays(frame.replace("%s", text).encode())
     assert document is not None
     value = document.get("instances", document.get("inputs"))
     if isinstance(value, dict):
@@ -274,7 +274,7 @@ def test_long_arrays_are_cut_out(frame: str, dtype: str, monkeypatch: pytest.Mon
 def test_named_rows_are_cut_out() -> None:
     array, text = array_text((40, 30))
     body = f'{{"instances":[{{"x":{text}}},{{"x":{text}}}]}}'.encode()
-    document = cut(body)
+    document = parse_long_arrays(body)
     assert document is not None
     assert [type(each["x"]) for each in document["instances"]] == [Numbers, Numbers]
     rows = predict_documents.read(body, len(body)).inputs(signature(np.dtype("float32")))["x"]
@@ -297,12 +297,12 @@ def test_named_rows_are_cut_out() -> None:
     ],
 )
 def test_unusual_documents_are_not_cut(text: str) -> None:
-    assert cut(text.encode()) is None
+    assert parse_long_arrays(text.encode()) is None
 
 
 def test_short_bodies_and_bodies_with_many_strings_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     _, text = array_text((40, 30))
     words = json.dumps({"words": ["w"] * 5000}).encode()
-    assert cut(words.replace(b"}", b',"inputs":' + text.encode() + b"}")) is None
+    assert parse_long_arrays(words.replace(b"}", b',"inputs":' + text.encode() + b"}")) is None
     monkeypatch.setattr(json_cut, "SHORTEST_BYTES", SHORTEST_BYTES)
-    assert cut(b'{"instances":[1,2]}') is None
+    assert parse_long_arrays(b'{"instances":[1,2]}') is None

@@ -23,7 +23,7 @@ from app.runtimes.tensorflow.execution.signature_function import SignatureFuncti
 from app.runtimes.tensorflow.execution.variant import PLAIN, XLA, VariantMaker
 from app.runtimes.tensorflow.saved_model.signature_defs import TAGS, read_signatures
 from app.runtimes.tensorflow.variants.shape_search import ShapeSearch
-from app.runtimes.tensorflow.variants.variant_cache import fingerprint, recall, remember
+from app.runtimes.tensorflow.variants.variant_cache import cache_key, recall, remember
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch
 
 logger = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class SavedModel:
 
     def _fingerprint(self, sizes: Sequence[int], budget: TimeBudget) -> str:
         options = self._options
-        return fingerprint(
+        return cache_key(
             self._path,
             tensorflow=tf.__version__,
             device=self._kind,

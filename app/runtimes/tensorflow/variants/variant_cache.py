@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 _FORMAT = 2
 
 
-def fingerprint(model: Path, **circumstances: Any) -> str:
+def cache_key(model: Path, **circumstances: Any) -> str:
     """A name for a model's content and the circumstances of a search.
 
     The index of the variables holds a checksum of each, so the variables themselves need not be read.
