@@ -99,7 +99,7 @@ class Settings(BaseSettings):
     shape_buckets: Sizes = Field(
         default_factory=list,
         description="Upper bounds of the buckets into which sizes of a free inner dimension are grouped, ascending, "
-        "such as 64,256; requests of one bucket share a batch. Empty: 8, 12, 16, 24, 32, 48 and so on.",
+        "such as 64,256; requests of one bucket share a batch. Empty: 8, 10, 12, 14, 16, 20, 24, 28, 32 and so on.",
     )
     pad_values: Values = Field(
         default_factory=dict,

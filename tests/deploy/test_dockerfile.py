@@ -23,6 +23,14 @@ def test_no_frontend_has_to_be_fetched() -> None:
     assert not any(re.match(r"#\s*syntax\s*=", line) for line in LINES)
 
 
+def test_the_pages_build_on_the_image_by_the_name_that_they_give_it() -> None:
+    pages = {page.name: page.read_text() for page in (ROOT / "docs").glob("*.md")}
+    built = set(re.findall(r"docker build -t (\S+)", pages["deploy.md"]))
+    bases = {base for text in pages.values() for base in re.findall(r"^FROM (\S+)", text, re.MULTILINE)}
+    assert bases
+    assert bases <= built
+
+
 def test_runs_under_a_numeric_user_that_kubernetes_runs_too() -> None:
     user, group = map(int, _last("USER").split(":"))
     (spec,) = pod_specs(read(BASE))

@@ -1,14 +1,23 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.shapes.buckets import ShapeBuckets
+from app.config.settings import Settings
 
 
 def test_the_ladder_has_four_steps_for_each_doubling() -> None:
     tops = [ShapeBuckets().top(size) for size in range(1, 65)]
     assert sorted(set(tops)) == [8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64]
     assert tops[8] == 10  # size 9
+
+
+def test_the_meaning_of_the_setting_lists_the_default_buckets() -> None:
+    meaning = Settings.model_fields["shape_buckets"].description or ""
+    listed = [int(top) for top in re.findall(r"\d+", meaning.partition("Empty:")[2])]
+    assert listed == sorted({ShapeBuckets().top(size) for size in range(1, listed[-1] + 1)})
 
 
 @given(st.integers(9, 10**6))

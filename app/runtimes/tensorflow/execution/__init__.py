@@ -1,4 +1,4 @@
-"""How one signature is executed: in which form (plain, frozen, XLA), and a call with as few steps as possible.
+"""How one signature is executed: its variants (plain, frozen, XLA), and a call with as few steps as possible.
 
-For saved_model, and for variants, which chooses among the forms.
+For saved_model, and for variants, which chooses among them.
 """

@@ -123,7 +123,7 @@ class SavedModel:
         folder = self._options.cache
         if folder is None:
             return search.choose_fastest(budget)
-        key = self._fingerprint(sizes, budget)
+        key = self._cache_key(sizes, budget)
         known = recall(folder, key)
         if known is not None and known.keys() == set(search.sized_signatures()):
             return search.adopt(known)
@@ -141,7 +141,7 @@ class SavedModel:
             )  # fmt: skip
         return bool(names)
 
-    def _fingerprint(self, sizes: Sequence[int], budget: TimeBudget) -> str:
+    def _cache_key(self, sizes: Sequence[int], budget: TimeBudget) -> str:
         options = self._options
         return cache_key(
             self._path,
