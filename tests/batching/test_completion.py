@@ -79,7 +79,7 @@ def test_a_batch_without_waiting_requests_holds_no_other() -> None:
     st.lists(st.tuples(st.sampled_from("abc"), st.sets(st.sampled_from("abc"))), min_size=1, max_size=8),
     st.randoms(use_true_random=False),
 )
-def test_each_batch_is_due_once_and_after_those_of_its_lanes_that_somebody_waits_for(
+def test_each_batch_is_due_once_and_after_earlier_batches_of_its_lanes_with_unanswered_requests(
     shapes: list[tuple[str, set[str]]], random: object
 ) -> None:
     batches = [batch(name, None, *sorted(guests - {name})) for name, guests in shapes]

@@ -88,7 +88,7 @@ def test_an_interim_reply_is_not_taken_for_the_final_one() -> None:
     assert sent_to(always(b"HTTP/1.1 100 Continue\r\n\r\n" + OK)).body == b"ok"
 
 
-def test_a_reply_that_nobody_asked_for_closes_the_connection() -> None:
+def test_a_reply_without_a_request_closes_the_connection() -> None:
     async def main() -> LoadConnection:
         async with Scripted(always(OK + OK)) as port:
             connection = await connect("127.0.0.1", port)

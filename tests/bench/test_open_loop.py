@@ -71,7 +71,7 @@ def test_wrong_answers_are_failures() -> None:
     assert load(always(OK), check=lambda number, reply: None)[0].failed == 0
 
 
-def test_every_reply_is_heard_whatever_its_status() -> None:
+def test_every_reply_is_reported_whatever_its_status() -> None:
     async def answer(number: int, writer: asyncio.StreamWriter) -> None:
         writer.write(OK if number % 2 else b"HTTP/1.1 503 No\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")
 
@@ -82,7 +82,7 @@ def test_every_reply_is_heard_whatever_its_status() -> None:
     assert sum(status == 503 for status, _ in heard) == result.failures["status 503"] > 0
 
 
-def test_who_gets_no_answer_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_without_an_answer_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.bench.open_loop.GRACE_S", 0.05)
 
     async def never(number: int, writer: asyncio.StreamWriter) -> None: ...
@@ -91,7 +91,7 @@ def test_who_gets_no_answer_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.failures["no answer in time"] == result.intended
 
 
-def test_nobody_listening_is_an_error_at_once_and_later_a_failure() -> None:
+def test_a_closed_port_is_an_error_at_the_start_and_a_failure_later() -> None:
     with pytest.raises(OSError, match=r"rejected|Connect call failed"):
         run_precisely(open_loop(LoadTarget("127.0.0.1", 1), [REQUEST], 10, 0.1))
 

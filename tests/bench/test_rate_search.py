@@ -14,7 +14,7 @@ def searched(capacity: float, first: float = 100, most_trials: int = 40) -> tupl
 
 
 @given(st.floats(2, 1e6), st.floats(1, 1e4))
-def test_it_finds_what_the_server_bears(capacity: float, first: float) -> None:
+def test_it_finds_the_highest_rate_within_five_percent(capacity: float, first: float) -> None:
     best, _ = searched(capacity, first)
     assert best is not None
     assert best <= capacity <= best * 1.05
@@ -33,7 +33,7 @@ def test_a_first_rate_too_high_goes_down() -> None:
     assert searched(30)[1][:3] == [100, 50, 25]
 
 
-def test_a_server_that_bears_nothing_has_no_best() -> None:
+def test_a_server_that_fails_at_every_rate_has_no_best_rate() -> None:
     best, tried = searched(0.0)
     assert best is None
     assert min(tried) >= 1

@@ -13,7 +13,7 @@ def test_the_median_lies_within_the_spread(values: list[float]) -> None:
     assert spread.least == min(values) <= spread.median <= max(values) == spread.most
 
 
-def test_a_spread_of_nothing_is_refused() -> None:
+def test_a_spread_of_nothing_is_rejected() -> None:
     with pytest.raises(ValueError, match="needs values"):
         Spread.of([])
 

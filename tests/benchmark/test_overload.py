@@ -36,13 +36,13 @@ def test_goodput_counts_answers_within_the_deadline() -> None:
     assert offer([0.1] * 90 + [0.3] * 10, rejected=500).goodput == 90
 
 
-def test_what_was_not_refused_was_accepted_whatever_became_of_it() -> None:
+def test_requests_that_were_not_rejected_count_as_accepted_even_if_they_failed() -> None:
     assert offer([0.1] * 100, rejected=500).accepted_p99_s == 0.1
     assert offer([0.1] * 97, expired_s=(0.21,) * 3).accepted_p99_s == 0.21
     assert offer([0.1] * 97, silent=3).accepted_p99_s == float("inf")
 
 
-def test_who_is_refused_hears_so_and_when_to_come_back() -> None:
+def test_rejections_without_retry_after_are_counted() -> None:
     assert offer([], rejected=3).without_retry_after == 0
     replies = Replies()
     replies.hear(ServerReply(503, {}, b""), 0.001)

@@ -44,7 +44,7 @@ def test_the_fastest_stands_first_with_medians_spread_and_ratio() -> None:
     assert rows[2] == "| Slow & Co | 1.0 | tuned |"
 
 
-def test_who_did_not_run_is_told_loudly() -> None:
+def test_a_peer_that_did_not_run_is_shown_with_the_reason() -> None:
     assert "| Slow & Co | **not run: no wheel** |" in page(ferry=peer(1.0), slow=peer(not_run="no wheel"))
     assert "| Slow & Co | **not run: died** |" in page(ferry=peer(1.0), slow=peer(5.0, not_run="died"))
 

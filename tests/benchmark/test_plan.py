@@ -19,7 +19,7 @@ def test_each_peer_runs_once_a_round(peers: list[str], rounds: int) -> None:
 
 
 @given(st.lists(st.text(min_size=1), min_size=2, unique=True), st.integers(1, 6))
-def test_nobody_runs_twice_in_a_row(peers: list[str], rounds: int) -> None:
+def test_no_peer_runs_twice_in_a_row(peers: list[str], rounds: int) -> None:
     assert all(one.peer != next_.peer for one, next_ in pairwise(alternating(peers, rounds)))
 
 
@@ -38,14 +38,14 @@ def test_a_slow_peer_is_measured_until_each_connection_got_some_answers() -> Non
 PEERS_OF_THE_BENCHMARK = find_peers()
 
 
-def test_who_cannot_take_part_is_told_why() -> None:
+def test_a_peer_that_cannot_take_part_has_a_reason() -> None:
     image, mlp = WORKLOADS["image-binary"], WORKLOADS["mlp"]
     assert rejection(PEERS_OF_THE_BENCHMARK["litserve"], image) == "has no binary form"
     assert rejection(PEERS_OF_THE_BENCHMARK["ferry_v2"], mlp) == "not made for this workload"
     assert rejection(PEERS_OF_THE_BENCHMARK["mosec"], image) == ""
 
 
-def test_only_who_takes_part_takes_time() -> None:
+def test_only_peers_that_take_part_take_time() -> None:
     image = WORKLOADS["image-binary"]
     mosec, litserve = PEERS_OF_THE_BENCHMARK["mosec"], PEERS_OF_THE_BENCHMARK["litserve"]
     assert expected_s([mosec, litserve], image) == expected_s([mosec], image)

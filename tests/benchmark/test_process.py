@@ -25,7 +25,7 @@ def started(code: str, log: Path, talks: bool = True) -> PeerProcess:
     return PeerProcess([sys.executable, "-c", code], {}, log / "log", talks)
 
 
-def test_it_hears_the_results_and_not_the_noise(tmp_path: Path) -> None:
+def test_it_reads_the_results_and_skips_other_output(tmp_path: Path) -> None:
     with started(ECHO, tmp_path) as process:
         for n in range(3):
             process.tell({"n": n})

@@ -137,7 +137,7 @@ def test_an_address_that_does_not_work_is_told_in_one_line(url: str) -> None:
     assert one_line(bench(url, *FAST)).startswith("ferry: ")
 
 
-def test_a_header_without_a_colon_is_refused() -> None:
+def test_a_header_without_a_colon_is_rejected() -> None:
     result = bench("http://127.0.0.1:1/x", "--header", "nonsense")
     assert result.exit_code == 2
     assert "NAME:VALUE" in result.stderr

@@ -295,6 +295,6 @@ def test_one_array_is_no_choice_of_several_inputs() -> None:
     "body",
     [npy(np.array([1]))[:20], b"PK\x03\x04", npy(np.array([1, "x"], dtype=object)), npz(a=np.array([None]))],
 )
-def test_a_broken_file_or_one_of_python_objects_is_refused(body: bytes) -> None:
+def test_a_broken_file_or_one_of_python_objects_is_rejected(body: bytes) -> None:
     assert is_numpy_file(body)
     assert rejected(body, signature(a="int8")).startswith("The file of arrays cannot be read: ")

@@ -255,7 +255,7 @@ def test_async_calls_end_at_the_deadline_whatever_the_server_does() -> None:
 
 
 @pytest.mark.parametrize("client", [Client, AsyncClient])
-def test_what_cannot_work_is_refused_at_once(client: Any) -> None:
+def test_what_cannot_work_is_rejected_at_once(client: Any) -> None:
     with pytest.raises(ValueError, match="url must start with http"):
         client("localhost:8501")
     with pytest.raises(ValueError, match="protocol must be one of v2, v1-json"):

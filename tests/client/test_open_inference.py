@@ -144,7 +144,7 @@ def test_plain_values_take_the_type_of_the_model(datatype: str, value: Any, expe
     ("datatype", "value"),
     [("INT32", [1.5]), ("INT8", [300]), ("FP32", [[1], [1, 2]]), ("FP32", "a"), ("BOOL", [2]), ("BYTES", [1])],
 )
-def test_plain_values_that_do_not_fit_the_type_are_refused(datatype: str, value: Any) -> None:
+def test_plain_values_that_do_not_fit_the_type_are_rejected(datatype: str, value: Any) -> None:
     with pytest.raises(InvalidRequest, match="Input 'x'"):
         predict({"x": value}, described([{"name": "x", "datatype": datatype, "shape": [-1]}]))
 
@@ -167,7 +167,7 @@ def test_only_the_default_signature_is_described() -> None:
         predict(np.zeros(1), signature="other")
 
 
-def test_types_without_a_name_are_refused() -> None:
+def test_types_without_a_name_are_rejected() -> None:
     with pytest.raises(Unsupported, match="'x' is complex64"):
         predict({"x": np.zeros(1, np.complex64)})
 
@@ -184,7 +184,7 @@ def test_metadata_is_asked_for_once() -> None:
     assert asked == ["GET", "POST", "POST", "POST"]
 
 
-def test_metadata_is_asked_for_anew_after_a_refusal() -> None:
+def test_metadata_is_asked_for_anew_after_a_rejection() -> None:
     core = Calls(OpenInference())
     refused = core.predict(ModelSpec("m"), [[1.0]], (), 1.0)
     assert next(refused).method == "GET"
@@ -278,7 +278,7 @@ def test_metadata_and_index_that_make_no_sense_say_so(document: Any) -> None:
 
 
 @given(st.binary(max_size=30), st.sampled_from(list(DTYPES)), st.lists(st.integers(0, 3), max_size=2))
-def test_any_bytes_are_a_tensor_or_refused(raw: bytes, datatype: str, shape: list[int]) -> None:
+def test_any_bytes_are_a_tensor_or_rejected(raw: bytes, datatype: str, shape: list[int]) -> None:
     try:
         array = decode(raw, DTYPES[datatype], tuple(shape))
     except InvalidResponse:

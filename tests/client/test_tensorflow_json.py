@@ -99,7 +99,7 @@ def test_unknown_signature() -> None:
         predict(np.zeros(1), echo(metadata({"x": spec(np.zeros(1))})), signature="other")
 
 
-def test_types_without_json_are_refused() -> None:
+def test_types_without_json_are_rejected() -> None:
     with pytest.raises(Unsupported, match="'x' is complex64"):
         predict({"x": np.zeros(1, np.complex64)}, echo(metadata({"x": spec(np.zeros(1))})))
 

@@ -63,6 +63,6 @@ def test_wrong_parameters_are_named_with_their_file(text: str, rejection: str, t
     assert str(rejected.value) == f"{tmp_path}/batching.config: {rejection}"
 
 
-def test_another_message_is_refused(tmp_path: Path) -> None:
+def test_another_message_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"^Error parsing text-format tensorflow\.serving\.BatchingParameters: "):
         read(tmp_path, "model_config_list {}")

@@ -133,7 +133,7 @@ def test_a_wrong_flag_is_named_with_its_value_and_what_is_expected(overrides: di
     assert rejection(overrides) == text
 
 
-def test_an_unknown_policy_is_refused_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_policy_is_rejected_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FERRY_BATCHING_POLICY", "lucky")
     assert rejection().startswith("FERRY_BATCHING_POLICY is 'lucky', but should be one of: self_tuning, ")
 
@@ -146,7 +146,7 @@ def test_a_wrong_value_is_named_where_it_stands(tmp_path: Path, monkeypatch: pyt
     assert rejection({"max_batch_size": -1}, file) == "--max-batch-size is -1, but should be greater than 0"
 
 
-def test_an_unknown_name_is_refused_with_the_one_that_was_meant(
+def test_an_unknown_name_is_rejected_with_the_one_that_was_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = yaml(tmp_path, "max_batchsize: 3")

@@ -4,7 +4,7 @@ FINISHED = RequestFinished("p", "200", "m", 1, "s", 0.1)
 CHANGED = ModelStateChanged("m", 1, "END")
 
 
-def test_everyone_hears_what_they_subscribed_to_in_their_order() -> None:
+def test_each_listener_gets_the_events_that_it_subscribed_to_in_order() -> None:
     heard: list[tuple[str, object]] = []
     tell = tell_all(
         {RequestFinished: lambda event: heard.append(("first", event))},
@@ -16,7 +16,7 @@ def test_everyone_hears_what_they_subscribed_to_in_their_order() -> None:
     assert heard == [("first", FINISHED), ("third", FINISHED), ("second", CHANGED)]
 
 
-def test_what_nobody_subscribed_to_is_told_to_nobody() -> None:
+def test_an_event_without_a_subscriber_is_dropped() -> None:
     tell_all()(FINISHED)
     tell_all({RequestFinished: lambda _: 1 / 0})(VariantsChosen("m", 1, "s", {}))
 

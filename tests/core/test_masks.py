@@ -71,7 +71,7 @@ def test_a_mask_of_an_image_has_no_colours() -> None:
         ({"tokens": np.zeros((1, 2), np.int32), "other": np.zeros(1)}, "unknown 'other'"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(inputs: dict[str, Array], text: str) -> None:
+def test_what_does_not_fit_is_rejected_by_name(inputs: dict[str, Array], text: str) -> None:
     with pytest.raises(InvalidRequest, match=text):
         filled(TEXT, WANTED, **inputs)
 

@@ -146,7 +146,7 @@ def test_wrong_setting_ends_the_start_with_one_line() -> None:
     assert len(run.stderr.strip().splitlines()) == 1
 
 
-def test_holds_no_compiler_and_runs_as_nobody_special() -> None:
+def test_holds_no_compiler_and_runs_without_privileges() -> None:
     code = "import os, shutil; print(os.getuid(), shutil.which('cc'), shutil.which('gcc'))"
     options = ["--rm", "--network", "none", *HARDENED, "--entrypoint", "python"]
     assert docker("run", *options, IMAGE, "-c", code) == "10001 None None"

@@ -65,7 +65,7 @@ def test_gpu_has_an_environment_of_its_own(clone: Path) -> None:
     assert plan.rstrip().endswith("exec .venv-gpu/bin/ferry serve")
 
 
-def test_old_python_is_refused_with_the_way_out(clone: Path) -> None:
+def test_old_python_is_rejected_with_the_way_out(clone: Path) -> None:
     old = clone / "old-python"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2 && exit 0\nexit 1\n')
     old.chmod(0o755)

@@ -135,7 +135,7 @@ def test_a_bug_on_either_way_is_logged_and_stays_a_bug(caplog: pytest.LogCapture
     play(scenario)
 
 
-def test_names_and_dtypes_are_refused_before_anything_is_sent() -> None:
+def test_names_and_dtypes_are_rejected_before_anything_is_sent() -> None:
     async def scenario(made: ConnectedEnds) -> None:
         x, text = np.zeros((1, 2), np.float32), np.array([b"w"], object)
         for inputs, signature, outputs in (
@@ -169,7 +169,7 @@ def test_a_request_whose_caller_leaves_is_cancelled() -> None:
     play(scenario)
 
 
-def test_an_answer_that_meets_its_cancellation_harms_nobody() -> None:
+def test_an_answer_that_crosses_its_cancellation_harms_no_other_request() -> None:
     async def scenario(made: ConnectedEnds) -> None:
         leaving = made.ask(1.0, rows=LARGE)
         (submitted,) = await made.submitted(1)
@@ -279,7 +279,7 @@ def test_calls_beyond_the_limit_are_numbered_anew(monkeypatch: pytest.MonkeyPatc
     play(scenario)
 
 
-def test_draining_refuses_new_requests_and_waits_for_the_others() -> None:
+def test_draining_rejects_new_requests_and_waits_for_the_others() -> None:
     async def scenario(made: ConnectedEnds) -> None:
         asked = made.ask()
         (submitted,) = await made.submitted(1)

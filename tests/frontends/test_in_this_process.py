@@ -123,7 +123,7 @@ def test_an_engine_that_cannot_start_says_so(tmp_path: Path) -> None:
         assert engine_process.main(arguments) == COULD_NOT_START
 
 
-def test_a_frontend_without_an_engine_refuses_and_ends_with_its_parent(tmp_path: Path, parent: IO[bytes]) -> None:
+def test_a_frontend_without_an_engine_rejects_and_ends_with_its_parent(tmp_path: Path, parent: IO[bytes]) -> None:
     port = bind_port(socket.AF_INET, ("127.0.0.1", 0), shared=True)
     url = f"http://127.0.0.1:{port.getsockname()[1]}"
     replies = []

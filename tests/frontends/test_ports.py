@@ -19,7 +19,7 @@ def test_each_of_several_listens_on_the_port_that_is_held(family: int, host: str
             pass
 
 
-def test_the_one_who_no_longer_listens_gets_no_connection() -> None:
+def test_a_closed_listener_gets_no_connection() -> None:
     with bind_port(socket.AF_INET, ("127.0.0.1", 0)) as held, share_port(held) as stays:
         stays.listen()
         with share_port(held) as leaves:
@@ -30,7 +30,7 @@ def test_the_one_who_no_longer_listens_gets_no_connection() -> None:
                 stays.accept()[0].close()
 
 
-def test_a_port_on_which_somebody_listens_is_not_held_a_second_time() -> None:
+def test_a_port_with_a_listener_cannot_be_held_again() -> None:
     with bind_port(socket.AF_INET, ("127.0.0.1", 0)) as held, share_port(held) as one:
         one.listen()
         with pytest.raises(OSError, match="in use"):

@@ -270,7 +270,7 @@ def test_and_not_where_it_would_not(found: SignatureExplanation, given: dict[str
     assert advise(found, options(**given), SIZES)[0].startswith("nothing to change: ")
 
 
-def test_requests_that_were_all_refused_are_spoken_of_too() -> None:
+def test_requests_that_were_all_rejected_are_spoken_of_too() -> None:
     nothing = signature(calls=0, requests=0, wait_ms=None, compute_ms=None, answers={"504": 5})
     first, second = advise(nothing, options(), SIZES)
     assert first.startswith("100% of the requests ran out of time: give them more")

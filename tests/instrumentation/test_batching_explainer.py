@@ -151,7 +151,7 @@ def test_what_shares_no_calls_is_said() -> None:
     play(scenario)
 
 
-def test_who_turns_out_to_mix_rows_is_said_to_run_alone() -> None:
+def test_the_explanation_says_that_a_signature_that_mixes_rows_runs_alone() -> None:
     async def scenario(world: World) -> None:
         mixed = {"y": np.zeros((1, 2), np.float32)}
         world.loaded.run = lambda *_: mixed

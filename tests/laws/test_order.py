@@ -218,7 +218,7 @@ def test_a_stuck_request_holds_no_other_beyond_its_deadline() -> None:
     run_in_fake_time(main())
 
 
-def test_nothing_is_answered_at_once_while_somebody_waits_for_an_answer() -> None:
+def test_no_request_is_coalesced_while_a_batch_is_held_for_an_earlier_one() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         workers = [FakeDevice(5.0, "slow"), FakeDevice(1.0, "quick")]

@@ -100,7 +100,7 @@ def test_what_is_wrong_is_named_and_changes_nothing(body: bytes, error: str, tmp
     asyncio.run(main())
 
 
-def test_refusals(play: Callable[[Scenario], None]) -> None:
+def test_rejections(play: Callable[[Scenario], None]) -> None:
     async def scenario(running: Live) -> None:
         http = running.http
         wrong = await http.patch(PAGE, json={"max_batch_size": 33})

@@ -158,7 +158,7 @@ class Load:
 
 
 @in_every_arrangement
-def test_a_new_version_takes_over_under_load_and_nobody_notices(frontends: int, tmp_path: Path) -> None:
+def test_a_new_version_takes_over_under_load_without_a_failed_request(frontends: int, tmp_path: Path) -> None:
     models = tmp_path / "models"
     make_half_plus_two(models / "half/1")
     with serving(models, tmp_path / "log", poll_interval_s=0.1, frontends=frontends) as server:

@@ -102,8 +102,8 @@ def test_or_forbid(folder: Path) -> None:
     assert shapes == {}
 
 
-def test_what_only_the_longest_is_guilty_of_befalls_nobody_else(folder: Path) -> None:
-    """41 tokens are more than the model has positions for; no signature tells, and nobody is padded that far."""
+def test_a_request_that_is_too_long_for_the_model_fails_alone(folder: Path) -> None:
+    """41 tokens are more than the model has positions for; no signature says so, and no request is padded that far."""
     tokens = [*TOKENS, np.ones((1, 41), np.int32), np.full((1, 12), 99, np.int32)]
     together, *each, _, _ = served(folder, tokens, *[[one] for one in tokens], [], shape_buckets=[64])
     for answer, (alone,) in zip(together[:-2], each[:-2], strict=True):
@@ -147,7 +147,7 @@ def test_masks_and_lengths_that_callers_leave_out_are_the_true_ones(masked: Path
     assert shapes["masked/1"]["serving_default"].startswith("padded: lengths[?], mask[?,d1], tokens[?,d1]")
 
 
-def test_who_sends_a_mask_shares_calls_with_those_who_do_not(masked: Path) -> None:
+def test_requests_with_and_without_a_mask_share_calls(masked: Path) -> None:
     some = {"tokens": TOKENS[0], "mask": np.array([[1, 0, 0, 1, 0]]), "lengths": np.array([2], np.int32)}
     sent = [some, *TOKENS[3:6]]
     options: dict[str, Any] = {"name": "masked", "mask_inputs": MASKS, "shape_buckets": [16]}
@@ -157,7 +157,7 @@ def test_who_sends_a_mask_shares_calls_with_those_who_do_not(masked: Path) -> No
     assert {answer.timing.rows for answer in together} == {4}
 
 
-def test_masks_that_nobody_declared_must_be_sent(masked: Path) -> None:
+def test_masks_that_are_not_declared_must_be_sent(masked: Path) -> None:
     (answer,), _ = served(masked, [TOKENS[0]], name="masked")
     assert isinstance(answer, InvalidRequest)
     assert "missing 'lengths', 'mask'" in str(answer)

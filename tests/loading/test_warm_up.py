@@ -60,7 +60,7 @@ def test_progress_counts_to_the_total() -> None:
     ]
 
 
-def test_a_signature_that_refuses_the_examples_is_only_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_signature_that_rejects_the_examples_is_only_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     model = RecordingModel(DECODER, BATCHED, errors={"decoder": InvalidRequest("no image")})
     reports: list[tuple[int, int, str]] = []
     warm_up(model, [2], lambda *report: reports.append(report))
@@ -112,7 +112,7 @@ def test_measuring_ends_in_time() -> None:
     assert measure_calls(RecordingModel(BATCHED), [1, 4, 8], ticking(0.5)) == {"serving_default": {1: 0.5}}
 
 
-def test_what_depends_on_the_callers_shapes_or_refuses_the_examples_is_not_measured() -> None:
+def test_what_depends_on_the_callers_shapes_or_rejects_the_examples_is_not_measured() -> None:
     free = signature(TensorSpec("x", FLOAT32, (None, None)), name="free")
     model = RecordingModel(free, DECODER, errors={"decoder": InvalidRequest("no image")})
     assert measure_calls(model, [1, 4], ticking(0.1)) == {}

@@ -29,7 +29,7 @@ def ask(model: Model, inputs: dict[str, Array], **more: str | tuple[str, ...]) -
     return asyncio.create_task(model.infer(InferenceRequest(inputs, **more)))  # type: ignore[arg-type]
 
 
-def test_an_answer_says_who_computed_it() -> None:
+def test_an_answer_names_model_version_and_signature() -> None:
     async def scenario(model: Model, _: FakeLoadedModel) -> None:
         response = await ask(model, rows_of(2.0))
         assert (response.model, response.version, response.signature) == ("m", 3, "serving_default")
@@ -95,7 +95,7 @@ def test_what_waits_when_that_is_found_is_not_cut_into_rows() -> None:
         (rows_of(-1.0), {}, InvalidRequest),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_what_does_not_fit_is_rejected(
     inputs: dict[str, Array], more: dict[str, str | tuple[str, ...]], error: type[Exception]
 ) -> None:
     async def scenario(model: Model, _: FakeLoadedModel) -> None:
@@ -157,7 +157,7 @@ def test_of_what_runs_alone_the_costs_of_one_row_are_told() -> None:
     with_model(scenario)
 
 
-def test_once_padding_went_wrong_nobody_is_padded_not_even_in_other_buckets() -> None:
+def test_once_padding_went_wrong_no_request_is_padded_in_any_bucket() -> None:
     spec = TensorSpec("x", np.dtype(np.float32), (None, None))
     signature = ModelSignature("free", {"x": spec}, {"y": spec})
     padding = ShapePadding({"x": ("n",)}, {"y": ("n",)}, {"x": 0})

@@ -58,7 +58,7 @@ def test_inputs_of_different_rows_are_the_models_to_judge() -> None:
     with_model(scenario, strict_shapes=False)
 
 
-def test_who_runs_alone_for_different_reasons_waits_in_one_line_and_closing_waits_for_all() -> None:
+def test_requests_that_run_alone_for_different_reasons_share_a_lane_and_closing_waits_for_all() -> None:
     async def scenario(model: Model, loaded: FakeLoadedModel) -> None:
         await ask(model, rows_of(1.0), "uneven")
         odd = {"x": np.full((1, 3), 7.0, np.float32)}

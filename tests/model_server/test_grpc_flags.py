@@ -25,7 +25,7 @@ def test_channel_arguments_are_numbers_or_texts() -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "=1", "a=1,b"])
-def test_other_arguments_are_refused(text: str) -> None:
+def test_other_arguments_are_rejected(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"--grpc_channel_arguments holds '.*', but should be key=value,"):
         channel_arguments(text)
 

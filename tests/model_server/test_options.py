@@ -141,7 +141,7 @@ def test_the_metrics_page(tmp_path: Path) -> None:
     assert settings(monitoring_config_file=file).metrics_path == "/p"
 
 
-def test_alts_is_refused_rather_than_left_out() -> None:
+def test_alts_is_rejected_rather_than_left_out() -> None:
     assert settings(use_alts_credentials=False)
     with pytest.raises(InvalidRequest, match="--use_alts_credentials is not supported"):
         settings_of({"use_alts_credentials": True})

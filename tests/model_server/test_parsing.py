@@ -100,6 +100,6 @@ def test_what_is_wrong_is_named(arguments: list[str], text: str) -> None:
 
 
 @given(st.lists(st.text() | st.builds("--{}={}".format, st.sampled_from(sorted(FLAGS)), st.text())))
-def test_any_line_is_read_or_refused(arguments: list[str]) -> None:
+def test_any_line_is_read_or_rejected(arguments: list[str]) -> None:
     with suppress(UsageError):
         assert parse(arguments).keys() <= FLAGS.keys()

@@ -28,7 +28,7 @@ def test_where_the_metrics_page_lies(text: str, path: str, file: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["x/y", "/", "/a?b", "/a#b"])
-def test_a_path_that_is_none_is_refused(path: str, file: Path) -> None:
+def test_a_path_that_is_none_is_rejected(path: str, file: Path) -> None:
     file.write_text(f'prometheus_config {{ enable: true, path: "{path}" }}')
     with pytest.raises(InvalidRequest, match=r"prometheus_config\.path must be /and more, not"):
         metrics_path(file)
@@ -48,14 +48,14 @@ def test_tls_texts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (f'server_key: "{KEY}" server_cert: "/etc/cert.pem"', "server_cert must be a PEM text"),
     ],
 )
-def test_tls_without_its_texts_is_refused(text: str, rejection: str, file: Path) -> None:
+def test_tls_without_its_texts_is_rejected(text: str, rejection: str, file: Path) -> None:
     file.write_text(text)
     with pytest.raises(InvalidRequest, match=rejection):
         read_tls(file)
 
 
 @pytest.mark.parametrize("read", [metrics_path, read_tls])
-def test_files_that_are_something_else_are_refused(read: object, file: Path) -> None:
+def test_files_that_are_something_else_are_rejected(read: object, file: Path) -> None:
     file.write_text("model_config_list {}")
     with pytest.raises(InvalidRequest, match=r"^Error parsing text-format tensorflow"):
         read(file)  # type: ignore[operator]

@@ -59,7 +59,7 @@ def test_only_changes_are_put_into_effect() -> None:
     assert watch(lists(A), lists(A, B), lists(A, B), lists(), lists()) == [["a", "b"], []]
 
 
-def test_what_cannot_be_read_or_is_refused_is_said_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_read_or_is_rejected_is_said_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     wrong = fails(InvalidRequest("wrong"))
     gone = fails(FileNotFoundError(2, "No such file or directory"))

@@ -76,7 +76,7 @@ def test_a_list_may_be_empty_or_long(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_served_is_refused(text: str, rejection: str, tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_rejected(text: str, rejection: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest) as rejected:
         read(tmp_path, text)
     assert str(rejected.value).startswith(rejection)

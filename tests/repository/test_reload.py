@@ -101,7 +101,7 @@ def test_a_label_moves_with_the_next_list(tmp_path: Path) -> None:
     assert play([model(tmp_path, policy=All(), stable=1)], steps).calls == [("m", 2), ("m", 1)], "nothing is reloaded"
 
 
-def test_a_label_of_a_version_that_is_not_served_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+def test_a_label_of_a_version_that_is_not_served_is_rejected_and_nothing_changes(tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
     add(tmp_path, "m", 2)
     text = "Request to assign label stable to version 2 of model m, which is not currently available for inference"
@@ -132,7 +132,7 @@ def test_a_flag_lets_new_labels_go_anywhere_but_not_old_ones(tmp_path: Path) -> 
     play([model(tmp_path, stable=1, later=9)], steps, labels_anywhere=True)
 
 
-def test_a_start_with_a_label_of_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_start_with_a_label_of_nothing_is_rejected(tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
 
     async def steps(models: ModelRepository) -> None: ...
@@ -157,7 +157,7 @@ def test_a_start_with_a_label_of_nothing_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_list_is_refused_and_nothing_changes(configs: list[ModelConfig], text: str, tmp_path: Path) -> None:
+def test_a_wrong_list_is_rejected_and_nothing_changes(configs: list[ModelConfig], text: str, tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
 
     async def steps(models: ModelRepository) -> None:

@@ -59,7 +59,7 @@ def test_every_model_is_served_at_its_newest_version(tmp_path: Path) -> None:
     assert play(tmp_path, steps).calls == [("a", 10), ("b", 7)]
 
 
-def test_unknown_names_versions_and_labels_are_refused_in_tensorflow_servings_words(tmp_path: Path) -> None:
+def test_unknown_names_versions_and_labels_are_rejected_in_tensorflow_servings_words(tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
 
     async def steps(models: ModelRepository, load: FakeLoader) -> None:

@@ -148,13 +148,13 @@ def test_each_signature_is_its_own_function(load: Load) -> None:
         ({"a": float32([1, 2]), "b": float32([1, 2])}, ("sun",), "outputs must be among 'product', 'sum', not 'sun'"),
     ],
 )
-def test_wrong_names_are_refused(load: Load, inputs: dict[str, Array], outputs: tuple[str, ...], text: str) -> None:
+def test_wrong_names_are_rejected(load: Load, inputs: dict[str, Array], outputs: tuple[str, ...], text: str) -> None:
     with pytest.raises(InvalidRequest) as error:
         load(savedmodels.make_several_inputs).run(DEFAULT, inputs, outputs)
     assert str(error.value) == text
 
 
-def test_an_unknown_signature_is_refused(load: Load) -> None:
+def test_an_unknown_signature_is_rejected(load: Load) -> None:
     with pytest.raises(SignatureNotFound, match="'nope' not found; there are 'serving_default'"):
         load(savedmodels.make_scalar).run("nope", {}, ())
 
@@ -167,13 +167,13 @@ def test_a_shape_beyond_the_signature_is_the_graphs_to_judge(load: Load) -> None
 
 
 @pytest.mark.parametrize("rows", [float32([1, 2, 3]), strings(b"a"), float32([1, 2], [3, 4])])
-def test_arrays_that_do_not_fit_are_refused(load: Load, rows: Array) -> None:
+def test_arrays_that_do_not_fit_are_rejected(load: Load, rows: Array) -> None:
     inputs = {"a": rows, "b": float32([1, 2], [3, 4], [5, 6])}
     with pytest.raises(InvalidRequest):
         load(savedmodels.make_several_inputs).run(DEFAULT, inputs, ())
 
 
-def test_a_value_that_the_model_refuses_is_the_callers_fault_and_spoils_nothing(load: Load) -> None:
+def test_a_value_that_the_model_rejects_is_the_callers_fault_and_spoils_nothing(load: Load) -> None:
     model = load(savedmodels.make_poison)
     with pytest.raises(InvalidRequest, match=r"^assertion failed: \[x must not be negative") as error:
         model.run(DEFAULT, {"x": float32(1, -1)}, ())
@@ -266,7 +266,7 @@ def test_padding_with_a_repeated_row_changes_no_real_row(load: Load) -> None:
     ],
     ids=lambda make: make.__name__,
 )
-def test_warm_up_makes_inputs_that_each_signature_runs_or_refuses(load: Load, make: savedmodels.Make) -> None:
+def test_warm_up_makes_inputs_that_each_signature_runs_or_rejects(load: Load, make: savedmodels.Make) -> None:
     model = load(make)
     reports: list[tuple[int, int]] = []
     warm_up(model, [1, 2], lambda done, total, _: reports.append((done, total)))

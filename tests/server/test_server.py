@@ -145,7 +145,7 @@ def test_what_loads_is_named_while_it_loads(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_drain_answers_what_was_accepted_and_refuses_the_rest(tmp_path: Path) -> None:
+def test_drain_answers_what_was_accepted_and_rejects_the_rest(tmp_path: Path) -> None:
     async def main() -> None:
         HeldModel.release.clear()
         server = await started(Server(settings(tmp_path, "held")))

@@ -107,7 +107,7 @@ def test_classify_agrees_with_serving_default(digits: Any) -> None:
     assert classified["classes"].numpy().tolist() == [[str(digit).encode() for digit in range(10)]] * len(images)
 
 
-def test_classify_refuses_an_example_without_image(digits: Any) -> None:
+def test_classify_rejects_an_example_without_image(digits: Any) -> None:
     empty = tf.train.Example().SerializeToString()
     with pytest.raises(tf.errors.InvalidArgumentError, match="image"):
         digits.signatures["classify"](inputs=tf.constant([empty]))
@@ -147,6 +147,6 @@ def test_text_without_tokens_has_an_answer(text: Any, length: int) -> None:
 
 
 @pytest.mark.parametrize("token", [-1, 257])
-def test_text_refuses_tokens_outside_the_vocabulary(text: Any, token: int) -> None:
+def test_text_rejects_tokens_outside_the_vocabulary(text: Any, token: int) -> None:
     with tf.device("/CPU:0"), pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
         text(tokens=tf.constant([[1, token]], tf.int32))

@@ -77,12 +77,12 @@ def test_full_memory_takes_nothing_and_an_array_beyond_it_is_rejected(
         reading.array(SIZE - 4, (2,), np.dtype(np.float32))
 
 
-def test_what_nobody_looks_at_is_given_back(ends: Ends) -> None:
+def test_a_block_without_a_reader_is_given_back(ends: Ends) -> None:
     ends[1].skip(PAGE)
     assert ends[1].take_unused() == [PAGE]
 
 
-def test_nobody_can_cut_the_memory_short() -> None:
+def test_shared_memory_cannot_be_truncated() -> None:
     file = create_memory(SIZE)
     with pytest.raises(PermissionError):
         os.ftruncate(file, 0)

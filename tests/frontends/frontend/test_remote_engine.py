@@ -80,7 +80,7 @@ def test_a_query_does_not_wait_for_an_engine_that_does_not_run(tmp_path: Path) -
     asyncio.run(main())
 
 
-def test_who_waits_for_the_models_waits_no_longer_than_until_the_drain(tmp_path: Path) -> None:
+def test_a_drain_ends_the_wait_for_the_models(tmp_path: Path) -> None:
     async def main() -> None:
         frontend = FrontendServer(Settings(frontends=1, wait_for_models=True), tmp_path / "engine")
         starting = asyncio.create_task(frontend.start())

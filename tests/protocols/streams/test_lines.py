@@ -37,7 +37,7 @@ def test_what_is_there_is_not_held_back() -> None:
 
 
 @given(st.integers(0, 5), st.integers(0, 20), st.booleans(), cuts)
-def test_a_line_that_is_too_long_is_refused_behind_those_before_it(
+def test_a_line_that_is_too_long_is_rejected_behind_those_before_it(
     before: int, more: int, ends: bool, cuts: list[int]
 ) -> None:
     body = b"1\n" * before + b"9" * (MAX_BYTES + 1 + more) + b"\n2\n" * ends

@@ -250,7 +250,7 @@ def test_types_that_lines_of_json_are_sent_as(kind: str) -> None:
 # --- back-pressure ---
 
 
-def test_who_does_not_read_is_not_read_from() -> None:
+def test_a_client_that_does_not_read_replies_is_not_read_from() -> None:
     async def main() -> None:
         world = World()
         peer = world.connect()

@@ -105,7 +105,7 @@ def test_rows_of_numbers_are_written_as_one_by_one(array: Any) -> None:
 
 
 @pytest.mark.parametrize("output", [np.zeros(3), np.zeros(())])
-def test_outputs_that_are_no_rows_are_refused(output: Any) -> None:
+def test_outputs_that_are_no_rows_are_rejected(output: Any) -> None:
     with pytest.raises(InvalidRequest):
         write_rows({"y": output}, 2)
 

@@ -127,7 +127,7 @@ def test_the_priority_is_in_the_metadata() -> None:
 
 
 @pytest.mark.parametrize("priority", ["", "high", "-1"])
-def test_a_priority_that_is_none_is_refused(priority: str) -> None:
+def test_a_priority_that_is_none_is_rejected(priority: str) -> None:
     async def scenario(channel: grpc.aio.Channel) -> None:
         for call in (
             channel.unary_unary(f"/{SERVICE}/ServerLive")(b"", metadata=metadata(priority)),

@@ -42,7 +42,7 @@ def test_a_service_that_is_none_of_ours_has_no_health() -> None:
     with_live(scenario)
 
 
-def test_who_watches_health_hears_of_changes() -> None:
+def test_a_health_watch_reports_changes() -> None:
     async def scenario(running: Live) -> None:
         watch = health_pb2_grpc.HealthStub(running.channel).Watch(health_pb2.HealthCheckRequest(service=PREDICTION))
         assert (await watch.read()).status == SERVING

@@ -87,7 +87,7 @@ def test_a_client_that_stays_gets_its_answer() -> None:
     run_in_fake_time(main())
 
 
-def test_one_timer_serves_all_and_rests_when_nobody_waits() -> None:
+def test_one_timer_serves_all_requests_and_stops_without_any() -> None:
     async def main() -> None:
         disconnects = Disconnects(PATIENCE_S)
         receives = [client(STAYS) for _ in range(3)]

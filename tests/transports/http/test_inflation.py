@@ -57,14 +57,14 @@ def test_no_piece_is_large(encoding: str) -> None:
     assert b"".join(pieces) == data
 
 
-def test_nothing_is_inflated_that_nobody_takes() -> None:
+def test_a_body_is_inflated_only_as_far_as_it_is_read() -> None:
     pieces = Inflater("gzip").pieces(gzip.compress(bytes(1000 * PIECE_BYTES)))
     assert len(next(pieces)) == PIECE_BYTES
     assert len(next(pieces)) == PIECE_BYTES
 
 
 @pytest.mark.parametrize("data", [b"\x1f", gzip.compress(b"abc")[:-1], gzip.compress(b"abc") + b"\x1f"])
-def test_a_body_that_is_cut_off_is_refused_at_its_end(data: bytes) -> None:
+def test_a_body_that_is_cut_off_is_rejected_at_its_end(data: bytes) -> None:
     inflater = Inflater("gzip")
     assert b"".join(inflater.pieces(data)) in (b"", b"abc")
     with pytest.raises(InvalidRequest, match="The body is not valid gzip though Content-Encoding says so"):
@@ -72,11 +72,11 @@ def test_a_body_that_is_cut_off_is_refused_at_its_end(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_what_is_not_compressed_is_refused(encoding: str) -> None:
+def test_what_is_not_compressed_is_rejected(encoding: str) -> None:
     with pytest.raises(InvalidRequest, match=f"not valid {encoding} though"):
         [*Inflater(encoding).pieces(b"[1.0, 2.0]\n")]
 
 
-def test_an_encoding_that_is_not_known_is_refused() -> None:
+def test_an_encoding_that_is_not_known_is_rejected() -> None:
     with pytest.raises(UnsupportedEncoding, match="'br' is not supported; send gzip, deflate or identity"):
         Inflater("br")

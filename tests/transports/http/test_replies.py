@@ -84,7 +84,7 @@ def test_a_message_may_lack_its_optional_keys() -> None:
     assert asyncio.run(read_body(scope("POST", "/"), scripted({"type": "http.request"}), LIMIT)) == b""
 
 
-def test_too_much_is_refused_while_it_arrives() -> None:
+def test_too_much_is_rejected_while_it_arrives() -> None:
     with pytest.raises(BodyTooLarge, match="max_body_bytes, 1000 bytes"):
         read(b"x" * 600, b"x" * 600, b"never read")
 
@@ -124,7 +124,7 @@ def test_several_gzip_members_are_one_body() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_a_bomb_is_refused(encoding: str) -> None:
+def test_a_bomb_is_rejected(encoding: str) -> None:
     bomb = gzip.compress(bytes(LIMIT + 1)) if encoding == "gzip" else zlib.compress(bytes(LIMIT + 1))
     with pytest.raises(BodyTooLarge):
         read(bomb, content_encoding=encoding)
@@ -138,7 +138,7 @@ def test_the_limit_holds_for_all_members_together() -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 @pytest.mark.parametrize("body", [b"no compression", gzip.compress(b"hello")[:-4], zlib.compress(b"hello")[:-3]])
-def test_garbage_is_refused(encoding: str, body: bytes) -> None:
+def test_garbage_is_rejected(encoding: str, body: bytes) -> None:
     with pytest.raises(InvalidRequest, match=f"not valid {encoding}"):
         read(body, content_encoding=encoding)
 

@@ -409,7 +409,7 @@ def test_the_time_of_a_request_is_told() -> None:
     run_in_fake_time(main())
 
 
-def test_a_client_that_goes_while_its_answer_is_computed_harms_nobody() -> None:
+def test_a_client_that_leaves_during_its_computation_is_counted_as_499() -> None:
     async def main() -> None:
         world = World(True)
         await world.hear(request(), 0.5)

@@ -93,7 +93,7 @@ def test_a_model_that_counts_keeps_state(tmp_path: Path) -> None:
         (lambda x: tf.linalg.inv(x[:, :2]), FLOATS, ["MatrixInverse"]),
     ],
 )
-def test_what_may_refuse_a_value_that_comes_from_an_input(
+def test_what_may_reject_a_value_that_comes_from_an_input(
     function: Callable[[Any], Any], spec: tf.TensorSpec, operations: list[str]
 ) -> None:
     assert rejecting(function, spec) == operations

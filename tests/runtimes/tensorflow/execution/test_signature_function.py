@@ -66,7 +66,7 @@ def test_and_does_on_the_path_of_a_wanted_one(tmp_path: Path) -> None:
         run_tf1(tmp_path, np.array([[100]], np.float32), ("guarded",))
 
 
-def test_an_expensive_output_that_nobody_wants_costs_nothing() -> None:
+def test_an_expensive_output_that_is_not_wanted_costs_nothing() -> None:
     calls = []
 
     def observe(x: Array) -> Array:

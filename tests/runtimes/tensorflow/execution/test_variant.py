@@ -52,7 +52,7 @@ def test_a_variant_answers_as_plain_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALTERNATIVES)
-def test_an_index_beyond_the_end_is_refused_as_ever(name: str) -> None:
+def test_an_index_beyond_the_end_is_rejected_as_ever(name: str) -> None:
     table = tf.Variable(tf.reshape(tf.range(12.0), [4, 3]))
     function = function_of(lambda x: tf.reduce_sum(tf.gather(table, x), 1), INT32)
     x = rows([0, 1, 2], dtype=np.int32)

@@ -86,7 +86,7 @@ def test_only_what_gains_and_what_all_can_use_counts_as_compiled(able: bool, gai
     assert made == [1, 2, 4], "nothing is made that the first did not try"
 
 
-def test_each_replica_refuses_alike(found: dict[str, Any]) -> None:
+def test_each_replica_rejects_alike(found: dict[str, Any]) -> None:
     assert len(found["rejections"]) == 3
     assert all(text.startswith("InvalidRequest: assertion failed: [x must not be") for text in found["rejections"])
 

@@ -150,7 +150,7 @@ def test_threads_get_their_own_answers_from_a_variant(tmp_path: Path, wanted: st
             done.result()
 
 
-def test_inputs_whose_rows_disagree_are_refused_as_ever(tmp_path: Path) -> None:
+def test_inputs_whose_rows_disagree_are_rejected_as_ever(tmp_path: Path) -> None:
     savedmodels.make_several_inputs(tmp_path)
     model, _ = tuned(tmp_path, (1, 2), wanted="xla")
     inputs = {"a": np.zeros([2, 2], np.float32), "b": np.zeros([3, 2], np.float32)}

@@ -93,7 +93,7 @@ def test_where_nothing_gains_the_others_are_not_tried() -> None:
     assert far_slower.used == []
 
 
-def test_a_shape_that_the_model_refuses_is_left_out() -> None:
+def test_a_shape_that_the_model_rejects_is_left_out() -> None:
     world = World(longest=10)
     assert world.search((1, 8), (1, 12), (2, 8)) == pytest.approx([8.75, 0.0, 8.75])
     assert world.used == [(1, 8), (2, 8)]

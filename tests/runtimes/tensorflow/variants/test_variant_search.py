@@ -142,7 +142,7 @@ def test_a_signature_whose_answers_drift_stays_plain() -> None:
     assert World(Graph(0.003, drifts=True), frozen=Graph(0.001), xla=Graph(0.001)).fastest() == every("plain")
 
 
-def test_a_signature_that_refuses_every_example_stays_plain() -> None:
+def test_a_signature_that_rejects_every_example_stays_plain() -> None:
     assert World(Graph(0.003, rejects=True), frozen=Graph(0.001)).fastest() == every("plain")
 
 
@@ -217,7 +217,7 @@ def test_progress_says_what_is_tried() -> None:
     ]
 
 
-def test_adopting_measures_nothing_but_trusts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_adopting_measures_nothing_but_checks_every_answer(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Graph(0.003), frozen=Graph(0.001), xla=Graph(0.001, error=1.0))
     wanted = {("f", 1): ("frozen", 1.5), ("f", 2): ("plain", 1.0), ("f", 4): ("xla", 2.0)}
     with caplog.at_level(logging.WARNING):
