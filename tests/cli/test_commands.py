@@ -15,7 +15,7 @@ from app.cli import app, main
 from app.cli.input_files import is_numpy_file, read_numpy_file
 from app.cli.models import find_version
 from app.config.settings import PREFIX, Settings
-from app.config.sources import flag
+from app.config.sources import flag_of
 from app.core.errors import InvalidRequest, ModelNotFound
 from app.core.inference import STRING, ModelSignature, TensorSpec
 from tests.repository.fakes import add
@@ -106,7 +106,7 @@ def test_python_m_app_is_the_command_and_help_imports_nothing_heavy() -> None:
 def test_every_setting_is_a_flag_with_its_description() -> None:
     shown = " ".join(ferry("serve", "--help").stdout.split()).replace("- ", "-")
     for name, field in Settings.model_fields.items():
-        assert f"{flag(name)} " in shown
+        assert f"{flag_of(name)} " in shown
         assert str(field.description).replace("- ", "-") in shown
     assert "--no-warm-up" in shown
     assert "debug|info|warning|error" in shown

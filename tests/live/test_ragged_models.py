@@ -97,9 +97,7 @@ def test_a_large_request_is_cut(folder: Path) -> None:
         ({"scale": np.ones(3, np.float32)}, "equally many rows; 'words' has 2, 'scale' has 3, 'tables' has 2"),
     ],
 )
-def test_wrong_row_splits_are_rejected_before_they_meet_others(
-    folder: Path, wrong: dict[str, Array], text: str
-) -> None:
+def test_wrong_row_splits_are_rejected_before_their_batch(folder: Path, wrong: dict[str, Array], text: str) -> None:
     good = {
         "words": np.array([1, 2, 3], np.int32),
         "words_1": np.array([0, 1, 3]),
