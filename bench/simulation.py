@@ -146,12 +146,6 @@ class _Reply:
     def done(self) -> bool:
         return self.answered_s > 0
 
-    def cancelled(self) -> bool:
-        return False
-
-    def exception(self) -> BaseException | None:
-        return self.error
-
     def set_result(self, _result: Any, /) -> None:
         self.answered_s = self.loop.time()
 

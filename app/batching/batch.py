@@ -47,15 +47,14 @@ class BatchInFlight:
         self.requests = requests
         self.reason = reason
         self.rows = sum([request.rows for request in requests])
-        self._shares = [(lane.function, len(requests), self.rows)]
+        self._shares = [(lane.function, len(requests))]
 
     def merge(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
         """Adds requests of another lane, whose own function counts them."""
-        rows = sum([request.rows for request in requests])
-        self._shares.append((lane.function, len(requests), rows))
+        self._shares.append((lane.function, len(requests)))
         self.lanes.append(lane.key)
         self.requests += requests
-        self.rows += rows
+        self.rows += sum([request.rows for request in requests])
 
     @property
     def expected_s(self) -> float:
@@ -88,8 +87,8 @@ class BatchInFlight:
 
     def leave(self) -> None:
         """Tells the functions that its requests were answered."""
-        for function, requests, rows in self._shares:
-            function.leave(requests, rows)
+        for function, requests in self._shares:
+            function.leave(requests)
 
     def __repr__(self) -> str:
         merged = f", {len(self.lanes)} lanes" if len(self.lanes) > 1 else ""

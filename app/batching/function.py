@@ -41,7 +41,7 @@ class BatchFunction:
         ragged, ragged_outputs: if given, rows of different lengths share calls, or are returned by them.
         initial_estimates: seconds by batch size, measured before the first call, if they do not depend on the shape.
         uncontended_s: measured: seconds that a recent call took if nothing slowed it down; infinity before the first.
-        requests_under_way, rows_under_way: waiting or being computed.
+        requests_under_way: how many requests wait or are being computed.
         on_idle: called after the last of these was answered.
         replicas: the model on each of its devices, if there are several.
         learnt: the costs of calls by their inner shape.
@@ -56,7 +56,6 @@ class BatchFunction:
     ragged_outputs: RaggedRows | None = None
     uncontended_s: float = inf
     requests_under_way: int = 0
-    rows_under_way: int = 0
     on_idle: Callable[[], None] | None = None
     replicas: Sequence[Run] = ()
     learnt: BoundedCache[InnerShapes, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
@@ -74,14 +73,9 @@ class BatchFunction:
         costs = self.learnt.get(shape)
         return self.learnt.keep(shape, Costs(self.sizes, self.initial_estimates)) if costs is None else costs
 
-    def enter(self, rows: int) -> None:
-        self.requests_under_way += 1
-        self.rows_under_way += rows
-
-    def leave(self, requests: int, rows: int) -> None:
+    def leave(self, requests: int = 1) -> None:
         """Counts requests that were answered or left; after the last one `on_idle` is called."""
         self.requests_under_way -= requests
-        self.rows_under_way -= rows
         if not self.requests_under_way and self.on_idle is not None:
             self.on_idle()
 

@@ -60,12 +60,6 @@ class PartReply:
     def done(self) -> bool:
         return self._parts.whole.reply.done()
 
-    def cancelled(self) -> bool:
-        return self._parts.whole.reply.cancelled()
-
-    def exception(self) -> BaseException | None:
-        return self._parts.whole.reply.exception() if self.done() else None
-
     def set_result(self, answer: Answer, /) -> None:
         self._parts.answer(self._part, answer)
 

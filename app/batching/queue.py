@@ -182,7 +182,7 @@ class RequestQueue:
         if lane is None:
             lane = self._lanes[key] = Lane(key, function)
         lane.add(request)
-        function.enter(request.rows)
+        function.requests_under_way += 1
         lane.rows += weight
         self.rows += weight
         if weight > lane.max_rows:
@@ -195,7 +195,7 @@ class RequestQueue:
             return False
         lane = self._lanes[request.lane]
         self._detach(lane, (request,))
-        lane.function.leave(1, request.rows)
+        lane.function.leave()
         return True
 
     def take(self, lane: Lane, rows: int, most_rows: int, now: float) -> list[PendingRequest]:
@@ -233,7 +233,7 @@ class RequestQueue:
             taken.append(self._take_part(lane, large, room, now))
         for request in gone:
             request.release()
-            lane.function.leave(1, request.rows)
+            lane.function.leave()
         return taken
 
     def _take_part(self, lane: Lane, request: PendingRequest, rows: int, now: float) -> PendingRequest:

@@ -24,8 +24,6 @@ class Reply(Protocol):
     """Where the answer goes: an asyncio.Future, or what behaves like one. It is set once."""
 
     def done(self) -> bool: ...
-    def cancelled(self) -> bool: ...
-    def exception(self) -> BaseException | None: ...
     def set_result(self, result: Any, /) -> None: ...
     def set_exception(self, exception: Exception, /) -> None: ...
 
@@ -35,12 +33,6 @@ class _Answered:
 
     def done(self) -> bool:
         return True
-
-    def cancelled(self) -> bool:
-        return False
-
-    def exception(self) -> BaseException | None:
-        return None
 
     def set_result(self, _result: Any, /) -> None:
         raise AssertionError("answered twice")

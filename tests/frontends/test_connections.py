@@ -11,7 +11,6 @@ import pytest
 from app.core.errors import DeadlineExceeded, InvalidRequest, ModelNotReady, ShuttingDown, SignatureNotFound
 from app.core.inference import BatchTiming, InferenceRequest, ModelSignature, TensorSpec
 from app.core.masks import with_declared_masks
-from app.core.reply import Answer
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
 from app.frontends.channel.tensor_messages import SHARED_FROM_BYTES
@@ -320,17 +319,5 @@ def test_what_is_told_is_told_in_order() -> None:
             "send_counts",
         ]
         assert made.served.told == [(labels, (0.5,))]
-
-    play(scenario)
-
-
-def test_requests_print_their_number() -> None:
-    async def scenario(made: ConnectedEnds) -> None:
-        inputs = {"x": np.zeros((1, 2), np.float32), "text": np.array([b"w"], object)}
-        reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        handle = made.remote.submit(InferenceRequest(inputs, "serving_default"), reply)
-        (submitted,) = await made.submitted(1)
-        assert repr(submitted.reply) == "<ServedRequest 1 of signature 'serving_default'>"
-        handle.cancel()
 
     play(scenario)

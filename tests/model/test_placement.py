@@ -87,7 +87,7 @@ def test_a_function_with_requests_under_way_is_not_dropped_and_no_form_leads_to_
     monkeypatch.setattr("app.placement._MAX_FUNCTIONS", 1)
     placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES)
     busy = placement.place(InferenceRequest(rows_of(1.0)))[1]
-    busy.enter(1)
+    busy.requests_under_way += 1
     idle = placement.place(pair(1, 1))[1]
     assert set(map(id, placement.functions.values())) == {id(busy), id(idle)}
 
@@ -97,7 +97,7 @@ def test_a_function_with_requests_under_way_is_not_dropped_and_no_form_leads_to_
     assert placement.place(InferenceRequest(rows_of(2.0)))[1] is busy
     assert placement.place(pair(1, 1))[1] is not idle
 
-    busy.leave(1, 1)
+    busy.leave()
     placement.place(scalar)
     assert busy not in placement.functions.values()
     assert placement.place(InferenceRequest(rows_of(2.0)))[1] is not busy

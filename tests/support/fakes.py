@@ -126,12 +126,6 @@ class FakeReply:
     def done(self) -> bool:
         return bool(self.answers)
 
-    def cancelled(self) -> bool:
-        return False
-
-    def exception(self) -> BaseException | None:
-        return None
-
     def set_result(self, result: object, /) -> None:
         self.answers.append(result)
 

@@ -69,12 +69,6 @@ class ServedRequest:
     def done(self) -> bool:
         return self.answered
 
-    def cancelled(self) -> bool:
-        return False
-
-    def exception(self) -> BaseException | None:
-        return None
-
     def set_result(self, answer: Answer, /) -> None:
         self.answered = True
         self.connection.answer(self, answer)
@@ -86,9 +80,6 @@ class ServedRequest:
     def cancel(self) -> None:
         self.answered = True
         self.handle.cancel()
-
-    def __repr__(self) -> str:
-        return f"<ServedRequest {self.id} of signature {self.call.signature!r}>"
 
 
 class FrontendConnection(MessageConnection):

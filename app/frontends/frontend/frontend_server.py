@@ -101,6 +101,3 @@ class FrontendServer:
         """The engine's page, which counts for all frontends. Raises ModelNotReady if the engine is gone."""
         page, content_type = await self.engine.query("metrics")
         return page, content_type
-
-    def __repr__(self) -> str:
-        return f"<FrontendServer {self.engine}>"

@@ -87,6 +87,3 @@ class RemoteModel:
         known_s = self._uncontended_s.get(request.signature, compute_s)
         self._uncontended_s[request.signature] = min(compute_s, known_s + (compute_s - known_s) / 16)
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)
-
-    def __repr__(self) -> str:
-        return f"<RemoteModel {self.name}/{self.version}>"

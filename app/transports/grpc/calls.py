@@ -22,7 +22,7 @@ from app.transports.request_priority import PRIORITY_HEADER, read_priority
 _PRIORITY = PRIORITY_HEADER.decode()
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(slots=True, eq=False)
 class GrpcCall:
     """One call until its reply, and what its event will say.
 
@@ -39,9 +39,6 @@ class GrpcCall:
     model: str = ""
     version: int = 0
     signature: str = ""
-
-    def __repr__(self) -> str:
-        return f"<GrpcCall {self.model or '?'} {self.code or 'open'}>"
 
 
 #: Turns a request message into the reply message or its bytes. Raises ServingError.

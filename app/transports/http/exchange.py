@@ -80,9 +80,6 @@ class Exchange:
         """Records the model that is asked, and the signature that is to be computed, if any, for the event."""
         self.model, self.version, self.signature = model.name, model.version, signature
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.head.method} {self.head.path}>"
-
 
 class AsgiExchange(Exchange):
     """A request that arrives by ASGI."""

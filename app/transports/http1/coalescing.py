@@ -134,12 +134,6 @@ class CoalescedRequests:
     def done(self) -> bool:
         return all(exchange.answered for exchange, _ in self.arrived)
 
-    def cancelled(self) -> bool:
-        return False
-
-    def exception(self) -> BaseException | None:
-        return None
-
     def set_result(self, answer: Answer, /) -> None:
         model, signature = self.coalesced.model, self.coalesced.request.signature
         if any(output.shape[:1] != (sum(self.rows),) for output in answer.outputs.values()):

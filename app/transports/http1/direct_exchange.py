@@ -44,16 +44,9 @@ class DirectExchange(Exchange):
     """
 
     __slots__ = (
-        "_computation",
-        "_connection",
-        "_handle",
-        "_size",
-        "answered",
-        "begun",
-        "keep_alive",
-        "protocol",
+        "_computation", "_connection", "_handle", "_size", "answered", "begun", "keep_alive", "protocol",
         "response_complete",
-    )
+    )  # fmt: skip
 
     def __init__(self, connection: ReplyWriter, protocol: HttpProtocol, head: RequestHead, *, keep_alive: bool) -> None:
         super().__init__(head, protocol.clock())
@@ -118,12 +111,6 @@ class DirectExchange(Exchange):
     def done(self) -> bool:
         return self.answered
 
-    def cancelled(self) -> bool:
-        return False
-
-    def exception(self) -> BaseException | None:
-        return None
-
     def set_result(self, answer: Answer, /) -> None:
         computation = self._computation
         assert computation is not None  # noqa: S101 - answers come after `begin`
@@ -178,7 +165,3 @@ class DirectExchange(Exchange):
             self._handle.cancel()
         self._computation = self._handle = None
         self.protocol.finished(self, code, now)
-
-    def __repr__(self) -> str:
-        state = "answered" if self.answered else "begun" if self.begun else "reading"
-        return f"<DirectExchange {self.head.path} {state}>"
