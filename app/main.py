@@ -6,11 +6,11 @@ import logging
 
 from app.config.sources import load_settings
 from app.instrumentation.logs import configure
-from app.server.http_app import create_app
+from app.server.http_app import HttpApp
 from app.server.server import Server
 
 settings = load_settings({}, None)
 configure(settings.log_level)
 if settings.frontends:
     logging.getLogger(__name__).warning("frontends does nothing under uvicorn; `ferry serve` starts them")
-app = create_app(Server(settings))
+app = HttpApp(Server(settings))

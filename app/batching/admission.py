@@ -82,14 +82,15 @@ def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
         devices: how many calls can be in flight at the same time.
         most_rows: the rows of a full batch of a lane.
     """
-    if lane.curve is None:
+    curve = lane.costs.curve
+    if curve is None:
         return 0.0
 
     # 1. The calls in flight, and the calls of its own lane before its own.
     scheduling_key_s = request.scheduling_key_s
     rows = _rows_before(lane, request) + request.weight + lane.unfilled(request.weight)
     wait_s = sum(remaining_s) / devices if len(remaining_s) == devices else 0.0
-    own_s = _calls_before(rows, most_rows(lane)) * lane.curve.call_s(most_rows(lane))
+    own_s = _calls_before(rows, most_rows(lane)) * curve.call_s(most_rows(lane))
 
     # 2. The calls of other lanes that are more urgent; requests that come meanwhile fill them.
     for other in sorted(lanes, key=attrgetter("scheduling_key_s")):
@@ -111,7 +112,7 @@ def _rows_before(lane: Lane, request: PendingRequest) -> float:
 
 def _calls_s(lane: Lane, rows: float, wait_s: float, full_rows: int) -> float:
     """The seconds for `rows` rows of a lane in full calls; the last call has room for rows that come meanwhile."""
-    curve = lane.curve
+    curve = lane.costs.curve
     if curve is None or rows <= 0:
         return 0.0
     calls_before = _calls_before(rows, full_rows)

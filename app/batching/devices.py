@@ -81,7 +81,7 @@ class DeviceSlots:
         """How many of `rows` allowed rows the next batch of `lane` takes, so that all idle hardware gets a share."""
         waiting = min(lane.rows, rows)
         idle = sum([not self._busy_hardware[each] for each in self._hardware])
-        shard = shard_rows(waiting, idle, lane.curve)
+        shard = shard_rows(waiting, idle, lane.costs.curve)
         return shard if shard < waiting else rows
 
     def start(self, batch: BatchInFlight, now: float, ended: Callable[[BatchInFlight, Execution], None]) -> None:

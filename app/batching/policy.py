@@ -13,7 +13,7 @@ from math import isfinite
 from reprlib import repr as shorten
 from typing import Any, NamedTuple, Protocol
 
-from app.batching.cost_model import CostCurve
+from app.batching.cost_model import Costs
 from app.core.errors import InvalidRequest
 
 #: Bounds of weights, so that times divided by them stay exact. Chosen.
@@ -90,8 +90,7 @@ DEFAULTS = BatchingOptions()
 class LaneView(Protocol):
     """What a policy may read of a lane.
 
-    `timeout_s` is the time that its first request has from arrival to answer; `margin` is the share by which calls may
-    take longer than `curve` says; `explores` asks for one batch of the next larger size, to measure it again.
+    `timeout_s` is the time that its first request has from arrival to answer.
     """
 
     @property
@@ -103,11 +102,7 @@ class LaneView(Protocol):
     @property
     def timeout_s(self) -> float: ...
     @property
-    def curve(self) -> CostCurve | None: ...
-    @property
-    def margin(self) -> float: ...
-    @property
-    def explores(self) -> bool: ...
+    def costs(self) -> Costs: ...
 
 
 class BatchPlan(NamedTuple):
@@ -191,24 +186,25 @@ class SelfTuning(WorkConserving):
         self._target_s = options.target_p99_ms / 1000 or float("inf")
 
     def most_rows(self, lane: LaneView) -> int:
-        most_rows, curve = super().most_rows(lane), lane.curve
+        most_rows, curve = super().most_rows(lane), lane.costs.curve
         if curve is None or most_rows == 1:
             return most_rows
         return curve.efficient_within(self._call_s(lane), most_rows)
 
     def _call_s(self, lane: LaneView) -> float:
-        return HEADROOM / 2 * min(self._target_s, lane.timeout_s) / (1 + lane.margin)
+        return HEADROOM / 2 * min(self._target_s, lane.timeout_s) / (1 + lane.costs.margin)
 
     def _next_most_rows(self, lane: LaneView) -> int:
-        most_rows = self.most_rows(lane)
-        if lane.curve is None or not lane.explores:
+        most_rows, curve = self.most_rows(lane), lane.costs.curve
+        if curve is None or not lane.costs.explores:
             return most_rows
-        return lane.curve.larger_within(most_rows, self._call_s(lane), super().most_rows(lane))
+        return curve.larger_within(most_rows, self._call_s(lane), super().most_rows(lane))
 
     def _rows(self, lane: LaneView, most_rows: int) -> int:
-        if lane.curve is None or lane.explores:
+        curve = lane.costs.curve
+        if curve is None or lane.costs.explores:
             return most_rows
-        first = lane.curve.first_rows(lane.rows)
+        first = curve.first_rows(lane.rows)
         return first if first < lane.rows else most_rows
 
 

@@ -16,7 +16,6 @@ from collections.abc import Collection, Sequence
 from itertools import islice, takewhile
 from operator import attrgetter
 
-from app.batching.cost_model import CostCurve
 from app.batching.function import BatchFunction
 from app.batching.large_requests import cut
 from app.batching.priority import BULK_S
@@ -134,20 +133,6 @@ class Lane:
         """Seconds that its first request has from arrival to answer."""
         first = self.first
         return first.deadline_s - first.arrival_s
-
-    @property
-    def curve(self) -> CostCurve | None:
-        return self.costs.curve
-
-    @property
-    def margin(self) -> float:
-        """See Costs."""
-        return self.costs.margin
-
-    @property
-    def explores(self) -> bool:
-        """See Costs."""
-        return self.costs.explores
 
     def __repr__(self) -> str:
         return f"<Lane {self.key}: {self.rows} rows of {len(self.waiting)} requests>"

@@ -11,7 +11,7 @@ import numpy as np
 
 from app.codecs.tensorflow_types import enum_name
 from app.core.errors import InvalidRequest, Unsupported
-from app.core.inference import STRING, Array, ModelSignature, TensorSpec, dtype_name, format_shape
+from app.core.inference import STRING, Array, ModelSignature, TensorSpec, dtype_name, format_shape, string_array
 
 #: The most dimensions of a tensor. numpy 1 allows 32, and lists of tensors have one dimension more.
 MAX_RANK = 31
@@ -84,13 +84,12 @@ def check_simple(outputs: Mapping[str, TensorSpec]) -> None:
 
 
 def _strings(array: Array, name: str) -> Array:
-    values = np.empty(array.size, STRING)
     try:
         _check_text(array)
-        values[:] = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
+        values = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
     except ValueError as error:
         raise InvalidRequest(f"Input {name!r} has text that is not valid Unicode") from error
-    return values.reshape(array.shape)
+    return string_array(values, array.shape)
 
 
 def _check_text(array: Array) -> None:

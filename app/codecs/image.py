@@ -16,7 +16,7 @@ from app.codecs.arrays import cast, only_input
 from app.codecs.body_format import BodyFormat, PredictBody
 from app.codecs.errors import BodyTooLarge
 from app.core.errors import InvalidRequest, ServingError
-from app.core.inference import STRING, Array, Dimension, ModelSignature, TensorSpec
+from app.core.inference import STRING, Array, Dimension, ModelSignature, TensorSpec, string_array
 
 #: Pillow's own limit, which only warns at first; `_check_size` has ours.
 Image.MAX_IMAGE_PIXELS = None
@@ -42,9 +42,7 @@ def takes_image(signature: ModelSignature) -> bool:
 def _inputs(format_: str, body: bytes, max_bytes: int, signature: ModelSignature) -> dict[str, Array]:
     spec = only_input(signature, "An image")
     if spec.dtype == STRING:
-        file = np.empty(1, STRING)
-        file[0] = body
-        return {spec.name: file.reshape((1,) * (1 if spec.shape is None else len(spec.shape)))}
+        return {spec.name: string_array([body], (1,) * (1 if spec.shape is None else len(spec.shape)))}
     if not _has_pixels(spec):
         raise InvalidRequest(
             f"Input {spec.name!r} {spec} cannot be an image; expected shape [N,H,W], or [N,H,W,C] with 1, 3 or 4"

@@ -19,7 +19,7 @@ from app.codecs.json.predict_documents import document_body
 from app.codecs.json.scalars import to_bytes
 from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE
 from app.core.errors import InvalidRequest
-from app.core.inference import STRING, Array, InferenceResponse, dtype_name
+from app.core.inference import STRING, Array, InferenceResponse, dtype_name, string_array
 
 _KEYS = {"dtype", "shape", "data"}
 _DTYPES = {dtype_name(dtype): dtype for dtype in ENCODING_BY_DTYPE}
@@ -84,10 +84,9 @@ def _checked_shape(shape: Any) -> list[int]:
 def _strings(content: Any, shape: list[int]) -> Array:
     if type(content) is not list:
         raise InvalidRequest(f"A tensor of strings has 'data' {quote(content)}; expected a list of strings")
-    values = np.empty(len(content), STRING)
-    values[:] = [to_bytes(each) for each in content]
+    values = [to_bytes(each) for each in content]
     try:
-        return values.reshape(shape)
+        return string_array(values, shape)
     except ValueError as error:
         raise InvalidRequest(f"A tensor has {len(content)} strings in 'data'; expected 'shape' {shape}") from error
 

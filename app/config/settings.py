@@ -6,7 +6,6 @@ descriptions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -276,7 +275,9 @@ class Settings(BaseSettings):
     def _runtime_is_known(cls, name: str) -> str:
         from app.runtime import runtime_names  # noqa: PLC0415 - as above
 
-        return _one_of(name, runtime_names())
+        if name not in runtime_names():
+            raise ValueError(f"one of: {', '.join(runtime_names())}")
+        return name
 
     @classmethod
     def settings_customise_sources(
@@ -288,9 +289,3 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (init_settings,)
-
-
-def _one_of(name: str, known: Sequence[str]) -> str:
-    if name not in known:
-        raise ValueError(f"one of: {', '.join(known)}")
-    return name

@@ -6,7 +6,7 @@ bfloat16 and the other types outside plain numpy are the `ml_dtypes` ones.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
@@ -33,6 +33,13 @@ Dimension = int | None
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """TensorFlow's name of a tensor type: 'float32', 'bfloat16', 'string', ..."""
     return "string" if dtype == STRING else dtype.name
+
+
+def string_array(values: Sequence[bytes], shape: Sequence[int] | None = None) -> Array:
+    """The strings as an array of this shape; [len(values)] without one. Raises ValueError if they do not fill it."""
+    array = np.empty(len(values), STRING)
+    array[:] = values
+    return array if shape is None else array.reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,16 @@ async def answer_of(submit: Callable[[Reply], Cancellable]) -> Answer:
             reply.exception()  # marks it as seen: asyncio must not report an error that had no reader left
 
 
+class ServerHealth(Protocol):
+    """Is the server alive and ready?"""
+
+    def dead(self) -> list[str]:
+        """Reasons to restart the process; empty if there are none."""
+
+    def unready(self) -> list[str]:
+        """Reasons to send no requests now; empty if there are none."""
+
+
 class ServedModel(Protocol):
     """One version of a model. Model documents what the methods raise."""
 

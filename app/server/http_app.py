@@ -6,7 +6,7 @@ so the paths that carry inference bypass it; they are in the OpenAPI document al
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -25,7 +25,6 @@ from app.protocols.operations.health import Operable, health_routes
 from app.protocols.operations.openapi import model_paths
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
-from app.transports.http.exchange import HttpProtocol
 from app.transports.http.replies import error_reply
 from app.transports.http1.fast_path import FastPath
 
@@ -46,31 +45,27 @@ class HttpBackend(Operable, BatchingControl, Protocol):
 
 
 class HttpApp(FastAPI):
-    """A FastAPI application whose `inference` paths are answered by plain ASGI applications.
+    """A FastAPI application whose inference paths are answered by plain ASGI applications.
 
-    Args:
-        protocols: the protocol for each first path segment, in lower case.
+    Its lifespan starts and stops the server.
     """
 
-    def __init__(self, server: HttpBackend, protocols: Mapping[str, HttpProtocol]) -> None:
+    def __init__(self, server: HttpBackend) -> None:
         super().__init__(
             title="Ferry", version=__version__, summary="Serves TensorFlow SavedModels", lifespan=_lifespan
         )
         self.server = server
+        #: By the first segment of a path, in lower case.
+        tensorflow = server.tensorflow_rest
+        protocols = {"v1": tensorflow, "predict": tensorflow, "v2": server.open_inference_rest}
         cors = server.settings.cors
         self._inference = {name: AllowAnyOrigin(each) if cors else each for name, each in protocols.items()}
         #: For connections that answer inference themselves.
         self.fast_path = FastPath(lambda path: protocols.get(_first_segment(path)), (ALLOW_ANY_ORIGIN,) if cors else ())
-        self.include_router(health_routes(server))
+        self.include_router(health_routes(server, server.settings.metrics_path))
         self.include_router(batching_routes(server, server.settings.max_body_bytes))
-        if path := server.settings.metrics_path:
-            self.add_api_route(path, self._metrics, include_in_schema=False)
         self.add_exception_handler(HTTPException, _http_error)
         self.add_exception_handler(ServingError, _serving_error)
-
-    async def _metrics(self) -> Response:
-        page, content_type = await self.server.metrics()
-        return Response(page, media_type=content_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -87,12 +82,6 @@ class HttpApp(FastAPI):
         schema = super().openapi()
         schema["paths"] = {**model_paths(self.server.repository), **schema["paths"]}
         return schema
-
-
-def create_app(server: HttpBackend) -> HttpApp:
-    """The application of `server`; its lifespan starts and stops it."""
-    protocols = {"v1": server.tensorflow_rest, "predict": server.tensorflow_rest, "v2": server.open_inference_rest}
-    return HttpApp(server, protocols)
 
 
 def _first_segment(path: str) -> str:

@@ -20,7 +20,7 @@ from socket import socket
 from typing import Protocol
 
 from app.config.settings import Settings
-from app.server.http_app import HttpBackend, create_app
+from app.server.http_app import HttpApp, HttpBackend
 from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, uvicorn_config
 
 
@@ -36,7 +36,7 @@ def serve_http(server: StoppableBackend, settings: Settings, sockets: list[socke
     Args:
         sockets: what to listen on; None listens where the settings say.
     """
-    app = create_app(server)
+    app = HttpApp(server)
     uvicorn_server = DrainingServer(uvicorn_config(app, app.fast_path, settings.host, settings.rest_port), server)
     uvicorn_server.run(sockets)
     if not server.stopped:

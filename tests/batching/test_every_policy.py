@@ -21,6 +21,10 @@ class View:
     margin: float = 0.0
     explores: bool = False
 
+    @property
+    def costs(self) -> "View":
+        return self
+
 
 curves = st.one_of(
     st.none(),

@@ -21,7 +21,7 @@ from app.core.inference import InferenceRequest
 from app.frontends.engine.engine_listener import EngineListener
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.model import Model
-from app.server.http_app import HttpApp, HttpBackend, create_app
+from app.server.http_app import HttpApp, HttpBackend
 from app.server.server import Server
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from tests.every_protocol.models import ContractModel
@@ -138,7 +138,7 @@ async def live(folder: Path, **more: Any) -> AsyncIterator[Live]:
 async def _http(faces: Sequence[HttpBackend]) -> AsyncIterator[tuple[int, HttpApp]]:
     """All of them on one port, as they are in processes of their own; the port and the first one's application."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        apps = [create_app(face) for face in faces]
+        apps = [HttpApp(face) for face in faces]
         configs = [
             uvicorn_config(app, app.fast_path, face.settings.host, face.settings.rest_port)
             for app, face in zip(apps, faces, strict=True)

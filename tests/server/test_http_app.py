@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app import runtime
-from app.server.http_app import HttpApp, create_app
+from app.server.http_app import HttpApp
 from app.server.server import Server
 from tests.server.test_server import settings
 from tests.support.protocol_fakes import scripted
@@ -16,7 +16,7 @@ from tests.support.protocol_fakes import scripted
 
 def with_client(folder: Path, scenario: Callable[[httpx.AsyncClient, HttpApp], Awaitable[None]]) -> None:
     async def main() -> None:
-        app = create_app(Server(settings(folder)))
+        app = HttpApp(Server(settings(folder)))
         async with app.router.lifespan_context(app):
             assert app.server._starting is not None
             await app.server._starting

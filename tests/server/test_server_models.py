@@ -13,7 +13,7 @@ from app import runtime
 from app.config.settings import Settings
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels
-from app.server.http_app import create_app
+from app.server.http_app import HttpApp
 from app.server.server import Server
 from tests.repository.fakes import add
 from tests.support.waiting import HANG_S
@@ -142,7 +142,7 @@ def test_without_batching_one_size_is_warmed_up(tmp_path: Path, caplog: pytest.L
 
 def test_metrics_lie_where_the_settings_say_too(tmp_path: Path) -> None:
     async def scenario(server: Server) -> None:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(server)), base_url="http://x") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(HttpApp(server)), base_url="http://x") as client:
             page = await client.get("/monitoring/prometheus/metrics")
             assert "# TYPE :tensorflow:serving:request_count counter" in page.text
             assert "ferry_queue_rows" in page.text

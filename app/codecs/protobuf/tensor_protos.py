@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from app.codecs.protobuf.messages import enum_numbers, message_class
 from app.codecs.protobuf.wire import Parts, field_start
 from app.codecs.tensorflow_types import enum_name
 from app.core.errors import InvalidRequest
-from app.core.inference import STRING, Array
+from app.core.inference import STRING, Array, string_array
 
 TensorProto = message_class("tensorflow.TensorProto")
 
@@ -148,9 +149,7 @@ def _from_field(name: str, encoding: TensorEncoding, values: Any, shape: tuple[i
 
 def _cells(name: str, encoding: TensorEncoding, values: Any) -> Array:
     if encoding.cell == STRING:
-        strings = np.empty(len(values), STRING)
-        strings[:] = list(values)
-        return strings
+        return string_array(list(values))
     if encoding.packed or encoding.cell.itemsize >= np.int32().itemsize:
         return np.array(values, encoding.cell)
     wide = np.array(values, np.int32)  # the field's own type is wider than an element
@@ -173,11 +172,8 @@ def _from_string_content(name: str, content: bytes, shape: tuple[int, ...]) -> A
     if len(lengths) < count or position + sum(lengths) != len(content):
         raise _rejection(name, f"has tensor_content that is not {count} strings, for shape {list(shape)}")
 
-    strings = np.empty(count, STRING)
-    for index, length in enumerate(lengths):
-        strings[index] = content[position : position + length]
-        position += length
-    return strings.reshape(shape)
+    ends = pairwise(accumulate(lengths, initial=position))
+    return string_array([content[start:end] for start, end in ends], shape)
 
 
 def _varint(content: bytes, position: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from app.core.inference import STRING, Array, dtype_name
+from app.core.inference import STRING, Array, dtype_name, string_array
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 
 #: Chosen: smaller tensors are sent in the message.
@@ -44,9 +44,7 @@ def decode(tensor: tuple[Any, ...], expected: np.dtype[Any], memory: SharedMemor
         return np.ndarray(shape, dtype, content)
     if type(content) is int:
         return memory.array(content, shape, dtype)
-    strings = np.empty(len(content), STRING)
-    strings[:] = content
-    return strings.reshape(shape)
+    return string_array(content, shape)
 
 
 def skip(tensors: Iterable[tuple[Any, ...]], memory: SharedMemoryReader) -> None:

@@ -96,7 +96,7 @@ class EngineConnection(MessageConnection):
             MessageKind.ERROR: self._error,
             MessageKind.RESULT: self._result,
             MessageKind.CATALOG: self._catalog,
-            MessageKind.HEALTH: self._health,
+            MessageKind.HEALTH: observer.on_health,
             MessageKind.SYNC: self._sync,
             MessageKind.FREE: requests.free,
         }
@@ -210,9 +210,6 @@ class EngineConnection(MessageConnection):
 
     def _catalog(self, *snapshot: Any) -> None:
         self._observer.on_catalog(self, CatalogSnapshot(*snapshot))
-
-    def _health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
-        self._observer.on_health(dead, unready)
 
     def _sync(self) -> None:
         self._observer.send_counts(self)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, Unsupported
 from app.core.inference import Buffer
-from app.core.interfaces import ServedModel, ServedRepository
+from app.core.interfaces import ServedModel, ServedRepository, ServerHealth
 from app.core.versions import VersionStatus
 from app.protocols.open_inference.infer_call import choose_signature
 from app.protocols.open_inference.metadata import available, index_documents, model_document, server_document
@@ -20,16 +20,6 @@ from app.protocols.open_inference.shared_memory import RegionSlice, SharedMemory
 from app.protocols.open_inference.triton_model_config import config_document
 
 _INT64_MAX = 2**63 - 1
-
-
-class ServerState(Protocol):
-    """Is the server alive and ready?"""
-
-    def dead(self) -> list[str]:
-        """Reasons to restart the process; empty if there are none."""
-
-    def unready(self) -> list[str]:
-        """Reasons to send no requests now; empty if there are none."""
 
 
 class StatisticsSource(Protocol):
@@ -53,21 +43,21 @@ class OpenInference:
         self,
         repository: ServedRepository,
         statistics: StatisticsSource,
-        state: ServerState,
+        health: ServerHealth,
         regions: SharedMemory | None = None,
     ) -> None:
         self._repository = repository
         self._statistics = statistics
-        self._state = state
+        self._health = health
         self._regions = regions
 
     # --- the server ---
 
     def live(self) -> bool:
-        return not self._state.dead()
+        return not self._health.dead()
 
     def ready(self) -> bool:
-        return not self._state.dead() and not self._state.unready()
+        return not self._health.dead() and not self._health.unready()
 
     def server_metadata(self) -> dict[str, Any]:
         return server_document(self._regions is not None)

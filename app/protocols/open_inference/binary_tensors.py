@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from app.core.errors import InvalidRequest
-from app.core.inference import STRING, Array, Buffer, TensorSpec
+from app.core.inference import STRING, Array, Buffer, TensorSpec, string_array
 from app.protocols.open_inference.datatypes import datatype_of
 
 _LENGTH = struct.Struct("<I")
@@ -48,9 +48,7 @@ def _decode_strings(raw: Buffer, name: str, shape: tuple[int, ...]) -> Array:
     if values is None or len(values) != count:
         found = "too few bytes for that" if values is None else f"{len(values)} elements"
         raise InvalidRequest(f"Input {name!r} has shape {list(shape)}, {count} elements of BYTES, but {found}")
-    array = np.empty(count, STRING)
-    array[:] = values
-    return array.reshape(shape)
+    return string_array(values, shape)
 
 
 def _split(raw: bytes, name: str) -> list[bytes]:

@@ -7,15 +7,11 @@ from typing import Any, Protocol
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
+from app.core.interfaces import ServerHealth
 
-class Operable(Protocol):
+
+class Operable(ServerHealth, Protocol):
     """What the routes show of a server."""
-
-    def dead(self) -> list[str]:
-        """Reasons to restart the process; empty if there are none."""
-
-    def unready(self) -> list[str]:
-        """Reasons to send no requests now; empty if there are none."""
 
     async def summary(self) -> dict[str, Any]:
         """Models, devices, queue and uptime, for people."""
@@ -24,8 +20,8 @@ class Operable(Protocol):
         """The metrics page and its content type."""
 
 
-def health_routes(server: Operable) -> APIRouter:
-    """GET /livez, /readyz, /health and /metrics."""
+def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
+    """GET /livez, /readyz, /health and /metrics; the metrics page also at `metrics_path`, if that is given."""
     router = APIRouter(tags=["health"])
 
     @router.get("/livez", summary="Is the process alive?", responses={503: {"description": "No: restart it"}})
@@ -45,6 +41,8 @@ def health_routes(server: Operable) -> APIRouter:
         page, content_type = await server.metrics()
         return Response(page, media_type=content_type)
 
+    if metrics_path:
+        router.add_api_route(metrics_path, metrics, include_in_schema=False)
     return router
 
 

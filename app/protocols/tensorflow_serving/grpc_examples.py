@@ -10,7 +10,7 @@ import numpy as np
 
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest, Unsupported
-from app.core.inference import STRING, Array, InferenceRequest, ModelSignature
+from app.core.inference import STRING, Array, InferenceRequest, ModelSignature, string_array
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.tensorflow_serving.examples import (
     CLASSES,
@@ -93,10 +93,7 @@ def _examples(source: Any) -> Array:
         raise InvalidRequest("Input is empty.")
     # Concatenated messages merge when they are parsed, and the later one overrides the earlier.
     context = source.example_list_with_context.context.SerializeToString() if kind.endswith("context") else b""
-    array = np.empty(len(examples), STRING)
-    for index, example in enumerate(examples):
-        array[index] = context + example.SerializeToString()
-    return array
+    return string_array([context + example.SerializeToString() for example in examples])
 
 
 def _fill_classes(result: Any, outputs: Mapping[str, Array], count: int) -> None:

@@ -18,7 +18,7 @@ from app.codecs.json.scalars import is_base64, is_number, to_bytes
 from app.codecs.json.writing import dumps, jsonable
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest
-from app.core.inference import STRING, Array, ModelSignature
+from app.core.inference import STRING, Array, ModelSignature, string_array
 from app.protocols.tensorflow_serving.examples import CLASSES, CLASSIFY, INPUT, REGRESSION, SCORES, ExamplesMethod
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -72,11 +72,8 @@ def _examples(document: Mapping[str, Any]) -> Array:
     if not examples:
         raise InvalidRequest(f"JSON Value: {quote(document)} 'examples' value is an empty array")
     context = _features(document.get("context", {}), "context")
-    array = np.empty(len(examples), STRING)
-    for index, example in enumerate(examples):
-        features = _features(example, f"element {index} of 'examples'")
-        array[index] = serialize_example({**context, **features})
-    return array
+    all_features = [_features(each, f"element {index} of 'examples'") for index, each in enumerate(examples)]
+    return string_array([serialize_example({**context, **features}) for features in all_features])
 
 
 def _features(value: object, place: str) -> dict[str, Any]:
