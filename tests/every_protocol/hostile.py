@@ -82,9 +82,9 @@ class HostileRequests:
         fields = {"Content-Type": content_type, **{name.replace("_", "-"): value for name, value in headers.items()}}
         match self._random.randrange(20):
             case 0:
-                body, fields["Content-Encoding"] = gzip.compress(body, 1), "gzip"
+                body, fields["Content-Encoding"] = gzip.compress(body, 1, mtime=0), "gzip"
             case 1:
-                body, fields["Content-Encoding"] = self._damaged(gzip.compress(body, 1)), "gzip"
+                body, fields["Content-Encoding"] = self._damaged(gzip.compress(body, 1, mtime=0)), "gzip"
         return HttpRequest(group, "POST", path, fields, body)
 
     # --- TensorFlow Serving over REST ---

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from app.codecs.errors import BodyTooLarge
 from app.protocols.streams.lines import Block, LineCutter
-from tests.transports.http.test_inflation import in_pieces
+from tests.transports.http.test_compression import in_pieces
 
 MAX_LINES, MAX_BYTES = 3, 8
 

@@ -14,7 +14,7 @@ from app.transports.http.asgi import Message
 from tests.support.fakes import run_in_fake_time
 from tests.support.protocol_fakes import scope, scripted
 from tests.support.stream_world import COMPUTE_S, LARGEST, MAX_BYTES, PATH, TIMEOUT_S, Peer, World, doubled
-from tests.transports.http.test_inflation import in_pieces
+from tests.transports.http.test_compression import in_pieces
 
 WINDOW = 4 * LARGEST
 

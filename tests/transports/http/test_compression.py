@@ -3,10 +3,91 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
+from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from app.transports.http.compression import choose_encoding, compress
+from app.core.errors import InvalidRequest
+from app.transports.http.compression import PIECE_BYTES, Inflater, UnsupportedEncoding, choose_encoding, compress
+
+# --- requests ---
+
+
+def raw(data: bytes) -> bytes:
+    stream = zlib.compressobj(wbits=-15)
+    return stream.compress(data) + stream.flush()
+
+
+def two_members(data: bytes) -> bytes:
+    return gzip.compress(data[:3]) + gzip.compress(data[3:])
+
+
+FORMS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    "identity": bytes,
+    " GZIP ": gzip.compress,
+    "x-gzip": two_members,
+    "deflate": zlib.compress,
+}
+
+
+def in_pieces(data: bytes, cuts: list[int]) -> Iterator[bytes]:
+    ends = sorted(cut % (len(data) + 1) for cut in cuts)
+    for start, end in zip([0, *ends], [*ends, len(data)], strict=True):
+        yield data[start:end]
+
+
+def inflated(encoding: str, pieces: Iterator[bytes]) -> bytes:
+    inflater = Inflater(encoding)
+    whole = b"".join(inflated for piece in pieces for inflated in inflater.pieces(piece))
+    inflater.finish()
+    return whole
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(0, 300), max_size=6), st.sampled_from([*FORMS, "raw"]))
+def test_however_it_is_cut_it_is_the_same_body(data: bytes, cuts: list[int], form: str) -> None:
+    encoding, compress = ("deflate", raw) if form == "raw" else (form, FORMS[form])
+    assert inflated(encoding, in_pieces(compress(data), cuts)) == data
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_no_piece_is_large(encoding: str) -> None:
+    data = bytes(10 * PIECE_BYTES + 1)
+    pieces = [*Inflater(encoding).pieces(gzip.compress(data) if encoding else data)]
+    assert max(map(len, pieces)) == PIECE_BYTES
+    assert b"".join(pieces) == data
+
+
+def test_a_body_is_inflated_only_as_far_as_it_is_read() -> None:
+    pieces = Inflater("gzip").pieces(gzip.compress(bytes(1000 * PIECE_BYTES)))
+    assert len(next(pieces)) == PIECE_BYTES
+    assert len(next(pieces)) == PIECE_BYTES
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x1f", gzip.compress(b"abc", mtime=0)[:-1], gzip.compress(b"abc", mtime=0) + b"\x1f"]
+)
+def test_a_body_that_is_cut_off_is_rejected_at_its_end(data: bytes) -> None:
+    inflater = Inflater("gzip")
+    assert b"".join(inflater.pieces(data)) in (b"", b"abc")
+    with pytest.raises(InvalidRequest, match="The body is not valid gzip though Content-Encoding says so"):
+        inflater.finish()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_what_is_not_compressed_is_rejected(encoding: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"not valid {encoding} though"):
+        [*Inflater(encoding).pieces(b"[1.0, 2.0]\n")]
+
+
+def test_an_encoding_that_is_not_known_is_rejected() -> None:
+    with pytest.raises(UnsupportedEncoding, match="'br' is not supported; send gzip, deflate or identity"):
+        Inflater("br")
+
+
+# --- replies ---
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,9 @@ def test_the_limit_holds_for_all_members_together() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-@pytest.mark.parametrize("body", [b"no compression", gzip.compress(b"hello")[:-4], zlib.compress(b"hello")[:-3]])
+@pytest.mark.parametrize(
+    "body", [b"no compression", gzip.compress(b"hello", mtime=0)[:-4], zlib.compress(b"hello")[:-3]]
+)
 def test_garbage_is_rejected(encoding: str, body: bytes) -> None:
     with pytest.raises(InvalidRequest, match=f"not valid {encoding}"):
         read(body, content_encoding=encoding)
