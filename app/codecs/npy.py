@@ -49,10 +49,11 @@ def read_npy(content: bytes, name: str) -> Array:
     except Exception as error:  # numpy raises many types of errors for damaged headers
         raise InvalidRequest(f"{name} is not an .npy file: {str(error)[:256]}") from error
 
-    if dtype.kind not in _KINDS or dtype.names or dtype.subdtype or min(shape, default=0) < 0:
+    whole = all(type(size) is int and size >= 0 for size in shape)  # numpy reads True as a size, too
+    if dtype.kind not in _KINDS or dtype.names or dtype.subdtype or not whole:
         raise InvalidRequest(
             f"{name} has dtype {dtype.str!r} and shape {str(shape)[:64]}; expected a type of numbers, bools or"
-            " strings, and no negative size"
+            " strings, and whole numbers from 0 as sizes"
         )
     data = memoryview(content)[len(head) :]
     if columns_first:

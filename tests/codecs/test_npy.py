@@ -117,6 +117,7 @@ TWO = bytes(8)
         (with_header(plain(shape="(1 2)"), TWO), "x is not an .npy file: Cannot parse header"),
         (with_header(plain(shape="(" + "1," * 40 + ")"), TWO[:4]), "x has 40 dimensions; expected 31 at most"),
         (with_header(plain(shape="(-2,)"), TWO), "shape (-2,); expected"),
+        (with_header(plain(shape="(True, 2)"), TWO), "shape (True, 2); expected"),
         (with_header(plain("|b1"), b"\x00\x02"), "x is of type bool but has a byte that is neither 0 nor 1"),
     ],
 )
