@@ -7,20 +7,26 @@ import httptools
 from app.transports.http.asgi import Header
 
 EMPTY_LINE = b"\r\n\r\n"
+_LINE_END = b"\r\n"
 
 #: A head of which more than this arrived before its last piece is left to uvicorn (chosen: 8 times what servers accept
 #: by default). A piece is what one read of the socket gave.
 _MAX_BYTES = 64 * 1024
 
 #: A request with one of these headers needs more than a plain body and a plain reply.
-_UNUSUAL_HEADERS = frozenset({b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
+_UNUSUAL_HEADERS = frozenset({b"content-encoding", b"expect", b"transfer-encoding"})
+
+_UPGRADE = b"upgrade"
 
 
 class HeadParser:
     """Parses one head and keeps its bytes, so that another parser can read the request from its beginning.
 
+    A header Upgrade is ignored, as RFC 9110 (section 7.8) allows, and left out of `raw`: Java's HttpClient asks for h2c
+    with its first request, and httptools takes the body behind such a head for bytes of the other protocol.
+
     Attributes:
-        raw: all bytes that were fed, what follows the head included.
+        raw: all bytes that were fed, what follows the head included, without a header Upgrade.
         end: the length of the head in `raw`, its empty line included; 0 while it is incomplete.
         usual: False as soon as the head is unusual or malformed. The other attributes then mean nothing.
         length: Content-Length; 0 without one, when there is no body (RFC 9112, section 6.3).
@@ -36,6 +42,7 @@ class HeadParser:
         self.length = 0
         self.keep_alive = False
         self._complete = False
+        self._upgrade = False
         self._parser = httptools.HttpRequestParser(self)
 
     def feed(self, data: bytes) -> bool:
@@ -48,13 +55,22 @@ class HeadParser:
 
         try:
             self._parser.feed_data(self.raw[start : self.end] if self.end else data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+        except httptools.HttpParserUpgrade:
+            pass  # ignored
+        except httptools.HttpParserError:
             self.usual = False
 
         # Both must find the same end. They differ, for example, after empty lines before the request.
         if self._complete != (self.end > 0) or len(self.raw) - len(data) > _MAX_BYTES:
             self.usual = False
+        if self._upgrade and self._complete and self.end:
+            self._leave_upgrade_out()
         return self._complete or not self.usual
+
+    def _leave_upgrade_out(self) -> None:
+        lines = self.raw[: self.end].split(_LINE_END)
+        head = _LINE_END.join([line for line in lines if line.partition(b":")[0].lower() != _UPGRADE])
+        self.raw, self.end = head + self.raw[self.end :], len(head)
 
     # --- httptools calls these ---
 
@@ -65,6 +81,8 @@ class HeadParser:
         name = name.lower()
         if name == b"content-length":
             self.length = int(value)
+        elif name == _UPGRADE:
+            self._upgrade = True
         else:
             self.headers.append((name, value))
             if name in _UNUSUAL_HEADERS:

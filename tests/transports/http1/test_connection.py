@@ -250,7 +250,6 @@ CASES = {
     ),
     "expect": request(headers={"Expect": "100-continue"}),
     "expect and more": request(headers={"Expect": "100-continue", "Content-Encoding": "identity"}),
-    "upgrade": request(headers={"Upgrade": "h2c", "Connection": "Upgrade"}),
     "close": request(headers={"Connection": "close"}),
     "HTTP 1.0": request(version="1.0"),
     "HTTP 1.0, kept": request(version="1.0", headers={"Connection": "keep-alive"}),
@@ -298,6 +297,20 @@ def test_a_cached_head_gets_exactly_its_own_body() -> None:
     assert_same(*known, two, 3.0, one[:30], two)
     world = assert_same(*known, two, 3.0, one)
     assert [json.loads(body)["predictions"][0][0] for _, _, body in world.replies()] == [2.0, 6.0, 2.0]
+
+
+@pytest.mark.parametrize("cut", [0, 3, 30, 100, 150])
+def test_an_upgrade_is_ignored_and_the_body_stays_a_body(cut: int) -> None:
+    """As Java's HttpClient asks by default. uvicorn alone takes the body for the next request."""
+    asking = request(headers={"Connection": "Upgrade, HTTP2-Settings", "uPgrade": "h2c", "HTTP2-Settings": "AAEAAEAA"})
+    chunked = request(
+        body=b"1b\r\n" + json.dumps(ROW).encode() + b"\r\n0\r\n\r\n",
+        headers={"Upgrade": "h2c", "Connection": "Upgrade", "Content-Length": "", "Transfer-Encoding": "chunked"},
+    )
+    status = request("/v2/models/m/ready", b"", {"Upgrade": "websocket", "Connection": "Upgrade"}, "GET")
+    world = played(True, [asking[:cut], asking[cut:], 1.5, status, 0.1, chunked, 1.5, asking + request(), 1.5])
+    assert [status for status, _, _ in world.replies()] == [200] * 5
+    assert [body for _, _, body in world.replies() if b"predictions" in body] == [b'{"predictions":[[2.0,4.0]]}'] * 4
 
 
 def test_a_malformed_request_behind_another_is_rejected_after_the_reply_to_that_one() -> None:

@@ -16,7 +16,7 @@ from app.transports.http1 import uvicorn_adapter
 from app.transports.http1.fast_path import FastPath
 from app.transports.http1.uvicorn_adapter import DrainingServer, missing_names, uvicorn_config
 from tests.support.fakes import run_in_fake_time
-from tests.transports.http1.test_connection import COMPUTE_S, PREDICT, ROW, World, request
+from tests.transports.http1.test_connection import COMPUTE_S, PREDICT, ROW, World, played, request
 
 READY = request("/v2/models/m/ready", b"", method="GET")
 CHUNKED = {"Content-Length": "", "Transfer-Encoding": "chunked"}
@@ -40,6 +40,37 @@ def test_uvicorn_gives_the_connection_back_after_its_response() -> None:
         await asyncio.sleep(COMPUTE_S)
         assert repr(world.connection) == "<HttpConnection idle, 1 replies>"
         assert world.transport.writes == writes + 1
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"POST /v1/models/m:predict HTTP/1.1\r\nX: ", request(body=b"0\r\nX: ", headers=CHUNKED), b"GET /" + b"x" * 70000],
+)
+def test_a_head_without_end_is_rejected(begin: bytes) -> None:
+    world = played(True, [begin, *[b"a" * 2**16] * 17])
+    assert [status for status, _, _ in world.replies()] == [431]
+    assert world.transport.closed
+
+
+def test_long_bodies_and_many_heads_are_no_long_head() -> None:
+    chunk = b"10000\r\n" + b" " * 2**16 + b"\r\n"
+    begin = request("/v1/nothing", b"", CHUNKED)
+    world = played(True, [begin, *[chunk] * 20, b"0\r\n\r\n", 0.1, READY * 20000, 0.1])
+    assert [status for status, _, _ in world.replies()] == [400] + [200] * 20000
+
+
+def test_nothing_is_written_to_a_client_that_left_while_it_pipelined() -> None:
+    """uvicorn tells only the last of pipelined requests that the client left."""
+
+    async def main() -> None:
+        world = World(True)
+        with_body = request(body=b"1b\r\n" + json.dumps(ROW).encode() + b"\r\n0\r\n\r\n", headers=CHUNKED)
+        await world.hear(with_body + with_body, 0.1)
+        world.transport.close()
+        await asyncio.sleep(4 * COMPUTE_S)
+        assert not world.replies()
 
     run_in_fake_time(main())
 
