@@ -60,7 +60,12 @@ def scan(configs: Iterable[ModelConfig]) -> DiskLayout:
     models: dict[str, Mapping[int, Path]] = {}
     ignored: set[IgnoredFolder] = set()
     unreadable: set[str] = set()
-    by_name = {config.name: config for config in configs}
+    by_name: dict[str, ModelConfig] = {}
+    for config in configs:
+        if _is_unicode(config.name):
+            by_name[config.name] = config
+        else:  # no status page could print it
+            ignored.add(IgnoredFolder(config.base_path, "its name is not valid UTF-8"))
     for name, config in by_name.items():
         try:
             model = scan_model(config.base_path)
@@ -132,6 +137,11 @@ def subfolders(folder: Path) -> list[Path]:
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
     return [folder / name for name in names]
+
+
+def _is_unicode(name: str) -> bool:
+    """Linux allows any bytes as a name; Python reads those that are not UTF-8 as halves of surrogate pairs."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _why_no_model(folder: Path) -> str:

@@ -75,6 +75,15 @@ def test_what_is_ignored_says_why(tmp_path: Path) -> None:
     }
 
 
+def test_a_model_whose_name_is_not_unicode_is_ignored(tmp_path: Path) -> None:
+    """Else no JSON document could list the models."""
+    add(tmp_path, "m", 1)
+    add(tmp_path, os.fsdecode(b"\xff"), 1)
+    found = ModelsFolder(tmp_path).scan()
+    assert list(found.configs) == list(found.models) == ["m"]
+    assert found.ignored == {IgnoredFolder(tmp_path / os.fsdecode(b"\xff"), "its name is not valid UTF-8")}
+
+
 def test_of_two_folders_with_one_number_the_last_sorted_counts(tmp_path: Path) -> None:
     first, last = add(tmp_path, "m", "001"), add(tmp_path, "m", "1")
     found = scan_model(tmp_path / "m")
