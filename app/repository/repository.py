@@ -54,7 +54,7 @@ class ModelRepository:
         self.resolve, self.names = catalog.resolve, catalog.names
         self.statuses, self.default_name = catalog.statuses, catalog.default_name
         #: Returns when all copies of the catalog, which frontends hold, are up to date.
-        self.mirrored: Callable[[], Awaitable[None]] = _nobody_mirrors
+        self.mirrored: Callable[[], Awaitable[None]] = _no_mirror
         self._reconciler = Reconciler(self.catalog, load, listener, lambda: self.mirrored())  # noqa: PLW0108 - set later
         self._layout = DiskLayout()
         self._unloaded: set[str] = set()
@@ -269,5 +269,5 @@ class ModelRepository:
                 )
 
 
-async def _nobody_mirrors() -> None:
+async def _no_mirror() -> None:
     pass

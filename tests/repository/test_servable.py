@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.core.versions import VersionState, VersionStatus
-from app.repository.repository import _nobody_mirrors
+from app.repository.repository import _no_mirror
 from app.repository.servable import Servable
 from tests.repository.fakes import FakeModel, Recorder
 
@@ -30,10 +30,10 @@ def test_every_step_of_a_life_is_told() -> None:
         await servable.load(_made(model), FILES)
         assert servable.model is model
         assert not servable.ended
-        await servable.unload(_nobody_mirrors)
+        await servable.unload(_no_mirror)
         assert servable.model is None
         assert servable.ended
-        await servable.unload(_nobody_mirrors)
+        await servable.unload(_no_mirror)
 
     asyncio.run(live())
     assert told.states("m") == [(1, "START"), (1, "LOADING"), (1, "AVAILABLE"), (1, "UNLOADING"), (1, "END")]
@@ -54,7 +54,7 @@ def test_a_failed_unload_still_ends(caplog: pytest.LogCaptureFixture) -> None:
     async def live() -> None:
         await servable.load(_made(FakeModel("m", 1, Path(), fail_to_close=True)), FILES)
         with caplog.at_level(logging.ERROR):
-            await servable.unload(_nobody_mirrors)
+            await servable.unload(_no_mirror)
 
     asyncio.run(live())
     assert servable.status == VersionStatus(1, VersionState.END, "stuck")

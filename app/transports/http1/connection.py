@@ -124,7 +124,7 @@ class HttpConnection(asyncio.Protocol):
             self._read_head(data)
         elif state is State.ANSWERING or self._relay is None:
             self._keep_pipelined(data)
-        else:
+        else:  # relaying, so there is a relay
             self._relay.feed(data)
 
     def eof_received(self) -> bool | None:

@@ -45,7 +45,7 @@ def test_the_fingerprint_follows_content_and_circumstances_not_the_place(tmp_pat
     assert cache_key(model(tmp_path / "d", variables=b"other"), tensorflow="1", sizes=[1, 2]) != here
 
 
-def test_a_model_without_variables_has_a_fingerprint(tmp_path: Path) -> None:
+def test_a_model_without_variables_has_a_cache_key(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"graph")
     assert len(cache_key(tmp_path)) == 64
 
