@@ -15,7 +15,6 @@ def _leave(*_: object) -> None:
 
 
 def main() -> None:
-    """Runs the command line."""
     if sys.argv[1:2] == ["serve"]:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _leave)

@@ -105,7 +105,6 @@ class Model:
         return COMPLETED
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
-        """The answer to `request`, with the model and version that computed it."""
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)
 
     def pads(self, signature: str) -> bool:
@@ -129,7 +128,8 @@ class Model:
         for signature in self._placement.costs.keys() - called:
             costs = Costs(self.sizes, self._placement.costs[signature])
             if costs.curve is not None:
-                shape = _fixed_shapes(self.signature(signature))
+                inputs = self.signatures[signature].inputs.values()  # of fixed inner shapes: only these are timed
+                shape = tuple([tuple([size or 0 for size in (spec.shape or ())[1:]]) for spec in inputs])
                 yield LearntCosts(signature, (), shape, False, costs.curve, costs.measured)
 
     async def close(self) -> None:
@@ -150,7 +150,3 @@ class Model:
     def __repr__(self) -> str:
         state = "" if self._closed is None else "closing, "
         return f"<Model {self.name}/{self.version}, {state}{self._placement.open_requests} open requests>"
-
-
-def _fixed_shapes(signature: ModelSignature) -> InnerShapes:
-    return tuple([tuple([size or 0 for size in (spec.shape or ())[1:]]) for spec in signature.inputs.values()])

@@ -86,7 +86,6 @@ class BatchInFlight:
         self.leave()
 
     def leave(self) -> None:
-        """Tells the functions that its requests were answered."""
         for function, requests in self._shares:
             function.leave(requests)
 

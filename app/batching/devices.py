@@ -74,7 +74,6 @@ class DeviceSlots:
 
     @property
     def idle(self) -> bool:
-        """True if no batch is in flight."""
         return len(self.free) == self.count
 
     def rows_for_next(self, lane: Lane, rows: int) -> int:
@@ -122,7 +121,6 @@ class DeviceSlots:
         return [max(0.0, end_s - now) for _, end_s in self._busy.values()]
 
     def failures(self, now: float) -> list[str]:
-        """Why devices are dead or stuck."""
         return [failure for device in self._devices if (failure := device.failure(now))]
 
     def close(self) -> None:

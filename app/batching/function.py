@@ -69,7 +69,6 @@ class BatchFunction:
         return self.replicas[replica] if replica < len(self.replicas) else self.run
 
     def costs(self, shape: InnerShapes) -> Costs:
-        """The costs of calls with inputs of this inner shape."""
         costs = self.learnt.get(shape)
         return self.learnt.keep(shape, Costs(self.sizes, self.initial_estimates)) if costs is None else costs
 

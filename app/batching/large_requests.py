@@ -8,6 +8,7 @@ one part failed) each part counts as answered, so the rest is never computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,23 +49,21 @@ class Parts:
         self.whole.release()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PartReply:
     """The reply of one part: passes its answer on to the whole."""
 
-    __slots__ = ("_part", "_parts")
-
-    def __init__(self, parts: Parts, part: int) -> None:
-        self._parts = parts
-        self._part = part
+    parts: Parts
+    part: int
 
     def done(self) -> bool:
-        return self._parts.whole.reply.done()
+        return self.parts.whole.reply.done()
 
     def set_result(self, answer: Answer, /) -> None:
-        self._parts.answer(self._part, answer)
+        self.parts.answer(self.part, answer)
 
     def set_exception(self, exception: Exception, /) -> None:
-        self._parts.fail(exception)
+        self.parts.fail(exception)
 
 
 def cut(

@@ -10,6 +10,7 @@ Within each lane it is first come, first served.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from app.batching.queue import Lane
 from app.core.batch_sizes import BatchSizes
@@ -51,14 +52,12 @@ def merge_buckets(lane: Lane, rows: int, most_rows: int, lanes: Iterable[Lane]) 
             return
 
 
+@dataclass(frozen=True, slots=True)
 class _MergingCosts:
     """The costs of calls, in cells."""
 
-    __slots__ = ("_call", "_sizes")
-
-    def __init__(self, sizes: BatchSizes, call_cells: float) -> None:
-        self._sizes = sizes
-        self._call = call_cells
+    sizes: BatchSizes
+    call_cells: float
 
     def best_rows(
         self, rows: int, cells: int, neighbour: Lane, their_cells: int, common_cells: int, *, room: int
@@ -67,7 +66,7 @@ class _MergingCosts:
         waiting = neighbour.rows
         apart = self._of(rows, cells) + self._of(waiting, their_cells)
         best, best_rows = apart, 0
-        for most in (room, min(room, self._sizes.padded(rows) - rows)):
+        for most in (room, min(room, self.sizes.padded(rows) - rows)):
             taken = _rows_that_fit(neighbour, most)
             cost = self._of(rows + taken, common_cells) + self._of(waiting - taken, their_cells)
             if taken and cost < best:
@@ -75,10 +74,10 @@ class _MergingCosts:
         return best_rows
 
     def _of(self, rows: int, cells: int) -> float:
-        largest = self._sizes.largest
+        largest = self.sizes.largest
         if rows <= largest:
-            return self._call + self._sizes.padded(rows) * cells if rows else 0.0
-        return rows // largest * (self._call + largest * cells) + self._of(rows % largest, cells)
+            return self.call_cells + self.sizes.padded(rows) * cells if rows else 0.0
+        return rows // largest * (self.call_cells + largest * cells) + self._of(rows % largest, cells)
 
 
 def _rows_that_fit(lane: Lane, room: int) -> int:

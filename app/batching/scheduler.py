@@ -83,7 +83,6 @@ class Scheduler:
         self.eager = self._policy.eager and all(each.eager for each in self._policies.values())
 
     def most_rows(self, lane: Lane) -> int:
-        """The rows of a full batch."""
         return self._policy_of(lane).most_rows(lane)
 
     def first_due(self, lanes: Collection[Lane], now: float) -> tuple[BatchPlan, Lane]:

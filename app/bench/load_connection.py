@@ -129,7 +129,6 @@ async def connect(host: str, port: int) -> LoadConnection:
 
 
 def write_request(method: str, path: str, host: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-    """The bytes of a request."""
     lines = {"Host": host, "Content-Length": str(len(body)), **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body

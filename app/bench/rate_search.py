@@ -15,8 +15,6 @@ class RateSearch:
     """
 
     def __init__(self, first: float, most_trials: int = 14) -> None:
-        if first <= 0:
-            raise ValueError(f"The first rate must be above 0, not {first:g}")
         self.best: float | None = None
         self.trials_left = most_trials
         self._bad: float | None = None

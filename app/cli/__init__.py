@@ -43,5 +43,4 @@ def _ferry(
 
 
 def main() -> None:
-    """The console script."""
     app(prog_name="ferry")

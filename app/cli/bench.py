@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.failures import one_line_failures
+
 if TYPE_CHECKING:
     from app.bench.curve import RatePoint
     from app.bench.trials import Trials
@@ -51,13 +53,10 @@ def bench(
     from app.bench.request_body import CannotMakeRequest, TargetUrl  # noqa: PLC0415 - `ferry --help` needs none of it
     from app.bench.trials import Trials  # noqa: PLC0415
 
-    try:
+    with one_line_failures(CannotMakeRequest):
         address, content = TargetUrl.parse(url), body.read_bytes() if body else None
         wanted = Trials(address, content, _headers(header or []), rows, connections, target_p99_ms, seconds)
         points = _run_all(wanted, first_rate, trials)
-    except (CannotMakeRequest, OSError) as error:
-        typer.echo(" ".join(f"ferry: {error}".split()), err=True)
-        raise typer.Exit(1) from None
     _show(points, target_p99_ms, connections)
     if picture is not None:
         from app.bench.curve import draw  # noqa: PLC0415

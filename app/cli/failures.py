@@ -12,13 +12,13 @@ from app.core.errors import ServingError
 
 
 @contextmanager
-def one_line_failures() -> Iterator[None]:
-    """Exit code 2 for a wrong setting, 1 for a wrong model or input."""
+def one_line_failures(also: type[Exception] = ServingError) -> Iterator[None]:
+    """Exit code 2 for a wrong setting; 1 for a wrong model or input, and for errors of type `also`."""
     try:
         yield
     except SettingsError as error:
         raise _exit(error, 2) from None
-    except (ServingError, OSError) as error:
+    except (ServingError, OSError, also) as error:
         raise _exit(error, 1) from None
 
 

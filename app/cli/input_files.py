@@ -16,7 +16,6 @@ _NPY, _NPZ = b"\x93NUMPY", b"PK\x03\x04"
 
 
 def is_numpy_file(body: bytes) -> bool:
-    """Whether it begins as .npy or .npz do."""
     return body.startswith((_NPY, _NPZ))
 
 

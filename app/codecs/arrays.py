@@ -21,11 +21,7 @@ _MAX_HIDDEN_BYTES = 64 * 1024**2
 
 
 def only_input(signature: ModelSignature, body: str) -> TensorSpec:
-    """The input for a body without names. Raises InvalidRequest unless there is exactly one.
-
-    Args:
-        body: the kind of body, for the error text.
-    """
+    """The input for a body without names; `body` says its kind. Raises InvalidRequest unless there is exactly one."""
     needed = signature.expected(())
     if len(needed) != 1:
         names = ", ".join(map(repr, sorted(signature.inputs))) or "none"
@@ -57,11 +53,7 @@ def is_foreign(dtype: np.dtype[Any]) -> bool:
 
 
 def from_bytes(content: bytes | memoryview, dtype: np.dtype[Any], shape: Sequence[int], name: str) -> Array:
-    """The row-major array that fills `content`, read-only. Raises InvalidRequest if its size differs.
-
-    Args:
-        name: what has this content, for error texts.
-    """
+    """The row-major array that fills `content`, read-only. Raises InvalidRequest with `name` if its size differs."""
     if len(shape) > MAX_RANK:
         raise InvalidRequest(f"{name} has {len(shape)} dimensions; expected {MAX_RANK} at most")
     expected = prod(shape) * dtype.itemsize

@@ -34,7 +34,6 @@ def read(format_: str, body: bytes, max_bytes: int) -> PredictBody:
 
 
 def takes_image(signature: ModelSignature) -> bool:
-    """Can a body for this signature be an image?"""
     specs = list(signature.expected(()).values())
     return len(specs) == 1 and (specs[0].dtype == STRING or _has_pixels(specs[0]))
 

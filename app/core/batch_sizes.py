@@ -13,10 +13,6 @@ class BatchSizes:
 
     allowed: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        if not self.allowed or self.allowed[0] < 1 or list(self.allowed) != sorted(set(self.allowed)):
-            raise ValueError(f"batch sizes must be positive and ascending, not {self.allowed}")
-
     @classmethod
     def powers_of_two(cls, largest: int) -> BatchSizes:
         """1, 2, 4, ... and `largest` itself: at most half of a batch is padding."""

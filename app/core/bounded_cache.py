@@ -25,7 +25,6 @@ class BoundedCache(dict[Key, Value], Generic[Key, Value]):
         self._spared = spared
 
     def keep(self, key: Key, value: Value) -> Value:
-        """Adds an entry and returns its value."""
         if len(self) >= self._max_entries and key not in self:
             oldest = next((each for each, old in self.items() if self._spared is None or not self._spared(old)), None)
             if oldest is not None:

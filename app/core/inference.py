@@ -104,6 +104,11 @@ class ModelSignature:
             and all(spec.shape is None or free(spec) for spec in self.outputs.values())
         )
 
+    @property
+    def fixed_inner_shapes(self) -> bool:
+        """Whether all dimensions of the inputs but the first have a fixed size."""
+        return all(spec.shape is not None and None not in spec.shape[1:] for spec in self.inputs.values())
+
     def expected(self, sent: Container[str]) -> Mapping[str, TensorSpec]:
         """The inputs that a request which sends `sent` must have: all but the masks that it leaves out."""
         if not self.masks:

@@ -7,11 +7,7 @@ from collections.abc import Callable
 
 
 class TimeBudget:
-    """`seconds` from now on; every step that shares the budget asks it before it begins.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """`seconds` from now on; every step that shares the budget asks it before it begins."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
         self.seconds = seconds

@@ -33,13 +33,7 @@ class ProcessArguments:
     flags: Mapping[str, Any] | None = None
 
     def dump(self) -> str:
-        document = {
-            "settings": self.settings.model_dump(mode="json"),
-            "sockets": self.sockets,
-            "engine": self.engine,
-            "flags": self.flags,
-        }
-        return orjson.dumps(document).decode()
+        return orjson.dumps(self, default=lambda settings: settings.model_dump(mode="json")).decode()
 
     @classmethod
     def parse(cls, text: str) -> ProcessArguments:

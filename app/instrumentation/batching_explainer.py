@@ -134,7 +134,7 @@ class BatchingExplainer:
         if signature.ragged:
             ragged = "ragged: rows of any length share calls without padding"
             return MixedShapesDocument(free=True, shared=True, explanation=ragged)
-        if all(spec.shape is not None and None not in spec.shape[1:] for spec in signature.inputs.values()):
+        if signature.fixed_inner_shapes:
             return MixedShapesDocument(free=False, shared=False, explanation="all requests have the same inner shapes")
         found = self._facts.shapes_probed(model.name, model.version, signature.name)
         if found is None:

@@ -48,7 +48,6 @@ class BatchCounts:
         return later
 
     def closed_by(self) -> Counter[str]:
-        """Batches by the reason that closed them."""
         reasons: Counter[str] = Counter()
         for (_, _, reason), calls in self.calls.copy().items():
             reasons[reason] += calls

@@ -82,7 +82,6 @@ This page is generated: `python -m app.instrumentation.metric_definitions > docs
 
 
 def reference_page() -> str:
-    """docs/metrics.md."""
     return _INTRODUCTION + "".join(
         f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels) or '-'} | {text} |\n"
         for name, kind, labels, text in FERRY_METRICS

@@ -37,7 +37,6 @@ class Metrics(Collector):
         }
 
     def render(self) -> bytes:
-        """The page in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:

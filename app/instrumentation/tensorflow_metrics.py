@@ -36,7 +36,6 @@ class TensorFlowMetrics(Collector):
         self._registry.register(self)
 
     def render(self) -> bytes:
-        """The page in Prometheus' text format."""
         return "".join(self._count_page()).encode() + generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:

@@ -123,7 +123,11 @@ class Loader:
             signatures=signatures,
         )
         model = Model(placement, self._batcher)
-        self._tell_variants(name, version, choices)
+        for signature in sorted({choice.signature for choice in choices}):
+            variants = {
+                each.batch_size: (each.variant, each.speed_up) for each in choices if each.signature == signature
+            }
+            self._tell(VariantsChosen(name, version, signature, variants))
         for signature, probed in paddings.items():
             self._tell(ShapesProbed(name, version, signature, probed.padding is not None, str(probed)))
         self._tell(ModelPlaced(name, version, self._runtime.devices[: len(replicas_of(loaded))]))
@@ -133,16 +137,6 @@ class Loader:
         progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
         logger.log(logging.INFO if done in {1, total} or done % 10 == 0 else logging.DEBUG, "%s", progress)
         self._progress[name, version] = progress
-
-    def _tell_variants(self, name: str, version: int, choices: Sequence[VariantChoice]) -> None:
-        for signature in sorted({choice.signature for choice in choices}):
-            variants = {
-                each.batch_size: (each.variant, each.speed_up) for each in choices if each.signature == signature
-            }
-            self._tell(VariantsChosen(name, version, signature, variants))
-
-    def __repr__(self) -> str:
-        return f"<Loader, {', '.join(self.progress) or 'idle'}>"
 
 
 def of_model(values: Mapping[str, _Value], model: str) -> dict[str, _Value]:

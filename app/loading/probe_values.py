@@ -56,12 +56,9 @@ def _values(
         return np.asarray(keeps, spec.dtype)
     if np.issubdtype(spec.dtype, np.inexact):
         return np.asarray(random.standard_normal(shape) + _CENTRES[kind], spec.dtype)
-    low, high = _WHOLE["large" if kind == "negative" and not _signed(spec) else kind]
+    signed = spec.dtype == STRING or np.issubdtype(spec.dtype, np.signedinteger)
+    low, high = _WHOLE["large" if kind == "negative" and not signed else kind]
     numbers = random.integers(low, high, shape, endpoint=True)
     if spec.dtype == STRING:
         return np.asarray([b"%d" % number for number in numbers.flat], STRING).reshape(shape)
     return np.asarray(numbers, spec.dtype)
-
-
-def _signed(spec: TensorSpec) -> bool:
-    return spec.dtype == STRING or np.issubdtype(spec.dtype, np.signedinteger)

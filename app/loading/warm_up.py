@@ -82,7 +82,7 @@ def measure_calls(
     """
     costs: dict[str, dict[int, float]] = {}
     for signature in model.signatures.values():
-        if signature.batchable and _shapes_are_fixed(signature):
+        if signature.batchable and signature.fixed_inner_shapes:
             budget, found = TimeBudget(_MEASURING_S, clock), dict[int, float]()
             for rows in sizes:
                 if not budget.allows():
@@ -101,7 +101,3 @@ def _timed_run(model: LoadedModel, signature: ModelSignature, rows: int, clock: 
     begin_s = clock()
     model.run(signature.name, inputs, ())
     return clock() - begin_s
-
-
-def _shapes_are_fixed(signature: ModelSignature) -> bool:
-    return all(spec.shape is not None and None not in spec.shape[1:] for spec in signature.inputs.values())

@@ -41,7 +41,6 @@ def run(command: Sequence[str]) -> int:
 
 
 def usage(program: str) -> str:
-    """Every flag with its meaning."""
     lines = [f"usage: {program} [--flag=value ...]", f"       {program} install-alias FOLDER", "Flags:"]
     for flag in FLAGS.values():
         lines.append(f"  --{flag.name}={default_text(flag)}")

@@ -22,7 +22,9 @@ def parse(arguments: Iterable[str]) -> Mapping[str, Value]:
         name, equals, text = argument.removeprefix("--").partition("=")
         flag = FLAGS.get(name) if argument.startswith("--") else None
         if flag is None:
-            raise UsageError(_unknown(argument, name))
+            close = get_close_matches(name, FLAGS, 1)
+            hint = f"; did you mean --{close[0]}?" if close else ""
+            raise UsageError(f"unknown argument: {argument[:256]}{hint}")
         if isinstance(flag.default, bool) and not equals:
             given[name] = True
             continue
@@ -31,11 +33,6 @@ def parse(arguments: Iterable[str]) -> Mapping[str, Value]:
             raise UsageError(f"--{name} needs a value")
         given[name] = _read(flag, following)
     return given
-
-
-def _unknown(argument: str, name: str) -> str:
-    close = get_close_matches(name, FLAGS, 1)
-    return f"unknown argument: {argument[:256]}" + (f"; did you mean --{close[0]}?" if close else "")
 
 
 def _read(flag: Flag, text: str) -> Value:

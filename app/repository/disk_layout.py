@@ -49,7 +49,6 @@ class DiskLayout:
     unreadable: frozenset[str] = frozenset()
 
     def without(self, names: Collection[str]) -> DiskLayout:
-        """The same without these models."""
         configs = {name: config for name, config in self.configs.items() if name not in names}
         models = {name: versions for name, versions in self.models.items() if name not in names}
         return replace(self, configs=configs, models=models, unreadable=self.unreadable.difference(names))

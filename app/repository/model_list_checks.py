@@ -45,16 +45,13 @@ def check_labels(old: Mapping[str, ModelConfig], new: DiskLayout, catalog: Catal
     """
     for config in new.configs.values():
         known = old[config.name].labels if config.name in old else {}
+        # Of a model that is not served yet, those count that will be loaded first.
+        available = catalog.available(config.name) or config.policy(new.models.get(config.name, {}).keys())
         for label, version in config.labels.items():
             if new_anywhere and known.get(label, version) == version:
                 continue
-            if version not in _callable(config, new, catalog):
+            if version not in available:
                 raise InvalidRequest(
                     f"Request to assign label {label} to version {version} of model {config.name}, "
                     "which is not currently available for inference"
                 )
-
-
-def _callable(config: ModelConfig, new: DiskLayout, catalog: Catalog) -> set[int]:
-    """The versions that can be called; of a model that is not served yet, those that will be loaded first."""
-    return catalog.available(config.name) or config.policy(new.models.get(config.name, {}).keys())

@@ -69,11 +69,6 @@ class DeviceThread:
         """Ends the thread after the work that it has."""
         self._work.put(None)
 
-    def __repr__(self) -> str:
-        busy_since_s = self._busy_since_s
-        state = "idle" if busy_since_s is None else f"busy for {self._clock() - busy_since_s:.1f} s"
-        return f"<DeviceThread {self.name}, replica {self.replica}, {state if self._thread.is_alive() else 'ended'}>"
-
     def _run(self) -> None:
         while (step := self._work.get()) is not None:
             step()

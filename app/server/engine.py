@@ -182,31 +182,21 @@ class Engine:
         return self._runtime.devices if self._runtime is not None else ()
 
     def queue_rows(self) -> int:
-        """Rows that wait in the queue."""
         return self._batcher.queue.rows if self._batcher is not None else 0
 
     def dead(self) -> list[str]:
-        """Reasons to restart the process."""
         reasons = [] if self.repository.alive() else ["The models folder is no longer watched"]
         if self._batcher is not None:
             reasons += self._batcher.failures(self.settings.stuck_after_s)
         return reasons
 
     def unready(self) -> list[str]:
-        """Reasons to send no requests here now."""
         reasons = ["The server is draining"] if self.draining.is_set() else []
         if self._loader is None:
             reasons.append("The runtime is starting")
         elif loading := self.repository.unready_reasons():
             reasons += [*loading, *self._loader.progress]
         return reasons
-
-    def __repr__(self) -> str:
-        models = sum(len(self.repository.statuses(name)) for name in self.repository.names())
-        draining = ", draining" if self.draining.is_set() else ""
-        return (
-            f"<Engine, {models} versions, {self.queue_rows()} rows waiting{draining}, {self._loader or 'not started'}>"
-        )
 
 
 def _runtime_options(settings: Settings) -> RuntimeOptions:

@@ -72,8 +72,9 @@ class Server:
         )
         self.engine = Engine(settings, models, listener)
         self.repository = self.engine.repository
+        self.drain, self.unready = self.engine.drain, self.engine.unready
         regions = SharedMemory() if settings.allow_shared_memory else None
-        self.open_inference = open_inference = OpenInference(self.repository, statistics, self, regions)
+        self.open_inference = open_inference = OpenInference(self.repository, statistics.document, self, regions)
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
         self.tensorflow_rest = TensorFlowRest(self.repository, listener, limits, draining=self.engine.draining)
         self.open_inference_rest = OpenInferenceRest(open_inference, listener, limits)
@@ -116,12 +117,7 @@ class Server:
             logger.exception("Ferry could not start")
             self.failure = f"Ferry could not start: {error}"
 
-    async def drain(self) -> bool:
-        """Wait until all accepted requests are answered; False if drain_timeout_s ran out."""
-        return await self.engine.drain()
-
     async def stop(self) -> None:
-        """Drain, unload the models and end the threads."""
         drained = await self.drain()
         await self.grpc.stop(CLOSE_TIMEOUT_S if drained else 0)
         started = self._starting is None or self._starting.done()
@@ -132,12 +128,7 @@ class Server:
     # --- health ---
 
     def dead(self) -> list[str]:
-        """Reasons to restart the process."""
         return [*filter(None, [self.failure]), *self.engine.dead()]
-
-    def unready(self) -> list[str]:
-        """Reasons to send no requests here now."""
-        return self.engine.unready()
 
     async def summary(self) -> dict[str, Any]:
         """What /health shows."""
@@ -186,7 +177,6 @@ class Server:
     # --- metrics ---
 
     async def metrics(self) -> tuple[bytes, str]:
-        """The Prometheus page and its content type."""
         page = self._metrics.render()
         if self._tensorflow_metrics is not None:
             page += self._tensorflow_metrics.render()
@@ -194,7 +184,7 @@ class Server:
 
     def __repr__(self) -> str:
         state = "stopped" if self.stopped else "; ".join([*self.dead(), *self.unready()]) or "ready"
-        return f"<Server, {state}, {self.engine!r}>"
+        return f"<Server, {state}>"
 
 
 def grpc_options(settings: Settings) -> GrpcOptions:

@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,11 +36,6 @@ def test_a_server_that_fails_at_every_rate_has_no_best_rate() -> None:
     best, tried = searched(0.0)
     assert best is None
     assert min(tried) >= 1
-
-
-def test_the_first_rate_is_above_zero() -> None:
-    with pytest.raises(ValueError, match="above 0"):
-        RateSearch(0)
 
 
 def test_a_good_rate_after_a_better_one_does_not_lower_the_best() -> None:

@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,12 +17,6 @@ def test_sizes_may_be_given() -> None:
 
 def test_no_rows_need_no_padding() -> None:
     assert BatchSizes.powers_of_two(8).padded(0) == 0
-
-
-@pytest.mark.parametrize("allowed", [(), (0, 1), (2, 1), (1, 1)])
-def test_sizes_must_ascend(allowed: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="ascending"):
-        BatchSizes(allowed)
 
 
 @given(st.integers(1, 300), st.data())

@@ -84,7 +84,7 @@ def test_a_model_that_loads_stays_open_and_what_was_found_is_told(tmp_path: Path
             ModelPlaced("m", 3, ("fake:0",)),
         ]
         assert [budget.seconds for budget in loaded.budgets] == [3.0]
-        assert repr(loader) == "<Loader, idle>"
+        assert loader.progress == []
 
     with_loader(loaded, scenario, tmp_path)
 
@@ -133,20 +133,20 @@ def test_wrong_batching_parameters_fail_the_load_before_anything_is_read(tmp_pat
     with_loader(loaded, scenario, tmp_path, per_model_batching=True)
 
 
-def test_the_loader_prints_the_warm_up_in_progress(tmp_path: Path) -> None:
+def test_the_loader_tells_the_warm_up_in_progress(tmp_path: Path) -> None:
     class Watched(CountedModel):
         def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
             report(1, 9, "trying xla")
-            seen.append(repr(loaders[0]))
+            seen.append(loaders[0].progress)
             return ()
 
     loaders: list[Loader] = []
-    seen: list[str] = []
+    seen: list[list[str]] = []
 
     def scenario(loader: Loader, _: list[Event]) -> None:
         loaders.append(loader)
         loader.load("m", 3, tmp_path)
-        assert seen == ["<Loader, Model m version 3 warms up: 1 of 9, trying xla>"]
+        assert seen == [["Model m version 3 warms up: 1 of 9, trying xla"]]
 
     with_loader(Watched(), scenario, tmp_path)
 

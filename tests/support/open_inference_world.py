@@ -128,7 +128,7 @@ class World:
         self._tell = tell_all(counts.subscriptions, self.statistics.subscriptions)
         self.events: list[Event] = []
         regions = SharedMemory(shared) if shared else None
-        self.served = OpenInference(self.repository, self.statistics, self.health, regions)
+        self.served = OpenInference(self.repository, self.statistics.document, self.health, regions)
         self.rest = OpenInferenceRest(self.served, self._hear, HttpLimits(max_body_bytes, timeout_ms), fake_time)
         self.grpc = OpenInferenceGrpc(self.served, self._hear, timeout_ms)
 

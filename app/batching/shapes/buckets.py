@@ -19,10 +19,6 @@ class ShapeBuckets:
 
     sizes: tuple[int, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.sizes and (self.sizes[0] < 1 or list(self.sizes) != sorted(set(self.sizes))):
-            raise ValueError(f"shape buckets must be positive and ascending, not {self.sizes}")
-
     def top(self, size: int) -> int:
         """The largest size of the bucket of `size`; `size` itself if it is 0 or in no bucket."""
         if not size:

@@ -80,7 +80,6 @@ class ShapePadding:
         return cells
 
     def shape(self, inputs: Mapping[str, Array]) -> InnerShapes:
-        """The inner shape of each input."""
         return tuple([inputs[name].shape[1:] for name in self.inputs])
 
     def call_shape(self, requests: Sequence[Mapping[str, Array]], rows: int) -> InnerShapes:
@@ -137,7 +136,6 @@ class ShapePadding:
         return (size for shape in self.outputs.values() for size in shape if isinstance(size, FollowedSize))
 
     def _sizes(self, shape: InnerShapes) -> dict[str, int]:
-        """The sizes of the free dimensions, by their names."""
         return {
             dimension: size
             for named, sizes in zip(self.inputs.values(), shape, strict=True)

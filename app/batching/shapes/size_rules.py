@@ -24,7 +24,6 @@ class FollowedSize:
         return len(self.sizes)
 
     def of(self, size: int) -> int:
-        """The output's size for an input's."""
         periods, index = divmod(size - self.least, self.period)
         return self.sizes[index] + periods * self.rise
 

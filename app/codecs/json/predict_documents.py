@@ -20,7 +20,7 @@ from app.codecs.json.parsing import parse, quote
 from app.codecs.json.scalars import is_base64
 from app.codecs.json.writing import check_writable, dumps, jsonable
 from app.core.errors import InvalidRequest, ServingError
-from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceResponse, ModelSignature, TensorSpec
+from app.core.inference import DEFAULT_SIGNATURE, Array, ModelSignature, TensorSpec
 
 # --- as a body format ---
 
@@ -37,11 +37,6 @@ def document_body(document: Mapping[str, Any]) -> PredictBody:
         named_signature(document),
         by_row="instances" in document,
     )
-
-
-def write(response: InferenceResponse, by_row: bool) -> bytes:
-    """Raises InvalidRequest: `by_row` is set and the outputs do not have equally many rows."""
-    return encode_predict(response.outputs, by_row)
 
 
 # --- requests ---
@@ -223,6 +218,6 @@ def _check_rows(outputs: Mapping[str, Array]) -> None:
 FORMAT = BodyFormat(
     ("application/json",),
     read,
-    ReplyFormat(check_outputs_writable, write),
+    ReplyFormat(check_outputs_writable, lambda response, by_row: encode_predict(response.outputs, by_row)),
     also_read=("text/plain", "text/json", "application/x-www-form-urlencoded"),
 )

@@ -49,10 +49,6 @@ def check(outputs: Mapping[str, TensorSpec]) -> None:
             )
 
 
-def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 - rows are the first dimension
-    return serialize_response(response, tensor_content=True)
-
-
 def serialize_response(response: InferenceResponse, tensor_content: bool) -> bytes:
     """The serialized PredictResponse. A large output is copied once; message objects would copy it several times.
 
@@ -75,5 +71,5 @@ def _spec_part(name: str, version: int, signature: str) -> bytes:
 FORMAT = BodyFormat(
     ("application/x-protobuf", "application/protobuf", "application/vnd.google.protobuf"),
     read,
-    ReplyFormat(check, write),
+    ReplyFormat(check, lambda response, _: serialize_response(response, tensor_content=True)),
 )

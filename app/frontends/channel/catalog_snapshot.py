@@ -53,14 +53,15 @@ def take_snapshot(
     )
 
 
-def read_snapshot(snapshot: CatalogSnapshot, model_of: Callable[[int, str, int], ServedModel]) -> Catalog:
-    """A catalog equal to the one of which the snapshot was taken.
+def read_snapshot(
+    catalog: Catalog, snapshot: CatalogSnapshot, model_of: Callable[[int, str, int], ServedModel]
+) -> None:
+    """Makes a catalog equal to the one of which the snapshot was taken.
 
     `model_of` makes the model of an id, a name and a version.
     """
-    catalog = Catalog(snapshot.default_model)
-    catalog.complete = snapshot.complete
-    catalog.labels = snapshot.labels
+    catalog.default_model, catalog.complete = snapshot.default_model, snapshot.complete
+    catalog.labels, catalog.models = snapshot.labels, {}
     for name, versions in snapshot.models.items():
         servables = catalog.models[name] = {}
         for version, state, error, failed, number in versions:
@@ -69,7 +70,6 @@ def read_snapshot(snapshot: CatalogSnapshot, model_of: Callable[[int, str, int],
             servable.failed_on = frozenset() if failed else None
             if number is not None:
                 servable.model = cast("Model", model_of(number, name, version))  # it has what protocols call
-    return catalog
 
 
 def _version(servable: Servable, id_of: Callable[[ServedModel], int]) -> tuple[int, str, str, bool, int | None]:

@@ -124,7 +124,8 @@ class EngineListener:
 
     def publish(self) -> None:
         """Send the catalog, if it changed, and the health to every frontend."""
-        snapshot = self._take_snapshot()
+        repository = self._server.repository
+        snapshot = take_snapshot(repository.catalog, repository.known_names(), self._id, self._runs_alone)
         if snapshot != self._snapshot:
             self._snapshot = snapshot
             self._send_all(MessageKind.CATALOG, *snapshot)
@@ -138,11 +139,6 @@ class EngineListener:
             await asyncio.wait([each.sync() for each in self.connections], timeout=_SYNC_WITHIN_S)
         for number in gone & self.models.keys():
             del self._ids[self.models.pop(number)]
-
-    def _take_snapshot(self) -> CatalogSnapshot:
-        repository = self._server.repository
-        catalog = repository.catalog
-        return take_snapshot(catalog, repository.known_names(), self._id, self._runs_alone)
 
     def _runs_alone(self, name: str) -> bool:
         with suppress(ServingError):  # its last version is being unloaded
@@ -189,6 +185,5 @@ class EngineListener:
         return options
 
     def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
-        """A frontend answered requests."""
         for each in seconds:
             self._server.listener(RequestFinished(*labels, each))

@@ -68,7 +68,6 @@ async def run_engine(server: Server, listener: socket.socket) -> int:
 
 
 def main(arguments: ProcessArguments, models: WatchedModels | None = None, grpc: GrpcOptions | None = None) -> int:
-    """`run_engine` in this process."""
     configure(arguments.settings.log_level)
     keep_freed_memory()
     server = Server(arguments.settings, models, grpc)

@@ -15,23 +15,20 @@ from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.replies import HttpLimits
 
 
-class _NoLocalStatistics:
-    """Stands for a source of statistics: only the engine has them."""
-
-    def document(self, model: str, version: int) -> dict[str, Any]:
-        raise NotImplementedError(f"The engine has the statistics of {model}/{version}; a frontend has none")
-
-
 class _OpenInference(OpenInference):
     """Asks the engine for statistics."""
 
-    def __init__(self, engine: RemoteEngine, health: FrontendServer) -> None:
-        super().__init__(engine.repository, _NoLocalStatistics(), health)
+    def __init__(self, engine: RemoteEngine) -> None:
+        super().__init__(engine.repository, _no_statistics, engine)
         self._engine = engine
 
     async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
         document: dict[str, Any] = await self._engine.query("statistics", name, version)
         return document
+
+
+def _no_statistics(model: str, version: int) -> dict[str, Any]:
+    raise NotImplementedError(f"The engine has the statistics of {model}/{version}; a frontend has none")
 
 
 class FrontendServer:
@@ -47,10 +44,11 @@ class FrontendServer:
         self.stopped = False
         self.engine = RemoteEngine(engine, settings.stuck_after_s)
         self.repository: ServedRepository = self.engine.repository
+        self.dead, self.unready = self.engine.dead, self.engine.unready
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
         draining = self.engine.draining
         self.tensorflow_rest = TensorFlowRest(self.repository, self.engine.count, limits, draining=draining)
-        self.open_inference_rest = OpenInferenceRest(_OpenInference(self.engine, self), self.engine.count, limits)
+        self.open_inference_rest = OpenInferenceRest(_OpenInference(self.engine), self.engine.count, limits)
 
     # --- life ---
 
@@ -69,15 +67,7 @@ class FrontendServer:
         await self.engine.close()
         self.stopped = True
 
-    # --- health ---
-
-    def dead(self) -> list[str]:
-        """Reasons to restart."""
-        return self.engine.dead()
-
-    def unready(self) -> list[str]:
-        """Reasons to send no requests to this frontend now."""
-        return self.engine.unready()
+    # --- pages ---
 
     async def summary(self) -> dict[str, Any]:
         """The engine's summary, which is that of all frontends; without an engine, the reasons why."""

@@ -93,7 +93,6 @@ class RemoteEngine:
         return True
 
     async def close(self) -> None:
-        """Send the last counts and disconnect."""
         if self._keeping is not None:
             self._keeping.cancel()
             with suppress(asyncio.CancelledError):
@@ -163,14 +162,12 @@ class RemoteEngine:
     # --- health ---
 
     def dead(self) -> list[str]:
-        """Reasons to restart."""
         silent_s = self._clock() - self._heard_s
         if self._serves.is_set() and silent_s > self._silent_after_s:
             return [*self._dead, f"The engine has sent nothing for {silent_s:.0f} s"]
         return list(self._dead)
 
     def unready(self) -> list[str]:
-        """Reasons to send no requests to this frontend now."""
         reasons = ["The server is draining"] if self.draining.is_set() else []
         if not self._serves.is_set():
             return [*reasons, "The engine is starting"]

@@ -82,7 +82,6 @@ class RemoteModel:
             return COMPLETED
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
-        """The response to `request`, with the model's name and version."""
         compute_s = answer.timing.compute_s
         known_s = self._uncontended_s.get(request.signature, compute_s)
         self._uncontended_s[request.signature] = min(compute_s, known_s + (compute_s - known_s) / 16)

@@ -6,8 +6,9 @@ fields, and rejects one that the .proto file lacks. Statistics are defined in `a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, Unsupported
 from app.core.inference import Buffer
@@ -22,34 +23,22 @@ from app.protocols.open_inference.triton_model_config import config_document
 _INT64_MAX = 2**63 - 1
 
 
-class StatisticsSource(Protocol):
-    """The statistics of model versions."""
-
-    def document(self, model: str, version: int) -> dict[str, Any]:
-        """One entry of `model_stats`."""
-
-
+@dataclass(eq=False, repr=False)
 class OpenInference:
     """The protocol's operations. Model versions are strings, as on the wire; '' is the newest.
 
     Args:
-        regions: None if shared memory is switched off.
+        _statistics: from a model's name and version to its entry of `model_stats`.
+        _regions: None if shared memory is switched off.
 
     Raises (all methods that take a model's name):
         ModelNotFound, ModelNotReady, InvalidRequest: the version is not a number.
     """
 
-    def __init__(
-        self,
-        repository: ServedRepository,
-        statistics: StatisticsSource,
-        health: ServerHealth,
-        regions: SharedMemory | None = None,
-    ) -> None:
-        self._repository = repository
-        self._statistics = statistics
-        self._health = health
-        self._regions = regions
+    _repository: ServedRepository
+    _statistics: Callable[[str, int], dict[str, Any]]
+    _health: ServerHealth
+    _regions: SharedMemory | None = None
 
     # --- the server ---
 
@@ -92,7 +81,7 @@ class OpenInference:
         wanted = _number(version)
         return {
             "model_stats": [
-                self._statistics.document(each, number)
+                self._statistics(each, number)
                 for each in names
                 for number in available(self._repository.statuses(each, wanted))
             ]

@@ -11,7 +11,7 @@ import grpc
 from google.protobuf.json_format import ParseDict
 
 from app.codecs.protobuf.messages import message_class
-from app.core.events import Listener, RequestFinished
+from app.core.events import Listener
 from app.protocols.open_inference.api import OpenInference, reject_cuda_memory
 from app.protocols.open_inference.grpc_messages import read_message, write_message
 from app.protocols.open_inference.ordered_stream import answer_in_order
@@ -33,7 +33,6 @@ class OpenInferenceGrpc:
 
     def __init__(self, served: OpenInference, listener: Listener, timeout_ms: float) -> None:
         self._served = served
-        self._listener = listener
         self._timeout_s = timeout_ms / 1e3
         self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms)
 
@@ -91,22 +90,17 @@ class OpenInferenceGrpc:
     async def _answer_in_stream(self, priority: int, message: Any) -> Any:
         """The ModelStreamInferResponse, errors included."""
         started_s = time.monotonic()
-        exchange = GrpcCall(started_s, started_s + self._timeout_s)
-        exchange.priority = priority
-        code = "CANCELLED"
+        exchange = GrpcCall(started_s, started_s + self._timeout_s, priority, "CANCELLED")
         try:
             reply = _StreamResponse(infer_response=await self._infer(message, exchange))
-            code = "OK"
+            exchange.code = "OK"
         except Exception as error:
             failure = failure_of(error, "ModelStreamInfer")
-            code = failure.code.name
-            reply = _StreamResponse(error_message=failure.text or code)
+            exchange.code = failure.code.name
+            reply = _StreamResponse(error_message=failure.text or exchange.code)
             reply.infer_response.id = message.id
         finally:
-            seconds = time.monotonic() - started_s
-            self._listener(
-                RequestFinished(PROTOCOL, code, exchange.model, exchange.version, exchange.signature, seconds)
-            )
+            self._calls.finish(exchange)
         return reply
 
     async def _statistics(self, message: Any, _: GrpcCall) -> Any:

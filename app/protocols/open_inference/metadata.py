@@ -66,7 +66,6 @@ def index_documents(models: Mapping[str, Sequence[VersionStatus]], ready: bool) 
 
 
 def available(statuses: Sequence[VersionStatus]) -> list[int]:
-    """The versions that can be called."""
     return [status.version for status in statuses if status.state is VersionState.AVAILABLE]
 
 

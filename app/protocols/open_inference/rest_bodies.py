@@ -210,7 +210,6 @@ class ContentReply:
 
 
 def document_reply(document: object, status: int = 200) -> ContentReply:
-    """A reply of JSON alone."""
     return ContentReply([dumps(document)], status=status)
 
 

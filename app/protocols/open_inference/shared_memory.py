@@ -110,7 +110,6 @@ class SharedMemory:
         ]
 
     def read(self, part: RegionSlice) -> bytes:
-        """A copy of these bytes."""
         region = self._inside(part)
         content = os.pread(region.file, part.byte_size, region.offset + part.offset)
         if len(content) < part.byte_size:

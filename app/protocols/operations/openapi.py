@@ -126,7 +126,6 @@ def _predict(model: ServedModel) -> dict[str, Any]:
 
 
 def _predict_stream(model: ServedModel) -> dict[str, Any]:
-    """predictStream: lines in, lines out."""
     summary = f"Predict with {model.name}, version {model.version} from lines as they arrive"
     lines = example_lines(model.signatures)
     body = {"schema": {"type": "string"}, **({"example": lines} if lines else {})}
@@ -143,7 +142,6 @@ def _types(formats: Iterable[BodyFormat]) -> list[str]:
 
 
 def _compute(summary: str, model: ServedModel, content: dict[str, Any]) -> dict[str, Any]:
-    """An operation that calls the model."""
     responses = _responses()
     responses["200"]["headers"] = _TIMING
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from app.batching.priority import BULK
 from app.codecs.body_format import PredictBody
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class BlockPredictor:
     """Answers the blocks of one stream, each by one request with one row for each line.
 
@@ -30,17 +32,14 @@ class BlockPredictor:
         clock: monotonic seconds, the same base as the batcher's.
     """
 
-    def __init__(
-        self, resolve: Callable[[], ServedModel], asked: PredictBody, timeout_s: float, clock: Callable[[], float]
-    ) -> None:
-        self._resolve = resolve
-        self._asked = asked
-        self._timeout_s = timeout_s
-        self._clock = clock
+    resolve: Callable[[], ServedModel]
+    asked: PredictBody
+    timeout_s: float
+    clock: Callable[[], float]
 
     async def answer(self, block: Block) -> bytes:
         """One line for each line of the block: `{"prediction": ...}` or `{"error": ...}`."""
-        return await self._answer(block, self._clock() + self._timeout_s)
+        return await self._answer(block, self.clock() + self.timeout_s)
 
     async def _answer(self, block: Block, deadline_s: float) -> bytes:
         """A block that is rejected is halved until each invalid line is alone."""
@@ -63,7 +62,7 @@ class BlockPredictor:
             try:
                 return await self._predict(block, deadline_s)
             except Overloaded:
-                if self._clock() + pause_s >= deadline_s:
+                if self.clock() + pause_s >= deadline_s:
                     raise
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -71,10 +70,10 @@ class BlockPredictor:
     async def _predict(self, block: Block, deadline_s: float) -> bytes:
         """Raises ServingError."""
         # From here to the batcher nothing awaits, so no version can be swapped in between.
-        model = self._resolve()
-        signature = model.signature(self._asked.signature_name or DEFAULT_SIGNATURE)
+        model = self.resolve()
+        signature = model.signature(self.asked.signature_name or DEFAULT_SIGNATURE)
         if len(block.lines) > 1 and not signature.batchable:
             raise InvalidRequest(f"Signature {signature.name!r} takes one instance at a time")
-        inputs, outputs = read_rows(block.lines, signature), self._asked.wanted(signature)
+        inputs, outputs = read_rows(block.lines, signature), self.asked.wanted(signature)
         response = await model.infer(InferenceRequest(inputs, signature.name, outputs, deadline_s, BULK))
         return write_rows(response.outputs, len(block.lines))

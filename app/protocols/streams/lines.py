@@ -76,7 +76,6 @@ class LineCutter:
             yield self._block(block)
 
     def _block(self, lines: list[bytes]) -> Block:
-        """A block of the last complete lines."""
         return Block(self._number - len(lines) + 1, lines)
 
     def _too_long(self, number: int) -> BodyTooLarge:

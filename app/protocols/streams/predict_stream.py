@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from app.codecs.body_format import PredictBody
 from app.codecs.errors import UnsupportedMediaType
@@ -82,32 +83,26 @@ class PredictStreams:
             LineCutter(largest, self._max_bytes),
             Window(_WINDOW_BATCHES * largest, self._max_bytes),
             BlockPredictor(resolve, asked, timeout_s, self._clock),
-            draining=self._draining,
+            self._draining,
         )
 
 
+#: Blocks in order of the lines. The last item ends the stream: an error for the client, or None.
+_TakenIn = asyncio.Queue[tuple[Block, asyncio.Task[bytes]] | ServingError | None]
+
+
+@dataclass(eq=False, repr=False)
 class PredictStream(Streamed):
     """One stream, from the first line to the last reply."""
 
-    def __init__(
-        self,
-        receive: Receive,
-        inflater: Inflater,
-        cutter: LineCutter,
-        window: Window,
-        predictor: BlockPredictor,
-        *,
-        draining: asyncio.Event,
-    ) -> None:
-        self._receive = receive
-        self._inflater = inflater
-        self._cutter = cutter
-        self._window = window
-        self._predictor = predictor
-        self._draining = draining
-        self._received: asyncio.Queue[Message] = asyncio.Queue(_MESSAGES_AHEAD)
-        #: In order of the lines. The last item ends the stream: an error for the client, or None.
-        self._taken_in: asyncio.Queue[tuple[Block, asyncio.Task[bytes]] | ServingError | None] = asyncio.Queue()
+    receive: Receive
+    inflater: Inflater
+    cutter: LineCutter
+    window: Window
+    predictor: BlockPredictor
+    draining: asyncio.Event
+    _received: asyncio.Queue[Message] = field(default_factory=lambda: asyncio.Queue(_MESSAGES_AHEAD))
+    _taken_in: _TakenIn = field(default_factory=asyncio.Queue)
 
     async def stream(self, send: Send) -> None:
         """Raises ClientGone; pending lines are then cancelled."""
@@ -131,7 +126,7 @@ class PredictStream(Streamed):
 
     async def _listen(self) -> None:
         """Receives until the client disconnects. Raises ClientGone."""
-        while (message := await self._receive())["type"] != "http.disconnect":
+        while (message := await self.receive())["type"] != "http.disconnect":
             await self._received.put(message)
         raise ClientGone
 
@@ -151,22 +146,22 @@ class PredictStream(Streamed):
         more = True
         while more:
             message = await self._received.get()
-            for piece in self._inflater.pieces(message.get("body", b"")):
-                for block in self._cutter.feed(piece):
+            for piece in self.inflater.pieces(message.get("body", b"")):
+                for block in self.cutter.feed(piece):
                     await self._take_in(block, tasks)
                 await asyncio.sleep(0)  # a small body may grow to very many pieces; other tasks run between
             more = message.get("more_body", False)
-        self._inflater.finish()
-        for block in self._cutter.finish():
+        self.inflater.finish()
+        for block in self.cutter.finish():
             await self._take_in(block, tasks)
 
     async def _take_in(self, block: Block, tasks: asyncio.TaskGroup) -> None:
-        await self._window.enter(block)
-        self._taken_in.put_nowait((block, tasks.create_task(self._predictor.answer(block))))
+        await self.window.enter(block)
+        self._taken_in.put_nowait((block, tasks.create_task(self.predictor.answer(block))))
 
     async def _end_at_drain(self, reading: asyncio.Task[None]) -> None:
         """Answers the lines in the window, and no more."""
-        await self._draining.wait()
+        await self.draining.wait()
         reading.cancel()
         self._taken_in.put_nowait(_shutting_down())
 
@@ -174,7 +169,7 @@ class PredictStream(Streamed):
         while isinstance(taken := await self._taken_in.get(), tuple):
             block, answer = taken
             await send({"type": "http.response.body", "body": await answer, "more_body": True})
-            self._window.leave(block)
+            self.window.leave(block)
         if taken is not None:
             await send({"type": "http.response.body", "body": error_body(str(taken)) + b"\n", "more_body": True})
 

@@ -30,7 +30,6 @@ class ExamplesMethod:
     outputs: tuple[str, ...]
 
     def fits(self, signature: ModelSignature) -> bool:
-        """Can it be called on this signature?"""
         return takes_examples(signature) and any(name in signature.outputs for name in self.outputs)
 
     def wanted(self, signature: ModelSignature) -> tuple[str, ...]:

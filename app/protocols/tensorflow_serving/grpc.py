@@ -66,7 +66,6 @@ class TensorFlowGrpc:
         self._reload = reload
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
-        """For grpc.aio's server."""
         return [
             self._calls.service(
                 "tensorflow.serving.PredictionService",

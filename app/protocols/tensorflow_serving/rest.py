@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -20,7 +20,7 @@ from app.codecs.json.writing import dumps
 from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener
-from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest
+from app.core.inference import DEFAULT_SIGNATURE, InferenceRequest
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
@@ -116,7 +116,7 @@ class TensorFlowRest(HttpProtocol):
             return None
         inputs, rows = read
         request = InferenceRequest(inputs, deadline_s=started_s + self.limits.request_timeout_ms / 1e3)
-        return Coalesced(model, request, rows, _reply_by_row)
+        return Coalesced(model, request, rows, lambda outputs: HttpReply(encode_predict(outputs, by_row=True)))
 
     def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes) -> Computation:
         # 1. Read the body, in its own format.
@@ -186,7 +186,3 @@ def _parse_head(head: RequestHead) -> _ComputeHead:
     priority = priority_of(head)
     plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
     return _ComputeHead(route, formats, predict, priority, plain)
-
-
-def _reply_by_row(outputs: Mapping[str, Array]) -> HttpReply:
-    return HttpReply(encode_predict(outputs, by_row=True))

@@ -198,7 +198,6 @@ def works(feature: str) -> bool:
 
 
 def check_all() -> None:
-    """Tries every feature; logs a warning for each that does not work."""
     for feature in _FEATURES:
         works(feature)
 

@@ -115,7 +115,7 @@ class GrpcCalls:
                 failure = failure_of(error, method)
                 call.code = failure.code.name
             finally:
-                self._finish(call)
+                self.finish(call)
             return await _abort(context, failure)
 
         return handle
@@ -143,7 +143,7 @@ class GrpcCalls:
         timeout_s = self._timeout_s if remaining_s is None else min(remaining_s, self._timeout_s)
         return GrpcCall(started_s, started_s + timeout_s)
 
-    def _finish(self, call: GrpcCall) -> None:
+    def finish(self, call: GrpcCall) -> None:
         """Sends the event. A call without a code was cancelled by gRPC: the caller left or its deadline passed."""
         now = time.monotonic()
         code = call.code or ("DEADLINE_EXCEEDED" if now >= call.deadline_s else "CANCELLED")

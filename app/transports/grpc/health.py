@@ -42,7 +42,6 @@ class GrpcHealthService(health.aio.HealthServicer):  # type: ignore[misc] # the 
                 await self.set(service, status)
 
     async def follow(self) -> None:
-        """Refreshes until cancelled."""
         while True:
             await self.refresh()
             await asyncio.sleep(_PERIOD_S)

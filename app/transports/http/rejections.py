@@ -52,11 +52,7 @@ class Rejection(NamedTuple):
 
 def _may_override_head(body: bytes) -> bool:
     """May the body, in any format, set a priority or a timeout (Open Inference's can), or name another signature?"""
-    return b'"priority"' in body or b'"timeout"' in body or (_SIGNATURE in body and not _names_default_signature(body))
-
-
-def _names_default_signature(body: bytes) -> bool:
-    """Does the body name the default signature, as TensorFlow Serving's clients do? If the words are data, no signature
-    is named, and the default one is meant, too.
-    """
-    return body.count(_SIGNATURE) == 1 and _DEFAULT.search(body) is not None
+    if b'"priority"' in body or b'"timeout"' in body:
+        return True
+    # TensorFlow Serving's clients name the default signature. If the words are data, none is named: it is meant, too.
+    return _SIGNATURE in body and (body.count(_SIGNATURE) > 1 or _DEFAULT.search(body) is None)

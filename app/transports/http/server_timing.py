@@ -11,6 +11,5 @@ SERVER_TIMING = b"server-timing"
 
 
 def server_timing(timing: BatchTiming) -> bytes:
-    """The header's value."""
     queue_s, compute_s, rows = timing
     return b'queue;dur=%.3f, compute;dur=%.3f, batch;desc="%d"' % (1e3 * queue_s, 1e3 * compute_s, rows)

@@ -78,11 +78,7 @@ class AcceptingServer(Protocol):
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection of a client.
-
-    Args:
-        fast_path: what the connections of a server share.
-    """
+    """One connection of a client."""
 
     def __init__(self, fast_path: FastPath, server: AcceptingServer) -> None:
         # Of the server.

@@ -90,7 +90,6 @@ class DirectExchange(Exchange):
         self._handle = handle
 
     def abandon(self) -> None:
-        """The client has gone."""
         if not self.response_complete:
             self.answered = self.response_complete = True
             self._finish(CLIENT_GONE, self.protocol.clock())

@@ -70,16 +70,13 @@ class FastPath:
 
         # Heads: by their bytes, and by their content, for heads that differ in nothing but the body's length.
         self._parsed: BoundedCache[bytes, ParsedHead] = BoundedCache(_MAX_HEADS)
+        self.parsed = self._parsed.get  # takes the bytes of a head, empty line included
         self._heads: BoundedCache[tuple[object, ...], RequestHead] = BoundedCache(_MAX_HEADS)
 
         # The header lines of every reply, as made from `_server_headers`.
         self._headers = headers
         self._server_headers: Sequence[Header] = ()
         self._lines = header_lines(headers)
-
-    def parsed(self, head: bytes) -> ParsedHead | None:
-        """What the same bytes, empty line included, were parsed to before."""
-        return self._parsed.get(head)
 
     def admit(self, parser: HeadParser) -> ParsedHead | None:
         """The parsed head if its request takes the fast path, else None."""

@@ -23,9 +23,6 @@ class InterruptModeration:
 
     A thread with a policy other than the default one, and a system without policies, are left as they are. A thread
     that is started meanwhile inherits SCHED_BATCH; that does no harm to a thread that computes.
-
-    Args:
-        clock: monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -34,19 +31,15 @@ class InterruptModeration:
         self._moderating = False
 
     def rejected(self, now: float) -> None:
-        """Counts a request that was rejected at `now`."""
         self._rejected_s = now
         if not self._moderating:
             self._moderating = True
             if _change_policy("SCHED_OTHER", "SCHED_BATCH"):
-                self._look_later()
-
-    def _look_later(self) -> None:
-        asyncio.get_running_loop().call_later(_CALM_S, self._look)
+                asyncio.get_running_loop().call_later(_CALM_S, self._look)
 
     def _look(self) -> None:
         if self._clock() - self._rejected_s < _CALM_S:
-            self._look_later()
+            asyncio.get_running_loop().call_later(_CALM_S, self._look)
         else:
             self._moderating = not _change_policy("SCHED_BATCH", "SCHED_OTHER")
 

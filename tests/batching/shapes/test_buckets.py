@@ -1,6 +1,5 @@
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,9 +33,3 @@ def test_configured_buckets_end_and_beyond_them_each_size_is_alone() -> None:
 
 def test_a_size_of_nothing_is_alone() -> None:
     assert ShapeBuckets().top(0) == ShapeBuckets((10,)).top(0) == 0
-
-
-@pytest.mark.parametrize("sizes", [(0, 1), (2, 1), (1, 1)])
-def test_buckets_must_ascend(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="ascending"):
-        ShapeBuckets(sizes)

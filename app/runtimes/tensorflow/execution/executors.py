@@ -28,8 +28,6 @@ def make_executor(graph: Any, inputs: Sequence[str], device: str | None = None) 
 def public_executor(
     function: Callable[[_Tensors], _Tensors], inputs: Sequence[str], device: str | None = None
 ) -> Executor:
-    """Calls a function by its public interface."""
-
     def execute(tensors: Sequence[Any]) -> Sequence[Any]:
         with tf.device(device):
             results = function(dict(zip(inputs, tensors, strict=True)))

@@ -108,12 +108,10 @@ def _reached_by_values(graph: Any, inputs: frozenset[str]) -> set[str]:
 
 
 def _givers(node: Any) -> list[str]:
-    """The names of the nodes that this node takes values from."""
     return [name.partition(":")[0] for name in node.input if not name.startswith("^")]
 
 
 def _accepts_any_value(node: Any, varies: list[bool]) -> bool:
-    """Does the node accept any value in the inputs that vary?"""
     if node.op in _ACCEPT_ANY_FLOAT:
         return _is_floating(node.attr["T"].type)
     if node.op in _ACCEPT_ANY_FIRST_VALUE:

@@ -81,5 +81,4 @@ def aligned_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def _tensor_over(array: Array) -> Any:
-    """A tensor on the array's memory."""
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())

@@ -104,7 +104,7 @@ class SavedModel:
         if options.wanted == XLA:
             return self._use_compiled(signature, trials)
         function = self._functions[signature]
-        search = ShapeSearch(function, self._maker(function), budget, first_s=budget.seconds / 2)
+        search = ShapeSearch(function, self._maker(function), budget, expected_s=budget.seconds / 2)
         return search.use_fastest(trials)
 
     def adopt_shapes(self, signature: str, trials: Sequence[ShapeTrial]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from app.core.agreement import agree
 from app.core.time_budget import TimeBudget
@@ -26,58 +27,49 @@ logger = logging.getLogger(__name__)
 _PATIENCE = 4
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ShapeSearch:
     """Compiles one signature for shapes, one after the other, and uses what is faster.
 
-    Args:
+    Attributes:
         budget: nothing begins that is expected to end after it.
-        first_s: seconds expected for the first shape; for each further one, as many as the one before took.
+        expected_s: seconds expected for the first shape; for each further one, as many as the one before took.
         measured: False uses everything that is possible, without timing it.
     """
 
-    def __init__(
-        self,
-        function: SignatureFunction,
-        maker: VariantMaker,
-        budget: TimeBudget,
-        *,
-        first_s: float = 0.0,
-        measured: bool = True,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._function = function
-        self._maker = maker
-        self._budget = budget
-        self._clock = clock
-        self._expected_s = first_s
-        self._measured = measured
-        self._variants: list[Variant] = []
-        self._slower: list[float] = []
+    function: SignatureFunction
+    maker: VariantMaker
+    budget: TimeBudget
+    expected_s: float = 0.0
+    measured: bool = True
+    clock: Callable[[], float] = time.perf_counter
+    _variants: list[Variant] = field(default_factory=list)
+    _slower: list[float] = field(default_factory=list)
 
     def use_fastest(self, trials: Iterable[ShapeTrial]) -> list[float]:
         """The speed-up of each shape that was tried; 0 if compiled code is not used for it."""
         gains: list[float] = []
         try:
             for trial in trials:
-                if not self._budget.allows(self._expected_s):
+                if not self.budget.allows(self.expected_s):
                     break
-                begin_s = self._clock()
+                begin_s = self.clock()
                 gains.append(self._gain(trial))
-                self._expected_s = self._clock() - begin_s
+                self.expected_s = self.clock() - begin_s
                 if self._is_pruned():
                     break
         except Exception as error:
             logger.info(
-                "Signature %r is compiled for no shape: %s", self._function.signature.name, first_meaningful_line(error)
+                "Signature %r is compiled for no shape: %s", self.function.signature.name, first_meaningful_line(error)
             )
             return []  # what failed or disagreed at one shape is not trusted at another
-        self._function.use_compiled(self._variants)
+        self.function.use_compiled(self._variants)
         return gains
 
     def _gain(self, trial: ShapeTrial) -> float:
         """Raises VariantNotPossible, or an error of TensorFlow, if the signature cannot be compiled."""
         # 1. What plain answers. A shape that the model rejects is not compiled.
-        function, inputs = self._function, trial.inputs
+        function, inputs = self.function, trial.inputs
         plain = function.prepare(function.plain, inputs)
         try:
             expected = plain(inputs)
@@ -90,15 +82,15 @@ class ShapeSearch:
             raise VariantNotPossible("its answers to equal calls differ")
 
         # 2. Compile it and compare.
-        variant = self._maker.compile(inputs)
+        variant = self.maker.compile(inputs)
         compiled = function.prepare(variant.graph, inputs)
         if not agree(expected, compiled(inputs)):
             raise VariantNotPossible("its answers differ from plain's")
 
         # 3. Time it.
         gain = 1.0
-        if self._measured:
-            gain = speed_up(lambda: function(trial.shorter, ()), lambda: compiled(inputs), self._clock)
+        if self.measured:
+            gain = speed_up(lambda: function(trial.shorter, ()), lambda: compiled(inputs), self.clock)
             if gain <= LEAST_GAIN:
                 self._slower.append(gain)
                 return 0.0

@@ -162,13 +162,11 @@ class VariantSearch:
             raise _OutOfTime("there is no time left to try it")
 
     def _drop(self, signature: str, name: str) -> None:
-        """Uses a variant at no size of a signature."""
         self._best = {
             sized: best for sized, best in self._best.items() if sized[0] != signature or best[0].name != name
         }
 
     def _install(self) -> list[VariantChoice]:
-        """Makes each signature use the variants that were found."""
         self._trial = None
         for signature, function in self._functions.items():
             function.use({size: best for (name, size), (best, _) in self._best.items() if name == signature})

@@ -57,7 +57,7 @@ class World:
     ) -> list[float]:
         trials = (ShapeTrial(values(rows, size), values(rows, size - 1)) for rows, size in shapes)
         clock = lambda: self.now  # noqa: E731
-        search = ShapeSearch(self, self, TimeBudget(end_s, clock), first_s=first_s, measured=measured, clock=clock)  # type: ignore[arg-type]
+        search = ShapeSearch(self, self, TimeBudget(end_s, clock), first_s, measured, clock)  # type: ignore[arg-type]
         return search.use_fastest(trials)
 
 
