@@ -13,7 +13,8 @@ Rules:
   methods of `asyncio.Protocol` (`Relay`). Bytes that arrive later also go to uvicorn, until it has read and answered
   every request in them; then the connection reads again itself. After a parse error or an upgrade uvicorn keeps it.
 - The body of a request on the fast path is as long as Content-Length says (RFC 9112, section 6.3); it is not parsed.
-- A connection is closed `keep_alive_s` seconds after its last reply if no further byte arrives.
+- A connection is closed `keep_alive_s` seconds after its last reply if no further byte arrives. If the event loop was
+  held up meanwhile, the bytes may wait in the socket: the loop reads once more before the connection is closed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ from app.transports.http1.head_parser import EMPTY_LINE, HeadParser
 
 _LINE_END = b"\r\n"
 _TIMING = SERVER_TIMING + b": "
+
+#: Chosen: above 0, so that the event loop polls its sockets before this time is over.
+_LAST_READ_S = 0.01
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
@@ -315,7 +319,13 @@ class HttpConnection(asyncio.Protocol):
         if rest_s > 0:
             self._idle_timer = self._loop.call_later(rest_s, self._close_if_idle)
         else:
+            self._idle_timer = self._loop.call_later(_LAST_READ_S, self._close_unless_read, self._idle_since_s)
+
+    def _close_unless_read(self, idle_since_s: float) -> None:
+        if self._idle_since_s == idle_since_s:
             self.transport.close()
+        else:
+            self._close_if_idle()
 
     def __repr__(self) -> str:
         pipelined = f", {len(self._pipelined)} bytes behind" if self._pipelined else ""

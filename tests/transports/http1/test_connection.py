@@ -32,6 +32,7 @@ from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.replies import HttpLimits
+from app.transports.http1.connection import _LAST_READ_S
 from app.transports.http1.fast_path import FastPath
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
@@ -496,6 +497,21 @@ def test_an_idle_connection_is_closed(path: str) -> None:
         await asyncio.sleep(4.0)
         assert not world.transport.closed
         await asyncio.sleep(6.0)
+        assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
+def test_a_request_that_waited_in_the_socket_while_the_loop_was_held_up_is_answered() -> None:
+    """The loop runs the timer that is due, then it reads."""
+
+    async def main() -> None:
+        world = World(True)
+        await world.hear(request(), COMPUTE_S, 5.0 + _LAST_READ_S / 2, request(), COMPUTE_S)
+        assert len(world.replies()) == 2
+        await asyncio.sleep(4.9)
+        assert not world.transport.closed
+        await asyncio.sleep(0.2)
         assert world.transport.closed
 
     run_in_fake_time(main())
