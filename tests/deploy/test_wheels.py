@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.deploy.manifests import ROOT
-from tests.support.processes import VARIANTS, free_port
+from tests.support.processes import free_port
 from tests.support.waiting import HANG_S, wait_until
 
 CLIENT = ROOT / "clients" / "python"
@@ -106,7 +106,7 @@ def hostile_folder(tmp_path: Path) -> Path:
 def serving(ferry: Path, folder: Path, frontends: int) -> Iterator[str]:
     """The URL of `ferry serve` in this working directory, ready."""
     port = free_port()
-    variables = {"REST_PORT": port, "GRPC_PORT": 0, "FRONTENDS": frontends, "VARIANT_CACHE": VARIANTS}
+    variables = {"REST_PORT": port, "GRPC_PORT": 0, "FRONTENDS": frontends}
     settings = {f"FERRY_{name}": str(value) for name, value in variables.items()}
     url = f"http://127.0.0.1:{port}"
     with (folder / "log").open("wb") as log:
@@ -118,7 +118,7 @@ def serving(ferry: Path, folder: Path, frontends: int) -> Iterator[str]:
     def is_ready() -> bool:
         assert server.poll() is None, (folder / "log").read_text()
         try:
-            return httpx.get(f"{url}/readyz").status_code == 200
+            return httpx.get(f"{url}/readyz", timeout=HANG_S).status_code == 200
         except httpx.TransportError:
             return False
 

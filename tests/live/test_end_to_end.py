@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.support.processes import ARRANGEMENTS, ROOT, ServerProcess, serving
+from tests.support.processes import ARRANGEMENTS, KEEP_ALIVE_S, ROOT, ServerProcess, serving
 from tests.support.savedmodels import SLOW_STEPS_A_SECOND, make_half_plus_two, make_poison, make_slow
 from tests.support.waiting import HANG_S
 
@@ -75,7 +76,7 @@ def test_64_clients_at_once_each_get_their_own_answer(server: ServerProcess) -> 
     rows = after[f"ferry_batch_rows_sum{labels}"] - before[f"ferry_batch_rows_sum{labels}"]
     batches = after[f"ferry_batch_rows_count{labels}"] - before[f"ferry_batch_rows_count{labels}"]
     assert rows == 10 * len(SAMPLES) == 640
-    assert rows / batches > 8
+    assert 0 < batches <= rows
 
 
 def test_one_poisoned_request_of_32_fails_alone(server: ServerProcess) -> None:
@@ -110,18 +111,32 @@ def test_an_unknown_page_is_a_clear_404(server: ServerProcess) -> None:
     assert reply.json() == {"error": "Not Found: GET /nothing. See /docs for what there is"}
 
 
-def test_uvicorn_serves_the_application_too(tmp_path: Path) -> None:
+def test_uvicorn_serves_the_application_too_and_64_clients_share_full_batches(tmp_path: Path) -> None:
+    """Batches wait until they are full: how many requests meet otherwise depends on the machine's load."""
     shutil.copytree(ROOT / "models/digits/1", tmp_path / "models/digits/1")
     command = ("-m", "uvicorn", "app.main:app", "--host", "127.0.0.1", "--port", "{port}", "--log-level", "warning")
-    with serving(tmp_path / "models", tmp_path / "log", command) as server:
+    page, waiting = "/v1/models/digits/batching", {"max_batch_size": 16, "max_batch_delay_ms": 1000 * HANG_S}
+    bodies = [json.dumps({"instances": [sample["image"]]}).encode() for sample in SAMPLES]
+    settings = {"batches_in_flight": 1, "request_timeout_ms": 1000 * HANG_S}
+    with serving(tmp_path / "models", tmp_path / "log", command, **settings) as server:
         assert int(np.argmax(predict(server, [SAMPLES[0]["image"]])[0])) == SAMPLES[0]["label"]
+        options = server.client.patch(page, json={"policy": "work_conserving", **waiting}).json()
+        assert options == options | waiting
+        (replies,) = asyncio.run(server.post_all_at_once("/v1/models/digits:predict", bodies, rounds=1))
+        assert [status for status, _ in replies] == [200] * len(SAMPLES)
+        signatures = server.client.get(page).json()["versions"][0]["signatures"]
+        assert {"full": len(SAMPLES) / 16} in [each["closed_by"] for each in signatures]
         server.terminate()
         server.wait()
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 class Load:
-    """Clients that post without a pause until told to stop or rejected; every answer is kept."""
+    """Clients that post without a pause until told to stop or rejected; every answer is kept.
+
+    A connection that was idle for the server's keep-alive time may be closed: this machine was busy, and the client
+    opens another one.
+    """
 
     def __init__(self, url: str, path: str, body: object, clients: int) -> None:
         self.replies: list[tuple[int, str]] = []
@@ -132,14 +147,18 @@ class Load:
             thread.start()
 
     def _run(self, url: str, path: str, body: object) -> None:
+        heard_s = time.monotonic()
         with httpx.Client(base_url=url, timeout=HANG_S) as client:
             while not self._stop.is_set():
                 try:
                     reply = client.post(path, json=body)
+                    heard_s = time.monotonic()
                     self.replies.append((reply.status_code, reply.text))
                     if reply.status_code == 503:
                         return
                 except httpx.TransportError as error:
+                    if time.monotonic() - heard_s >= KEEP_ALIVE_S:
+                        continue
                     self.broken.append(repr(error))
                     return
 

@@ -39,7 +39,9 @@ def while_serving(url: str, act: Callable[[httpx.Client], None]) -> threading.Th
     """Acts from another thread as soon as the server is ready."""
 
     def run() -> None:
-        with httpx.Client(base_url=url, timeout=HANG_S) as client:
+        # A new connection for each request: an idle one might be closed by the server just when it is used again.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        with httpx.Client(base_url=url, timeout=HANG_S, limits=limits) as client:
 
             def ready() -> bool:
                 with suppress(httpx.TransportError):

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -20,8 +20,12 @@ from tests.support.waiting import HANG_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 
-#: What one server of this user's test runs measured, the next need not measure again.
-VARIANTS = Path(tempfile.gettempdir()) / f"ferry-test-variants-{os.getuid()}"
+#: TMPDIR of the servers: what a killed one leaves there goes when the tests end. Unix sockets lie in it, so its path is
+#: short.
+_SCRATCH = tempfile.TemporaryDirectory(prefix="ferry-tests-", ignore_cleanup_errors=True)
+
+#: A server closes a connection on which nothing came for so many seconds (uvicorn's default).
+KEEP_ALIVE_S = 5.0
 
 
 def free_port() -> int:
@@ -42,10 +46,29 @@ def children(process: int) -> dict[int, str]:
     """Each child's module by its process number."""
     found = {}
     for number in map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()):
-        with suppress(FileNotFoundError):  # it ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
             words = Path(f"/proc/{number}/cmdline").read_text().split("\0")
             found[number] = words[words.index("-m") + 1] if "-m" in words else ""
     return found
+
+
+def has_ended(process: int) -> bool:
+    """Whether all its sockets are closed; it may still be there as a zombie, which nobody has waited for."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in "ZX"
+
+
+def _sockets(process: int) -> set[str]:
+    """The inodes of the process's sockets."""
+    found = set()
+    with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        for file in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                found.add(os.readlink(file))
+    return {each[len("socket:[") : -1] for each in found if each.startswith("socket:[")}
 
 
 class ServerProcess:
@@ -55,9 +78,8 @@ class ServerProcess:
         self.url = f"http://127.0.0.1:{port}"
         self.log = log
         with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT
-            )
+            variables = {**os.environ, "TMPDIR": _SCRATCH.name, **environment}
+            self.process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT)
         self.port = port
         # A new connection for each request: an idle one might be closed by the server just when it is used again.
         self.client = httpx.Client(base_url=self.url, timeout=HANG_S, limits=httpx.Limits(max_keepalive_connections=0))
@@ -83,24 +105,21 @@ class ServerProcess:
             with closing(connection), suppress(OSError, http.client.HTTPException):
                 connection.request("GET", "/readyz")
                 if connection.getresponse().status == 200:
-                    ready.add(self.process_behind(connection.sock.getsockname()[1]))
+                    ready.update(self.processes_behind([connection.sock.getsockname()[1]]).values())
             return len(ready) == count
 
         if count:
             wait_until(all_ready, "not all frontends are ready")
 
-    def process_behind(self, client_port: int) -> int:
-        """The child that accepted the connection from this port."""
-        ends = f"0100007F:{self.port:04X} 0100007F:{client_port:04X}"
-        lines = Path("/proc/net/tcp").read_text().splitlines()
-        # A line may be listed twice while the table changes; inode 0 is a connection without a socket.
-        (inode,) = {line.split()[9] for line in lines if f" {ends} " in line} - {"0"}
-        for number in children(self.process.pid):
-            for file in Path(f"/proc/{number}/fd").iterdir():
-                with suppress(FileNotFoundError):
-                    if os.readlink(file) == f"socket:[{inode}]":
-                        return number
-        raise AssertionError(f"no child has the connection from port {client_port}")
+    def processes_behind(self, client_ports: Iterable[int]) -> dict[int, int]:
+        """The children that accepted connections from these ports, by port; a connection that is closed has none."""
+        wanted = {f"0100007F:{port:04X}": port for port in client_ports}
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        ours = f"0100007F:{self.port:04X}"
+        inodes = {row[9]: wanted[row[2]] for row in rows if row[1] == ours and row[2] in wanted}
+        return {
+            inodes[inode]: number for number in children(self.process.pid) for inode in _sockets(number) & inodes.keys()
+        }
 
     def check_alive(self) -> None:
         if self.process.poll() is not None:
@@ -161,7 +180,6 @@ def serving(
         "grpc_port": 0,
         "models": models,
         "execution_variant": "plain",
-        "variant_cache": VARIANTS,
         **settings,
     }
     environment = {f"FERRY_{name.upper()}": str(value) for name, value in values.items()}
