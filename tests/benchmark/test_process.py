@@ -8,7 +8,8 @@ import pytest
 
 from bench.answers import Sample
 from bench.forms import FORMS
-from bench.peers.process import PeerFailed, PeerProcess, free_port, tree
+from bench.peers.process import PeerFailed, PeerProcess, tree
+from tests.support.processes import free_port
 from tests.support.waiting import HANG_S
 
 ECHO = "import sys\nfor line in sys.stdin: print('noise'); print('RESULT ' + line, end='', flush=True)"

@@ -109,6 +109,8 @@ def settings(folder: Path, **more: Any) -> Settings:
         "poll_interval_s": 0,
         "max_inline_ms": 0,  # models that are held must not hold the event loop
         "admission": False,  # calls that are held look slow, and the next ones would be rejected
+        # Which requests share a call must not follow from measured costs, which the machine's load decides.
+        "batching_policy": "work_conserving",
         "max_batch_size": MAX_ROWS,
         "max_queue_size": MAX_ROWS,
         "max_body_bytes": MAX_BYTES,

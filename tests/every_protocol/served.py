@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ from app.core.inference import STRING, Array
 from tests.every_protocol.wire_requests import predict_message
 
 _ROWS = 2
+#: The size of Python's small objects, roughly.
+_BLOCK_BYTES = 64
 _PROTOBUF = "application/x-protobuf"
 
 
@@ -52,6 +57,30 @@ async def answers(http: httpx.AsyncClient, models: Mapping[str, Mapping[str, Arr
         found[name] = {output: proto.SerializeToString() for output, proto in reply.outputs.items()}
         assert found[name]
     return found
+
+
+class _MallocInformation(ctypes.Structure):
+    """`struct mallinfo2` of glibc."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+def used_mib() -> int:
+    """Memory that this process uses: what was asked of malloc, and Python's own blocks.
+
+    Resident memory also counts what was freed and kept, which depends on the order in which threads asked.
+    """
+    gc.collect()
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = _MallocInformation
+    found = mallinfo2()
+    return (found.uordblks + found.hblkhd + sys.getallocatedblocks() * _BLOCK_BYTES) // 2**20
 
 
 def resident_mib(process: int | str = "self") -> int:

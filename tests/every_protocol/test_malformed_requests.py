@@ -17,7 +17,7 @@ from tests.every_protocol.attack import Attack
 from tests.every_protocol.from_openapi import openapi_requests
 from tests.every_protocol.hostile import HostileRequests
 from tests.every_protocol.live import RUNTIME, live
-from tests.every_protocol.served import answers, resident_mib, served_inputs
+from tests.every_protocol.served import answers, served_inputs, used_mib
 
 SEED = 20
 MUTATIONS, FROM_OPENAPI = 4600, 400
@@ -42,9 +42,9 @@ def test_malformed_requests_harm_no_other_request(tmp_path: Path) -> None:
             await attack.send_all(openapi_requests(served.app.openapi(), FROM_OPENAPI, SEED))
             mutated = iter(HostileRequests(models, SEED))
             await attack.send_all(islice(mutated, MUTATIONS // 2))
-            half = resident_mib()
+            half = used_mib()
             await attack.send_all(islice(mutated, MUTATIONS // 2))
-            assert resident_mib() < half + MOST_GROWTH_MIB
+            assert used_mib() < half + MOST_GROWTH_MIB
             tally = attack.tally
             assert not tally.violations, "\n".join(tally.violations[:20])
             assert tally.requests >= MUTATIONS

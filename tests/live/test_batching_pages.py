@@ -52,8 +52,8 @@ def test_options_change_from_the_next_batch_on(play: Callable[[Scenario], None])
             await running.rows_wait(6)
         answers = await asyncio.gather(*asked)
         assert [answer.headers["server-timing"].rpartition(", ")[2] for answer in answers] == ['batch;desc="2"'] * 6
-        reply = await http.patch(PAGE, json={"max_batch_size": 0, "policy": "work_conserving"})
-        assert (reply.json()["policy"], reply.json()["target_p99_ms"]) == ("work_conserving", 50)
+        reply = await http.patch(PAGE, json={"max_batch_size": 0, "policy": "self_tuning"})
+        assert (reply.json()["policy"], reply.json()["target_p99_ms"]) == ("self_tuning", 50)
 
     play(scenario)
 

@@ -15,6 +15,7 @@ from tests.every_protocol.suite import running, runtime_in_place
 from tests.frontends.test_processes import light
 from tests.support.processes import ROOT, ServerProcess, serving
 from tests.support.stream_client import StreamClient, connect
+from tests.support.waiting import HANG_S
 
 __all__ = ["running", "runtime_in_place"]  # fixtures
 
@@ -28,7 +29,7 @@ def doubled(*values: float) -> list[Any]:
 
 def play(running: tuple[asyncio.Runner, Live], scenario: Coroutine[Any, Any, None]) -> None:
     runner, served = running
-    runner.run(asyncio.wait_for(scenario, 60))
+    runner.run(asyncio.wait_for(scenario, HANG_S))
     assert served.waiting_rows() == 0
 
 
@@ -74,7 +75,9 @@ def test_many_lines_share_batches_and_keep_their_order(running: tuple[asyncio.Ru
                     await client.writer.drain()
                 client.stop()
 
-            writing = asyncio.create_task(write())
+            async with running[1].held():
+                writing = asyncio.create_task(write())
+                await running[1].rows_wait(MAX_ROWS)
             await client.head()
             replies = [line async for lines in client.replies() for line in lines]
             await writing

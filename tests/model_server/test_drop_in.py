@@ -62,6 +62,12 @@ def call(port: int, service: str, method: str, request: Any, reply: str) -> Any:
         return channel.unary_unary(path, lambda message: message.SerializeToString(), decode)(request, timeout=HANG_S)
 
 
+def replace(file: Path, text: str) -> None:
+    """At once: the server must not find the file half written."""
+    (file.parent / "new").write_text(text)
+    (file.parent / "new").replace(file)
+
+
 def states(server: ServerProcess) -> dict[str, str]:
     found = server.client.get("/v1/models/half").json()["model_version_status"]
     return {status["version"]: status["state"] for status in found}
@@ -97,12 +103,12 @@ def test_versions_labels_and_changes_of_the_file(models: Path, tmp_path: Path, f
         page = server.client.get("/monitoring/prometheus/metrics").text
         assert ':tensorflow:serving:request_count{model_name="half",status="OK"} 2' in page
 
-        file.write_text(config(models, 124, stable=124))
+        replace(file, config(models, 124, stable=124))
         wait_until(lambda: states(server)["123"] == "END", "the file's new list is in effect")
         answer = call(port, "PredictionService", "Predict", request, "PredictResponse")
         assert answer.model_spec.version.value == 124
 
-        file.write_text("nonsense")
+        replace(file, "nonsense")
         wait_until(lambda: "The list of models is not in effect" in server.log.read_text(), "a bad file is said")
         assert states(server)["124"] == "AVAILABLE"
 

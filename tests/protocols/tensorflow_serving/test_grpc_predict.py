@@ -223,7 +223,10 @@ def test_the_servers_own_timeout_is_kept() -> None:
     async def scenario(running: Live, _: grpc.aio.Call) -> None:
         code, text = await running.failure("Predict", predict_request({"x": rows(1)}), timeout=30)
         assert code is StatusCode.DEADLINE_EXCEEDED
-        assert text == "The request's time ran out before its answer was ready"
+        assert text in {
+            "The request's time ran out before its answer was ready",
+            "The request's time was over when it arrived",  # on a machine that stood still meanwhile
+        }
 
     with_busy_device(scenario, timeout_ms=50.0)
 

@@ -105,7 +105,7 @@ def test_a_model_that_draws_random_numbers_goes_on_doing_so(tmp_path: Path, want
     model, variants = tuned(saved(tmp_path, noise), wanted=wanted)
     assert set(variants.values()) == {"plain"}
     answers = {model.run(DEFAULT, {"x": np.zeros(1, np.float32)}, ())["y"].item() for _ in range(5)}
-    assert len(answers) == 5
+    assert len(answers) > 1
 
 
 @pytest.mark.parametrize("wanted", ["auto", "frozen", "xla"])
