@@ -260,6 +260,8 @@ def test_what_cannot_work_is_rejected_at_once(client: Any) -> None:
         client("localhost:8501")
     with pytest.raises(ValueError, match="protocol must be one of v2, v1-json"):
         client("http://localhost", protocol="v3")
+    with pytest.raises(ValueError, match="attempts must be at least 1, not 0"):
+        client("http://localhost", attempts=0)
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("inf"), float("nan")])

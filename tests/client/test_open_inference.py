@@ -142,11 +142,24 @@ def test_plain_values_take_the_type_of_the_model(datatype: str, value: Any, expe
 
 @pytest.mark.parametrize(
     ("datatype", "value"),
-    [("INT32", [1.5]), ("INT8", [300]), ("FP32", [[1], [1, 2]]), ("FP32", "a"), ("BOOL", [2]), ("BYTES", [1])],
+    [
+        ("INT32", [1.5]),
+        ("INT8", [300]),
+        ("FP32", [[1], [1, 2]]),
+        ("FP32", "a"),
+        ("BOOL", [2]),
+        ("BYTES", [1]),
+        ("BYTES", ["\ud800"]),
+    ],
 )
 def test_plain_values_that_do_not_fit_the_type_are_rejected(datatype: str, value: Any) -> None:
     with pytest.raises(InvalidRequest, match="Input 'x'"):
         predict({"x": value}, described([{"name": "x", "datatype": datatype, "shape": [-1]}]))
+
+
+def test_a_reply_that_is_nested_too_deeply_is_no_reply() -> None:
+    with pytest.raises(InvalidResponse, match="not JSON"):
+        predict({"x": np.ones(1)}, lambda _: Response({}, b"[" * 100_000))
 
 
 def test_strings_of_numpy_become_bytes() -> None:

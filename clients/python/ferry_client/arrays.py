@@ -83,5 +83,8 @@ def _to_bytes(name: str, array: Array) -> Array:
     for index, element in enumerate(array.reshape(-1).tolist()):
         if not isinstance(element, str | bytes):
             raise InvalidRequest(f"Input {name!r} has a {type(element).__name__} among strings; expected bytes or str")
-        result[index] = element.encode() if isinstance(element, str) else element
+        try:
+            result[index] = element.encode() if isinstance(element, str) else element
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"Input {name!r} has text that is not valid Unicode: {error}") from error
     return result.reshape(array.shape)

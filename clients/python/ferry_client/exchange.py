@@ -48,7 +48,7 @@ def parse(text: bytes) -> Any:
     """JSON, with NaN and Infinity as TensorFlow Serving writes them. Raises InvalidResponse."""
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidResponse(f"The reply is not JSON: {error}") from error
 
 

@@ -45,6 +45,8 @@ class ServerEndpoint:
             raise ValueError(f"url must start with http:// or https://, not {url!r}")
         if protocol not in _PROTOCOLS:
             raise ValueError(f"protocol must be one of {', '.join(_PROTOCOLS)}, not {protocol!r}")
+        if attempts < 1:
+            raise ValueError(f"attempts must be at least 1, not {attempts!r}")
         self.calls = Calls(_PROTOCOLS[protocol]())
         self.timeout_s = timeout_s
         self.attempts = attempts
