@@ -217,6 +217,7 @@ class Settings(BaseSettings):
     )
     frontends: NonNegativeInt = Field(
         0,
+        le=256,  # chosen: far more than are of use; a port number given by mistake would start as many processes
         description="Number of HTTP processes in front of the process that executes models. 0: one process does both. "
         "Useful if one core cannot read and write requests as fast as the models compute.",
     )

@@ -97,6 +97,8 @@ def _explain(error: ErrorDetails, names: Mapping[str, str]) -> str:
     where = names.get(name, f"The default of {name}")
     if error["type"] == "extra_forbidden":
         return f"{where} is not a setting of Ferry{_meant(name, Settings.model_fields)}"
+    if error["type"] == "string_pattern_mismatch":
+        expected = f"text that matches {error['ctx']['pattern']}"
     return f"{where} is {error['input']!r}, but should be {expected}"
 
 

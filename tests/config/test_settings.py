@@ -93,6 +93,11 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
         ({"max_batch_size": 0}, "--max-batch-size is 0, but should be greater than 0"),
         ({"max_batch_delay_ms": "inf"}, "--max-batch-delay-ms is 'inf', but should be a finite number"),
         ({"target_p99_ms": "inf"}, "--target-p99-ms is 'inf', but should be a finite number"),
+        ({"frontends": 8501}, "--frontends is 8501, but should be less than or equal to 256"),
+        (
+            {"metrics_path": "metrics"},
+            "--metrics-path is 'metrics', but should be text that matches ^(/[^/?#][^?#]*)?$",
+        ),
         ({"rest_port": "abc"}, "--rest-port is 'abc', but should be a valid integer"),
         ({"rest_port": 70000}, "--rest-port is 70000, but should be less than or equal to 65535"),
         ({"log_level": "loud"}, "--log-level is 'loud', but should be 'debug', 'info', 'warning' or 'error'"),
