@@ -76,17 +76,14 @@ def check_simple(outputs: Mapping[str, TensorSpec]) -> None:
 
 
 def _strings(array: Array, name: str) -> Array:
-    try:
-        _check_text(array)
-        values = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
-    except ValueError as error:
-        raise InvalidRequest(f"Input {name!r} has text that is not valid Unicode") from error
-    return string_array(values, array.shape)
-
-
-def _check_text(array: Array) -> None:
-    """Raises ValueError if an element has a code point that does not exist: Python must not see such a string."""
+    invalid = InvalidRequest(f"Input {name!r} has text that is not valid Unicode")
     if array.dtype.kind == "U" and array.size:
+        # Python must not see a string with a code point that does not exist.
         points = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1).view(np.uint32)
         if points.max() > sys.maxunicode:
-            raise ValueError
+            raise invalid
+    try:
+        values = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
+    except ValueError as error:
+        raise invalid from error
+    return string_array(values, array.shape)

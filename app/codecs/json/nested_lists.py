@@ -132,18 +132,15 @@ def _fault_of_row(values: Sequence[Any], row: int, dtype: np.dtype[Any], key: st
             arrays.append(tensor(values[index], dtype))
         except InvalidRequest as error:
             return _in_row(index, key, str(error))
-    return _in_row(row, key, _disagreement(*arrays))
+    expected, got = arrays
+    if expected.size != got.size:
+        return _in_row(row, key, f"Expecting tensor size: {expected.size} but got: {got.size}")
+    return _in_row(row, key, f"Expecting shape {_brackets(expected)} but got: {_brackets(got)}")
 
 
 def _in_row(row: int, key: str, text: str) -> InvalidRequest:
     place = f"{row} key: {key}" if key else str(row)
     return InvalidRequest(f"Failed to process element: {place} of 'instances' list. Error: INVALID_ARGUMENT: {text}")
-
-
-def _disagreement(expected: Array, got: Array) -> str:
-    if expected.size != got.size:
-        return f"Expecting tensor size: {expected.size} but got: {got.size}"
-    return f"Expecting shape {_brackets(expected)} but got: {_brackets(got)}"
 
 
 def _brackets(array: Array) -> str:
