@@ -231,7 +231,8 @@ class Batcher:
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> None:
         # 1. Take requests; the list may be empty, as all may have been cancelled in this turn.
         inline = lane.function.uncontended_s < self._max_inline_s
-        rows = plan.rows if inline or len(self._slots.free) == 1 else self._slots.rows_for_next(lane, plan.rows)
+        shared = plan.shared and not inline and len(self._slots.free) > 1
+        rows = self._slots.rows_for_next(lane, plan.rows) if shared else plan.rows
         requests = self.queue.take(lane, rows, plan.most_rows, now)
         if not requests:
             self._check_drained()

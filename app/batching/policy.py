@@ -1,8 +1,8 @@
 """How many rows the next batch of a lane may have, and when it is due: options and policies. No I/O, clock or state.
 
 A policy sees one lane and its costs. The scheduler takes the most urgent of the lanes that are due. Timers start at the
-oldest waiting request. Two things change the number afterwards: several idle devices each take a share (devices.py),
-and a batch that is not full takes requests of neighbouring buckets (merging.py).
+oldest waiting request. Two things change the number afterwards: several idle devices each take a share (devices.py)
+if the plan allows it, and a batch that is not full takes requests of neighbouring buckets (merging.py).
 """
 
 from __future__ import annotations
@@ -109,13 +109,14 @@ class BatchPlan(NamedTuple):
     """Take requests off the front while they fit into `rows`, from `due_s` on (monotonic seconds).
 
     Requests of more than `most_rows` are cut. `reason` says why the batch is closed then: 'full', 'idle' or
-    'delay'.
+    'delay'. `shared`: several idle devices may each take a share, because the rest is due at once, too.
     """
 
     due_s: float
     rows: int
     reason: str
     most_rows: int
+    shared: bool = False
 
 
 class BatchingPolicy(Protocol):
@@ -157,9 +158,11 @@ class WorkConserving:
     def plan(self, lane: LaneView) -> BatchPlan:
         arrival_s, most_rows = lane.waiting_since_s, self._next_most_rows(lane)
         if lane.rows >= most_rows:
-            return BatchPlan(arrival_s, most_rows, "full", most_rows)
-        reason = "delay" if self._max_delay_s else "idle"
-        return BatchPlan(arrival_s + self._max_delay_s, self._rows(lane, most_rows), reason, most_rows)
+            return BatchPlan(arrival_s, most_rows, "full", most_rows, shared=not self._max_delay_s)
+        rows = self._rows(lane, most_rows)
+        if self._max_delay_s:
+            return BatchPlan(arrival_s + self._max_delay_s, rows, "delay", most_rows)
+        return BatchPlan(arrival_s, rows, "idle", most_rows, shared=True)
 
     def _next_most_rows(self, lane: LaneView) -> int:
         return self.most_rows(lane)

@@ -46,7 +46,7 @@ class Bench:
         inline_s: float = 0.0,
         admission: bool = True,
     ) -> None:
-        self.devices: Sequence[FakeDevice] = [FakeDevice() for _ in range(devices)]
+        self.devices: Sequence[FakeDevice] = [FakeDevice(hardware=number) for number in range(devices)]
         self.events: list[Event] = []
         self.loop = asyncio.get_running_loop()
         self.batcher = Batcher(
@@ -196,6 +196,18 @@ def test_several_devices_work_at_the_same_time() -> None:
     async def main() -> None:
         bench = Bench(devices=2)
         await asyncio.gather(*[bench.send(float(value)) for value in range(8)])
+        assert bench.now == 1.0
+
+    scenario(main)
+
+
+@pytest.mark.parametrize(("delay_s", "calls"), [(0.0, [2, 2]), (10.0, [4])])
+def test_idle_devices_share_a_full_batch_only_if_the_rest_need_not_wait(delay_s: float, calls: list[int]) -> None:
+    async def main() -> None:
+        bench = Bench(devices=2, delay_s=delay_s)
+        bench.function = batch_function(bench.model, initial_estimates={1: 1.0, 2: 1.4, 4: 2.4})
+        await asyncio.gather(*[bench.send(float(value)) for value in range(4)])
+        assert [len(each) for each in bench.model.calls] == calls
         assert bench.now == 1.0
 
     scenario(main)

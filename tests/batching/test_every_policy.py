@@ -73,10 +73,10 @@ def test_contract(name: str, view: View, options: BatchingOptions) -> None:
 
 def test_work_conserving_reasons() -> None:
     delayed = BatchingOptions(max_batch_delay_ms=500)
-    assert WorkConserving().plan(View(3, 4, 7.0)) == (7.0, 4, "idle", 4)
-    assert WorkConserving(delayed).plan(View(3, 4, 7.0)) == (7.5, 4, "delay", 4)
-    assert WorkConserving(delayed).plan(View(4, 4, 7.0)) == (7.0, 4, "full", 4)
-    assert WorkConserving(BatchingOptions(max_batch_size=3)).plan(View(3, 4, 7.0)) == (7.0, 3, "full", 3)
+    assert WorkConserving().plan(View(3, 4, 7.0)) == (7.0, 4, "idle", 4, True)
+    assert WorkConserving(delayed).plan(View(3, 4, 7.0)) == (7.5, 4, "delay", 4, False)
+    assert WorkConserving(delayed).plan(View(4, 4, 7.0)) == (7.0, 4, "full", 4, False)
+    assert WorkConserving(BatchingOptions(max_batch_size=3)).plan(View(3, 4, 7.0)) == (7.0, 3, "full", 3, True)
 
 
 # --- self-tuning ---
@@ -102,7 +102,7 @@ def test_a_call_and_the_one_before_fit_the_target_and_the_time_that_requests_hav
 ) -> None:
     policy = SelfTuning(BatchingOptions(target_p99_ms=target_p99_ms))
     view = View(40, 32, 7.0, timeout_s=timeout_s, curve=_AFFINE)
-    assert policy.plan(view) == (7.0, most_rows, "full", most_rows)
+    assert policy.plan(view) == (7.0, most_rows, "full", most_rows, True)
     if most_rows > 2:
         assert 2 * _AFFINE.call_s(most_rows) <= HEADROOM * min(timeout_s, target_p99_ms / 1000 or inf)
 
@@ -123,13 +123,13 @@ def test_what_waits_is_split_where_padding_would_cost_more() -> None:
 def test_rows_that_larger_batches_make_no_cheaper_are_not_kept_together() -> None:
     assert SelfTuning().plan(View(8, 8, 7.0, curve=_BY_THE_ROW)).most_rows == 8  # but no call more than need be
     dear = CostCurve((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.2))
-    assert SelfTuning().plan(View(8, 8, 7.0, curve=dear)) == (7.0, 4, "full", 4)
+    assert SelfTuning().plan(View(8, 8, 7.0, curve=dear)) == (7.0, 4, "full", 4, True)
     assert SelfTuning().plan(View(3, 8, 7.0, curve=_BY_THE_ROW)).rows == 2  # 2 and 1, not 4
 
 
 def test_a_batch_that_explores_takes_the_next_larger_size_if_time_allows() -> None:
     dear = CostCurve((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.2))
-    assert SelfTuning().plan(View(8, 8, 7.0, curve=dear, explores=True)) == (7.0, 8, "full", 8)
+    assert SelfTuning().plan(View(8, 8, 7.0, curve=dear, explores=True)) == (7.0, 8, "full", 8, True)
     assert SelfTuning().plan(View(8, 8, 7.0, curve=dear, explores=True, timeout_s=0.3)).rows == 4
     assert SelfTuning(BatchingOptions(max_batch_size=4)).plan(View(8, 8, 7.0, curve=dear, explores=True)).rows == 4
     assert SelfTuning().plan(View(3, 8, 7.0, curve=_BY_THE_ROW, explores=True)).rows == 8  # 3 rows as 4, not 2 and 1
