@@ -46,8 +46,11 @@ def _memory_gib() -> float:
 
 
 def commit() -> str:
-    """That of Ferry which is measured."""
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or version_of("ferry")
+    """That of Ferry which is measured. The results that a run writes do not make it another one."""
+    described = _git("describe", "--always")
+    changed = _git("status", "--porcelain", "--", ".", ":!bench/results")
+    return f"{described}-dirty" if changed else described or version_of("ferry-serving")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
