@@ -55,8 +55,8 @@ class HttpApp(FastAPI):
             title="Ferry", version=__version__, summary="Serves TensorFlow SavedModels", lifespan=_lifespan
         )
         self.server = server
-        #: By the first segment of a path, in lower case.
         tensorflow = server.tensorflow_rest
+        # By the first segment of a path, in lower case.
         protocols = {"v1": tensorflow, "predict": tensorflow, "v2": server.open_inference_rest}
         cors = server.settings.cors
         self._inference = {name: AllowAnyOrigin(each) if cors else each for name, each in protocols.items()}

@@ -7,7 +7,6 @@ fields, and rejects one that the .proto file lacks. Statistics are defined in `a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, Unsupported
@@ -23,22 +22,28 @@ from app.protocols.open_inference.triton_model_config import config_document
 _INT64_MAX = 2**63 - 1
 
 
-@dataclass(eq=False, repr=False)
 class OpenInference:
     """The protocol's operations. Model versions are strings, as on the wire; '' is the newest.
 
     Args:
-        _statistics: from a model's name and version to its entry of `model_stats`.
-        _regions: None if shared memory is switched off.
+        statistics: from a model's name and version to its entry of `model_stats`.
+        regions: None if shared memory is switched off.
 
     Raises (all methods that take a model's name):
         ModelNotFound, ModelNotReady, InvalidRequest: the version is not a number.
     """
 
-    _repository: ServedRepository
-    _statistics: Callable[[str, int], dict[str, Any]]
-    _health: ServerHealth
-    _regions: SharedMemory | None = None
+    def __init__(
+        self,
+        repository: ServedRepository,
+        statistics: Callable[[str, int], dict[str, Any]],
+        health: ServerHealth,
+        regions: SharedMemory | None = None,
+    ) -> None:
+        self._repository = repository
+        self._statistics = statistics
+        self._health = health
+        self._regions = regions
 
     # --- the server ---
 
