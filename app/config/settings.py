@@ -74,6 +74,11 @@ class Settings(BaseSettings):
     poll_interval_s: NonNegativeFloat = Field(
         1.0, description="Seconds between two checks of the models folder. 0: the folder is read once, at start."
     )
+    strict_readiness: bool = Field(
+        False,
+        description="Be ready only while every model that was found at start can be called. If off, Ferry is ready "
+        "when each of them has been tried and at least one can be called.",
+    )
     wait_for_models: bool = Field(
         False,
         description="Accept requests only after every model has loaded, and exit if one cannot be loaded. If off, each "

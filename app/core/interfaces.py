@@ -43,6 +43,9 @@ class ServerHealth(Protocol):
     def unready(self) -> list[str]:
         """Reasons to send no requests now; empty if there are none."""
 
+    def problems(self) -> list[str]:
+        """The models that do not work, each with its reason, also where the server is ready because others do."""
+
 
 class ServedModel(Protocol):
     """One version of a model. Model documents what the methods raise."""

@@ -1,9 +1,10 @@
-"""The states of one version of a model, named as in TensorFlow Serving."""
+"""The states of one version of a model, named as in TensorFlow Serving, and what keeps it from being served."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class VersionState(StrEnum):
@@ -23,3 +24,20 @@ class VersionStatus:
     version: int
     state: VersionState
     error_message: str = ""
+
+
+class ProblemKind(StrEnum):
+    """What keeps a version from being served."""
+
+    FAILED = "failed"
+    MISSING = "missing"
+    UNREADABLE = "unreadable"
+
+
+class ModelProblem(NamedTuple):
+    """Why a version of a model, or the model (version None), is not served. `text` is a sentence that names it."""
+
+    model: str
+    version: int | None
+    kind: ProblemKind
+    text: str

@@ -51,6 +51,11 @@ QUEUE_ROWS = MetricDefinition("ferry_queue_rows", "gauge", (), "Rows that wait f
 REPLICAS = MetricDefinition(
     "ferry_replicas", "gauge", ("model", "version"), "Number of devices that hold a replica of a version."
 )
+MODEL_PROBLEM = MetricDefinition(
+    "ferry_model_problem", "gauge", ("model", "version", "kind"),
+    "1 for each version that should be served and is not; kind: failed, missing or unreadable. "
+    "Version 0 is the model as a whole. /readyz and /health tell the reason.",
+)  # fmt: skip
 EXECUTION_VARIANT = MetricDefinition(
     "ferry_execution_variant", "gauge", (*_FUNCTION, "batch_size", "variant"),
     "Speed-up of the execution variant in use over the plain SavedModel.",
@@ -59,7 +64,7 @@ EXECUTION_VARIANT = MetricDefinition(
 #: In the order of docs/metrics.md.
 FERRY_METRICS = (
     REQUESTS, REQUEST_SECONDS, QUEUE_ROWS, QUEUE_SECONDS, COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS,
-    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, REPLICAS, EXECUTION_VARIANT,
+    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, REPLICAS, EXECUTION_VARIANT, MODEL_PROBLEM,
 )  # fmt: skip
 
 _INTRODUCTION = """\

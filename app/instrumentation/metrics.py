@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from app.core.events import ModelPlaced, ModelStateChanged, Subscriptions, VariantsChosen
+from app.core.versions import ModelProblem
 from app.instrumentation import metric_definitions as definitions
 from app.instrumentation.counts import SECONDS, BatchCounts, Counts
 from app.instrumentation.histogram import Histogram, Labels, histogram_family, merge_histograms
@@ -21,10 +22,19 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics(Collector):
-    """All metrics of metric_definitions.py, in a registry of their own. `queue_rows` asks how many rows wait now."""
+    """All metrics of metric_definitions.py, in a registry of their own.
 
-    def __init__(self, counts: Counts, queue_rows: Callable[[], int]) -> None:
+    `queue_rows` asks how many rows wait now, `problems` which models do not work.
+    """
+
+    def __init__(
+        self,
+        counts: Counts,
+        queue_rows: Callable[[], int],
+        problems: Callable[[], Sequence[ModelProblem]] = tuple,
+    ) -> None:
         self._counts = counts
+        self._problems = problems
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._variant = self._gauge(definitions.EXECUTION_VARIANT)
@@ -43,6 +53,7 @@ class Metrics(Collector):
         """The counted metrics, as prometheus_client asks for them."""
         yield from self._requests()
         yield from self._batches()
+        yield self._model_problems()
 
     def _gauge(self, definition: MetricDefinition) -> Gauge:
         return Gauge(definition.name, definition.help, definition.labels, registry=self._registry)
@@ -79,6 +90,13 @@ class Metrics(Collector):
             failed.add_metric(labels, counts.failed)
             expired.add_metric(labels, counts.expired)
         yield from (batches, padded_rows, failed, expired)
+
+    def _model_problems(self) -> Metric:
+        definition = definitions.MODEL_PROBLEM
+        gauge = GaugeMetricFamily(definition.name, definition.help, labels=definition.labels)
+        for labels in sorted({(each.model, str(each.version or 0), str(each.kind)) for each in self._problems()}):
+            gauge.add_metric(labels, 1)
+        return gauge
 
     def _model_placed(self, event: ModelPlaced) -> None:
         self._replicas.labels(event.model, event.version).set(len(event.devices))

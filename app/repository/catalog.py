@@ -118,5 +118,4 @@ def _why_unavailable(name: str, servables: Collection[Servable]) -> str:
     failed = [servable for servable in servables if servable.failed_on is not None]
     if not failed:
         return ""
-    newest = max(failed, key=lambda servable: servable.version)
-    return f"Model {name} version {newest.version} failed to load: {newest.error}"
+    return max(failed, key=lambda servable: servable.version).why_failed

@@ -16,6 +16,7 @@ from app.repository.disk_layout import DiskLayout, IgnoredFolder
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_checks import check_labels, check_list, check_platforms
 from app.repository.model_sources import ModelList, ModelSource
+from app.repository.readiness import Readiness, why_no_version
 from app.repository.reconciler import LoadModel, Reconciler
 from app.repository.shielded import shielded
 
@@ -34,6 +35,7 @@ class ModelRepository:
     Args:
         poll_interval_s: seconds between two polls of the disk; 0 polls once.
         labels_anywhere: new labels may name versions that are not available (yet).
+        strict_readiness: see Readiness.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class ModelRepository:
         default_model: str = "",
         *,
         labels_anywhere: bool = False,
+        strict_readiness: bool = False,
     ) -> None:
         self._source = source
         self._poll_interval_s = poll_interval_s
@@ -58,7 +61,8 @@ class ModelRepository:
         self._reconciler = Reconciler(self.catalog, load, listener, lambda: self.mirrored())  # noqa: PLW0108 - set later
         self._layout = DiskLayout()
         self._unloaded: set[str] = set()
-        self._found_at_start: frozenset[str] | None = None
+        self._readiness = Readiness(catalog, str(source), strict=strict_readiness)
+        self.problems, self.unready_reasons = self._readiness.problems, self._readiness.unready_reasons
         self._polled = asyncio.Event()
         self._stopping = asyncio.Event()
         self._poll_lock = asyncio.Condition()
@@ -89,7 +93,7 @@ class ModelRepository:
         Raises ModelNotReady: one of them failed to load.
         """
         async with self._poll_lock:
-            while missing := [name for name in self._found_at_start or () if not self.catalog.available(name)]:
+            while missing := self._readiness.missing():
                 for name in missing:
                     if reason := self.catalog.why_unavailable(name):
                         raise ModelNotReady(reason)
@@ -172,18 +176,6 @@ class ModelRepository:
         """Every model, including unloaded models and models that have no version yet."""
         return sorted({*self.names(), *self._layout.configs, *self._unloaded})
 
-    def unready_reasons(self) -> list[str]:
-        """Why no model is served, or why models of the first poll that found any cannot be called.
-
-        A model that arrives later does not take a serving server out of rotation while it loads or if it fails.
-        """
-        missing = [name for name in sorted(self._found_at_start or ()) if not self.catalog.available(name)]
-        if missing:
-            return [self.catalog.why_unavailable(name) or self._why_no_version(name) for name in missing]
-        if any(servable.model for servable in self.catalog.servables()):
-            return []
-        return [f"No model is served from {self._source}" if self._polled.is_set() else "Models are still loading"]
-
     async def _check(self, source: ModelList) -> None:
         """Raises InvalidRequest if the list may not replace the models that are served."""
         check_list(source.configs)
@@ -207,11 +199,8 @@ class ModelRepository:
         if reason := self.catalog.why_unavailable(name):
             raise ModelNotReady(reason)
         if name in self._layout.configs:
-            raise ModelNotFound(self._why_no_version(name))
+            raise ModelNotFound(why_no_version(name, self._layout))
         raise ModelNotFound(f"Model {name} is not in the repository")
-
-    def _why_no_version(self, name: str) -> str:
-        return f"Model {name} has no complete version folder in {self._layout.configs[name].base_path}"
 
     # --- polls ---
 
@@ -239,6 +228,7 @@ class ModelRepository:
             await self._reconcile_all()
             self.catalog.complete = True
         finally:
+            self._readiness.polled()
             self._polled.set()
             self._poll_lock.notify_all()
 
@@ -246,10 +236,7 @@ class ModelRepository:
         self._report(layout.ignored)
         self._layout = layout.without(self._unloaded)
         self.catalog.labels = {name: config.labels for name, config in layout.configs.items()}
-        if self._found_at_start is not None:
-            self._found_at_start &= self._layout.configs.keys()
-        elif layout.configs:
-            self._found_at_start = frozenset(self._layout.configs)
+        self._readiness.layout_changed(self._layout)
 
     def _report(self, ignored: frozenset[IgnoredFolder]) -> None:
         """Logs what is ignored once, not at every poll."""
@@ -259,7 +246,7 @@ class ModelRepository:
 
     async def _reconcile_all(self) -> None:
         names = sorted((self._layout.configs.keys() | self.catalog.models.keys()) - self._layout.unreadable)
-        reconciling = [self._reconciler.reconcile(name, self._layout) for name in names]
+        reconciling = [self._reconcile(name) for name in names]
         for failure in await asyncio.gather(*reconciling, return_exceptions=True):
             if failure:
                 logger.error(
@@ -267,6 +254,12 @@ class ModelRepository:
                     failure,
                     exc_info=failure,
                 )
+
+    async def _reconcile(self, name: str) -> None:
+        try:
+            await self._reconciler.reconcile(name, self._layout)
+        finally:
+            self._readiness.tried(name)
 
 
 async def _no_mirror() -> None:

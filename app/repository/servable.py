@@ -41,6 +41,10 @@ class Servable:
         return self.state in {VersionState.START, VersionState.LOADING}
 
     @property
+    def why_failed(self) -> str:
+        return f"Model {self.name} version {self.version} failed to load: {self.error}"
+
+    @property
     def ended(self) -> bool:
         """Only its status is left."""
         return self.state is VersionState.END and self.failed_on is None

@@ -60,6 +60,7 @@ class Engine:
             settings.poll_interval_s,
             settings.default_model,
             labels_anywhere=bool(models and models.labels_anywhere),
+            strict_readiness=settings.strict_readiness,
         )
 
     # --- life ---

@@ -57,7 +57,11 @@ class Server:
         self._starting: asyncio.Task[None] | None = None
         self._started_s = time.monotonic()
         counts = Counts()
-        self._metrics = metrics.Metrics(counts, lambda: self.engine.queue_rows())  # noqa: PLW0108 - no engine yet
+        self._metrics = metrics.Metrics(
+            counts,
+            lambda: self.engine.queue_rows(),  # noqa: PLW0108 - no engine yet
+            lambda: self.repository.problems(),  # noqa: PLW0108 - likewise
+        )
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
         statistics = ModelStatistics(counts)
         self._facts = ModelFacts()
@@ -130,12 +134,16 @@ class Server:
     def dead(self) -> list[str]:
         return [*filter(None, [self.failure]), *self.engine.dead()]
 
+    def problems(self) -> list[str]:
+        return [problem.text for problem in self.repository.problems()]
+
     async def summary(self) -> dict[str, Any]:
         """What /health shows."""
         unready = [*self.dead(), *self.unready()]
         return {
             "status": "ready" if not unready else "not ready",
             "reasons": unready,
+            "problems": self.problems(),
             "ferry": __version__,
             "uptime_s": round(time.monotonic() - self._started_s, 1),
             "runtime": self.settings.runtime,

@@ -104,8 +104,8 @@ class FakeObserver:
     def on_catalog(self, connection: EngineConnection, snapshot: CatalogSnapshot) -> None:
         self.heard.append(snapshot)
 
-    def on_health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
-        self.heard.append((dead, unready))
+    def on_health(self, dead: Sequence[str], unready: Sequence[str], problems: Sequence[str]) -> None:
+        self.heard.append((dead, unready, problems))
 
     def send_counts(self, connection: EngineConnection) -> None:
         self.heard.append("send_counts")

@@ -3,6 +3,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.core.events import BatchExecuted, ModelPlaced, RequestFinished, VariantsChosen, tell_all
+from app.core.versions import ModelProblem, ProblemKind
 from app.instrumentation.counts import Counts
 from app.instrumentation.metric_definitions import FERRY_METRICS, reference_page
 from app.instrumentation.metrics import Metrics
@@ -18,7 +19,7 @@ def test_the_documentation_is_generated_from_the_list_of_metrics() -> None:
 
 def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     counts = Counts()
-    metrics = Metrics(counts, lambda: 0)
+    metrics = Metrics(counts, lambda: 0, lambda: [ModelProblem("m", 2, ProblemKind.FAILED, "it is broken")])
     tell = tell_all(counts.subscriptions, metrics.subscriptions)
     tell(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 0.1))
     tell(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001]))

@@ -1,6 +1,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.core.events import BatchExecuted, Event, ModelStateChanged, RequestFinished, tell_all
+from app.core.versions import ModelProblem, ProblemKind
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
 
@@ -50,6 +51,18 @@ def test_the_queue_is_read_when_asked() -> None:
     metrics = Metrics(Counts(), lambda: rows)
     rows = 7
     assert value(metrics, "ferry_queue_rows") == 7
+
+
+def test_models_that_do_not_work_are_there_while_they_do_not() -> None:
+    problems = [
+        ModelProblem("bad", 2, ProblemKind.FAILED, "it holds no graph"),
+        ModelProblem("gone", None, ProblemKind.MISSING, "it has no folder"),
+    ]
+    metrics = Metrics(Counts(), lambda: 0, lambda: problems)
+    assert value(metrics, "ferry_model_problem", model="bad", version="2", kind="failed") == 1
+    assert value(metrics, "ferry_model_problem", model="gone", version="0", kind="missing") == 1
+    problems.clear()
+    assert not [name for name, _ in samples(metrics) if name == "ferry_model_problem"]
 
 
 def test_every_metric_has_a_help_text() -> None:

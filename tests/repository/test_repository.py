@@ -309,7 +309,7 @@ def test_what_is_ignored_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureF
     ]
 
 
-def test_a_server_is_not_ready_until_all_it_found_first_is_served(tmp_path: Path) -> None:
+def test_with_strict_readiness_a_server_is_not_ready_until_all_it_found_first_is_served(tmp_path: Path) -> None:
     add(tmp_path, "bad", 1, BROKEN)
     add(tmp_path, "good", 1)
     (tmp_path / "half" / "1").mkdir(parents=True)
@@ -334,7 +334,7 @@ def test_a_server_is_not_ready_until_all_it_found_first_is_served(tmp_path: Path
         assert not models.unready_reasons()
         assert models.names() == ["bad", "good", "late"]
 
-    play(tmp_path, steps)
+    play(tmp_path, steps, strict_readiness=True)
 
 
 def test_before_the_first_look_models_are_loading(tmp_path: Path) -> None:

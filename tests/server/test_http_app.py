@@ -14,9 +14,11 @@ from tests.server.test_server import settings
 from tests.support.protocol_fakes import scripted
 
 
-def with_client(folder: Path, scenario: Callable[[httpx.AsyncClient, HttpApp], Awaitable[None]]) -> None:
+def with_client(
+    folder: Path, scenario: Callable[[httpx.AsyncClient, HttpApp], Awaitable[None]], **more: object
+) -> None:
     async def main() -> None:
-        app = HttpApp(Server(settings(folder)))
+        app = HttpApp(Server(settings(folder, **more)))
         async with app.router.lifespan_context(app):
             assert app.server._starting is not None
             await app.server._starting
@@ -54,6 +56,30 @@ def test_health_turns_red_with_its_reasons(tmp_path: Path) -> None:
         assert (await client.get("/health")).json()["reasons"] == ["broken", "The server is draining"]
 
     with_client(tmp_path, scenario)
+
+
+def test_one_broken_model_is_named_and_the_others_are_served(tmp_path: Path) -> None:
+    broken = tmp_path / "broken" / "1"
+    broken.mkdir(parents=True)
+    (broken / "saved_model.pbtxt").touch()
+    problem = "Model broken version 1 failed to load: broken/1 holds no saved_model.pb"
+
+    async def scenario(client: httpx.AsyncClient, app: HttpApp) -> None:
+        reply = await client.get("/readyz")
+        assert (reply.status_code, reply.text) == (200, f"ok\n{problem}")
+        assert (await client.get("/v2/health/ready")).status_code == 200
+        summary = (await client.get("/health")).json()
+        assert (summary["status"], summary["reasons"], summary["problems"]) == ("ready", [], [problem])
+        assert (
+            'ferry_model_problem{kind="failed",model="broken",version="1"} 1.0' in (await client.get("/metrics")).text
+        )
+
+    async def strict(client: httpx.AsyncClient, app: HttpApp) -> None:
+        reply = await client.get("/readyz")
+        assert (reply.status_code, reply.text) == (503, problem), "told once"
+
+    with_client(tmp_path, scenario)
+    with_client(tmp_path, strict, strict_readiness=True)
 
 
 def test_metrics_name_the_requests(tmp_path: Path) -> None:

@@ -76,12 +76,16 @@ class FakeHealth:
 
     reasons_dead: list[str] = field(default_factory=list)
     reasons_unready: list[str] = field(default_factory=list)
+    told_problems: list[str] = field(default_factory=list)
 
     def dead(self) -> list[str]:
         return self.reasons_dead
 
     def unready(self) -> list[str]:
         return self.reasons_unready
+
+    def problems(self) -> list[str]:
+        return self.told_problems
 
 
 @dataclass

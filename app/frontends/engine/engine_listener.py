@@ -113,7 +113,7 @@ class EngineListener:
         self.connections.add(connection)
         self._empty.clear()
         connection.send(MessageKind.CATALOG, *self._snapshot)
-        connection.send(MessageKind.HEALTH, self._server.dead(), self._server.unready())
+        connection.send(MessageKind.HEALTH, *self._health())
 
     def disconnected(self, connection: FrontendConnection) -> None:
         self.connections.discard(connection)
@@ -129,7 +129,10 @@ class EngineListener:
         if snapshot != self._snapshot:
             self._snapshot = snapshot
             self._send_all(MessageKind.CATALOG, *snapshot)
-        self._send_all(MessageKind.HEALTH, self._server.dead(), self._server.unready())
+        self._send_all(MessageKind.HEALTH, *self._health())
+
+    def _health(self) -> tuple[list[str], list[str], list[str]]:
+        return self._server.dead(), self._server.unready(), self._server.problems()
 
     async def mirrored(self) -> None:
         """Returns when every frontend has the present catalog and has sent what it counted until then."""

@@ -37,8 +37,8 @@ class EngineObserver(Protocol):
     def on_catalog(self, connection: EngineConnection, snapshot: CatalogSnapshot) -> None:
         """The catalog changed."""
 
-    def on_health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
-        """Several times a second: reasons to restart, reasons to send no requests."""
+    def on_health(self, dead: Sequence[str], unready: Sequence[str], problems: Sequence[str]) -> None:
+        """Several times a second: reasons to restart, reasons to send no requests, models that do not work."""
 
     def send_counts(self, connection: EngineConnection) -> None:
         """The engine needs what was counted so far."""

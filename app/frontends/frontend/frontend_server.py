@@ -44,7 +44,7 @@ class FrontendServer:
         self.stopped = False
         self.engine = RemoteEngine(engine, settings.stuck_after_s)
         self.repository: ServedRepository = self.engine.repository
-        self.dead, self.unready = self.engine.dead, self.engine.unready
+        self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
         draining = self.engine.draining
         self.tensorflow_rest = TensorFlowRest(self.repository, self.engine.count, limits, draining=draining)

@@ -52,6 +52,7 @@ class RemoteEngine:
         self._heard_s = 0.0
         self._dead: Sequence[str] = ()
         self._unready: Sequence[str] = ()
+        self._problems: Sequence[str] = ()
 
         # Requests that were counted and not sent yet.
         self._counted: dict[tuple[str, str, str, int, str], list[float]] = {}
@@ -115,7 +116,7 @@ class RemoteEngine:
                 logger.warning("The engine cannot be reached: %s; next try in %g s", error, _RECONNECT_AFTER_S)
             self._connection = None
             self._serves.clear()
-            self._dead = self._unready = ()
+            self._dead = self._unready = self._problems = ()
             self.repository.clear()
             await asyncio.sleep(_RECONNECT_AFTER_S)
 
@@ -124,8 +125,8 @@ class RemoteEngine:
     def on_catalog(self, connection: EngineConnection, snapshot: CatalogSnapshot) -> None:
         self.repository.apply(connection, snapshot)
 
-    def on_health(self, dead: Sequence[str], unready: Sequence[str]) -> None:
-        self._dead, self._unready = dead, unready
+    def on_health(self, dead: Sequence[str], unready: Sequence[str], problems: Sequence[str]) -> None:
+        self._dead, self._unready, self._problems = dead, unready, problems
         self._heard_s = self._clock()
         self._serves.set()
 
@@ -172,6 +173,9 @@ class RemoteEngine:
         if not self._serves.is_set():
             return [*reasons, "The engine is starting"]
         return list(dict.fromkeys([*reasons, *self._unready]))
+
+    def problems(self) -> list[str]:
+        return list(self._problems)
 
     def __repr__(self) -> str:
         state = "draining" if self.draining.is_set() else "ready" if self.is_connected else "waiting for the engine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fastapi import APIRouter, Response
@@ -30,7 +31,7 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
 
     @router.get("/readyz", summary="Is it ready for requests?", responses={503: {"description": "Not now"}})
     async def readyz() -> PlainTextResponse:
-        return _verdict([*server.dead(), *server.unready()])
+        return _verdict([*server.dead(), *server.unready()], server.problems())
 
     @router.get("/health", summary="Models, devices, queue and uptime")
     async def summary() -> JSONResponse:
@@ -46,6 +47,7 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
     return router
 
 
-def _verdict(reasons: list[str]) -> PlainTextResponse:
-    """200 and 'ok', or 503 and the reasons, one a line."""
-    return PlainTextResponse("\n".join(reasons) or "ok", status_code=503 if reasons else 200)
+def _verdict(reasons: list[str], problems: Sequence[str] = ()) -> PlainTextResponse:
+    """200 and 'ok', or 503 and the reasons; then what else does not work; one a line."""
+    lines = dict.fromkeys([*(reasons or ["ok"]), *problems])
+    return PlainTextResponse("\n".join(lines), status_code=503 if reasons else 200)

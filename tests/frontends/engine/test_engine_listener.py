@@ -195,12 +195,13 @@ def test_large_tensors_come_and_go_by_shared_memory(tmp_path: Path) -> None:
 def test_health_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
         assert frontends[0].dead() == []
-        assert frontends[0].unready() == ["Model broken version 1 failed to load: broken/1 holds no graph"]
+        assert frontends[0].unready() == [], "one broken model does not make the others unavailable"
+        assert frontends[0].problems() == ["Model broken version 1 failed to load: broken/1 holds no graph"]
         assert (await frontends[0].summary())["models"]["m"][0]["state"] == "AVAILABLE"
         monkeypatch.setattr(server, "failure", "it is broken")
         await until(lambda: frontends[0].dead() == frontends[1].dead() == ["it is broken"])
         server.engine.begin_drain()
-        await until(lambda: frontends[0].unready()[0] == "The server is draining")
+        await until(lambda: frontends[0].unready() == ["The server is draining"])
 
     play(tmp_path, scenario)
 

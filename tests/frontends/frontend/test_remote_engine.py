@@ -26,13 +26,14 @@ def test_an_engine_that_falls_silent_is_dead() -> None:
     clock.now += 1000  # it never was there: that is a matter of readiness
     assert engine.dead() == []
     assert engine.unready() == ["The engine is starting"]
-    engine.on_health([], [])
+    engine.on_health([], [], [])
     assert (engine.dead(), engine.unready()) == ([], [])
     clock.now += 61
     assert engine.dead() == ["The engine has sent nothing for 61 s"]
-    engine.on_health(["stuck"], ["The server is draining"])
+    engine.on_health(["stuck"], ["The server is draining"], ["m is broken"])
     engine.begin_drain()
     assert (engine.dead(), engine.unready()) == (["stuck"], ["The server is draining"])
+    assert engine.problems() == ["m is broken"]
 
 
 def test_what_is_counted_while_the_engine_is_away_is_limited(monkeypatch) -> None:
@@ -96,7 +97,7 @@ def test_a_drain_ends_the_wait_for_the_models(tmp_path: Path) -> None:
 def test_an_engine_prints_its_state() -> None:
     engine = RemoteEngine(Path("nowhere"), 60.0, Clock())
     assert repr(engine) == "<RemoteEngine waiting for the engine, None>"
-    engine.on_health([], [])
+    engine.on_health([], [], [])
     assert repr(engine) == "<RemoteEngine ready, None>"
     engine.begin_drain()
     assert repr(engine) == "<RemoteEngine draining, None>"

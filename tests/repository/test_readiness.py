@@ -1,0 +1,127 @@
+"""Who is ready, and what is told of models that do not work."""
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from app.core.versions import ProblemKind
+from app.repository.model_config import ModelConfig
+from app.repository.model_sources import ModelList
+from app.repository.repository import ModelRepository
+from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, repository
+from tests.support.waiting import HANG_S
+
+
+def play(folder: Path, steps: Callable[[ModelRepository], Awaitable[None]], **options: object) -> None:
+    async def run() -> None:
+        models = repository(folder, FakeLoader(), **options)
+        await models.poll_once()
+        await steps(models)
+        await models.close()
+
+    asyncio.run(run())
+
+
+def texts(models: ModelRepository) -> list[str]:
+    return [problem.text for problem in models.problems()]
+
+
+def test_one_broken_model_does_not_make_the_others_unavailable(tmp_path: Path) -> None:
+    add(tmp_path, "bad", 1, BROKEN)
+    add(tmp_path, "good", 1)
+    (tmp_path / "half" / "1").mkdir(parents=True)
+
+    async def steps(models: ModelRepository) -> None:
+        assert models.unready_reasons() == []
+        assert texts(models) == [
+            "Model bad version 1 failed to load: 1 holds no model",
+            f"Model half has no complete version folder in {tmp_path}/half",
+        ]
+        assert [problem[:3] for problem in models.problems()] == [
+            ("bad", 1, ProblemKind.FAILED),
+            ("half", None, ProblemKind.MISSING),
+        ]
+
+    play(tmp_path, steps)
+
+
+def test_where_all_are_broken_the_reasons_name_each(tmp_path: Path) -> None:
+    add(tmp_path, "bad", 1, BROKEN)
+    add(tmp_path, "worse", 3, BROKEN)
+
+    async def steps(models: ModelRepository) -> None:
+        assert models.unready_reasons() == [
+            "Model bad version 1 failed to load: 1 holds no model",
+            "Model worse version 3 failed to load: 3 holds no model",
+        ]
+
+    play(tmp_path, steps)
+
+
+def test_a_failed_version_beside_one_that_serves_is_told(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        add(tmp_path, "m", 2, BROKEN)
+        await models.poll_once()
+        assert models.unready_reasons() == []
+        assert texts(models) == ["Model m version 2 failed to load: 2 holds no model"]
+        add(tmp_path, "m", 2, b"mended")
+        await models.poll_once()
+        assert texts(models) == []
+
+    play(tmp_path, steps)
+
+
+def test_a_problem_goes_with_its_files(tmp_path: Path) -> None:
+    add(tmp_path, "good", 1)
+    add(tmp_path, "bad", 1, BROKEN)
+
+    async def steps(models: ModelRepository) -> None:
+        shutil.rmtree(tmp_path / "bad")
+        await models.poll_once()
+        assert models.problems() == []
+
+    play(tmp_path, steps)
+
+
+def test_a_listed_model_without_a_folder_is_told_and_the_others_serve(tmp_path: Path) -> None:
+    add(tmp_path, "good", 1)
+
+    async def run() -> None:
+        source = ModelList([ModelConfig("good", tmp_path / "good"), ModelConfig("gone", tmp_path / "gone")])
+        models = ModelRepository(source, FakeLoader())  # type: ignore[arg-type]
+        await models.poll_once()
+        assert models.unready_reasons() == []
+        assert [problem[:3] for problem in models.problems()] == [("gone", None, ProblemKind.UNREADABLE)]
+        assert texts(models) == [f"Model gone has no complete version folder in {tmp_path}/gone"]
+        await models.close()
+
+    asyncio.run(run())
+
+
+def test_ready_waits_for_the_first_try_of_every_model(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+    add(tmp_path, "b", 1)
+    gate, entered = threading.Event(), threading.Event()
+
+    def load(name: str, version: int, path: Path) -> FakeModel:
+        if name == "b":
+            entered.set()
+            assert gate.wait(HANG_S)
+        return FakeModel(name, version, path)
+
+    async def run() -> None:
+        models = repository(tmp_path, load)
+        poll = asyncio.create_task(models.poll_once())
+        await asyncio.to_thread(entered.wait, HANG_S)
+        assert models.resolve("a").version == 1
+        assert models.unready_reasons() == ["Model b is still loading"]
+        gate.set()
+        await poll
+        assert models.unready_reasons() == []
+        await models.close()
+
+    asyncio.run(run())
