@@ -136,6 +136,7 @@ class Runtime(Protocol):
 
         Raises:
             InferenceFailed: the folder holds no model that can be loaded; the text says why.
+            FilesUnreadable: its files cannot be read, for a reason that may pass.
         """
 
 

@@ -60,6 +60,10 @@ class OutOfMemory(InferenceFailed):
     """The device had not enough memory for a batch; a smaller batch may succeed."""
 
 
+class FilesUnreadable(InferenceFailed):
+    """The files of a model could not be read, for a reason that may pass. A later load may succeed."""
+
+
 class ShuttingDown(ServingError):
     """The server is draining: it finishes accepted requests and rejects new ones."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,11 +13,14 @@ from app.core.events import Listener
 from app.core.versions import VersionState
 from app.repository.catalog import Catalog
 from app.repository.disk_layout import DiskLayout, fingerprint
+from app.repository.retries import Retries
 from app.repository.servable import Servable
 from app.repository.version_policy import VersionPolicy
 
 if TYPE_CHECKING:
     from app.model import Model
+
+logger = logging.getLogger(__name__)
 
 #: From name, version and folder to the model, loaded and warmed up. Blocking; called on the loader thread.
 LoadModel = Callable[[str, int, Path], "Model"]
@@ -29,12 +33,18 @@ class Reconciler:
     """Loads one version at a time, and unloads. Its caller makes no two calls for one model at the same time."""
 
     def __init__(
-        self, catalog: Catalog, load: LoadModel, listener: Listener, mirrored: Callable[[], Awaitable[None]]
+        self,
+        catalog: Catalog,
+        load: LoadModel,
+        listener: Listener,
+        mirrored: Callable[[], Awaitable[None]],
+        clock: Callable[[], float],
     ) -> None:
         self._catalog = catalog
         self._load_model = load
         self._listener = listener
         self._mirrored = mirrored
+        self._retries = Retries(clock)
         self._one_load = asyncio.Lock()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
         self._unloading: dict[asyncio.Task[None], str] = {}
@@ -56,7 +66,7 @@ class Reconciler:
     async def _update(
         self, name: str, servables: dict[int, Servable], folders: Mapping[int, Path], policy: VersionPolicy
     ) -> None:
-        await _reset_changed(servables, folders)
+        await self._reset_failed(servables, folders)
         while (missing := _wanted(policy, servables, folders) - self._catalog.available(name)) and not self._stopping:
             await self._load(name, max(missing), folders[max(missing)])
         wanted, available = _wanted(policy, servables, folders), self._catalog.available(name)
@@ -89,6 +99,23 @@ class Reconciler:
             files = await asyncio.to_thread(fingerprint, folder)
             loop = asyncio.get_running_loop()
             await servable.load(loop.run_in_executor(self._loader, self._load_model, name, version, folder), files)
+        if servable.may_pass:
+            pause_s = self._retries.failed((name, version))
+            logger.warning("%s is loaded again in %g s: its files could not be read", servable, pause_s)
+        else:
+            self._retries.forget((name, version))
+
+    async def _reset_failed(self, servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> None:
+        """Lets a failed version be tried again: its files changed or were deleted, or the failure may have passed."""
+        for version, servable in servables.items():
+            if servable.failed_on is None:
+                continue
+            folder = folders.get(version)
+            if folder is None or await asyncio.to_thread(fingerprint, folder) != servable.failed_on:
+                self._retries.forget((servable.name, version))
+                servable.failed_on = None
+            elif self._retries.due((servable.name, version)):
+                servable.failed_on = None
 
     def _unload_all(self, servables: Iterable[Servable]) -> None:
         for servable in servables:
@@ -111,16 +138,6 @@ def _wanted(policy: VersionPolicy, servables: Mapping[int, Servable], folders: M
         if servable.failed_on is not None or servable.state is VersionState.UNLOADING
     }
     return policy(folders.keys() - excluded)
-
-
-async def _reset_changed(servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> None:
-    """Lets a failed version be tried again if its files changed or were deleted."""
-    for version, servable in servables.items():
-        if servable.failed_on is None:
-            continue
-        folder = folders.get(version)
-        if folder is None or await asyncio.to_thread(fingerprint, folder) != servable.failed_on:
-            servable.failed_on = None
 
 
 def _drop_old_endings(servables: dict[int, Servable]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,9 +29,10 @@ class ModelRepository:
 
     A new version is loaded and warmed up beside the old one on one loader thread, then takes over, then the
     old one answers what it accepted and is unloaded. A version that fails to load leaves what is served as it
-    is and is tried again when its files change or come back. A version in memory is not loaded again when its
-    files change: new content takes a new number, as in TensorFlow Serving. When every version folder of a
-    model is deleted, the model is unloaded; a deleted version whose replacement cannot be loaded stays.
+    is and is tried again when its files change or come back; if they could not be read, after a pause that
+    doubles. A version in memory is not loaded again when its files change: new content takes a new number, as
+    in TensorFlow Serving. When every version folder of a model is deleted, the model is unloaded; a deleted
+    version whose replacement cannot be loaded stays.
 
     Args:
         poll_interval_s: seconds between two polls of the disk; 0 polls once.
@@ -48,6 +50,7 @@ class ModelRepository:
         *,
         labels_anywhere: bool = False,
         strict_readiness: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._poll_interval_s = poll_interval_s
@@ -58,7 +61,8 @@ class ModelRepository:
         self.statuses, self.default_name = catalog.statuses, catalog.default_name
         #: Returns when all copies of the catalog, which frontends hold, are up to date.
         self.mirrored: Callable[[], Awaitable[None]] = _no_mirror
-        self._reconciler = Reconciler(self.catalog, load, listener, lambda: self.mirrored())  # noqa: PLW0108 - set later
+        mirrored = lambda: self.mirrored()  # noqa: E731, PLW0108 - it is set later
+        self._reconciler = Reconciler(self.catalog, load, listener, mirrored, clock)
         self._layout = DiskLayout()
         self._unloaded: set[str] = set()
         self._readiness = Readiness(catalog, str(source), strict=strict_readiness)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from app.core.errors import ServingError
+from app.core.errors import FilesUnreadable, ServingError
 from app.core.events import Listener, ModelStateChanged
 from app.core.versions import VersionState, VersionStatus
 from app.repository.disk_layout import Fingerprint
@@ -22,6 +22,7 @@ class Servable:
 
     `model` is set exactly while the state is AVAILABLE, so it may be called whenever it is set.
     `failed_on` is the fingerprint of the files whose load failed; None if no load failed or it is to be tried again.
+    `may_pass`: the load failed because files could not be read, so it may succeed with the same files.
     """
 
     def __init__(self, name: str, version: int, listener: Listener) -> None:
@@ -29,6 +30,7 @@ class Servable:
         self.version = version
         self.model: Model | None = None
         self.failed_on: Fingerprint | None = None
+        self.may_pass = False
         self._listener = listener
         self._enter(VersionState.START)
 
@@ -55,8 +57,8 @@ class Servable:
         try:
             self.model = await model
         except Exception as error:  # an error of one load must not stop the others
-            self.failed_on = files
-            if not isinstance(error, ServingError):
+            self.failed_on, self.may_pass = files, _may_pass(error)
+            if not isinstance(error, (ServingError, OSError)):
                 logger.exception("%s failed to load by an unexpected error; other versions keep serving", self)
             self._enter(VersionState.END, _text(error))
         else:
@@ -92,6 +94,12 @@ class Servable:
 
     def __repr__(self) -> str:
         return f"<Servable {self.name} {self.version}, {self.state}{', ' + self.error if self.error else ''}>"
+
+
+def _may_pass(error: Exception) -> bool:
+    """A file that is not there, or is a folder, is a fault of the model."""
+    lasting = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+    return isinstance(error, (FilesUnreadable, OSError)) and not isinstance(error, lasting)
 
 
 def _text(error: Exception) -> str:

@@ -315,7 +315,7 @@ def test_what_is_told_is_told_in_order() -> None:
         await made.frontend.sync()
         assert made.observer.heard == [
             CatalogSnapshot(True, "m", (), {}, {}, {}, ()),
-            ((), ("not now",)),
+            ((), ("not now",), ("m is broken",)),
             "send_counts",
         ]
         assert made.served.told == [(labels, (0.5,))]

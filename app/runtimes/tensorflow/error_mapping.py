@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from errno import EISDIR, ENOENT, ENOTDIR
 
 import tensorflow as tf
 
@@ -13,6 +14,15 @@ MAX_CHARACTERS = 300
 
 _INPUTS_FAULT = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, ValueError, TypeError)
 _NO_MEMORY = (tf.errors.ResourceExhaustedError, MemoryError)
+
+# TensorFlow's words for EIO (Unknown), ESTALE (Aborted), time-outs, lost connections, and files cut short.
+_PASSING = (
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.UnknownError,
+    tf.errors.DataLossError,
+)
 
 # GPU libraries report a full device as an internal error.
 _NO_MEMORY_TEXT = re.compile(r"out of memory|OUT_OF_MEMORY|Dst tensor is not initialized", re.IGNORECASE)
@@ -44,6 +54,14 @@ def map_error(error: Exception) -> ServingError:
     if isinstance(error, tf.errors.FailedPreconditionError) and not _MODELS_STATE_TEXT.search(str(error)):
         return InvalidRequest(text)
     return InferenceFailed(text)
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a load failed because files could not be read, for a reason that may pass."""
+    if isinstance(error, OSError):
+        # TensorFlow raises a bare OSError, without a number, for a folder that is no SavedModel.
+        return error.errno is not None and error.errno not in {ENOENT, ENOTDIR, EISDIR}
+    return isinstance(error, _PASSING)
 
 
 def first_meaningful_line(error: Exception) -> str:

@@ -11,10 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.core.errors import InferenceFailed, InvalidRequest
+from app.core.errors import FilesUnreadable, InferenceFailed, InvalidRequest
 from app.runtime import LoadedModel, RuntimeOptions
 from app.runtimes.tensorflow import private_api
-from app.runtimes.tensorflow.error_mapping import first_meaningful_line
+from app.runtimes.tensorflow.error_mapping import first_meaningful_line, is_passing
 from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
@@ -56,7 +56,8 @@ class TensorFlowRuntime:
             return self._load(path)
         except Exception as error:
             name = "/".join(path.parts[-2:])
-            raise InferenceFailed(f"{name} cannot be loaded: {first_meaningful_line(error)}") from error
+            kind = FilesUnreadable if is_passing(error) else InferenceFailed
+            raise kind(f"{name} cannot be loaded: {first_meaningful_line(error)}") from error
 
     def _share_cores(self, options: RuntimeOptions) -> None:
         self.batches_in_flight, threads = share_cores(

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
-from app.runtimes.tensorflow.error_mapping import MAX_CHARACTERS, first_meaningful_line, map_error
+from app.runtimes.tensorflow.error_mapping import MAX_CHARACTERS, first_meaningful_line, is_passing, map_error
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,22 @@ def test_there_is_always_one_line_of_bounded_length(text: str) -> None:
 
 def test_a_long_line_shows_that_it_is_cut() -> None:
     assert first_meaningful_line(ValueError("x" * 1000)) == "x" * (MAX_CHARACTERS - 1) + "…"
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (tf.errors.UnknownError(None, None, "m/1/variables/variables.index; Input/output error"), True),
+        (tf.errors.AbortedError(None, None, "Stale file handle"), True),
+        (tf.errors.UnavailableError(None, None, "the server is gone"), True),
+        (tf.errors.DataLossError(None, None, "Unable to open table file"), True),
+        (OSError(5, "Input/output error"), True),
+        (OSError("SavedModel file does not exist"), False),
+        (FileNotFoundError(2, "No such file or directory"), False),
+        (tf.errors.NotFoundError(None, None, "no variables.index"), False),
+        (tf.errors.InvalidArgumentError(None, None, "unknown op"), False),
+        (ValueError("no tags"), False),
+    ],
+)
+def test_what_could_not_be_read_may_pass(error: Exception, passes: bool) -> None:
+    assert is_passing(error) == passes
