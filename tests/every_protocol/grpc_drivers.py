@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import grpc
-import numpy as np
 from grpc import StatusCode
 
 from app.codecs.protobuf.messages import message_class
@@ -15,6 +14,7 @@ from app.codecs.protobuf.tensor_protos import decode_tensor
 from app.core.inference import Array
 from app.protocols.open_inference.datatypes import datatype_of
 from tests.every_protocol.driver import Driver, Fault, Question, Rejected
+from tests.every_protocol.tensors import as_bytes, from_bytes
 from tests.support.tensor_protos import encode_tensor
 
 GRPC_CODES: Mapping[Fault, StatusCode] = {
@@ -118,7 +118,7 @@ class OpenInferenceRaw(_Unary):
         return message
 
     def fill(self, message: Any, tensor: Any, array: Array) -> None:
-        message.raw_input_contents.append(array.tobytes())
+        message.raw_input_contents.append(as_bytes(array))
 
     def outputs(self, content: bytes) -> dict[str, Array]:
         return _outputs(message_class("inference.ModelInferResponse").FromString(content))
@@ -167,7 +167,7 @@ class OpenInferenceStream(OpenInferenceRaw):
 
 def _outputs(reply: Any) -> dict[str, Array]:
     return {
-        output.name: np.frombuffer(content, np.float32).reshape(output.shape)
+        output.name: from_bytes(content, output.datatype, output.shape)
         for output, content in zip(reply.outputs, reply.raw_output_contents, strict=True)
     }
 

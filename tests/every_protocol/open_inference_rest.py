@@ -6,12 +6,12 @@ import json
 from typing import Any, ClassVar
 
 import httpx
-import numpy as np
 
 from app.core.inference import Array
 from app.protocols.open_inference.datatypes import datatype_of
 from tests.every_protocol.driver import Fault, Question
 from tests.every_protocol.http_driver import HttpDriver
+from tests.every_protocol.tensors import DTYPES, as_bytes, as_lists, from_bytes, from_lists
 
 _HEADER = "Inference-Header-Content-Length"
 
@@ -42,12 +42,12 @@ class Json(HttpDriver):
         return f"/v2/models/{question.model}{version}/infer"
 
     def encode(self, question: Question) -> tuple[bytes, dict[str, str]]:
-        entries = [{**_entry(name, array), "data": array.tolist()} for name, array in question.inputs.items()]
+        entries = [{**_entry(name, array), "data": as_lists(array)} for name, array in question.inputs.items()]
         return _document(question, entries), {}
 
     def decode(self, response: httpx.Response) -> dict[str, Array]:
         return {
-            each["name"]: np.array(each["data"], np.float32).reshape(each["shape"])
+            each["name"]: from_lists(each["data"], DTYPES[each["datatype"]]).reshape(each["shape"])
             for each in response.json()["outputs"]
         }
 
@@ -60,11 +60,11 @@ class Binary(Json):
 
     def encode(self, question: Question) -> tuple[bytes, dict[str, str]]:
         entries = [
-            {**_entry(name, array), "parameters": {"binary_data_size": array.nbytes}}
+            {**_entry(name, array), "parameters": {"binary_data_size": len(as_bytes(array))}}
             for name, array in question.inputs.items()
         ]
         head = _document(question, entries, binary_data_output=True)
-        return head + b"".join(array.tobytes() for array in question.inputs.values()), {_HEADER: str(len(head))}
+        return head + b"".join(map(as_bytes, question.inputs.values())), {_HEADER: str(len(head))}
 
     def decode(self, response: httpx.Response) -> dict[str, Array]:
         length = int(response.headers[_HEADER])
@@ -72,7 +72,7 @@ class Binary(Json):
         outputs: dict[str, Array] = {}
         for each in json.loads(response.content[:length])["outputs"]:
             size = each["parameters"]["binary_data_size"]
-            outputs[each["name"]] = np.frombuffer(tail[:size], np.float32).reshape(each["shape"])
+            outputs[each["name"]] = from_bytes(tail[:size], each["datatype"], each["shape"])
             tail = tail[size:]
         assert not tail
         return outputs

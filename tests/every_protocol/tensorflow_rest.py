@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from io import BytesIO
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import urlencode
 
 import httpx
@@ -12,12 +12,11 @@ import msgpack
 import numpy as np
 from PIL import Image
 
-from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensor_protos import decode_tensor
 from app.core.inference import Array
 from tests.every_protocol.driver import Fault, Question
 from tests.every_protocol.http_driver import HttpDriver
-from tests.support.tensor_protos import encode_tensor
+from tests.every_protocol.tensors import as_lists
+from tests.support.bodies import as_msgpack, as_protobuf, from_msgpack, from_protobuf
 
 _ONE_ARRAY = "the body is one array without a name"
 
@@ -53,7 +52,7 @@ class JsonRows(_Predict):
     }
 
     def encode(self, question: Question) -> tuple[bytes, dict[str, str]]:
-        columns = {name: array.tolist() for name, array in question.inputs.items()}
+        columns = {name: as_lists(array) for name, array in question.inputs.items()}
         if question.inputs.keys() == {"features"}:
             return json.dumps({"instances": columns["features"]}).encode(), {}
         named = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -71,7 +70,7 @@ class JsonColumns(JsonRows):
     names_dtype = "features"
 
     def encode(self, question: Question) -> tuple[bytes, dict[str, str]]:
-        return json.dumps({"inputs": {name: array.tolist() for name, array in question.inputs.items()}}).encode(), {}
+        return json.dumps({"inputs": {name: as_lists(array) for name, array in question.inputs.items()}}).encode(), {}
 
     def decode(self, response: httpx.Response) -> dict[str, Array]:
         found = response.json()["outputs"]
@@ -140,17 +139,10 @@ class MessagePack(_Predict):
     }
 
     def encode(self, question: Question) -> tuple[bytes, dict[str, str]]:
-        def tensor(array: Array) -> dict[str, Any]:
-            return {"dtype": array.dtype.name, "shape": list(array.shape), "data": array.tobytes()}
-
-        body: bytes = msgpack.packb({"inputs": {name: tensor(array) for name, array in question.inputs.items()}})
-        return body, {}
+        return as_msgpack(question.inputs), {}
 
     def decode(self, response: httpx.Response) -> dict[str, Array]:
-        return {
-            name: np.frombuffer(each["data"], each["dtype"]).reshape(each["shape"])
-            for name, each in msgpack.unpackb(response.content)["outputs"].items()
-        }
+        return from_msgpack(response.content)
 
 
 class Protobuf(_Predict):
@@ -160,15 +152,10 @@ class Protobuf(_Predict):
     malformed: ClassVar = {"cut off": b"\x12\x7f", "another wire type": b"\x0f\x0f", "empty": b""}
 
     def encode(self, question: Question) -> tuple[bytes, dict[str, str]]:
-        message = message_class("tensorflow.serving.PredictRequest")()
-        for name, array in question.inputs.items():
-            encode_tensor(array, message.inputs[name], as_content=True)
-        content: bytes = message.SerializeToString()
-        return content, {}
+        return as_protobuf(question.inputs), {}
 
     def decode(self, response: httpx.Response) -> dict[str, Array]:
-        reply = message_class("tensorflow.serving.PredictResponse").FromString(response.content)
-        return {name: decode_tensor(name, proto, 1 << 20) for name, proto in reply.outputs.items()}
+        return from_protobuf(response.content)
 
 
 class Png(_Predict):

@@ -93,10 +93,15 @@ def as_json(arrays: Mapping[str, Any]) -> bytes:
     return json.dumps({"inputs": {name: np.asarray(array).tolist() for name, array in arrays.items()}}).encode()
 
 
+def dtype_called(name: str) -> np.dtype[Any]:
+    """numpy's type of this name, those outside numpy included."""
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
 def _array(dtype: str, shape: list[int], data: Any) -> Array:
     if dtype == "string":
         array = np.empty(len(data), STRING)
         array[:] = data
     else:
-        array = np.frombuffer(data, getattr(ml_dtypes, dtype, dtype))
+        array = np.frombuffer(data, dtype_called(dtype))
     return array.reshape(shape)
