@@ -77,11 +77,11 @@ class Model:
         """
         return self.response(request, await answer_of(partial(self.submit, request)))
 
-    def coalesces(self, signature: str) -> bool:
-        """Whether a request for all outputs would be computed now, on the event loop, without waiting in the queue."""
+    def coalescable_rows(self, signature: str) -> int:
+        """How many rows would be computed now, for all outputs, on the event loop, without waiting in the queue."""
         key = self._all_outputs.get(signature)
         function = None if key is None else self._placement.functions.get(key)
-        return function is not None and self._closed is None and self._batcher.can_coalesce(function)
+        return 0 if function is None or self._closed is not None else self._batcher.coalescable_rows(function)
 
     def submit_coalesced(
         self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply

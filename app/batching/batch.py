@@ -67,17 +67,28 @@ class BatchInFlight:
         """True while one of its requests waits: it was not answered, has not expired and was not cancelled."""
         return not all(request.reply.done() for request in self.requests)
 
-    def record_latency(self, seconds: float) -> None:
-        """Takes the time of its call into account; all its requests succeeded.
+    @property
+    def call_rows(self) -> int:
+        """The rows of its call, padding included; of requests that run alone, those of one."""
+        return self.function.sizes.padded(self.rows) if self.function.batchable else 1
+
+    def is_quick(self, limit_s: float) -> bool:
+        """Whether its call is known to take less than `limit_s`; what is not known is not quick."""
+        elements = elements_of(self.function, self.requests)
+        return self.costs.undisturbed_s(self.call_rows, elements) < limit_s
+
+    def record_latency(self, seconds: float, *, succeeded: bool = True) -> None:
+        """Takes the time of its call into account; what a batch took whose requests failed is no cost of its size.
 
         Requests of other lanes may be longer, so the time of a merged batch says little of its own lane.
         """
-        if len(self.lanes) > 1:
-            return
-        if self.function.batchable:
-            self.costs.record_call(self.function.sizes.padded(self.rows), seconds)
-        else:
-            self.costs.record_call(1, seconds / len(self.requests))
+        rows, function = self.call_rows, self.function
+        call_s = seconds if function.batchable else seconds / len(self.requests)
+        function.last_costs = self.costs
+        elements = elements_of(function, self.requests)
+        self.costs.record_undisturbed(rows, call_s, elements, succeeded=succeeded)
+        if succeeded and len(self.lanes) == 1:
+            self.costs.record_call(rows, call_s)
 
     def fail(self, text: str) -> None:
         """Answers all its requests with an InferenceFailed: it was not executed."""
@@ -86,7 +97,9 @@ class BatchInFlight:
         self.leave()
 
     def leave(self) -> None:
-        for function, requests in self._shares:
+        """Its functions count its requests no more. A second call has no effect."""
+        shares, self._shares = self._shares, []
+        for function, requests in shares:
             function.leave(requests)
 
     def __repr__(self) -> str:
@@ -233,6 +246,24 @@ def padding_of(function: BatchFunction, requests: Sequence[PendingRequest]) -> t
     own = sum([inputs[name].size for inputs in sent for name in padding.inputs])
     computed = rows * sum(map(prod, padding.call_shape(sent, rows)))
     return rows - own_rows, 1 - own / computed if computed else 0.0
+
+
+def elements_of(function: BatchFunction, requests: Sequence[PendingRequest]) -> int:
+    """What inner shape and rows do not tell of a call: elements of padded, ragged and lone requests, bytes of strings.
+
+    0 where they tell everything.
+    """
+    sent = [request.inputs for request in requests]
+    elements = 0
+    if not function.batchable:
+        elements = max([sum([array.size for array in inputs.values()]) for inputs in sent])
+    elif function.ragged is not None:
+        elements = sum([array.size for inputs in sent for array in inputs.values()])
+    elif function.padding is not None:
+        rows = function.sizes.padded(sum([request.rows for request in requests]))
+        elements = rows * function.padding.cells(function.padding.call_shape(sent, rows))
+    strings = [name for name, array in sent[0].items() if array.dtype == STRING]
+    return elements + sum([len(text) for name in strings for inputs in sent for text in inputs[name].flat])
 
 
 def assemble(requests: Sequence[PendingRequest], own_rows: int, rows: int) -> dict[str, Array]:

@@ -7,8 +7,8 @@ Rules
 - Every decision is made in synchronous methods on the event loop. A device thread reads the batch that it executes, its
   function and that function's padding; it writes none of them (test_batch.py). Only this file, deadlines.py and
   completion.py know the event loop.
-- A batch of a function whose calls take less than `max_inline_s` is executed on the event loop: handing it to a thread
-  and back costs the loop more (docs/architecture.md, "Short calls").
+- A batch whose call, by its shape and size, is known to take less than `max_inline_s` is executed on the event loop:
+  handing it to a thread and back costs the loop more (docs/architecture.md, "Short calls").
 - A batch is formed only when a device is free. So batches fill while devices are busy, and requests that were cancelled
   or have expired by then are not in them (tests/laws/test_batching.py).
 - After `submit`, `_dispatch` runs in the next turn of the event loop, so requests that are read in one turn can share a
@@ -57,7 +57,7 @@ class Batcher:
         devices: each works on one batch at a time; list one twice for two batches in flight.
         max_queue_rows: rows that may wait, over all lanes.
         clock: monotonic seconds, the same base as the event loop's timers.
-        max_inline_s: functions whose uncontended calls take less are called on the event loop; 0 for none.
+        max_inline_s: calls that are known to take less are made on the event loop; 0 for none.
         admission: reject a request at once if it is expected to miss its deadline.
         weights: by model, its share of the devices' time beside other models'; empty for none.
         preserve_order: answer the batches of a lane in the order in which they were started.
@@ -141,10 +141,14 @@ class Batcher:
         self._dispatch_soon()
         return RequestHandle(request, self.cancel)
 
-    def can_coalesce(self, function: BatchFunction) -> bool:
-        """True if a request would be computed right now, on the event loop, so that there is no queue to wait in."""
-        quick = function.batchable and function.uncontended_s < self._max_inline_s
-        free = quick and self._scheduler.eager and not self.queue.rows and bool(self._slots.free)
+    def coalescable_rows(self, function: BatchFunction) -> int:
+        """How many rows like the last ones would be computed right now, on the event loop; 0 if they would wait."""
+        costs = function.last_costs
+        return costs.rows_within(self._max_inline_s) if costs is not None and self._computes_now(function) else 0
+
+    def _computes_now(self, function: BatchFunction) -> bool:
+        """Whether a request would find a free device and no queue, and may share its call."""
+        free = function.batchable and self._scheduler.eager and not self.queue.rows and bool(self._slots.free)
         return free and self._drained is None and not self._completion.order
 
     def run_coalesced(
@@ -157,13 +161,15 @@ class Batcher:
         Raises:
             InferenceFailed: the model failed, for all of them.
         """
-        if not (self.can_coalesce(function) and 0 < rows <= function.max_rows):
+        if not (0 < rows <= function.max_rows and self._computes_now(function)):
             return None
-        execution = execute(function, [PendingRequest(inputs, rows, ANSWERED, arrivals_s[0])], self._clock)
+        batch = BatchInFlight(Lane(key, function), [PendingRequest(inputs, rows, ANSWERED, arrivals_s[0])], "idle")
+        if not batch.is_quick(self._max_inline_s):
+            return None
+        execution = execute(function, batch.requests, self._clock)
         compute_s = execution.ended_s - execution.started_s
-        function.record_latency(compute_s)
-        function.costs(key.shape).record_call(function.sizes.padded(rows), compute_s)
         outcome = execution.outcomes[0]
+        batch.record_latency(compute_s, succeeded=not isinstance(outcome, ServingError))
         if execution.mismatch:
             function.stop_batching(execution.mismatch)
             return None
@@ -223,20 +229,20 @@ class Batcher:
                 return
 
             # 3. After a batch on the event loop sockets are read first: their requests share the next batch.
-            self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"), now)
-            if lane.function.uncontended_s < self._max_inline_s:
+            if self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"), now):
                 self._dispatch_soon()
                 return
 
-    def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> None:
+    def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> bool:
+        """Returns whether it was executed on the event loop."""
         # 1. Take requests; the list may be empty, as all may have been cancelled in this turn.
-        inline = lane.function.uncontended_s < self._max_inline_s
+        inline = lane.costs.undisturbed_s(min(lane.rows, plan.rows)) < self._max_inline_s
         shared = plan.shared and not inline and len(self._slots.free) > 1
         rows = self._slots.rows_for_next(lane, plan.rows) if shared else plan.rows
         requests = self.queue.take(lane, rows, plan.most_rows, now)
         if not requests:
             self._check_drained()
-            return
+            return inline
         batch = BatchInFlight(lane, requests, plan.reason)
         lane.costs.record_dispatch(batch.rows, now)
 
@@ -246,6 +252,7 @@ class Batcher:
                 batch.merge(other, self.queue.take(other, other_rows, other.max_rows, now))
 
         # 3. Execute it here, or give it to a device.
+        inline = inline and batch.is_quick(self._max_inline_s)
         if inline:
             execution = execute(lane.function, batch.requests, self._clock)
             self._record_start(batch)  # after the call, because nothing else runs during it
@@ -255,6 +262,7 @@ class Batcher:
             self._slowest_call_s = max(self._slowest_call_s, batch.expected_s)
             self._slots.start(batch, now, self._ended)
             self._record_start(batch)  # only now: a device that takes no work raises
+        return inline
 
     def _ended(self, batch: BatchInFlight, execution: Execution) -> None:
         self._record_end(batch, execution)
@@ -266,12 +274,17 @@ class Batcher:
         self._completion.record_start(batch)
 
     def _record_end(self, batch: BatchInFlight, execution: Execution) -> None:
-        if execution.mismatch:
-            batch.function.stop_batching(execution.mismatch)
-        seconds = execution.ended_s - execution.started_s
-        batch.function.record_latency(seconds)
-        self._slowest_call_s = max(seconds, self._slowest_call_s * _FADE)
-        self._scheduler.record_end(batch, seconds)
+        """Never raises: what is learnt of a call must not keep its requests from being answered."""
+        try:
+            if execution.mismatch:
+                batch.function.stop_batching(execution.mismatch)
+            seconds = execution.ended_s - execution.started_s
+            succeeded = not any(isinstance(each, ServingError) for each in execution.outcomes)
+            batch.record_latency(seconds, succeeded=succeeded)
+            self._slowest_call_s = max(seconds, self._slowest_call_s * _FADE)
+            self._scheduler.record_end(batch, seconds)
+        except Exception:
+            logger.exception("The costs of a call could not be recorded: %r", batch)
 
     # --- the end, and health ---
 

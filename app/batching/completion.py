@@ -8,6 +8,7 @@ longer than the deadlines of earlier requests allow. Everything here runs on the
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 
 from app.batching.batch import BatchInFlight, Execution
@@ -16,6 +17,8 @@ from app.core.errors import ServingError
 from app.core.events import BatchExecuted, Listener
 from app.core.inference import BatchTiming
 from app.core.reply import Answer
+
+logger = logging.getLogger(__name__)
 
 
 class InOrderCompletion:
@@ -95,9 +98,14 @@ class Completion:
             self._answer(batch, execution)
 
     def _answer(self, batch: BatchInFlight, execution: Execution) -> None:
-        event = answer(batch, execution)
-        self._on_complete()
-        self._listener(event)
+        """Never raises: other batches, and the end of a drain, come after it."""
+        try:
+            self._listener(answer(batch, execution))
+        except Exception:
+            logger.exception("The end of a batch failed, its other requests get an error: %r", batch)
+            batch.fail("The answer could not be given to its caller")
+        finally:
+            self._on_complete()
 
 
 def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
@@ -110,13 +118,11 @@ def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
         if isinstance(outcome, ServingError):
             failed_rows.append(request.rows)
             request.fail(outcome)
-        elif not request.reply.done():
-            request.reply.set_result(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
+        else:
+            request.answer(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
         request.release()
 
     batch.leave()
-    if not failed_rows:
-        batch.record_latency(compute_s)
     return BatchExecuted(
         *batch.key[:3],
         rows,

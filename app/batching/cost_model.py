@@ -35,6 +35,10 @@ _DEVIATIONS = 4.0
 #: The deviation of calls before it is measured. Chosen.
 _FIRST_DEVIATION = 0.025
 
+#: How much a call that is slower than usual counts in `undisturbed_s`. Chosen: a size that became slow leaves the
+#: event loop within a few calls.
+_SLOWER_WEIGHT = 1 / 16
+
 #: One of so many batches tries the next larger size. Measured with calls of given costs: trying a size
 #: that costs 1.5 times as much as it should takes 0.3 % of the rows per second, one that costs 3 times as much 1.3 %.
 _EXPLORE_EVERY = 256
@@ -155,13 +159,16 @@ class Costs:
     """
 
     __slots__ = (
-        "_averages", "_batches", "_deviation", "_dispatched_s", "_drawn", "_interval_s", "_rows", "_sizes", "curve",
+        "_averages", "_batches", "_deviation", "_dispatched_s", "_drawn", "_interval_s", "_rows", "_sizes",
+        "_undisturbed", "curve",
     )  # fmt: skip
 
     def __init__(self, sizes: BatchSizes, initial_estimates: Mapping[int, float] | None = None) -> None:
         self._sizes = sizes.allowed
         # Seconds by size: the average, of how many calls, and the number of batches at the last one
         self._averages = {size: (seconds, 1, 0) for size, seconds in (initial_estimates or {}).items()}
+        # By size and the power of two above the elements, where these differ from call to call
+        self._undisturbed = {(size, 0): seconds for size, seconds in (initial_estimates or {}).items()}
         self._batches = 0  # dispatched so far
         self._drawn: dict[int, float] = {}
         self._rows = self._interval_s = 0.0
@@ -196,6 +203,39 @@ class Costs:
         As TCP's retransmission timer (RFC 6298), which waits for the mean and four mean deviations.
         """
         return _DEVIATIONS * self._deviation
+
+    def undisturbed_s(self, rows: int, elements: int = 0) -> float:
+        """Seconds that a call takes if nothing slows it down, and its margin.
+
+        Infinity if no such call and no larger one was made: what a smaller one took says nothing. The margin at most
+        doubles the time: what a busy machine adds to calls on threads does not tell how much a call itself varies.
+
+        Args:
+            rows: padding included.
+            elements: of its inputs, where rows and inner shape do not tell how many these are.
+        """
+        bits = elements.bit_length()
+        known = [seconds for (size, least), seconds in self._undisturbed.items() if size >= rows and least >= bits]
+        return min(known, default=inf) * (1 + min(self.margin, 1.0))
+
+    def rows_within(self, seconds: float) -> int:
+        """The largest size that is not known to take so long; 0 if it is not known that one row takes less."""
+        if self.undisturbed_s(1) >= seconds:
+            return 0
+        margin = 1 + min(self.margin, 1.0)
+        slow = min([size for (size, _), each_s in self._undisturbed.items() if each_s * margin >= seconds], default=inf)
+        return max([size for size in self._sizes if size < slow], default=0)
+
+    def record_undisturbed(self, rows: int, seconds: float, elements: int = 0, *, succeeded: bool = True) -> None:
+        """Takes a call's time into account: a quicker one at once, a slower one little by little.
+
+        On a busy machine most calls are slowed down: by the GIL, by other processes. A call that failed may have ended
+        early: it only counts if it was slower.
+        """
+        key = rows, elements.bit_length()
+        known_s = self._undisturbed.get(key, seconds if succeeded else inf)
+        if succeeded or seconds > known_s:
+            self._undisturbed[key] = min(seconds, known_s + (seconds - known_s) * _SLOWER_WEIGHT)
 
     def record_dispatch(self, rows: int, now: float) -> None:
         self._batches += 1

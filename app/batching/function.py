@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 
 from app.batching.cost_model import Costs
 from app.batching.shapes.padding import ShapePadding
@@ -25,10 +24,6 @@ Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 #: Callers choose the shapes; the costs of this many are kept. Chosen.
 _MAX_SHAPES = 256
 
-#: How much a call that is slower than usual counts in `uncontended_s`. Chosen: a function that became slow leaves the
-#: event loop within a few calls.
-_SLOWER_WEIGHT = 1 / 16
-
 
 @dataclass(slots=True, eq=False)
 class BatchFunction:
@@ -40,7 +35,7 @@ class BatchFunction:
         padding: if given, requests of different inner shapes share calls.
         ragged, ragged_outputs: if given, rows of different lengths share calls, or are returned by them.
         initial_estimates: seconds by batch size, measured before the first call, if they do not depend on the shape.
-        uncontended_s: measured: seconds that a recent call took if nothing slowed it down; infinity before the first.
+        last_costs: those of the lane that was called last; None before the first call.
         requests_under_way: how many requests wait or are being computed.
         on_idle: called after the last of these was answered.
         replicas: the model on each of its devices, if there are several.
@@ -54,7 +49,7 @@ class BatchFunction:
     ragged: RaggedRows | None = None
     initial_estimates: Mapping[int, float] | None = None
     ragged_outputs: RaggedRows | None = None
-    uncontended_s: float = inf
+    last_costs: Costs | None = None
     requests_under_way: int = 0
     on_idle: Callable[[], None] | None = None
     replicas: Sequence[Run] = ()
@@ -77,13 +72,6 @@ class BatchFunction:
         self.requests_under_way -= requests
         if not self.requests_under_way and self.on_idle is not None:
             self.on_idle()
-
-    def record_latency(self, seconds: float) -> None:
-        """Takes a call's time into account: a quicker one at once, a slower one little by little.
-
-        On a busy machine most calls are slowed down: by the GIL, by other processes.
-        """
-        self.uncontended_s = min(seconds, self.uncontended_s + (seconds - self.uncontended_s) * _SLOWER_WEIGHT)
 
     def stop_batching(self, mismatch: str) -> None:
         """From now on each request runs alone, because of what a call returned."""

@@ -39,13 +39,15 @@ class Parts:
             return
         try:
             answers = [self._answers[part] for part in range(len(self._rows))]
-            self.whole.reply.set_result(join(answers, self._rows, self._ragged))
-            self.whole.release()
+            whole = join(answers, self._rows, self._ragged)
         except InferenceFailed as error:
             self.fail(error)
+        else:
+            self.whole.answer(whole)
+            self.whole.release()
 
     def fail(self, error: Exception) -> None:
-        self.whole.reply.set_exception(error)
+        self.whole.fail(error)
         self.whole.release()
 
 

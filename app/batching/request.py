@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from math import inf
 from typing import NamedTuple, Protocol
 
 from app.batching.priority import PATIENCE_S
-from app.core.errors import ServingError
+from app.core.errors import InferenceFailed
 from app.core.inference import Array, InnerShapes
-from app.core.reply import ANSWERED, Reply
+from app.core.reply import ANSWERED, Answer, Reply
+
+logger = logging.getLogger(__name__)
 
 
 class LaneKey(NamedTuple):
@@ -103,10 +107,28 @@ class PendingRequest:
         """The place of its lane among lanes: the one with the lowest key is scheduled first. See priority.py."""
         return min(self.deadline_s, self.entered_s + PATIENCE_S) - self.priority_offset_s
 
-    def fail(self, error: ServingError) -> None:
-        """Answers it with an error, unless it is answered."""
-        if not self.reply.done():
-            self.reply.set_exception(error)
+    def answer(self, answer: Answer) -> None:
+        """Answers it with its own rows, unless it is answered. Never raises."""
+        try:
+            if not self.reply.done():
+                self.reply.set_result(answer)
+        except Exception:
+            self._report_broken_reply()
+
+    def fail(self, error: Exception) -> None:
+        """Answers it with an error, unless it is answered. Never raises."""
+        try:
+            if not self.reply.done():
+                self.reply.set_exception(error)
+        except Exception:
+            self._report_broken_reply()
+
+    def _report_broken_reply(self) -> None:
+        """A reply that cannot be set harms no other request of its batch."""
+        logger.exception("A reply could not be set; its caller gets an error, other requests are not affected")
+        with suppress(Exception):  # it was logged
+            if not self.reply.done():
+                self.reply.set_exception(InferenceFailed("The answer could not be given to its caller"))
 
     def release(self) -> None:
         """Drops tensors and reply, so that lists that still contain the request do not keep their memory."""

@@ -123,8 +123,8 @@ class Settings(BaseSettings):
     )
     max_inline_ms: NonNegativeFloat = Field(
         DEFAULT_MAX_INLINE_MS,
-        description="A model whose undisturbed calls take less than this many milliseconds is called on the event "
-        "loop, because handing such a call to a thread costs more. 0: always on a thread.",
+        description="Calls that are known to take less than this many milliseconds, by their shape and batch size, are "
+        "made on the event loop, because handing them to a thread costs more. 0: always on a thread.",
     )
     target_p99_ms: NonNegativeFloat = Field(
         0.0,

@@ -66,8 +66,11 @@ class ServedModel(Protocol):
 
     def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable: ...
 
-    def coalesces(self, signature: str) -> bool:
-        """Whether requests for all outputs that arrive together are best submitted as one, since the model is quick."""
+    def coalescable_rows(self, signature: str) -> int:
+        """How many rows of requests for all outputs that arrive together are best submitted as one; 0 if none are.
+
+        They are while the model is quick.
+        """
 
     def submit_coalesced(
         self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.batch import BatchInFlight, RowCountMismatch, assemble, padding_of, split
+from app.batching.batch import BatchInFlight, RowCountMismatch, assemble, elements_of, padding_of, split
 from app.batching.batch import execute as execute_timed
 from app.batching.function import BatchFunction
 from app.batching.queue import Lane
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.shapes.buckets import ShapeBuckets
 from app.batching.shapes.padding import ShapePadding
+from app.batching.shapes.ragged import RaggedRows
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import Array
 from app.core.reply import Outcome
@@ -283,3 +284,16 @@ def test_a_batch_in_flight_can_be_printed() -> None:
     assert repr(batch) == "<BatchInFlight m/1/serving_default: 3 rows of 2 requests, idle>"
     batch.merge(Lane(LaneKey("m", 1, "other"), batch_function(FakeFunction())), [pending()])
     assert repr(batch) == "<BatchInFlight m/1/serving_default: 4 rows of 3 requests, 2 lanes, idle>"
+
+
+def test_what_rows_and_shape_do_not_tell_of_a_call_are_its_elements() -> None:
+    plain = batch_function(FakeFunction())
+    assert elements_of(plain, [pending(rows=3)]) == 0
+    assert elements_of(batch_function(FakeFunction(), padding=LENGTHS), of_lengths(3, 5)) == 2 * 5
+    assert elements_of(batch_function(FakeFunction(), batchable=False), [pending(rows=3), pending(rows=9)]) == 18
+    text = pending()
+    text.inputs = {"s": np.array([b"a", b"bcd"], object)}
+    assert elements_of(plain, [text]) == 4
+    ragged = batch_function(FakeFunction(), ragged=RaggedRows({"x": ["splits"]}))
+    text.inputs = {"x": np.zeros(7), "splits": np.array([0, 7])}
+    assert elements_of(ragged, [text]) == 9

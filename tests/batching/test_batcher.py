@@ -18,7 +18,7 @@ from app.core.errors import (
     ServingError,
     ShuttingDown,
 )
-from app.core.events import BatchExecuted, Event
+from app.core.events import BatchExecuted, Event, tell_all
 from app.core.reply import Answer
 from tests.support.fakes import (
     KEY,
@@ -507,7 +507,7 @@ def test_a_request_that_leaves_while_its_batch_is_computed_harms_no_other() -> N
 def test_what_is_quick_is_called_on_the_event_loop() -> None:
     async def main() -> None:
         bench = Bench(inline_s=2.0)
-        await bench.send(1.0)  # nobody knows yet how long it takes
+        await asyncio.gather(*[bench.send(1.0) for _ in range(4)])  # how long that takes is not known yet
         bench.devices[0].broken = "A device was used"
         answers = await asyncio.gather(*[bench.send(float(value)) for value in range(2, 12)])
         assert [answer.outputs["y"][0, 0] for answer in answers] == [2.0 * value for value in range(2, 12)]
@@ -531,13 +531,97 @@ def test_what_is_quick_no_longer_goes_back_to_the_device_and_may_return() -> Non
     async def main() -> None:
         bench = Bench(inline_s=2.0)
         await bench.send(1.0)
+        costs = bench.function.costs(KEY.shape)
         for _ in range(10):
-            bench.function.record_latency(5.0)
+            costs.record_undisturbed(1, 5.0)
         bench.devices[0].broken = "A device was used"
         with pytest.raises(InferenceFailed, match="takes no work"):
             await bench.send(2.0)
-        bench.function.record_latency(1.0)
+        costs.record_undisturbed(1, 1.0)
         await bench.send(3.0)
+
+    scenario(main)
+
+
+@pytest.mark.parametrize(("rows", "key"), [(4, KEY), (1, KEY._replace(shape=((1024, 1024, 3),)))])
+def test_a_call_of_a_size_or_shape_that_was_never_timed_is_not_made_on_the_event_loop(rows: int, key: LaneKey) -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        await bench.send(1.0)
+        bench.devices[0].broken = "A device was used"
+        await bench.send(2.0)
+        with pytest.raises(InferenceFailed, match="takes no work"):
+            await bench.send(3.0, rows=rows, key=key)
+
+    scenario(main)
+
+
+def test_requests_of_a_size_that_was_never_timed_are_not_coalesced() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        await bench.send(1.0)
+        batcher, function, now = bench.batcher, bench.function, bench.loop.time()
+        assert batcher.coalescable_rows(function) == 4  # the others are not known to be slow
+        assert batcher.run_coalesced(KEY, function, rows_of(1.0, 4), 4, [now] * 4) is None
+        assert batcher.run_coalesced(KEY, function, rows_of(1.0, 1), 1, [now]) is not None
+
+    scenario(main)
+
+
+def test_no_more_rows_are_coalesced_than_are_quick_together() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        await bench.send(1.0)
+        costs = bench.function.costs(KEY.shape)
+        costs.record_undisturbed(4, 3.0)
+        assert bench.batcher.coalescable_rows(bench.function) == 2
+        costs.record_undisturbed(1, 1000.0)
+        assert bench.batcher.coalescable_rows(bench.function) == 0
+
+    scenario(main)
+
+
+class BrokenReply(FakeReply):
+    """Its caller's connection fails while the answer is written."""
+
+    def __init__(self, *, also_errors: bool) -> None:
+        super().__init__()
+        self._also_errors = also_errors
+
+    def set_result(self, result: object, /) -> None:
+        raise RuntimeError("the connection failed")
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        if self._also_errors:
+            raise RuntimeError("the connection failed again")
+        super().set_exception(exception)
+
+
+@pytest.mark.parametrize("also_errors", [False, True])
+@pytest.mark.parametrize("inline_s", [0.0, 2.0])
+def test_a_reply_that_cannot_be_set_harms_no_neighbour(inline_s: float, caplog, *, also_errors: bool) -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=inline_s)
+        await asyncio.gather(bench.send(5.0), bench.send(6.0))
+        broken = BrokenReply(also_errors=also_errors)
+        bench.batcher.submit(KEY, bench.function, rows_of(1.0, 1), 1, broken)
+        neighbour = bench.send(2.0)
+        assert (await neighbour).outputs["y"].tolist() == [[4.0, 4.0]]
+        assert [type(each) for each in broken.answers] == ([] if also_errors else [InferenceFailed])
+        assert bench.function.requests_under_way == 0
+        await bench.batcher.drain()
+
+    scenario(main)
+    assert "A reply could not be set" in caplog.text
+
+
+def test_a_listener_that_fails_keeps_no_request_from_its_answer() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.batcher._completion._listener = tell_all({BatchExecuted: lambda event: 1 / 0})
+        await bench.send(1.0)
+        await bench.send(2.0)
+        await bench.batcher.drain()
 
     scenario(main)
 
@@ -770,7 +854,7 @@ def test_the_slowest_call_is_remembered_and_fades() -> None:
         for _ in range(69):
             await bench.send(1.0)
         assert bench.batcher._slowest_call_s == pytest.approx(2.0, rel=0.01)
-        assert bench.function.uncontended_s == pytest.approx(1.0)
+        assert bench.function.costs(KEY.shape).undisturbed_s(1) == pytest.approx(1.0, rel=0.5)
 
     scenario(main)
 

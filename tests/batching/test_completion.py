@@ -1,11 +1,16 @@
+import asyncio
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight, Execution
-from app.batching.completion import InOrderCompletion
+from app.batching.completion import Completion, InOrderCompletion
 from app.batching.queue import Lane
 from app.batching.request import LaneKey, PendingRequest
-from tests.support.fakes import FakeFunction, batch_function, pending
+from app.core.errors import InferenceFailed
+from app.core.events import ignore
+from tests.support.fakes import FakeFunction, FakeReply, batch_function, pending, rows_of
 
 EXECUTION = Execution([], 0.0, 1.0, 0, 0.0)
 
@@ -105,3 +110,26 @@ def test_each_batch_is_due_once_and_after_earlier_batches_of_its_lanes_with_unan
             given_out.append(now_due[0])
     assert set(given_out) == set(batches)
     assert not order
+
+
+def test_a_bug_at_the_end_of_a_batch_answers_its_requests_with_an_error_and_frees_the_rest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        completed: list[str] = []
+        completion = Completion(ignore, lambda: completed.append("batch"), in_order=True)
+        replies = [FakeReply(), FakeReply()]
+        requests = [PendingRequest(rows_of(1.0), 1, reply, 0.0) for reply in replies]
+        broken, fine = batch("a", requests), batch("a")
+        broken.function.requests_under_way = 2
+        completion.record_start(broken)
+        completion.record_start(fine)
+        completion.complete(fine, Execution([{}], 0.0, 1.0, 0, 0.0))
+        completion.complete(broken, EXECUTION)  # an outcome is missing
+        assert [type(reply.answers[0]) for reply in replies] == [InferenceFailed] * 2
+        assert broken.function.requests_under_way == 0
+        assert completed == ["batch"] * 2
+        assert not completion.order
+
+    asyncio.run(main())
+    assert "The end of a batch failed" in caplog.text

@@ -198,3 +198,49 @@ def test_a_server_that_measured_larger_sizes_in_a_bad_moment_does_not_stay_at_tw
     assert set(work(costs, 100, true_s)) == {2}
     work(costs, 10_000, true_s)
     assert set(work(costs, 500, true_s)) == {LARGEST}
+
+
+# --- calls on the event loop ---
+
+
+def test_a_call_that_was_never_made_is_not_known_to_be_quick() -> None:
+    costs = Costs(BatchSizes((1, 2, 4)))
+    assert costs.undisturbed_s(1) == inf
+    costs.record_undisturbed(2, 1.0)
+    assert costs.undisturbed_s(1) == costs.undisturbed_s(2) == pytest.approx(1.1)  # and its margin
+    assert costs.undisturbed_s(4) == inf
+
+
+def test_what_was_measured_at_warm_up_is_known() -> None:
+    costs = Costs(BatchSizes((1, 2)), initial_estimates={1: 1.0, 2: 3.0})
+    assert (costs.undisturbed_s(1), costs.undisturbed_s(2)) == (pytest.approx(1.1), pytest.approx(3.3))
+    assert [costs.rows_within(seconds) for seconds in (1.0, 2.0, 4.0)] == [0, 1, 2]
+
+
+def test_where_rows_do_not_tell_the_work_a_call_of_more_elements_is_not_known() -> None:
+    costs = Costs(BatchSizes((1,)))
+    costs.record_undisturbed(1, 1.0, 100)
+    assert costs.undisturbed_s(1, 127) == pytest.approx(1.1)  # of the same power of two
+    assert costs.undisturbed_s(1, 128) == inf
+    costs.record_undisturbed(1, 50.0, 10_000)
+    assert (costs.undisturbed_s(1, 90), costs.undisturbed_s(1, 200)) == (pytest.approx(1.1), pytest.approx(55.0))
+
+
+def test_a_call_that_failed_soon_does_not_look_quick() -> None:
+    costs = Costs(BatchSizes((1,)))
+    costs.record_undisturbed(1, 0.001, succeeded=False)
+    assert costs.undisturbed_s(1) == inf
+    costs.record_undisturbed(1, 1.0)
+    costs.record_undisturbed(1, 0.001, succeeded=False)
+    assert costs.undisturbed_s(1) == pytest.approx(1.1)
+    costs.record_undisturbed(1, 160.0, succeeded=False)
+    assert costs.undisturbed_s(1) > 10.0
+
+
+def test_calls_that_vary_have_a_margin_that_at_most_doubles_them() -> None:
+    costs = Costs(BatchSizes((1,)))
+    for seconds in [1.0, 3.0] * 20:
+        costs.record_call(1, seconds)
+        costs.record_undisturbed(1, seconds)
+    assert costs.margin > 1.0
+    assert costs.undisturbed_s(1) <= 2.0 * 1.2

@@ -227,9 +227,9 @@ def test_no_request_is_coalesced_while_a_batch_is_held_for_an_earlier_one() -> N
         function, key, inputs = batch_function(FakeFunction(), 1), LaneKey("m", 1, "f"), {"x": np.ones((1, 2))}
         both = [asyncio.create_task(infer(batcher, key, function, inputs, 1)) for _ in range(2)]
         await asyncio.sleep(2.0)  # the second was quick, and waits for the first
-        assert not batcher.can_coalesce(function)
+        assert not batcher.coalescable_rows(function)
         assert batcher.run_coalesced(key, function, inputs, 1, [loop.time()]) is None
         await asyncio.gather(*both)
-        assert batcher.can_coalesce(function)
+        assert batcher.coalescable_rows(function)
 
     run_in_fake_time(main())

@@ -64,9 +64,10 @@ class RemoteModel:
         """`submit`, awaited. Raises the same, and the ServingError that the engine answers."""
         return self.response(request, await answer_of(partial(self.submit, request)))
 
-    def coalesces(self, signature: str) -> bool:
-        """Whether its recent calls were quick. Requests of one turn are then sent as one: their rows share a call."""
-        return not self.alone and self._uncontended_s.get(signature, inf) < _QUICK_S
+    def coalescable_rows(self, signature: str) -> int:
+        """The rows of a call if its recent calls were quick: requests of one turn are then sent as one."""
+        quick = not self.alone and self._uncontended_s.get(signature, inf) < _QUICK_S
+        return self.sizes.largest if quick else 0
 
     def submit_coalesced(
         self,

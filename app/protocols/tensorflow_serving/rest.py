@@ -109,14 +109,17 @@ class TensorFlowRest(HttpProtocol):
         except ServingError:
             return None
         signature = model.signatures.get(DEFAULT_SIGNATURE)
-        if signature is None or not (model.coalesces(DEFAULT_SIGNATURE) and signature.batchable):
+        max_rows = model.coalescable_rows(DEFAULT_SIGNATURE)
+        if signature is None or not (max_rows and signature.batchable):
             return None
         read = rows_together(bodies, signature)
         if read is None:
             return None
         inputs, rows = read
         request = InferenceRequest(inputs, deadline_s=started_s + self.limits.request_timeout_ms / 1e3)
-        return Coalesced(model, request, rows, lambda outputs: HttpReply(encode_predict(outputs, by_row=True)))
+        return Coalesced(
+            model, request, rows, max_rows, lambda outputs: HttpReply(encode_predict(outputs, by_row=True))
+        )
 
     def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes) -> Computation:
         # 1. Read the body, in its own format.

@@ -113,12 +113,14 @@ class Coalesced:
     Attributes:
         request: inputs of shape [sum of rows, ...].
         rows: the number of rows of each request.
+        max_rows: how many rows a call may have.
         reply: writes the reply to one request from its own rows.
     """
 
     model: ServedModel
     request: InferenceRequest
     rows: Sequence[int]
+    max_rows: int
     reply: Callable[[dict[str, Array]], Sendable]
 
 

@@ -79,7 +79,7 @@ def _submit_group(group: _Arrived, reply_buffer: ReplyBuffer) -> None:
     if coalesced is None:
         return
     start = row = 0
-    for count in _split(coalesced.rows, coalesced.model.sizes.largest):
+    for count in _split(coalesced.rows, coalesced.max_rows):
         rows = coalesced.rows[start : start + count]
         inputs = {name: array[row : row + sum(rows)] for name, array in coalesced.request.inputs.items()}
         CoalescedRequests(group[start : start + count], rows, coalesced, reply_buffer).submit(inputs)

@@ -300,6 +300,11 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._state = State.IDLE
 
+    def abort(self) -> None:
+        """Closes the connection at once: its reply could not be written."""
+        self._exchange = None
+        self.transport.abort()
+
     # --- an idle connection ---
 
     def _count_reply(self, now: float) -> None:

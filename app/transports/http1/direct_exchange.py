@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Protocol, cast
 
 from app.core.errors import WouldBeLate
@@ -24,6 +25,8 @@ from app.transports.http.rejections import Rejection
 from app.transports.http.replies import CLIENT_GONE, Sendable
 from app.transports.http.server_timing import server_timing
 
+logger = logging.getLogger(__name__)
+
 
 class ReplyWriter(Protocol):
     """The connection that the reply is written to."""
@@ -32,6 +35,9 @@ class ReplyWriter(Protocol):
 
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
+
+    def abort(self) -> None:
+        """Closes the connection at once."""
 
 
 class DirectExchange(Exchange):
@@ -114,9 +120,9 @@ class DirectExchange(Exchange):
         computation = self._computation
         assert computation is not None  # noqa: S101 - answers come after `begin`
         self.answered = True
-        self.timing = server_timing(answer.timing)
         self._handle = None  # it is complete: nothing to cancel
         try:
+            self.timing = server_timing(answer.timing)
             reply = computation.reply(computation.model.response(computation.request, answer))
         except Exception as error:
             reply = failure_reply(error, self)
@@ -154,9 +160,17 @@ class DirectExchange(Exchange):
         self._send(reply)
 
     def _send(self, reply: Sendable) -> None:
-        if not self.response_complete:
-            now = self.protocol.clock()
+        """Never raises: other requests of a batch are answered after it."""
+        if self.response_complete:
+            return
+        now = self.protocol.clock()
+        try:
             self._connection.reply(self, reply, now)
+        except Exception:
+            logger.exception("A reply could not be written; its connection is closed")
+            self.abandon()
+            self._connection.abort()
+        else:
             self._finish(str(reply.status), now)
 
     def _finish(self, code: str, now: float) -> None:

@@ -6,10 +6,13 @@ A client process that gets them apart sleeps in between, and waking it costs mor
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from app.core.inference import Buffer
+
+logger = logging.getLogger(__name__)
 
 _Written = tuple[asyncio.Transport, Sequence[Buffer], bool]
 
@@ -41,9 +44,14 @@ class ReplyBuffer:
 
 
 def _write(transport: asyncio.Transport, pieces: Sequence[Buffer], close: bool) -> None:
-    if len(pieces) == 1:
-        transport.write(pieces[0])
-    else:
-        transport.writelines(pieces)
-    if close:
-        transport.close()
+    """Never raises: other replies are written after it."""
+    try:
+        if len(pieces) == 1:
+            transport.write(pieces[0])
+        else:
+            transport.writelines(pieces)
+        if close:
+            transport.close()
+    except Exception:
+        logger.exception("A reply could not be written; its connection is closed")
+        transport.abort()

@@ -57,7 +57,7 @@ class Transport(asyncio.Transport):
         self._protocol = protocol
         self.out = b""
         self.writes = 0
-        self.closed = False
+        self.closed = self.aborted = False
         self.reading = True
 
     def write(self, data: Any) -> None:
@@ -67,6 +67,10 @@ class Transport(asyncio.Transport):
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))
+
+    def abort(self) -> None:
+        self.aborted = True
+        self.close()
 
     def close(self) -> None:
         if not self.closed:
@@ -88,9 +92,12 @@ class World:
 
     Args:
         inline_s: calls that take less are made on the event loop.
+        timed: what calls take is known from the beginning.
     """
 
-    def __init__(self, direct: bool, cors: bool = False, inline_s: float = 0.0, *, admission: bool = False) -> None:
+    def __init__(
+        self, direct: bool, cors: bool = False, inline_s: float = 0.0, *, admission: bool = False, timed: bool = True
+    ) -> None:
         self.events: list[Event] = []
         self.loaded = FakeLoadedModel()
         self.device = FakeDevice(COMPUTE_S)
@@ -103,7 +110,11 @@ class World:
             max_inline_s=inline_s,
             admission=admission,  # its verdict depends on the order of arrival; this suite compares ways to the model
         )
-        self.model = Model(RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(32)), self.batcher)
+        warm_up = (
+            {"serving_default": {32: COMPUTE_S}} if inline_s and timed else {}
+        )  # so calls of all sizes are known to be quick
+        placement = RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(32), costs=warm_up)
+        self.model = Model(placement, self.batcher)
         self.repository = repository = cast(Any, FakeRepository(self.model))  # type: ignore[arg-type]
         limits = HttpLimits(MAX_BODY, TIMEOUT_MS)
         statistics: Any = None
@@ -548,7 +559,7 @@ def sent_at_once(
 
     async def main() -> tuple[World, list[list[tuple[int, dict[str, str], bytes]]]]:
         world = World(direct, inline_s=2 * COMPUTE_S)
-        await world.hear(request(), 2 * COMPUTE_S)  # from now on it is known how long it takes
+        await world.hear(request(), 2 * COMPUTE_S)  # requests are not coalesced before the first
         del world.events[:], world.loaded.function.calls[:]
         clients = [world.connect() for _ in requests]
         for (connection, _), each in zip(clients, requests, strict=True):
@@ -676,7 +687,7 @@ def test_a_bug_in_coalescing_loses_no_request(caplog: pytest.LogCaptureFixture) 
 
 def test_requests_queue_while_another_call_runs() -> None:
     async def main() -> None:
-        world = World(True, inline_s=2 * COMPUTE_S)
+        world = World(True, inline_s=2 * COMPUTE_S, timed=False)
         clients = [world.connect() for _ in range(3)]
         for connection, _ in clients:
             connection.data_received(rows(1.0))  # nobody knows yet how long it takes
@@ -701,8 +712,8 @@ class Remote:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def coalesces(self, signature: str) -> bool:
-        return True
+    def coalescable_rows(self, signature: str) -> int:
+        return self._model.sizes.largest
 
     def submit_coalesced(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Cancellable:
         try:
@@ -799,3 +810,28 @@ def test_a_row_count_mismatch_lets_each_begin_alone() -> None:
 
 def _request(value: float) -> InferenceRequest:
     return InferenceRequest({"x": np.full((1, 2), value, np.float32)})
+
+
+def test_a_reply_that_cannot_be_written_closes_its_connection_and_harms_no_neighbour(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        world = World(True)
+        clients = [world.connect() for _ in range(3)]
+        for connection, _ in clients:
+            connection.data_received(request())
+
+        def fails(*_: object) -> None:
+            raise RuntimeError("the socket failed")
+
+        broken, early = clients[0][1], clients[1]
+        broken.write = broken.writelines = fails  # type: ignore[method-assign]
+        early[0]._count_reply = fails
+        await asyncio.sleep(3.5 * COMPUTE_S)
+        assert [transport.aborted for _, transport in clients] == [True, True, False]
+        assert [status for status, *_ in world.replies(clients[2][1])] == [200]
+        await world.batcher.drain()
+        assert [event.code for event in world.finished].count("200") == 2  # the first was lost on its way out
+
+    run_in_fake_time(main())
+    assert caplog.text.count("could not be written") == 2

@@ -1,0 +1,96 @@
+"""The law of inline execution: no call is made on the event loop that is expected to take `max_inline_s` or more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.batching.batch import Execution
+from app.batching.batcher import Batcher
+from app.batching.policy import WorkConserving
+from app.batching.request import LaneKey
+from app.core.inference import Array
+from tests.support.fakes import FakeDevice, batch_function, infer, run_in_fake_time
+
+T = TypeVar("T")
+
+LIMIT_S = 1e-3
+
+#: Seconds of a call by its elements: some tens of a small image are quick, one large image is not.
+ELEMENT_S = 1e-6
+
+
+class Model:
+    """Knows which of its calls were made on the event loop, and what those cost."""
+
+    def __init__(self) -> None:
+        self.on_device = False
+        self.last_s = 0.0
+        self.inline_s: list[float] = []
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self.last_s = inputs["x"].size * ELEMENT_S
+        if not self.on_device:
+            self.inline_s.append(self.last_s)
+        return {"y": inputs["x"]}
+
+
+class TimedDevice(FakeDevice):
+    """Takes as long as the model's call."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self._model = model
+
+    def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        self._model.on_device = True
+        result = work()
+        self._model.on_device = False
+        assert isinstance(result, Execution)
+        ended = result._replace(ended_s=result.started_s + self._model.last_s)
+        asyncio.get_running_loop().call_later(self._model.last_s, done, ended)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([4, 16, 64, 1024, 2000]), st.integers(1, 64), st.integers(1, 4)), max_size=20)
+)
+def test_no_call_above_the_limit_is_made_on_the_event_loop(turns: list[tuple[int, int, int]]) -> None:
+    async def main() -> Model:
+        model = Model()
+        function = batch_function(model, 64)
+        clock = asyncio.get_running_loop().time
+        batcher = Batcher([TimedDevice(model)], WorkConserving(), 1000, clock=clock, max_inline_s=LIMIT_S)
+        for size, rows, requests in turns:
+            x = np.zeros((rows, size), np.float32)
+            key = LaneKey("m", 1, "s", shape=((size,),))
+            await asyncio.gather(*[infer(batcher, key, function, {"x": x}, rows) for _ in range(requests)])
+            joined = np.zeros((2 * rows, size), np.float32)
+            batcher.run_coalesced(key, function, {"x": joined}, 2 * rows, [clock()] * 2)
+        return model
+
+    assert all(seconds < LIMIT_S for seconds in run_in_fake_time(main()).inline_s)
+
+
+def test_small_calls_are_made_on_the_event_loop_beside_large_ones_that_are_not() -> None:
+    async def main() -> Model:
+        model = Model()
+        function = batch_function(model, 64)
+        batcher = Batcher(
+            [TimedDevice(model)],
+            WorkConserving(),
+            1000,
+            clock=asyncio.get_running_loop().time,
+            max_inline_s=LIMIT_S,
+        )
+        for size, rows in [(16, 1), (16, 1), (16, 1), (2000, 1), (16, 64), (16, 1), (2000, 1)]:
+            key = LaneKey("m", 1, "s", shape=((size,),))
+            await infer(batcher, key, function, {"x": np.zeros((rows, size), np.float32)}, rows)
+        return model
+
+    assert run_in_fake_time(main()).inline_s == [16 * ELEMENT_S] * 3
