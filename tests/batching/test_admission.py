@@ -78,6 +78,24 @@ def test_the_call_under_way_is_waited_for_where_no_device_is_free() -> None:
     assert scene.seconds(request, 0.25, devices=2) == 1.0
 
 
+def test_several_devices_share_the_calls_before_its_own() -> None:
+    scene = Scene()
+    for other in "bcde":
+        scene.push(other)
+    request = scene.push("a", at_s=0.5)
+    assert scene.seconds(request) == 5.0
+    assert scene.seconds(request, devices=2) == 3.0
+    assert scene.seconds(request, 1.0, 1.0, devices=2) == 4.0
+
+
+def test_of_busy_devices_the_first_that_is_free_is_waited_for_about_half_as_long_as_the_last() -> None:
+    scene = Scene()
+    request = scene.push("a")
+    assert scene.seconds(request, 0.2, 0.6, devices=2) == 1.4
+    assert scene.seconds(request, 0.2, 0.6, 1.0, devices=3) == 1.6
+    assert scene.seconds(request, 0.2, 0.6, devices=3) == 1.0
+
+
 def test_those_ahead_in_its_lane_fill_batches() -> None:
     scene = Scene()
     for _ in range(8):

@@ -1,6 +1,7 @@
 import asyncio
 import gc
 from collections.abc import Callable, Sequence
+from itertools import count
 from math import inf
 
 import pytest
@@ -45,7 +46,9 @@ class Bench:
         largest: int = 4,
         inline_s: float = 0.0,
         admission: bool = True,
+        tick_s: float = 0.0,  # how far each look at the clock moves it: calls on the event loop take that long
     ) -> None:
+        ticks = count()
         self.devices: Sequence[FakeDevice] = [FakeDevice(hardware=number) for number in range(devices)]
         self.events: list[Event] = []
         self.loop = asyncio.get_running_loop()
@@ -54,7 +57,7 @@ class Bench:
             SelfTuning(BatchingOptions(max_batch_delay_ms=1000 * delay_s)),
             max_rows,
             self.events.append,
-            self.loop.time,
+            lambda: self.loop.time() + tick_s * next(ticks),
             max_inline_s=inline_s,
             admission=admission,
         )
@@ -513,6 +516,34 @@ def test_what_is_quick_is_called_on_the_event_loop() -> None:
         assert [answer.outputs["y"][0, 0] for answer in answers] == [2.0 * value for value in range(2, 12)]
         assert bench.model.calls[1:] == [[2, 3, 4, 5], [6, 7, 8, 9], [10, 11]]
         assert bench.now == 1.0
+
+    scenario(main)
+
+
+@pytest.mark.parametrize("inline_s", [0.0, 2.0])
+def test_a_call_costs_what_its_padded_size_costs(inline_s: float) -> None:
+    async def main() -> None:
+        bench = Bench(largest=8, inline_s=inline_s, tick_s=1e-6)
+        await bench.send(1.0)
+        for rows, sizes in ((3, {1, 4}), (5, {1, 4, 8}), (2, {1, 2, 4, 8})):
+            await bench.send(1.0, rows)
+            assert set(bench.function.costs(KEY.shape).measured) == sizes
+
+    scenario(main)
+
+
+def test_requests_that_arrived_together_cost_what_their_padded_size_costs() -> None:
+    async def main() -> None:
+        bench = Bench(largest=8, inline_s=2.0, tick_s=1e-6)
+        await bench.send(1.0, 4)
+        costs = bench.function.costs(KEY.shape)
+        assert costs.curve.call_s(4) == pytest.approx(1.0, rel=1e-3)
+        for _ in range(20):
+            answer = bench.batcher.run_coalesced(KEY, bench.function, rows_of(2.0, 3), 3, [bench.loop.time()] * 2)
+            assert answer is not None
+            assert answer.outputs["y"].tolist() == [[4.0, 4.0]] * 3
+        assert set(costs.measured) == {4}
+        assert costs.curve.call_s(4) < 0.5
 
     scenario(main)
 

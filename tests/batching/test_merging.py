@@ -68,17 +68,23 @@ def test_requests_that_left_meanwhile_are_not_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "key",
+    ("key", "joins"),
     [
-        LaneKey("m", 1, "f", (), ((28,),), False),
-        LaneKey("m", 1, "f", ("y",), ((28,),), True),
-        LaneKey("m", 2, "f", (), ((28,),), True),
+        (LaneKey("m", 1, "f", (), ((28,),), True), True),
+        (LaneKey("m", 1, "f", (), ((28,),), False), False),
+        (LaneKey("m", 1, "f", ("y",), ((28,),), True), False),
+        (LaneKey("m", 1, "g", (), ((28,),), True), False),
+        (LaneKey("m", 2, "f", (), ((28,),), True), False),
+        (LaneKey("n", 1, "f", (), ((28,),), True), False),
     ],
 )
-def test_only_lanes_of_the_same_call_are_neighbours(key: LaneKey) -> None:
+def test_only_lanes_of_the_same_call_are_neighbours(key: LaneKey, joins: bool) -> None:
     lanes = Lanes(1e6, (32, [1]))
     (lane,) = lanes.queue.lanes
-    assert list(merge_buckets(lane, 1, LARGEST, [lane, Lane(key, lane.function)])) == []
+    inputs = {"x": np.zeros((2, 28), np.float32)}
+    lanes.queue.push(key, lane.function, PendingRequest(inputs, 2, FakeReply(), 0.0))
+    other = lanes.queue.lane(key)
+    assert list(merge_buckets(lane, 1, LARGEST, lanes.queue.lanes)) == ([(other, 2)] if joins else [])
 
 
 def test_padding_that_was_stopped_merges_no_buckets() -> None:

@@ -39,6 +39,16 @@ def test_a_priority_offset_overtakes_what_came_within_it_and_no_more() -> None:
     assert lane.waiting_since_s == 1.0  # timers start at the oldest, wherever it stands
 
 
+@pytest.mark.parametrize("offset_s", [0.5, -0.5])
+def test_requests_of_one_moment_and_priority_stay_in_the_order_in_which_they_came(offset_s: float) -> None:
+    lane = Lane(KEY, batch_function(FakeFunction()))
+    requests = [pending(arrival_s=1.0) for _ in range(4)]
+    for request in requests:
+        request.priority_offset_s = offset_s
+        lane.add(request)
+    assert list(lane.waiting) == requests
+
+
 def test_room_is_counted_in_rows() -> None:
     queue = RequestQueue(5)
     queue.push(KEY, batch_function(FakeFunction()), pending(rows=4))
@@ -108,6 +118,28 @@ def test_what_is_left_of_a_large_request_can_be_removed() -> None:
     assert queue.remove(large)
     assert queue.rows == 0
     assert (function.requests_under_way, part.rows) == (1, 4)
+
+
+def test_a_request_that_was_answered_while_it_waited_is_not_taken_and_not_counted_any_more() -> None:
+    queue, function = RequestQueue(100), batch_function(FakeFunction())
+    gone, stays = pending(1.0, 2), pending(2.0, 1)
+    for request in (gone, stays):
+        queue.push(KEY, function, request)
+    idle: list[int] = []
+    function.on_idle = lambda: idle.append(function.requests_under_way)
+    gone.reply.set_result("cancelled")
+    (lane,) = queue.lanes
+    assert queue.take(lane, 4, 4, 0.0) == [stays]
+    assert (function.requests_under_way, queue.rows, list(queue.lanes), idle) == (1, 0, [], [])
+    assert gone.inputs == {}
+
+    stays.reply.set_result("answered")
+    queue.push(KEY, function, stays_too := pending(3.0, 1))
+    function.leave()
+    stays_too.reply.set_result("cancelled")
+    (lane,) = queue.lanes
+    assert queue.take(lane, 4, 4, 0.0) == []
+    assert (function.requests_under_way, queue.rows, list(queue.lanes), idle) == (0, 0, [], [0])
 
 
 def test_no_request_is_overtaken_by_a_smaller_one() -> None:

@@ -2,7 +2,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from app.core.agreement import TOLERANCES, agree
+from app.core.agreement import agree
 from app.core.inference import Array
 
 
@@ -11,12 +11,24 @@ def test_equal_outputs_agree_whatever_their_types() -> None:
         assert agree({"y": values}, {"y": values.copy()})
 
 
-@pytest.mark.parametrize("dtype", sorted(TOLERANCES))
-def test_numbers_may_differ_by_the_tolerance_of_their_type_and_no_more(dtype: str) -> None:
-    kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-    expected = np.array([1.0, 100.0], kind)
-    assert agree({"y": expected}, {"y": np.asarray(expected * (1 + TOLERANCES[dtype] / 2), kind)})
-    assert not agree({"y": expected}, {"y": np.asarray(expected * (1 + TOLERANCES[dtype] * 4), kind)})
+@pytest.mark.parametrize(
+    ("dtype", "within", "beyond"),
+    [
+        (ml_dtypes.bfloat16, 2e-2, 15e-2),
+        (np.float16, 2e-3, 15e-3),
+        (np.float32, 5e-5, 3e-4),
+        (np.float64, 5e-11, 3e-10),
+        (np.complex64, 5e-5, 3e-4),
+        (np.complex128, 5e-11, 3e-10),
+    ],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_may_differ_by_the_tolerance_of_their_type_and_no_more(
+    dtype: type, within: float, beyond: float, sign: int
+) -> None:
+    expected = np.array([1.0, 100.0], dtype)
+    assert agree({"y": expected}, {"y": np.asarray(expected * (1 + sign * within), dtype)})
+    assert not agree({"y": expected}, {"y": np.asarray(expected * (1 + sign * beyond), dtype)})
 
 
 def test_a_small_value_beside_a_great_one_may_differ_as_the_great_one() -> None:
@@ -37,6 +49,7 @@ def test_nan_and_infinity_agree_with_themselves_only() -> None:
     [
         {"y": np.array([1, 2], np.int64)},
         {"y": np.array([[1, 2]], np.int32)},
+        {"y": np.array([[1], [2]], np.int32)},
         {"y": np.array([1, 3], np.int32)},
         {"y": np.array([1], np.int32)},
         {"z": np.array([1, 2], np.int32)},
@@ -46,6 +59,31 @@ def test_nan_and_infinity_agree_with_themselves_only() -> None:
 )
 def test_another_name_type_shape_or_whole_number_disagrees(wrong: dict[str, Array]) -> None:
     assert not agree({"y": np.array([1, 2], np.int32)}, wrong)
+
+
+def test_a_row_that_stands_for_all_disagrees() -> None:
+    assert not agree({"y": np.float32([[1, 2], [1, 2]])}, {"y": np.float32([1, 2])})
+    assert not agree({"y": np.float32([1, 2])}, {"y": np.float32([[1, 2]])})
+
+
+def test_one_output_that_disagrees_is_enough() -> None:
+    expected = {"y": np.float32([1, 2]), "z": np.float32([3])}
+    assert agree(expected, {"z": np.float32([3]), "y": np.float32([1, 2])})
+    assert not agree(expected, {"y": np.float32([1, 2]), "z": np.float32([4])})
+    assert not agree(expected, {"y": np.float32([2, 2]), "z": np.float32([3])})
+
+
+def test_complex_numbers_are_compared_in_both_parts() -> None:
+    expected = {"y": np.complex64([1 + 2j, 3])}
+    assert agree(expected, {"y": np.complex64([1 + 2j, 3])})
+    assert not agree(expected, {"y": np.complex64([1 - 2j, 3])})
+    assert not agree(expected, {"y": np.complex64([2 + 2j, 3])})
+
+
+def test_beside_no_finite_number_none_may_differ() -> None:
+    assert agree({"y": np.float32([np.nan, np.inf])}, {"y": np.float32([np.nan, np.inf])})
+    assert not agree({"y": np.float32([0.0])}, {"y": np.float32([1e-6])})
+    assert agree({"y": np.zeros([0, 3], np.float32)}, {"y": np.zeros([0, 3], np.float32)})
 
 
 def test_strings_agree_byte_by_byte() -> None:

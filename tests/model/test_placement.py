@@ -43,6 +43,16 @@ def test_unequal_rows_are_an_error_also_for_a_form_seen_before(x_rows: int, z_ro
         placement.place(pair(2, 2))
 
 
+def test_a_number_is_not_taken_for_a_row_of_the_form_seen_before() -> None:
+    loaded = FakeLoadedModel()
+    spec = TensorSpec("x", FLOAT, (None,))
+    loaded.signatures = {"s": ModelSignature("s", {"x": spec}, {"y": spec})}
+    placement = RequestPlacement("m", 3, loaded, SIZES)
+    assert placement.place(InferenceRequest({"x": np.zeros(2, np.float32)}, "s"))[2] == 2
+    with pytest.raises(InvalidRequest, match=r"Input 'x' has shape \[\]; expected \[\?\]"):
+        placement.place(InferenceRequest({"x": np.array(1, np.float32)}, "s"))
+
+
 def test_unequal_rows_of_a_form_seen_before_run_alone_if_shapes_are_not_strict() -> None:
     placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES, strict_shapes=False)
     placement.place(pair(2, 2))

@@ -631,6 +631,29 @@ def test_requests_with_a_priority_are_not_coalesced() -> None:
     assert world.loaded.function.calls == [[1.0, 2.0], [3.0, 4.0]]
 
 
+def test_requests_with_a_time_out_of_their_own_are_not_coalesced_and_keep_it() -> None:
+    wrong = [rows(value, **{"X-Request-Timeout-Ms": "soon"}) for value in (1.0, 2.0)]
+    world, replies = sent_at_once(True, [*wrong, rows(3.0), rows(4.0)])
+    assert [status for ((status, _, _),) in replies] == [400, 400, 200, 200]
+    assert world.loaded.function.calls == [[3.0, 4.0]]
+
+    async def main() -> None:
+        world = World(True, inline_s=2 * COMPUTE_S)
+        await world.hear(rows(1.0), 2 * COMPUTE_S)
+        clients = [world.connect() for _ in range(2)]
+        for value, (connection, _) in enumerate(clients):
+            slow = rows(5.0 + value, **{"X-Request-Timeout-Ms": "1"})
+            connection.data_received(slow[:-3])
+        await asyncio.sleep(2e-3)
+        for connection, _ in clients:
+            connection.data_received(slow[-3:])
+        await asyncio.sleep(COMPUTE_S)
+        assert [world.replies(transport)[0][0] for _, transport in clients] == [504, 504]
+        assert world.loaded.function.computed == [1.0]
+
+    run_in_fake_time(main())
+
+
 def test_more_coalesced_rows_than_a_batch_take_several_calls() -> None:
     world, replies = sent_at_once(True, [rows(*[float(n)] * 9) for n in range(8)])
     assert [len(json.loads(body)["predictions"]) for ((_, _, body),) in replies] == [9] * 8
