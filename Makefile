@@ -11,7 +11,7 @@ DEV    := .venv/.dev-installed
 SERVE  := $(if $(GPU),.venv-gpu/.gpu-installed,$(if $(wildcard $(DEV)),$(DEV),.venv/.serve-installed))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint schedules clients oldest bench lock clean
+.PHONY: help setup serve test lint schedules mutants clients oldest bench lock clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z]*\):.*##/\1 -/p' Makefile
@@ -34,6 +34,10 @@ lint: $(DEV)  ## Style, types, and who may import whom
 schedules: $(DEV)  ## The laws of batching over 10^5 random schedules, half an hour on 2 cores
 	seq 20 | xargs -P 2 -I SEED $(BIN)/pytest -q -p no:cacheprovider --hypothesis-profile=schedules \
 	  --hypothesis-seed=SEED tests/laws/test_batching.py::test_laws
+
+# ARGS='--sample 200 --seed 1' takes a sample, ARGS=app/batching/queue.py a file.
+mutants: $(DEV)  ## Plant small faults, and list those that no test finds
+	$(BIN)/python -m tests.mutants.run $(ARGS)
 
 oldest: $(DEV)  ## The tests of what uses private APIs, with the oldest TensorFlow and uvicorn allowed
 	@[ -e .venv/oldest/tensorflow/__init__.py ] || $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps \

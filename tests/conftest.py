@@ -3,7 +3,7 @@
 import os
 import tempfile
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # TensorFlow's own log would drown pytest's report of a failure.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -21,3 +21,8 @@ settings.load_profile("certain")
 # examples of its own takes the profile's, if that is larger.
 settings.register_profile("explore", _CERTAIN, derandomize=False, print_blob=True)
 settings.register_profile("schedules", _CERTAIN, derandomize=False, max_examples=5000)
+
+# `make mutants`: a mutant is found or not; the smallest example of it is of no use.
+settings.register_profile(
+    "mutants", _CERTAIN, derandomize=True, max_examples=50, phases=[Phase.explicit, Phase.generate]
+)

@@ -1,0 +1,165 @@
+"""The mutation tester itself: which faults it plants, that they are planted, and what it counts."""
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.mutants.operators import Mutant, mutants
+from tests.mutants.planting import NotPossible, plant
+from tests.mutants.run import ACCEPTED, KILLED, NOT_REACHED, SURVIVED, TIMED_OUT, accepted, report
+
+SOURCE = '''
+"""A text is no fault."""
+from dataclasses import dataclass
+
+LIMIT = 8
+TABLE = {"a": 1}
+
+def fits(rows: int, most: int = 4, *, room: int = 2, table=TABLE) -> bool:
+    """A text."""
+    if rows < 0:
+        raise ValueError("rows" + str(rows))
+    assert rows >= 0
+    return rows <= most and rows != room and table["a"] == 1
+
+@dataclass(slots=True)
+class Lane:
+    rows: int = 0
+
+    def add(self, rows):
+        self.rows += min(rows, LIMIT)
+
+    @property
+    def full(self):
+        return not self.rows < LIMIT
+
+    @staticmethod
+    def of(*each):
+        lane = Lane()
+        for rows in each:
+            if rows > 3:
+                break
+            lane.add(rows)
+        return lane
+
+    def nested(self):
+        double = lambda: 2 * self.rows
+        return double()
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    path = tmp_path / "mutated.py"
+    path.write_text(SOURCE)
+    spec = importlib.util.spec_from_file_location("app.mutated_for_a_test", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "app.mutated_for_a_test", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def planted(before: str, after: str, function: str) -> None:
+    tree = ast.parse(SOURCE)
+    (mutant,) = [
+        each
+        for each in mutants("app/mutated_for_a_test.py", tree)
+        if (each.before, each.after, each.function or each.name) == (before, after, function)
+    ]
+    plant(mutant, tree)
+
+
+def test_what_decides_is_mutated_and_texts_are_not() -> None:
+    found = {(each.function or each.name, each.before, each.after) for each in mutants("x.py", ast.parse(SOURCE))}
+    assert {
+        ("LIMIT", "8", "9"),
+        ("LIMIT", "8", "7"),
+        ("fits", "4", "5"),
+        ("fits", "rows <= most", "rows < most"),
+        ("fits", "rows <= most", "rows > most"),
+        ("fits", "rows < 0", "rows <= 0"),
+        ("fits", "if rows < 0:", "if False:"),
+        ("Lane.add", "self.rows += min(rows, LIMIT)", "pass"),
+        ("Lane.add", "min(rows, LIMIT)", "max(rows, LIMIT)"),
+        ("Lane.full", "not self.rows < LIMIT", "self.rows < LIMIT"),
+        ("Lane.of", "lane.add(rows)", "pass"),
+        ("Lane.of", "break", "continue"),
+        ("Lane.nested", "2 * self.rows", "2 / self.rows"),
+    } <= found
+    assert not [each for each in found if "text" in each[1] or "ValueError" in each[1] or "slots" in each[1]]
+    assert not [each for each in found if each[1] in {"rows >= 0", "rows + str(rows)"}]
+
+
+def test_each_mutant_has_a_key_of_its_own_and_can_be_compiled() -> None:
+    count = len(mutants("x.py", ast.parse(SOURCE)))
+    keys = set()
+    for number in range(count):
+        tree = ast.parse(SOURCE)
+        mutant = mutants("x.py", tree)[number]
+        keys.add(mutant.key)
+        mutant.plant()
+        text = ast.unparse(ast.fix_missing_locations(tree))
+        assert text != ast.unparse(ast.parse(SOURCE)), mutant
+        compile(tree, "x.py", "exec")
+    assert len(keys) == count
+
+
+def test_a_planted_function_runs_also_where_it_was_imported_before(module: ModuleType) -> None:
+    fits, lane = module.fits, module.Lane(7)
+    assert fits(4)
+    planted("rows <= most", "rows < most", "fits")
+    assert not fits(4)
+    planted("not self.rows < LIMIT", "self.rows < LIMIT", "Lane.full")
+    assert lane.full
+    planted("break", "continue", "Lane.of")
+    assert module.Lane.of(1, 9, 1).rows == 2
+
+
+def test_planted_defaults_and_constants_hold(module: ModuleType) -> None:
+    planted("4", "5", "fits")
+    assert module.fits(5)
+    planted("8", "9", "LIMIT")
+    lane = module.Lane()
+    lane.add(20)
+    assert lane.rows == 9
+    planted("1", "2", "TABLE")
+    assert not module.fits(1)
+
+
+def test_what_cannot_be_replaced_is_said(module: ModuleType) -> None:
+    tree = ast.parse(SOURCE)
+    (mutant, *_) = [each for each in mutants("app/mutated_for_a_test.py", tree) if each.function == "fits"]
+    module.fits = len
+    with pytest.raises(NotPossible):
+        plant(mutant, tree)
+
+
+def mutant_of(source: str, number: int = 0) -> Mutant:
+    return mutants("app/x.py", ast.parse(source))[number]
+
+
+def test_the_report_lists_survivors_and_counts_the_accepted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    less, other = mutant_of("def f(a):\n    return a < 1"), mutant_of("def g(a):\n    return a < 1")
+    monkeypatch.setattr("tests.mutants.run.accepted", lambda: {other.key: "the same"})
+    text = report([(less, SURVIVED), (other, SURVIVED), (other, KILLED), (less, TIMED_OUT), (other, NOT_REACHED)])
+    assert text.startswith(f"survived: app/x.py:2 f\n    - {less.before}\n    + {less.after}\n\n")
+    assert text.endswith("all: 66.7 % killed (2 accepted, 1 killed, 1 survived, 1 timed out)")
+
+
+def test_the_report_tells_what_was_accepted_and_exists_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    less, more = mutant_of("def f(a):\n    return a < 1"), mutant_of("def f(a):\n    return a > 1")
+    elsewhere = more.key.replace("app/x.py", "app/y.py")
+    monkeypatch.setattr("tests.mutants.run.accepted", lambda: {less.key: "old", more.key: "new", elsewhere: "not run"})
+    assert report([(more, SURVIVED)]).startswith(f"accepted, but there is no such mutant: {less.key}\n\n")
+
+
+def test_every_accepted_mutant_has_a_reason() -> None:
+    lines = [line for line in ACCEPTED.read_text().splitlines() if line and not line.startswith("#")]
+    assert len(accepted()) == len(lines)
+    assert all(key.startswith("app/") and " -> " in key and reason.strip() for key, reason in accepted().items())
