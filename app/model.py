@@ -122,7 +122,7 @@ class Model:
         called = set()
         for (signature, outputs, _, bucket), function in self._placement.functions.items():
             for shape, costs in function.learnt.items():
-                if costs.curve is not None:
+                if costs.curve is not None and costs.measured:
                     called.add(signature)
                     yield LearntCosts(signature, outputs, shape, bucket is not None, costs.curve, costs.measured)
         for signature in self._placement.costs.keys() - called:

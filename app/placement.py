@@ -134,9 +134,11 @@ class RequestPlacement:
         else:
             fits = shapes_fit(signature, inputs)
 
-        # 3. Outputs.
-        outputs = request.outputs
-        check_outputs(signature, outputs)
+        # 3. Outputs. Who names all of them, in any order, asks for what others ask for who name none.
+        check_outputs(signature, request.outputs)
+        outputs = tuple([name for name in signature.outputs if name in request.outputs])
+        if len(outputs) == len(signature.outputs):
+            outputs = ()
 
         # 4. The function. If an earlier call showed that outputs do not follow the rows, requests run alone, in the
         #    same lane and function as all others that do.

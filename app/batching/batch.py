@@ -84,7 +84,7 @@ class BatchInFlight:
         """
         rows, function = self.call_rows, self.function
         call_s = seconds if function.batchable else seconds / len(self.requests)
-        function.last_costs = self.costs
+        function.record_costs(self.key.shape, self.costs)
         elements = elements_of(function, self.requests)
         self.costs.record_undisturbed(rows, call_s, elements, succeeded=succeeded)
         if succeeded and len(self.lanes) == 1:

@@ -153,9 +153,10 @@ class Costs:
 
     Args:
         initial_estimates: seconds by size that were measured before the first call.
+        guess: seconds by size that hold until the first call; a call that was only guessed is not known to be quick.
 
     Attributes:
-        curve: the costs of all sizes; None before the first measurement.
+        curve: the costs of all sizes; None before the first measurement, unless there is a guess.
     """
 
     __slots__ = (
@@ -163,7 +164,12 @@ class Costs:
         "_undisturbed", "curve",
     )  # fmt: skip
 
-    def __init__(self, sizes: BatchSizes, initial_estimates: Mapping[int, float] | None = None) -> None:
+    def __init__(
+        self,
+        sizes: BatchSizes,
+        initial_estimates: Mapping[int, float] | None = None,
+        guess: Mapping[int, float] | None = None,
+    ) -> None:
         self._sizes = sizes.allowed
         # Seconds by size: the average, of how many calls, and the number of batches at the last one
         self._averages = {size: (seconds, 1, 0) for size, seconds in (initial_estimates or {}).items()}
@@ -177,11 +183,19 @@ class Costs:
         self.curve: CostCurve | None = None
         if self._averages:
             self._draw()
+        elif guess:
+            self.curve = CostCurve.through(self._sizes, guess)
 
     @property
     def measured(self) -> Collection[int]:
         """The sizes whose costs in the curve were measured; others are fitted."""
         return self._drawn.keys()
+
+    def scaled(self, ratio: float) -> Mapping[int, float]:
+        """Seconds by size of calls whose rows have `ratio` times as many elements; empty before the first call."""
+        if self.curve is None:
+            return {}
+        return {size: ratio * seconds for size, seconds in zip(self.curve.sizes, self.curve.seconds, strict=True)}
 
     @property
     def explores(self) -> bool:
@@ -247,7 +261,7 @@ class Costs:
 
     def record_call(self, rows: int, seconds: float) -> None:
         """Counts a call of `rows` rows, padding included, that took `seconds`."""
-        expected_s = self.curve.call_s(rows) if self.curve is not None else 0.0
+        expected_s = self.curve.call_s(rows) if self.curve is not None and self._averages else 0.0  # no guess
         if expected_s:
             self._deviation += (min(abs(seconds / expected_s - 1), 1.0) - self._deviation) / _CALLS
         average, calls, batch = self._averages.get(rows, (seconds, 0, self._batches))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from app.batching.cost_model import Costs
 from app.batching.shapes.padding import ShapePadding
@@ -39,7 +40,7 @@ class BatchFunction:
         requests_under_way: how many requests wait or are being computed.
         on_idle: called after the last of these was answered.
         replicas: the model on each of its devices, if there are several.
-        learnt: the costs of calls by their inner shape.
+        learnt: the costs of calls by their inner shape, of the shapes that were asked for last.
     """
 
     run: Run
@@ -54,6 +55,7 @@ class BatchFunction:
     on_idle: Callable[[], None] | None = None
     replicas: Sequence[Run] = ()
     learnt: BoundedCache[InnerShapes, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
+    _by_magnitude: dict[int, tuple[int, Costs]] = field(default_factory=dict)
 
     @property
     def max_rows(self) -> int:
@@ -64,8 +66,26 @@ class BatchFunction:
         return self.replicas[replica] if replica < len(self.replicas) else self.run
 
     def costs(self, shape: InnerShapes) -> Costs:
-        costs = self.learnt.get(shape)
-        return self.learnt.keep(shape, Costs(self.sizes, self.initial_estimates)) if costs is None else costs
+        """The costs of calls of this inner shape; of a new or forgotten one a guess from a shape of its size."""
+        costs = self.learnt.pop(shape, None)
+        if costs is None:
+            costs = self._new_costs(shape)
+        return self.learnt.keep(shape, costs)  # as the newest: the shape that was not used for longest is forgotten
+
+    def _new_costs(self, shape: InnerShapes) -> Costs:
+        guess: Mapping[int, float] = {}
+        if self._by_magnitude:
+            elements = _elements(shape)
+            magnitude = min(self._by_magnitude, key=lambda each: abs(each - elements.bit_length()))
+            their_elements, theirs = self._by_magnitude[magnitude]
+            guess = theirs.scaled(elements / their_elements)
+        return Costs(self.sizes, self.initial_estimates, guess)
+
+    def record_costs(self, shape: InnerShapes, costs: Costs) -> None:
+        """Calls of this shape were timed last: what is guessed for others of its magnitude is guessed from them."""
+        self.last_costs = costs
+        elements = _elements(shape)
+        self._by_magnitude[elements.bit_length()] = elements, costs
 
     def leave(self, requests: int = 1) -> None:
         """Counts requests that were answered or left; after the last one `on_idle` is called."""
@@ -85,3 +105,8 @@ class BatchFunction:
             logger.warning(
                 "The outputs do not follow the rows of the inputs: requests run one by one from now on: %s", mismatch
             )
+
+
+def _elements(shape: InnerShapes) -> int:
+    """The elements of a row, at least 1."""
+    return sum([prod(inner) for inner in shape]) or 1

@@ -151,3 +151,21 @@ def test_requests_for_some_outputs_share_a_call_with_neighbouring_shapes_and_get
         assert all(one.outputs["y"].shape != other.outputs["y"].shape for one, other in pairwise(answers))
 
     run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("outputs", [("y", "w"), ("w", "y"), ("w", "y", "w")])
+def test_who_names_every_output_shares_the_lane_of_who_names_none(outputs: tuple[str, ...]) -> None:
+    placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES)
+    first, named = pair(1, 1), pair(1, 1)
+    named.outputs = outputs
+    assert placement.place(named) == placement.place(first) == placement.place(named)
+    assert len(placement.functions) == 1
+
+
+def test_named_outputs_share_a_lane_in_any_order() -> None:
+    loaded = FakeLoadedModel()
+    spec = TensorSpec("x", FLOAT, (None, 2))
+    loaded.signatures = {"s": ModelSignature("s", {"x": spec}, {"a": spec, "b": spec, "c": spec})}
+    placement = RequestPlacement("m", 3, loaded, SIZES)
+    lanes = {placement.place(InferenceRequest(rows_of(1.0), "s", each))[0] for each in (("c", "a"), ("a", "c"))}
+    assert lanes == {LaneKey("m", 3, "s", ("a", "c"), ((2,),))}

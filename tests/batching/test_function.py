@@ -1,0 +1,51 @@
+from app.batching.cost_model import Costs
+from tests.support.fakes import FakeFunction, batch_function
+
+
+def shape(width: int) -> tuple[tuple[int, ...], ...]:
+    return ((width, 10),)
+
+
+def test_the_costs_of_a_shape_in_use_survive_hundreds_of_others() -> None:
+    function = batch_function(FakeFunction())
+    hot = function.costs(shape(1))
+    for width in range(2, 1000):
+        function.costs(shape(width))
+        assert function.costs(shape(1)) is hot
+    assert len(function.learnt) == 256
+    assert shape(2) not in function.learnt
+
+
+def test_the_costs_of_a_new_shape_are_guessed_from_those_of_its_magnitude() -> None:
+    function = batch_function(FakeFunction())
+    for width, call_s in ((4, 1.0), (1000, 300.0)):
+        costs = function.costs(shape(width))
+        costs.record_call(4, call_s)
+        function.record_costs(shape(width), costs)
+    small, large = function.costs(shape(5)), function.costs(shape(2000))
+    assert [costs.curve.call_s(4) for costs in (small, large) if costs.curve] == [1.25, 600.0]
+    assert [*small.measured, *large.measured] == []
+
+
+def test_a_forgotten_shape_gets_its_costs_back_as_a_guess() -> None:
+    function = batch_function(FakeFunction())
+    costs = function.costs(shape(7))
+    costs.record_call(1, 3.0)
+    function.record_costs(shape(7), costs)
+    for width in range(100, 400):
+        function.costs(shape(width))
+    assert shape(7) not in function.learnt
+    again = function.costs(shape(7))
+    assert again is not costs
+    assert again.curve is not None
+    assert again.curve.call_s(1) == 3.0
+
+
+def test_a_guess_holds_until_the_first_call_and_makes_no_call_quick() -> None:
+    costs = Costs(batch_function(FakeFunction()).sizes, guess={1: 1.0, 2: 1.0, 4: 1.0})
+    margin = costs.margin
+    assert costs.rows_within(100.0) == 0
+    costs.record_call(4, 10.0)
+    assert costs.curve is not None
+    assert costs.curve.call_s(4) == 10.0
+    assert costs.margin == margin
