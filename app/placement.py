@@ -142,7 +142,11 @@ class RequestPlacement:
 
         # 4. The function. If an earlier call showed that outputs do not follow the rows, requests run alone, in the
         #    same lane and function as all others that do.
-        alone = not (fits and self._batching and signature.batchable) or _splits_ragged_output(signature, outputs)
+        alone = (
+            not (fits and self._batching and signature.batchable)
+            or bool(signature.alone and signature.why_alone(outputs))
+            or _splits_ragged_output(signature, outputs)
+        )
         padding = None if alone else self.paddings.get(signature.name)
         bucket = None if padding is None else padding.bucket(inputs)
         function = self._function(signature, FunctionKey(signature.name, outputs, alone, bucket))

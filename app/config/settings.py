@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from app.config.values import Links, Names, Sizes, Values, Weights
+from app.config.values import Links, Names, Rows, Sizes, Values, Weights
 
 PREFIX = "FERRY_"
 
@@ -93,6 +93,12 @@ class Settings(BaseSettings):
         default_factory=list,
         description="Row counts that batches are padded to, ascending; the last must equal max_batch_size. "
         "Empty: the powers of two up to max_batch_size.",
+    )
+    row_independence: Rows = Field(
+        default_factory=dict,
+        description="Whether rows of several requests may share a call, by <model> or <model>/<signature>, such as "
+        "bert=assume,gan/train=deny. probe: if warm-up finds that no row sees another one and the graph writes no "
+        "state. assume: always. deny: never; each request runs alone and unpadded. Others: probe.",
     )
     pad_shapes: Literal["auto", "always", "never"] = Field(
         "auto",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PositiveInt
 from pydantic_settings import NoDecode
@@ -54,6 +54,10 @@ def _weights(value: object) -> object:
     return _pairs(value, "weights such as bert=3,resnet=1")
 
 
+def _rows(value: object) -> object:
+    return _pairs(value, "one of probe, assume and deny, such as bert=assume,gan/train=deny", str.strip)
+
+
 def _links(value: object) -> object:
     return _pairs(value, "values such as mask=tokens,bert/length=ids", str.strip)
 
@@ -69,6 +73,9 @@ Values = Annotated[dict[str, int | float | str], NoDecode, BeforeValidator(_pair
 
 #: 'mask=tokens,bert/length=ids' or '{"mask": "tokens"}'.
 Links = Annotated[dict[str, str], NoDecode, BeforeValidator(_links)]
+
+#: 'bert=assume,gan/train=deny' or '{"bert": "assume"}'.
+Rows = Annotated[dict[str, Literal["probe", "assume", "deny"]], NoDecode, BeforeValidator(_rows)]
 
 #: 'bert=3,resnet=1' or '{"bert": 3}'.
 Weight = Annotated[float, Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT, allow_inf_nan=False)]

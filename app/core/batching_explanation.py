@@ -97,6 +97,7 @@ class SignatureExplanation(_Document):
 
     signature: str
     batched: bool = Field(description="Whether rows of several requests may share a call.")
+    alone: str = Field("", description="Why each request runs alone and unpadded; empty if rows share calls.")
     calls: int
     requests: int = Field(description="A request that was computed in parts counts once for each part.")
     rows: int

@@ -81,6 +81,17 @@ class VariantsChosen(NamedTuple):
     variants: Mapping[int, tuple[str, float]]
 
 
+class RowsProbed(NamedTuple):
+    """Whether rows of several requests share calls of a batchable signature, or each request runs alone, and why."""
+
+    model: str
+    version: int
+    signature: str
+    alone: bool
+    unproven: bool
+    explanation: str
+
+
 class ShapesProbed(NamedTuple):
     """Whether requests of different shapes share calls of a signature with free inner shapes; how, or why not."""
 
@@ -91,7 +102,7 @@ class ShapesProbed(NamedTuple):
     explanation: str
 
 
-Event = BatchExecuted | RequestFinished | ModelStateChanged | ModelPlaced | VariantsChosen | ShapesProbed
+Event = BatchExecuted | RequestFinished | ModelStateChanged | ModelPlaced | VariantsChosen | RowsProbed | ShapesProbed
 Listener = Callable[[Event], None]
 
 #: By type of event, the function to call with it.

@@ -6,7 +6,7 @@ bfloat16 and the other types outside plain numpy are the `ml_dtypes` ones.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
@@ -78,8 +78,11 @@ class ModelSignature:
     """One callable of a SavedModel.
 
     `method_name` is the SignatureDef's ('tensorflow/serving/predict', '.../classify', '.../regress').
-    `batchable`: rows of several requests may share a call. Every input and output has a free first dimension (an
-    output of unknown rank counts as one that has; its real first dimension is checked at run time).
+    `batchable`: by its shapes rows of several requests may share a call. Every input and output has a free first
+    dimension (an output of unknown rank counts as one that has; its real first dimension is checked at run time).
+    `alone`: by output, why each request that wants it runs alone and unpadded although the shapes are batchable.
+    `writes`: the types of its operations that write what is kept between calls; each call of it counts.
+    `draws`: the types of its operations that draw random numbers.
     `ragged`: by the name of a RaggedTensor's values, the names of its row splits, outermost first; all are inputs.
     `ragged_outputs`: the same for outputs.
     `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (masks.py).
@@ -92,6 +95,15 @@ class ModelSignature:
     ragged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     masks: Mapping[str, str] = field(default_factory=dict)
     ragged_outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    alone: Mapping[str, str] = field(default_factory=dict)
+    writes: tuple[str, ...] = ()
+    draws: tuple[str, ...] = ()
+
+    def why_alone(self, outputs: Collection[str] = ()) -> str:
+        """Why a request that wants these outputs (none: all) runs alone although it is batchable; empty if it shares
+        calls.
+        """
+        return next((self.alone[name] for name in outputs or self.outputs if name in self.alone), "")
 
     @property
     def batchable(self) -> bool:

@@ -71,6 +71,11 @@ def _why_alone(
     """Why requests run alone, where they do."""
     if signature.shapes.explanation == ROWS_LOST:
         yield f"{ROWS_LOST}. Export the model so that no output mixes rows."
+    elif signature.alone:
+        yield (
+            f"each request runs alone and unpadded, as {signature.alone}. If rows may share calls all the same, set "
+            "row_independence to assume for this model."
+        )
     elif not signature.batched:
         yield (
             "each request runs alone, as its inputs and outputs do not all have a free first dimension: export them "

@@ -107,7 +107,8 @@ class BatchingExplainer:
         curves = [_curve(each) for each in learnt[:_MOST_CURVES]]
         return SignatureExplanation(
             signature=signature.name,
-            batched=signature.batchable and model.follows_rows(signature.name),
+            batched=signature.batchable and not signature.why_alone() and model.follows_rows(signature.name),
+            alone=signature.why_alone(),
             calls=calls,
             requests=counts.queue_s.count,
             rows=rows,
@@ -127,9 +128,10 @@ class BatchingExplainer:
         )
 
     def _shapes_of(self, model: Model, signature: ModelSignature) -> MixedShapesDocument:
-        could_share = signature.batchable and model.sizes.largest > 1
-        if not could_share or not model.follows_rows(signature.name):
-            alone = ROWS_LOST if could_share else "each request runs alone"
+        reason, could_share = signature.why_alone(), signature.batchable and model.sizes.largest > 1
+        if reason or not could_share or not model.follows_rows(signature.name):
+            rows_lost = ROWS_LOST if could_share else "each request runs alone"
+            alone = f"each request runs alone: {reason}" if reason else rows_lost
             return MixedShapesDocument(free=False, shared=False, explanation=alone)
         if signature.ragged:
             ragged = "ragged: rows of any length share calls without padding"

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from app.core.events import ModelStateChanged, ShapesProbed, Subscriptions, VariantsChosen
+from app.core.events import ModelStateChanged, RowsProbed, ShapesProbed, Subscriptions, VariantsChosen
 
 logger = logging.getLogger("ferry")
 
@@ -34,6 +34,14 @@ def _variants_chosen(event: VariantsChosen) -> None:
     )  # fmt: skip
 
 
+def _rows_probed(event: RowsProbed) -> None:
+    logger.log(
+        logging.WARNING if event.alone else logging.INFO if event.unproven else logging.DEBUG,
+        "Model %s version %d, signature %r: %s",
+        event.model, event.version, event.signature, event.explanation,
+    )  # fmt: skip
+
+
 def _shapes_probed(event: ShapesProbed) -> None:
     logger.log(
         logging.INFO if event.padded else logging.WARNING,
@@ -46,6 +54,7 @@ def _shapes_probed(event: ShapesProbed) -> None:
 SUBSCRIPTIONS: Subscriptions = {
     ModelStateChanged: _model_state_changed,
     VariantsChosen: _variants_chosen,
+    RowsProbed: _rows_probed,
     ShapesProbed: _shapes_probed,
 }
 

@@ -1,25 +1,28 @@
-"""What the health page shows of each version in memory: its devices, mixed shapes and execution variants."""
+"""What the health page shows of each version in memory: its devices, rows, mixed shapes and execution variants."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from app.core.events import ModelPlaced, ModelStateChanged, ShapesProbed, Subscriptions, VariantsChosen
+from app.core.events import ModelPlaced, ModelStateChanged, RowsProbed, ShapesProbed, Subscriptions, VariantsChosen
 
 
 class ModelFacts:
     """A subscriber that records what is found about a version while it is loaded, until the version ends.
 
     devices: by 'model/version', those with a replica of it.
+    rows: by 'model/version' and signature, whether rows of several requests share calls, or why not.
     variants: by 'model/version' and signature, how each batch size is executed.
     """
 
     def __init__(self) -> None:
         self.devices: dict[str, list[str]] = {}
         self.variants: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        self.rows: dict[str, dict[str, str]] = {}
         self._shapes: dict[str, dict[str, ShapesProbed]] = {}
         self.subscriptions: Subscriptions = {
             ModelPlaced: self._model_placed,
+            RowsProbed: self._rows_probed,
             ShapesProbed: self._shapes_probed,
             VariantsChosen: self._variants_chosen,
             ModelStateChanged: self._model_state_changed,
@@ -39,6 +42,9 @@ class ModelFacts:
     def _model_placed(self, event: ModelPlaced) -> None:
         self.devices[f"{event.model}/{event.version}"] = list(event.devices)
 
+    def _rows_probed(self, event: RowsProbed) -> None:
+        self.rows.setdefault(f"{event.model}/{event.version}", {})[event.signature] = event.explanation
+
     def _shapes_probed(self, event: ShapesProbed) -> None:
         self._shapes.setdefault(f"{event.model}/{event.version}", {})[event.signature] = event
 
@@ -50,5 +56,5 @@ class ModelFacts:
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == "END":
-            for facts in (self.devices, self.variants, self._shapes):
+            for facts in (self.devices, self.rows, self.variants, self._shapes):
                 facts.pop(f"{event.model}/{event.version}", None)

@@ -20,12 +20,13 @@ from app.config.batching_parameters import FILE_NAME as PARAMETERS_FILE
 from app.config.batching_parameters import read_batching_parameters
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
-from app.core.events import Listener, ModelPlaced, ShapesProbed, VariantsChosen
+from app.core.events import Listener, ModelPlaced, RowsProbed, ShapesProbed, VariantsChosen
 from app.core.inference import ModelSignature
 from app.core.masks import with_declared_masks
 from app.core.time_budget import TimeBudget
 from app.loading.bucket_compilation import compile_buckets
 from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
+from app.loading.row_independence import RowIndependence
 from app.loading.warm_up import measure_calls, tune, warm_up
 from app.model import Model
 from app.placement import RequestPlacement
@@ -34,6 +35,10 @@ from app.runtime import LoadedModel, Runtime, VariantChoice, replicas_of
 logger = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value")
+
+#: Most seconds that the probe of rows takes for one model. Chosen: enough for all but the largest size of models that
+#: take 0.3 s a row.
+_ROW_PROBE_S = 5.0
 
 
 class Loader:
@@ -91,26 +96,33 @@ class Loader:
         # 1. The signatures as callers see them: they may leave out the masks that settings declare.
         for setting in ("pad_values", "mask_inputs"):
             warn_of_unknown(setting, getattr(settings, setting), name, loaded.signatures)
-        signatures = with_declared_masks(loaded.signatures, of_model(settings.mask_inputs, name))
+        signatures: Mapping[str, ModelSignature] = with_declared_masks(
+            loaded.signatures, of_model(settings.mask_inputs, name)
+        )
+        rows = RowIndependence(name, settings.row_independence)
+        signatures = rows.by_graph(signatures)
 
         if settings.warm_up:
             # 2. First calls at every batch size; a failure fails the load.
             report = partial(self._report, name, version)
             warm_up(loaded, sizes.allowed, report, signatures)
 
-            # 3. The fastest execution variants, then what calls cost with them.
+            # 3. Whose rows see each other.
+            signatures = rows.by_probe(loaded, signatures, sizes, TimeBudget(_ROW_PROBE_S))
+
+            # 4. The fastest execution variants, then what calls cost with them.
             budget = TimeBudget(settings.variant_search_s)
             choices = tune(loaded, sizes.allowed, report, budget)
-            costs = measure_calls(loaded, sizes.allowed)
+            costs = measure_calls(loaded, signatures, sizes.allowed)
 
-            # 4. Which requests of different shapes may share calls, and what is worth compiling for them.
+            # 5. Which requests of different shapes may share calls, and what is worth compiling for them.
             buckets = ShapeBuckets(tuple(settings.shape_buckets))
             options = PaddingOptions(settings.pad_shapes, buckets, of_model(settings.pad_values, name))
             paddings = probe_padding(loaded, sizes, options, signatures=signatures)
             if settings.pad_shapes == "auto":
                 compile_buckets(loaded, signatures, paddings, sizes.allowed, report, budget=budget)
 
-        # 5. The model; then the events.
+        # 6. The model; then the events.
         placement = RequestPlacement(
             name,
             version,
@@ -128,6 +140,8 @@ class Loader:
                 each.batch_size: (each.variant, each.speed_up) for each in choices if each.signature == signature
             }
             self._tell(VariantsChosen(name, version, signature, variants))
+        for signature, found in rows.found.items():
+            self._tell(RowsProbed(name, version, signature, bool(found.alone), bool(found.unproven), str(found)))
         for signature, probed in paddings.items():
             self._tell(ShapesProbed(name, version, signature, probed.padding is not None, str(probed)))
         self._tell(ModelPlaced(name, version, self._runtime.devices[: len(replicas_of(loaded))]))

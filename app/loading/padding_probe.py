@@ -22,19 +22,16 @@ from app.batching.batch import run_together
 from app.batching.function import BatchFunction
 from app.batching.request import PendingRequest
 from app.batching.shapes.buckets import ShapeBuckets
-from app.batching.shapes.padding import NamedShape, ShapePadding
+from app.batching.shapes.padding import ShapePadding
 from app.core.agreement import TOLERANCES, agree
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import STRING, Array, ModelSignature
 from app.core.sample_inputs import SEED
 from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
-from app.loading.probe_values import KINDS, probe_values
+from app.loading.probe_rows import NamedShapes, inner_shape, probe_row, shapes_to_try
+from app.loading.probe_values import KINDS
 from app.runtime import LoadedModel
-
-#: Sizes of free dimensions, tried in turn until the model accepts one: position tables have an end, and convolutions
-#: need a minimum. Chosen.
-_SCALES = (8, 2, 32, 128)
 
 #: Largest allowed difference from the answer alone. Chosen.
 _TOLERANCES = {**TOLERANCES, "float32": 1e-5, "complex64": 1e-5}
@@ -43,7 +40,6 @@ _TOLERANCES = {**TOLERANCES, "float32": 1e-5, "complex64": 1e-5}
 _TIMED_CALLS = 5
 
 Clock = Callable[[], float]
-NamedShapes = Mapping[str, NamedShape]
 
 
 class PaddingOptions(NamedTuple):
@@ -92,8 +88,9 @@ def probe_padding(
     for signature in (model.signatures if signatures is None else signatures).values():
         if (
             signature.batchable
+            and not signature.why_alone()
             and not (signature.ragged or signature.ragged_outputs)
-            and any(None in _inner(signature, each) for each in signature.inputs)
+            and any(None in inner_shape(signature, each) for each in signature.inputs)
         ):
             found[signature.name] = _Probe(model, signature, sizes, options, clock).find()
     return found
@@ -129,12 +126,10 @@ class _Probe:
 
     def _accepted(self) -> tuple[NamedShapes, Sizes, Sizes]:
         """Names of the free dimensions, as many different ones as the model accepts, and two sizes that it accepts."""
-        for scale in _SCALES:
-            for inputs in _namings(self._signature):
-                small = {name: scale + 1 + 3 * number for number, name in enumerate(_names(inputs))}
-                large = {name: 2 * size + 1 for name, size in small.items()}
-                if all(self._shapes(inputs, sizes, KINDS) is not None for sizes in (small, large)):
-                    return inputs, small, large
+        for inputs, small in shapes_to_try(self._signature):
+            large = {name: 2 * size + 1 for name, size in small.items()}
+            if all(self._shapes(inputs, sizes, KINDS) is not None for sizes in (small, large)):
+                return inputs, small, large
         raise NotUnderstood("the model rejects the values that it was tried with")
 
     def _shapes(self, inputs: NamedShapes, sizes: Sizes, kinds: Sequence[str]) -> Mapping[str, tuple[int, ...]] | None:
@@ -206,11 +201,7 @@ class _Probe:
         return run_together(self._function, [PendingRequest(row, 1, Future(), 0.0) for row in rows])
 
     def _row(self, inputs: NamedShapes, sizes: Sizes, kind: str) -> dict[str, Array]:
-        shapes = {
-            name: tuple(sizes[dimension] if isinstance(dimension, str) else dimension for dimension in shape)
-            for name, shape in inputs.items()
-        }
-        return probe_values(self._signature, shapes, kind, self._random)
+        return probe_row(self._signature, inputs, sizes, kind, self._random)
 
     def _pad_value(self, name: str, dtype: np.dtype[Any]) -> Any:
         value = self._options.values.get(name, "" if dtype == STRING else 0)
@@ -220,31 +211,6 @@ class _Probe:
             return np.array(value, dtype)[()]
         except (ValueError, TypeError, OverflowError):
             raise NotUnderstood(f"input {name!r} cannot be padded with {value!r}") from None
-
-
-def _inner(signature: ModelSignature, name: str) -> tuple[int | None, ...]:
-    return (signature.inputs[name].shape or ())[1:]
-
-
-def _namings(signature: ModelSignature) -> Iterator[NamedShapes]:
-    """Ways to name the free dimensions: a name for each, one for each axis, one for all."""
-    seen = []
-    for form in ("{name}.{axis}", "d{axis}", "d"):
-        naming = {
-            name: tuple(
-                form.format(name=name, axis=axis) if size is None else size
-                for axis, size in enumerate(_inner(signature, name), 1)
-            )
-            for name in signature.inputs
-        }
-        count = len(_names(naming))
-        if count not in seen:
-            seen.append(count)
-            yield naming
-
-
-def _names(naming: NamedShapes) -> list[str]:
-    return sorted({dimension for shape in naming.values() for dimension in shape if isinstance(dimension, str)})
 
 
 def _pairs(small: Sizes, large: Sizes, least: Sizes) -> list[tuple[Sizes, Sizes]]:

@@ -27,16 +27,22 @@ _CENTRES = {"ones": 0.0, "small": 0.0, "large": 3.0, "negative": -3.0}
 
 
 def probe_values(
-    signature: ModelSignature, shapes: NamedInnerShapes, kind: str, random: np.random.Generator
+    signature: ModelSignature,
+    shapes: NamedInnerShapes,
+    kind: str,
+    random: np.random.Generator,
+    *,
+    also_fixed: bool = False,
 ) -> dict[str, Array]:
     """Inputs of one row.
 
     A mask (an input that is declared or named so) is 1 at the first place and at some others. Lengths that callers may
-    leave out are the true ones. Other inputs without a free dimension, such as a temperature, are about 1 to 3.
+    leave out are the true ones. Other inputs without a free dimension, such as a temperature, are about 1 to 3, unless
+    `also_fixed` says that the kind is for them, too.
     """
     masks = signature.masks.keys()
     drawn = {
-        name: _values(spec, shapes[name], kind, random, is_mask=name in masks)
+        name: _values(spec, shapes[name], kind if also_fixed else _kind_of(spec, kind), random, is_mask=name in masks)
         for name, spec in signature.inputs.items()
         if not (name in masks and is_length(spec))
     }
@@ -44,12 +50,16 @@ def probe_values(
     return {name: filled[name] for name in signature.inputs}
 
 
+def _kind_of(spec: TensorSpec, kind: str) -> str:
+    """The kind for an input that may have no free dimension."""
+    free = spec.shape is not None and None in spec.shape[1:]
+    return kind if free or kind == "ones" else "small"
+
+
 def _values(
     spec: TensorSpec, inner: tuple[int, ...], kind: str, random: np.random.Generator, *, is_mask: bool
 ) -> Array:
     shape = (1, *inner)
-    if spec.shape is None or None not in spec.shape[1:]:
-        kind = "ones" if kind == "ones" else "small"
     if is_mask or spec.dtype == bool or "mask" in spec.name.lower():
         keeps = random.random(shape) < (1.0 if kind == "ones" else 0.7)
         keeps[(slice(None), *(slice(1) for _ in inner))] = True

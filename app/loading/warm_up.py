@@ -25,7 +25,8 @@ def warm_up(
     report: ProgressReport,
     signatures: Mapping[str, ModelSignature] | None = None,
 ) -> None:
-    """Call every signature at every size on every replica; a signature that is not batchable once.
+    """Call every signature at every size on every replica; a signature that is not batchable once, one that writes
+    state never.
 
     A signature that rejects the sample inputs (an image decoder that gets no image) stays cold, with a warning.
 
@@ -40,6 +41,7 @@ def warm_up(
         (replica, signature, sizes if signature.batchable else (1,))
         for replica in replicas_of(model)
         for signature in seen.values()
+        if not signature.writes
     ]
     total = sum(len(rows) for *_, rows in calls)
     done = 0
@@ -70,19 +72,22 @@ def tune(
 
 
 def measure_calls(
-    model: LoadedModel, sizes: Sequence[int], clock: Callable[[], float] = time.perf_counter
+    model: LoadedModel,
+    signatures: Mapping[str, ModelSignature],
+    sizes: Sequence[int],
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, dict[int, float]]:
     """Seconds of a warm call, by signature and batch size, small sizes first, as far as the time allows.
 
-    Left out are signatures that are not batchable, that reject the sample inputs, or whose inner shapes are free (what
-    their calls cost depends on the shapes of requests).
+    Left out are signatures that are not batchable or run alone, that reject the sample inputs, or whose inner shapes
+    are free (what their calls cost depends on the shapes of requests).
 
     Raises:
         InferenceFailed: the model or the device failed.
     """
     costs: dict[str, dict[int, float]] = {}
-    for signature in model.signatures.values():
-        if signature.batchable and signature.fixed_inner_shapes:
+    for signature in signatures.values():
+        if signature.batchable and not (signature.alone or signature.writes) and signature.fixed_inner_shapes:
             budget, found = TimeBudget(_MEASURING_S, clock), dict[int, float]()
             for rows in sizes:
                 if not budget.allows():

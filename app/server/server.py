@@ -159,6 +159,7 @@ class Server:
             },
             "replicas": dict(self._facts.devices),
             "variants": dict(self._facts.variants),
+            "row_independence": {version: dict(rows) for version, rows in self._facts.rows.items()},
             "mixed_shapes": self._facts.mixed_shapes(),
         }
 

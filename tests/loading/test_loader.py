@@ -11,7 +11,7 @@ from app.batching.policy import WorkConserving
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest
-from app.core.events import Event, ModelPlaced, VariantsChosen
+from app.core.events import Event, ModelPlaced, RowsProbed, VariantsChosen
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
 from app.loading.loader import Loader, of_model, warn_of_unknown
@@ -81,6 +81,23 @@ def test_a_model_that_loads_stays_open_and_what_was_found_is_told(tmp_path: Path
         assert loaded.closes == 0
         assert told == [
             VariantsChosen("m", 3, "serving_default", {1: ("frozen", 1.5), 2: ("frozen", 1.5)}),
+            RowsProbed(
+                "m",
+                3,
+                "serving_default",
+                False,
+                True,
+                "requests share calls; not proven: a call of 2 rows failed: The model failed on NaN",
+            ),
+            RowsProbed(
+                "m",
+                3,
+                "uneven",
+                True,
+                False,
+                "each request runs alone: output 'y': it has no row for each row of the inputs",
+            ),
+            RowsProbed("m", 3, "pair", False, False, "requests share calls"),
             ModelPlaced("m", 3, ("fake:0",)),
         ]
         assert [budget.seconds for budget in loaded.budgets] == [3.0]

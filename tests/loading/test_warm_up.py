@@ -1,4 +1,5 @@
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 
 import ml_dtypes
@@ -48,6 +49,16 @@ def test_every_size_of_every_signature_runs_and_one_of_those_not_batchable() -> 
     model = RecordingModel(BATCHED, SCALAR)
     warm_up(model, [1, 4], lambda *_: None)
     assert model.calls == [("serving_default", (1, 2)), ("serving_default", (4, 2)), ("scalar", ())]
+
+
+def test_a_signature_that_writes_state_or_runs_alone_is_not_measured_and_one_that_writes_never_called() -> None:
+    writes = replace(BATCHED, name="writes", writes=("AssignVariableOp",), alone={"y": "it writes"})
+    alone = replace(BATCHED, name="alone", alone={"y": "a row's answer depends on the other rows"})
+    model = RecordingModel(writes, alone)
+    warm_up(model, [1, 4], lambda *_: None)
+    assert model.calls == [("alone", (1, 2)), ("alone", (4, 2))]
+    assert measure_calls(model, model.signatures, [1, 4]) == {}
+    assert len(model.calls) == 2
 
 
 def test_progress_counts_to_the_total() -> None:
@@ -104,18 +115,19 @@ def ticking(seconds: float) -> Callable[[], float]:
 
 def test_warm_calls_are_measured_at_each_size() -> None:
     model = RecordingModel(BATCHED, SCALAR)
-    assert measure_calls(model, [1, 4], ticking(0.125)) == {"serving_default": {1: 0.125, 4: 0.125}}
+    assert measure_calls(model, model.signatures, [1, 4], ticking(0.125)) == {"serving_default": {1: 0.125, 4: 0.125}}
     assert {shape for _, shape in model.calls} == {(1, 2), (4, 2)}
 
 
 def test_measuring_ends_in_time() -> None:
-    assert measure_calls(RecordingModel(BATCHED), [1, 4, 8], ticking(0.5)) == {"serving_default": {1: 0.5}}
+    model = RecordingModel(BATCHED)
+    assert measure_calls(model, model.signatures, [1, 4, 8], ticking(0.5)) == {"serving_default": {1: 0.5}}
 
 
 def test_what_depends_on_the_callers_shapes_or_rejects_the_examples_is_not_measured() -> None:
     free = signature(TensorSpec("x", FLOAT32, (None, None)), name="free")
     model = RecordingModel(free, DECODER, errors={"decoder": InvalidRequest("no image")})
-    assert measure_calls(model, [1, 4], ticking(0.1)) == {}
+    assert measure_calls(model, model.signatures, [1, 4], ticking(0.1)) == {}
 
 
 def test_masks_that_callers_may_leave_out_are_true_ones() -> None:

@@ -270,9 +270,10 @@ def test_warm_up_makes_inputs_that_each_signature_runs_or_rejects(load: Load, ma
     model = load(make)
     reports: list[tuple[int, int]] = []
     warm_up(model, [1, 2], lambda done, total, _: reports.append((done, total)))
-    done, totals = zip(*reports, strict=True)
+    called = [signature for signature in model.signatures.values() if not signature.writes]
+    done, totals = zip(*reports, strict=True) if called else ((), ())
     assert list(done) == sorted(set(done))
-    assert set(totals) == {sum(2 if signature.batchable else 1 for signature in model.signatures.values())}
+    assert set(totals) <= {sum(2 if signature.batchable else 1 for signature in called)}
 
 
 def test_batches_of_example_inputs_have_their_rows(load: Load) -> None:

@@ -59,6 +59,7 @@ def settings(folder: Path, runtime_name: str = "fake", **more: object) -> Settin
     values = {"models": folder, "runtime": runtime_name, "max_batch_size": 4, "grpc_port": 0, **more}
     if runtime_name == "held":
         values["max_inline_ms"] = 0  # a call that is held must not hold the event loop
+        values["row_independence"] = {"m": "assume"}  # and a probe would be held, too
     return Settings(**{name: value for name, value in values.items() if name in Settings.model_fields})  # type: ignore[arg-type]
 
 

@@ -66,7 +66,8 @@ class RemoteModel:
 
     def coalescable_rows(self, signature: str) -> int:
         """The rows of a call if its recent calls were quick: requests of one turn are then sent as one."""
-        quick = not self.alone and self._uncontended_s.get(signature, inf) < _QUICK_S
+        alone = self.alone or signature not in self.signatures or self.signatures[signature].why_alone()
+        quick = not alone and self._uncontended_s.get(signature, inf) < _QUICK_S
         return self.sizes.largest if quick else 0
 
     def submit_coalesced(

@@ -72,8 +72,9 @@ class BlockPredictor:
         # From here to the batcher nothing awaits, so no version can be swapped in between.
         model = self.resolve()
         signature = model.signature(self.asked.signature_name or DEFAULT_SIGNATURE)
-        if len(block.lines) > 1 and not signature.batchable:
+        outputs = self.asked.wanted(signature)
+        if len(block.lines) > 1 and (not signature.batchable or signature.why_alone(outputs)):
             raise InvalidRequest(f"Signature {signature.name!r} takes one instance at a time")
-        inputs, outputs = read_rows(block.lines, signature), self.asked.wanted(signature)
+        inputs = read_rows(block.lines, signature)
         response = await model.infer(InferenceRequest(inputs, signature.name, outputs, deadline_s, BULK))
         return write_rows(response.outputs, len(block.lines))

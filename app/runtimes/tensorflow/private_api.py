@@ -177,7 +177,7 @@ _FEATURES: Mapping[str, tuple[Callable[[], None], str]] = {
     GRAPH_REWRITING: (_check_graph_rewriting, "models run plain, without the execution variants frozen and xla"),
     OPERATION_DEFINITIONS: (
         _check_operation_definitions,
-        "models with operations that Ferry does not list run plain and have one replica",
+        "models with operations that Ferry does not list run plain, with one replica, each request alone",
     ),
 }
 

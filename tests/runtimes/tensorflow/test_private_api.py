@@ -96,4 +96,4 @@ def test_an_unlisted_operation_counts_as_stateful_without_definitions(
 ) -> None:
     savedmodels.make_counter(tmp_path)
     monkeypatch.setattr(private_api, "works", lambda feature: False)
-    assert SavedModel(tmp_path).why_one_replica() == "it keeps state: AssignAddVariableOp"
+    assert SavedModel(tmp_path).why_one_replica() == "it writes state: AssignAddVariableOp"

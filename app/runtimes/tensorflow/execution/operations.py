@@ -21,6 +21,30 @@ _READ_ONLY = _names("""
     _Arg _Retval
 """)
 
+# These draw random numbers, and keep nothing between calls but the state of the generator.
+_DRAWING = _names("""
+    AllCandidateSampler CudnnRNN CudnnRNNV2 CudnnRNNV3 FixedUnigramCandidateSampler LearnedUnigramCandidateSampler
+    LogUniformCandidateSampler Multinomial NonDeterministicInts ParameterizedTruncatedNormal RandomCrop RandomGamma
+    RandomPoisson RandomPoissonV2 RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt
+    SampleDistortedBoundingBox SampleDistortedBoundingBoxV2 Skipgram ThreadUnsafeUnigramCandidateSampler
+    TruncatedNormal UniformCandidateSampler
+""")
+
+# TensorFlow calls these stateful, too, but a later call sees nothing of them: they make a handle to what is kept, read,
+# print, tell the time, or keep something for as long as their own call takes. XlaCallModule is what JAX exports.
+_KEEP_NOTHING = _names("""
+    BoostedTreesPredict CheckNumerics CheckNumericsV2 DeepCopy DeviceIndex DisableCopyOnRead DtypeWithDefaultOp Empty
+    GuaranteeConst HashTable HashTableV2 IsTensorFloat32Enabled IsVariableInitialized LookupTableExport
+    LookupTableExportV2 LookupTableFind LookupTableSize MutableDenseHashTable MutableDenseHashTableV2 MutableHashTable
+    MutableHashTableOfTensors MutableHashTableOfTensorsV2 MutableHashTableV2 Print PrintV2 RefEnter RefExit RefIdentity
+    RefMerge RefNextIteration RefSelect RefSwitch Stack StackClose StackCloseV2 StackPop StackPopV2 StackPush
+    StackPushV2 StackV2 StatelessRandomGetAlg TensorArray TensorArrayClose TensorArrayCloseV3 TensorArrayConcat
+    TensorArrayConcatV3 TensorArrayGather TensorArrayGatherV3 TensorArrayPack TensorArrayRead TensorArrayReadV3
+    TensorArrayScatter TensorArrayScatterV3 TensorArraySize TensorArraySizeV3 TensorArraySplit TensorArraySplitV3
+    TensorArrayUnpack TensorArrayV2 TensorArrayV3 TensorArrayWrite TensorArrayWriteV3 Timestamp Variable VariableV2
+    XlaCallModule XlaLaunch
+""")
+
 # These accept any value of their inputs: the kernels of XLA and of TensorFlow reject only shapes, and shapes are
 # fixed where XLA is used.
 _ACCEPT_ANY_VALUE = _names("""
@@ -50,20 +74,23 @@ _KNOWN = _READ_ONLY | _ACCEPT_ANY_VALUE | _ACCEPT_ANY_FIRST_VALUE | _ACCEPT_ANY_
 
 
 def operations_with_state(graph: Any) -> list[str]:
-    """The types of operations in a GraphDef and its functions that may write, draw random numbers or do I/O."""
+    """The types of operations in a GraphDef and the functions that it calls that may write, draw random numbers or do
+    I/O.
+    """
     return sorted({node.op for node in _all_nodes(graph) if _has_state(node.op, graph)})
 
 
-def is_shared(operation: str) -> bool:
-    """Does this operation with state read or write what is kept between calls, such as a variable?
+def writing_operations(graph: Any) -> list[str]:
+    """Those of `operations_with_state` that write what is kept between calls: variables, tables, queues, files.
 
-    Random numbers and files are not kept: every device draws and reads them by itself.
+    An operation with state counts as writing unless it is known not to.
     """
-    definition = operation_definition(operation)
-    if definition is None:
-        return True
-    arguments = (*definition.input_arg, *definition.output_arg)
-    return any(each.is_ref or each.type == tf.resource.as_datatype_enum for each in arguments)
+    return [each for each in operations_with_state(graph) if each not in _DRAWING | _KEEP_NOTHING]
+
+
+def drawing_operations(graph: Any) -> list[str]:
+    """The types of operations in a GraphDef and the functions that it calls that draw random numbers."""
+    return sorted({node.op for node in _all_nodes(graph)} & _DRAWING)
 
 
 def devices_named(graph: Any) -> set[str]:
@@ -133,6 +160,22 @@ def _has_state(operation: str, graph: Any) -> bool:
 
 
 def _all_nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a GraphDef and of the functions that they call; its library may hold others."""
     yield from graph.node
-    for function in graph.library.function:
-        yield from function.node_def
+    bodies = {function.signature.name: function.node_def for function in graph.library.function}
+    waiting = list(graph.node)
+    while waiting:
+        for name in _called(waiting.pop()):
+            body = bodies.pop(name, ())
+            yield from body
+            waiting += body
+
+
+def _called(node: Any) -> Iterator[str]:
+    """The names of the functions that a node may call."""
+    yield node.op
+    for value in node.attr.values():
+        if value.HasField("func"):
+            yield value.func.name
+        elif value.HasField("list"):
+            yield from (each.name for each in value.list.func)

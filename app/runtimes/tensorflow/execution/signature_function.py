@@ -12,7 +12,11 @@ from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array, ModelSignature
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
-from app.runtimes.tensorflow.execution.operations import operations_with_state
+from app.runtimes.tensorflow.execution.operations import (
+    drawing_operations,
+    operations_with_state,
+    writing_operations,
+)
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 from app.runtimes.tensorflow.execution.staging import InputShapes
 from app.runtimes.tensorflow.execution.variant import Variant
@@ -39,6 +43,7 @@ class SignatureFunction:
 
     Attributes:
         state: the types of its operations that may change what a call returns, its own or another signature's.
+        writes, draws: those that write what is kept between calls, and those that draw random numbers.
     """
 
     def __init__(self, signature: ModelSignature, function: Callable[..., Tensors], device: str | None = None) -> None:
@@ -58,7 +63,9 @@ class SignatureFunction:
         self._calls: BoundedCache[tuple[tuple[str, ...], InputShapes], PreparedCall] = BoundedCache(MAX_CALLS)
 
         # --- facts about the graph ---
-        self.state = operations_with_state(self.plain.graph.as_graph_def())
+        graph = self.plain.graph.as_graph_def()
+        self.state = operations_with_state(graph)
+        self.writes, self.draws = writing_operations(graph), drawing_operations(graph)
         # A GPU may still read an input when the outputs that do not depend on it are there.
         self._reuse_inputs = not self.state and not tf.config.list_logical_devices("GPU")
 

@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from app.core.inference import Array, ModelSignature
 from app.core.time_budget import TimeBudget
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
 from app.runtimes.tensorflow.error_mapping import map_error
-from app.runtimes.tensorflow.execution.operations import devices_named, is_shared
+from app.runtimes.tensorflow.execution.operations import devices_named
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import PLAIN, XLA, VariantMaker
 from app.runtimes.tensorflow.saved_model.signature_defs import TAGS, read_signatures
@@ -55,10 +56,12 @@ class SavedModel:
         with tf.device(device):
             self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS))
         functions = self._loaded.signatures
-        self.signatures = {name: definitions[name] for name in definitions if name in functions}
         self._functions = {
-            name: SignatureFunction(signature, functions[name], device) for name, signature in self.signatures.items()
+            name: SignatureFunction(signature, functions[name], device)
+            for name, signature in definitions.items()
+            if name in functions
         }
+        self.signatures = {name: _with_facts(function) for name, function in self._functions.items()}
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         function = self._functions.get(signature)
@@ -90,9 +93,9 @@ class SavedModel:
 
     def why_one_replica(self) -> str:
         """Why there cannot be several replicas of it; empty if there can."""
-        state = sorted({each for function in self._functions.values() for each in function.state if is_shared(each)})
-        if state:
-            return f"it keeps state: {', '.join(state)}"
+        writes = sorted({each for function in self._functions.values() for each in function.writes})
+        if writes:
+            return f"it writes state: {', '.join(writes)}"
         graphs = [function.plain.graph.as_graph_def() for function in self._functions.values()]
         devices = sorted({device for graph in graphs for device in devices_named(graph)})
         return f"its graph names devices: {', '.join(devices)}" if devices else ""
@@ -162,6 +165,11 @@ class SavedModel:
         if self._loaded is None:
             return InferenceFailed("the model is closed")
         return SignatureNotFound(f"signature {signature!r} not found; there are {_listed(self.signatures)}")
+
+
+def _with_facts(function: SignatureFunction) -> ModelSignature:
+    """The signature with what its graph says of it."""
+    return replace(function.signature, writes=tuple(function.writes), draws=tuple(function.draws))
 
 
 def _check_names(signature: ModelSignature, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> None:

@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from app.runtimes.tensorflow.execution.operations import operations_with_state, rejecting_nodes, rounds_to_integers
+from app.runtimes.tensorflow.execution.operations import (
+    drawing_operations,
+    operations_with_state,
+    rejecting_nodes,
+    rounds_to_integers,
+    writing_operations,
+)
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from tests.support import savedmodels
 
@@ -110,3 +116,56 @@ def test_rounding_to_whole_numbers_is_seen() -> None:
     assert rounds_to_integers(graph_of(lambda x: tf.cast(x, tf.uint8)))
     assert not rounds_to_integers(graph_of(lambda x: tf.cast(tf.cast(x, tf.float16), tf.bool)))
     assert not rounds_to_integers(graph_of(lambda x: tf.cast(x, tf.float32), WHOLE))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + tf.random.uniform([3]),
+        lambda x: x + tf.cast(tf.timestamp(), tf.float32),
+        lambda x: tf.cond(x[0, 0] > 0, lambda: tf.random.normal([3]), lambda: x[0]),
+        lambda x: tf.map_fn(lambda row: row * 2.0, x),
+        lambda x: tf.debugging.check_numerics(x, "x"),
+    ],
+)
+def test_chance_time_and_what_ends_with_its_call_write_nothing(function: Callable[[Any], Any]) -> None:
+    assert writing_operations(graph_of(function)) == []
+
+
+def test_writes_are_found_in_functions_branches_and_loops() -> None:
+    count, table = tf.Variable(0.0), tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)
+    queue = tf.queue.FIFOQueue(1, tf.float32, shapes=[[]])
+    generator = tf.random.Generator.from_seed(1)
+    inner = tf.function(lambda: count.assign_add(1.0), autograph=False)
+
+    def insert(x: Any) -> Any:
+        table.insert(tf.cast(x[0], tf.int64), tf.cast(x[0], tf.int64))
+        return x
+
+    for function, operation in (
+        (lambda x: x + inner(), "AssignAddVariableOp"),
+        (lambda x: tf.cond(x[0, 0] > 0, lambda: x + inner(), lambda: x), "AssignAddVariableOp"),
+        (lambda x: tf.while_loop(lambda y: y[0, 0] < 1.0, lambda y: (y + inner(),), [x]), "AssignAddVariableOp"),
+        (insert, "LookupTableInsertV2"),
+        (lambda x: x + queue.dequeue(), "QueueDequeueV2"),
+        (lambda x: x + generator.normal([3]), "RngReadAndSkip"),
+    ):  # fmt: skip
+        assert writing_operations(graph_of(function)) == [operation]
+
+
+def test_random_operations_are_named() -> None:
+    assert drawing_operations(graph_of(lambda x: x + tf.random.uniform([3]))) == ["RandomUniform"]
+    assert drawing_operations(graph_of(lambda x: x * 2.0)) == []
+
+
+def test_a_function_that_nothing_calls_does_not_count() -> None:
+    count = tf.Variable(0.0)
+    graph = graph_of(lambda x: x * 2.0)
+    graph.library.CopyFrom(graph_of(lambda x: x + tf.function(lambda: count.assign_add(1.0))()).library)
+    assert graph.library.function
+    assert operations_with_state(graph) == []
+
+
+def test_the_signatures_of_a_model_tell_what_they_write_and_draw(tmp_path: Path) -> None:
+    savedmodels.make_counter(tmp_path)
+    assert SavedModel(tmp_path).signatures["serving_default"].writes == ("AssignAddVariableOp",)

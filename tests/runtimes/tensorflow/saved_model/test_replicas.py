@@ -91,10 +91,10 @@ def test_each_replica_rejects_alike(found: dict[str, Any]) -> None:
     assert all(text.startswith("InvalidRequest: assertion failed: [x must not be") for text in found["rejections"])
 
 
-def test_what_keeps_state_or_names_its_device_has_one_replica_and_the_log_says_why(found: dict[str, Any]) -> None:
+def test_what_writes_state_or_names_its_device_has_one_replica_and_the_log_says_why(found: dict[str, Any]) -> None:
     assert found["replicas"] == {"image_net": 3, "counter": 1, "on_a_gpu": 1}
     log = "\n".join(found["log"])
-    assert "counter/1 has one replica, on CPU:0, because it keeps state: AssignAddVariableOp" in log
+    assert "counter/1 has one replica, on CPU:0, because it writes state: AssignAddVariableOp" in log
     assert "on_a_gpu/1 has one replica, on CPU:0, because its graph names devices: /device:GPU:0" in log
 
 

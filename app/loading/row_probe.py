@@ -1,0 +1,258 @@
+"""Finds out during loading whether rows see each other: does a row get the same answer in company as alone?
+
+A signature does not say this (a mean over the batch, batch normalisation in training mode and attention over rows look
+like any other), so the model is called:
+1. Some rows, of several kinds of values, are computed alone: one row, no padding. Their answers are the truth.
+2. In calls of two rows each of them stands at both places, beside others, beside its own repetition (as padding rows
+   are), and beside NaN and infinities.
+3. In one call of the largest size they stand among each other, with repetitions of the first one behind.
+4. What differs is computed again with other values: rounding may make one of thousands of answers differ by chance.
+
+An output that differs, or that has no row for each row of the inputs, makes requests that want it run alone. Values or
+sizes that the model rejects, and calls that would take longer than the budget, prove nothing; the result names them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle, islice
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from app.batching.shapes.ragged import RaggedRows
+from app.core.agreement import agree
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import InvalidRequest, ServingError
+from app.core.inference import Array, ModelSignature
+from app.core.reply import Outputs
+from app.core.sample_inputs import SEED
+from app.core.time_budget import TimeBudget
+from app.loading.probe_rows import probe_row, shapes_to_try
+from app.runtime import LoadedModel
+
+Row = Mapping[str, Array]
+
+#: Kinds of values of the rows that are compared, in the order in which they are tried. Whole numbers that are all equal
+#: ("ones") make ties, which rounding breaks, so this kind comes last.
+_KINDS = ("small", "large", "negative") * 2 + ("ones",) * 2
+
+#: Rows that are compared. Chosen: each kind of value beside each other kind.
+_COMPARED = 3
+
+#: What other rows must not notice. A maximum over rows may show infinity alone, and a sum NaN. The length is chosen.
+_EXTREMES = {"NaN": np.nan, "infinite": np.inf, "minus infinity": -np.inf, "empty": b"", "long": b"long" * 64}
+
+_NO_ROW = "it has no row for each row of the inputs"
+
+
+class ProbedRows(NamedTuple):
+    """What was found of one signature.
+
+    dependent: by output, why requests that want it must run alone.
+    unproven: what was not tried, and why; empty if everything was.
+    """
+
+    dependent: Mapping[str, str]
+    unproven: str = ""
+
+
+def probe_rows(
+    model: LoadedModel,
+    signature: ModelSignature,
+    sizes: BatchSizes,
+    budget: TimeBudget,
+    clock: Callable[[], float] = time.perf_counter,
+) -> ProbedRows:
+    """Whether rows of a batchable signature that writes no state see each other. Never fails.
+
+    Args:
+        budget: no call begins that is expected to end after it.
+    """
+    return _Probe(model, signature, sizes, budget, clock).find()
+
+
+class _Compared(NamedTuple):
+    """A row, and its answer alone."""
+
+    row: Row
+    answer: Outputs
+
+
+class _Company(NamedTuple):
+    """Rows of one call; `known` are the places of compared rows among them, and which of these each is."""
+
+    where: str
+    rows: Sequence[Row]
+    known: Mapping[int, int]
+
+
+class _Probe:
+    def __init__(
+        self,
+        model: LoadedModel,
+        signature: ModelSignature,
+        sizes: BatchSizes,
+        budget: TimeBudget,
+        clock: Callable[[], float],
+    ) -> None:
+        # --- what is probed ---
+        self._model = model
+        self._signature = signature
+        self._sizes = sizes
+        self._ragged_inputs = RaggedRows(signature.ragged) if signature.ragged else None
+
+        # --- how ---
+        self._random = np.random.default_rng(SEED)
+        self._budget = budget
+        self._clock = clock
+        self._row_s = inf  # the seconds of a call, by its rows: the least so far
+        self._unproven: list[str] = []
+
+    def find(self) -> ProbedRows:
+        # 1. Rows that the model accepts, and their answers alone.
+        compared = self._accepted()
+        if not compared:
+            return ProbedRows({}, "the model rejects the values that it was tried with")
+
+        # 2. Outputs that have no row for the row, and outputs that differ in equal calls, cannot be compared.
+        answer = compared[0].answer
+        left = set(answer)
+        dependent = {name: _NO_ROW for name in self._signature.outputs if name not in answer}
+        again = self._answers([compared[0].row])
+        varying = _differing(answer, again[0]) if again else set()
+        if self._signature.draws and varying:
+            self._unproven.append(f"random numbers change {', '.join(sorted(varying))}")
+        else:
+            dependent |= dict.fromkeys(sorted(varying), "equal calls of the model give different answers")
+
+        # 3. All others are compared.
+        dependent |= self._confirmed(self._found(compared, left - varying))
+        return ProbedRows(dependent, "; ".join(dict.fromkeys(self._unproven)))
+
+    def _confirmed(self, suspects: dict[str, str]) -> dict[str, str]:
+        """The suspects that differ with other values, too; all of them if that could not be tried."""
+        if not suspects:
+            return {}
+        tried = len(self._unproven)
+        confirmed = self._found(self._accepted(), set(suspects))
+        return confirmed if len(self._unproven) == tried else suspects
+
+    # --- rows ---
+
+    def _accepted(self) -> list[_Compared]:
+        """New rows of one shape and of different kinds that the model accepts; empty if it accepts none."""
+        for naming, sizes in shapes_to_try(self._signature):
+            found: list[_Compared] = []
+            for kind in _KINDS:
+                row = probe_row(self._signature, naming, sizes, kind, self._random, also_fixed=True)
+                if answers := self._answers([row]):
+                    found.append(_Compared(row, answers[0]))
+                if len(found) == _COMPARED:
+                    break
+            if found:
+                return found
+        return []
+
+    def _extremes(self, row: Row) -> Iterator[tuple[str, Row]]:
+        """The row with an extreme in place of all its floating-point numbers or strings; masks stay."""
+        for what, value in _EXTREMES.items():
+            kind = np.object_ if isinstance(value, bytes) else np.inexact
+            replaced = {
+                name: np.full_like(array, value)
+                for name, array in row.items()
+                if np.issubdtype(array.dtype, kind) and name not in self._signature.masks
+            }
+            if replaced:
+                yield what, {**row, **replaced}
+
+    # --- company ---
+
+    def _found(self, compared: Sequence[_Compared], outputs: set[str]) -> dict[str, str]:
+        """Those of the outputs that differ from alone, and where."""
+        found: dict[str, str] = {}
+        for company in self._companies([each.row for each in compared]) if compared and outputs else ():
+            answers = self._answers(company.rows)
+            if answers is None:
+                continue
+            for place, index in company.known.items():
+                for name in _differing(compared[index].answer, answers[place]) & outputs - found.keys():
+                    found[name] = f"a row's answer depends on the other rows {company.where}"
+        return found
+
+    def _companies(self, rows: Sequence[Row]) -> Iterator[_Company]:
+        least, largest = self._sizes.padded(2), self._sizes.largest
+
+        # 1. Each beside the next one, at both places; repetitions of the first behind, if the model takes no two rows.
+        for first in range(len(rows)):
+            second = (first + 1) % len(rows)
+            yield _company(f"in a call of {least} rows", rows, [first, second], least)
+
+        # 2. Beside extremes.
+        for what, extreme in self._extremes(rows[0]):
+            yield _Company(f"if one of them is {what}", [extreme, *[rows[0]] * (least - 1)], {least - 1: 0})
+
+        # 3. Among many: at the first places, and as repetitions of the first one behind.
+        if largest > least:
+            others = list(islice(cycle(range(len(rows))), max(largest // 2, 2)))
+            yield _company(f"in a call of {largest} rows", rows, others, largest)
+
+    # --- calls ---
+
+    def _answers(self, rows: Sequence[Row]) -> list[Outputs] | None:
+        """The answer of each row, without outputs that have no row for each; None if there is none at all.
+
+        There is none if the model rejects or fails at these rows, or the call might take longer than the time left.
+        """
+        count = len(rows)
+        if not self._budget.allows(0.0 if self._row_s == inf else count * self._row_s):
+            self._unproven.append(f"calls of {count} rows take too long")
+            return None
+        begin_s = self._clock()
+        try:
+            outputs = self._model.run(self._signature.name, self._joined(rows), ())
+        except InvalidRequest:
+            return None
+        except ServingError as error:
+            self._unproven.append(f"a call of {count} rows failed: {error}")
+            return None
+        self._row_s = min(self._row_s, (self._clock() - begin_s) / count)
+        return _by_row(self._signature, outputs, count)
+
+    def _joined(self, rows: Sequence[Row]) -> dict[str, Array]:
+        if self._ragged_inputs is not None:
+            return self._ragged_inputs.join(rows, len(rows), len(rows))
+        return {name: np.concatenate([row[name] for row in rows]) for name in self._signature.inputs}
+
+
+def _company(where: str, rows: Sequence[Row], indices: Sequence[int], size: int) -> _Company:
+    """A call of these rows, with repetitions of the first one behind, as padding rows are."""
+    padded = [*indices, *[indices[0]] * (size - len(indices))]
+    return _Company(where, [rows[index] for index in padded], dict(enumerate(padded)))
+
+
+def _by_row(signature: ModelSignature, outputs: Outputs, count: int) -> list[Outputs]:
+    """Each row's own part of all outputs that have `count` rows."""
+    fitting: dict[str, Array] = {}
+    groups = {name: (name, *signature.ragged_outputs.get(name, ())) for name in outputs}
+    for splits in signature.ragged_outputs.values():
+        for name in splits:
+            del groups[name]
+    for values, names in groups.items():
+        rows = RaggedRows({values: names[1:]} if names[1:] else {})
+        group = {name: outputs[name] for name in names}
+        if not rows.misfit(group, count):
+            fitting |= group
+    ragged = RaggedRows({values: names for values, names in signature.ragged_outputs.items() if values in fitting})
+    return [ragged.part(fitting, row, row + 1) for row in range(count)]
+
+
+def _differing(expected: Outputs, actual: Outputs) -> set[str]:
+    """The outputs that are not the same within rounding."""
+    return {name for name, output in expected.items() if not agree({name: output}, _only(actual, name))}
+
+
+def _only(outputs: Outputs, name: str) -> Outputs:
+    return {name: outputs[name]} if name in outputs else {}

@@ -1,0 +1,74 @@
+from collections.abc import Mapping
+
+import pytest
+
+from app.core.batch_sizes import BatchSizes
+from app.core.inference import ModelSignature
+from app.core.time_budget import TimeBudget
+from app.loading.row_independence import RowIndependence
+from tests.loading.test_row_probe import NumpyModel
+
+SIZES = BatchSizes.powers_of_two(4)
+CENTRED = "output 'y': a row's answer depends on the other rows in a call of 2 rows"
+
+
+def centred(**more: object) -> NumpyModel:
+    return NumpyModel(lambda sent: sent["x"] - sent["x"].mean(0), **more)
+
+
+def decide(
+    model: NumpyModel, wanted: Mapping[str, str] | None = None, sizes: BatchSizes = SIZES
+) -> tuple[ModelSignature, str]:
+    rows = RowIndependence("m", wanted or {})
+    signatures = rows.by_probe(model, rows.by_graph(model.signatures), sizes, TimeBudget(60.0))
+    return signatures["f"], str(rows.found["f"])
+
+
+def test_rows_that_do_not_see_each_other_share_calls() -> None:
+    assert decide(NumpyModel(lambda sent: 2 * sent["x"]))[1] == "requests share calls"
+
+
+def test_rows_that_see_each_other_run_alone() -> None:
+    signature, text = decide(centred())
+    assert (signature.why_alone(), text) == (CENTRED, f"each request runs alone: {CENTRED}")
+
+
+def test_a_request_that_wants_other_outputs_shares_calls() -> None:
+    both = lambda sent: {"y": sent["x"] - sent["x"].mean(0), "z": sent["x"]}  # noqa: E731
+    signature, _ = decide(NumpyModel(both, outputs=("y", "z")))
+    assert (signature.why_alone(("z", "y")), signature.why_alone(("z",))) == (CENTRED, "")
+
+
+def test_a_signature_that_writes_state_runs_alone_and_is_never_called() -> None:
+    model = centred(writes=("AssignAddVariableOp",))
+    signature, text = decide(model)
+    assert text == "each request runs alone: each call writes state (AssignAddVariableOp)"
+    assert signature.why_alone(("y",))
+    assert model.rows == []
+
+
+@pytest.mark.parametrize("name", ["m", "m/f"])
+def test_the_setting_forces_either(name: str) -> None:
+    denied = NumpyModel(lambda sent: 2 * sent["x"])
+    assert decide(denied, {name: "deny"})[1] == "each request runs alone: row_independence says deny"
+    for assumed in (centred(), centred(writes=("AssignVariableOp",))):
+        signature, text = decide(assumed, {name: "assume", "other": "deny"})
+        assert (signature.alone, signature.writes) == ({}, ())
+        assert text == "requests share calls; not proven: row_independence says assume"
+        assert assumed.rows == []
+    assert denied.rows == []
+
+
+def test_a_signatures_own_setting_overrides_its_models() -> None:
+    assert decide(centred(), {"m/f": "assume", "m": "deny"})[0].alone == {}
+
+
+def test_what_was_not_probed_says_so() -> None:
+    assert decide(centred(), sizes=BatchSizes((1,)))[1] == "requests share calls; not proven: it was not probed"
+
+
+def test_a_signature_that_cannot_be_batched_is_left_out() -> None:
+    rows = RowIndependence("m", {})
+    model = NumpyModel(lambda sent: sent["x"], {"x": (float, ())})
+    rows.by_probe(model, rows.by_graph(model.signatures), SIZES, TimeBudget(60.0))
+    assert (rows.found, model.rows) == ({}, [])

@@ -1,0 +1,227 @@
+"""Every model here is a few lines of numpy; what it does to a row may depend on the others."""
+
+from collections.abc import Callable, Mapping
+from itertools import count, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
+from app.core.inference import STRING, Array, ModelSignature, TensorSpec
+from app.core.time_budget import TimeBudget
+from app.loading.row_probe import ProbedRows, probe_rows
+
+SIZES = BatchSizes.powers_of_two(16)
+X = {"x": (np.float32, (None, 4))}
+TOKENS = {"tokens": (np.int32, (None, None))}
+
+Run = Callable[[dict[str, Array]], Any]
+
+
+class NumpyModel:
+    """Outputs of `run`, or one output `y`; counts the rows of each call."""
+
+    def __init__(self, run: Run, inputs: Mapping[str, Any] = X, outputs: tuple[str, ...] = ("y",), **more: Any) -> None:
+        specs = {name: TensorSpec(name, np.dtype(dtype), shape) for name, (dtype, shape) in inputs.items()}
+        results = {name: TensorSpec(name, np.dtype(np.float32), None) for name in outputs}
+        self.signature = ModelSignature("f", specs, results, **more)
+        self.signatures = {"f": self.signature}
+        self.rows: list[int] = []
+        self._run = run
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        self.rows.append(len(next(iter(inputs.values()))))
+        with np.errstate(all="ignore"):
+            results = self._run(dict(inputs))
+        return {
+            name: np.asarray(each) for name, each in (results if isinstance(results, dict) else {"y": results}).items()
+        }
+
+    def close(self) -> None: ...
+
+
+def probe(model: NumpyModel, sizes: BatchSizes = SIZES, seconds: float = 60.0) -> ProbedRows:
+    return probe_rows(model, model.signature, sizes, TimeBudget(seconds))
+
+
+def refuse_unless(condition: object) -> None:
+    if not condition:
+        raise InvalidRequest("no")
+
+
+def normalised(x: Array) -> Array:
+    return np.asarray((x - x.mean(0)) / np.sqrt(x.var(0) + 1e-3))
+
+
+def over_rows(x: Array) -> Array:
+    """Attention whose softmax runs over rows."""
+    weights = np.exp(x @ x.T - (x @ x.T).max(1, keepdims=True))
+    return np.asarray(weights / weights.sum(1, keepdims=True) @ x)
+
+
+INDEPENDENT: list[tuple[str, Run, Mapping[str, Any]]] = [
+    ("elementwise", lambda sent: 2 * sent["x"] + 1, X),
+    ("matrix", lambda sent: sent["x"] @ np.arange(8.0, dtype=np.float32).reshape(4, 2), X),
+    ("softmax in the row", lambda sent: np.exp(sent["x"]) / np.exp(sent["x"]).sum(1, keepdims=True), X),
+    ("class", lambda sent: sent["x"].argmax(1), X),
+    ("tokens", lambda sent: sent["tokens"].sum(1), TOKENS),
+    ("words", lambda sent: [len(b" ".join(row)) for row in sent["x"]], {"x": (STRING, (None, 2))}),
+    ("one value", lambda sent: sent["x"] * 2, {"x": (np.float64, (None,))}),
+]
+
+DEPENDENT: list[tuple[str, Run, Mapping[str, Any]]] = [
+    ("mean over rows", lambda sent: sent["x"] - sent["x"].mean(0), X),
+    ("batch normalisation in training mode", lambda sent: normalised(sent["x"]), X),
+    ("attention over rows", lambda sent: over_rows(sent["x"]), X),
+    ("place in the batch", lambda sent: sent["x"] + np.arange(len(sent["x"]))[:, np.newaxis], X),
+    ("place from the end", lambda sent: sent["x"] + np.arange(len(sent["x"]), 0, -1)[:, np.newaxis], X),
+    ("the row before", lambda sent: sent["x"] + np.roll(sent["x"], 1, 0), X),
+    ("number of rows", lambda sent: sent["x"] / len(sent["x"]), X),
+    ("equal rows counted", lambda sent: [(sent["x"] == row).all(1).sum() for row in sent["x"]], X),
+    ("rank among rows", lambda sent: sent["x"][:, 0].argsort().argsort(), X),
+    ("the longest word", lambda sent: [len(max(sent["x"], key=len))] * len(sent["x"]), {"x": (STRING, (None,))}),
+    ("not a number", lambda sent: sent["x"] * (1 + 0 * np.isnan(sent["x"]).any()) + np.isnan(sent["x"]).any(), X),
+    ("infinity", lambda sent: np.where(np.isinf(sent["x"]).any(), 0, sent["x"]), X),
+    ("beyond eight rows", lambda sent: sent["x"] + (len(sent["x"]) > 8) * sent["x"].mean(0), X),
+    ("mean of whole numbers", lambda sent: sent["tokens"].mean() + 0.0 * sent["tokens"].sum(1), TOKENS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "run", "inputs"), INDEPENDENT)
+def test_rows_that_do_not_see_each_other_share_calls(name: str, run: Run, inputs: Mapping[str, Any]) -> None:
+    assert probe(NumpyModel(run, inputs)) == ProbedRows({}, ""), name
+
+
+@pytest.mark.parametrize(("name", "run", "inputs"), DEPENDENT)
+def test_rows_that_see_each_other_are_found(name: str, run: Run, inputs: Mapping[str, Any]) -> None:
+    assert set(probe(NumpyModel(run, inputs)).dependent) == {"y"}, name
+
+
+def test_the_reason_says_where() -> None:
+    centred = probe(NumpyModel(lambda sent: sent["x"] - sent["x"].mean(0)))
+    assert centred.dependent == {"y": "a row's answer depends on the other rows in a call of 2 rows"}
+    many = probe(NumpyModel(lambda sent: sent["x"] * (1 + (len(sent["x"]) == 16))))
+    assert many.dependent == {"y": "a row's answer depends on the other rows in a call of 16 rows"}
+
+
+def test_only_the_outputs_that_mix_rows_are_named() -> None:
+    model = NumpyModel(
+        lambda sent: {"each": 2 * sent["x"], "total": sent["x"].sum(), "centred": sent["x"] - sent["x"].mean(0)},
+        outputs=("each", "total", "centred"),
+    )
+    assert probe(model).dependent == {
+        "total": "it has no row for each row of the inputs",
+        "centred": "a row's answer depends on the other rows in a call of 2 rows",
+    }
+
+
+def test_random_numbers_cannot_be_compared_but_share_calls() -> None:
+    random = np.random.default_rng(1)
+    noisy = lambda sent: {"y": sent["x"] + random.random(), "z": sent["x"]}  # noqa: E731
+    assert probe(NumpyModel(noisy, outputs=("y", "z"), draws=("RandomUniform",))) == ProbedRows(
+        {}, "random numbers change y"
+    )
+    assert probe(NumpyModel(noisy, outputs=("y", "z"))).dependent == {
+        "y": "equal calls of the model give different answers"
+    }
+
+
+def test_what_beside_random_numbers_can_be_compared_is() -> None:
+    random = np.random.default_rng(1)
+    model = NumpyModel(
+        lambda sent: {"y": sent["x"] + random.random(), "z": sent["x"] - sent["x"].mean(0)},
+        outputs=("y", "z"),
+        draws=("RandomUniform",),
+    )
+    assert set(probe(model).dependent) == {"z"}
+
+
+def test_rounding_that_differs_by_chance_is_no_dependence() -> None:
+    """A difference of large numbers: of the first values drawn it is so small that rounding shows."""
+    calls = count()
+    model = NumpyModel(lambda sent: sent["x"].sum(1) * (1 + 1e-3 * (next(calls) == 4)))
+    assert probe(model) == ProbedRows({}, "")
+
+
+def test_a_model_that_rejects_all_values_is_not_proven() -> None:
+    def reject(_: dict[str, Array]) -> Array:
+        raise InvalidRequest("no image")
+
+    assert probe(NumpyModel(reject)) == ProbedRows({}, "the model rejects the values that it was tried with")
+
+
+def test_extremes_that_the_model_rejects_prove_nothing() -> None:
+    def checked(sent: dict[str, Array]) -> Array:
+        refuse_unless(np.isfinite(sent["x"]).all())
+        return 2 * sent["x"]
+
+    assert probe(NumpyModel(checked)) == ProbedRows({}, "")
+
+
+@pytest.mark.parametrize("error", [OutOfMemory("no room"), InferenceFailed("no room")])
+def test_a_size_that_fails_is_told(error: Exception) -> None:
+    def small(sent: dict[str, Array]) -> Array:
+        if len(sent["x"]) > 8:
+            raise error
+        return sent["x"]
+
+    assert probe(NumpyModel(small)) == ProbedRows({}, "a call of 16 rows failed: no room")
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_a_slow_model_is_not_called_at_the_largest_size(centred: bool) -> None:
+    now = 0.0
+
+    def slow(sent: dict[str, Array]) -> Array:
+        nonlocal now
+        now += len(sent["x"])
+        return sent["x"] - sent["x"].mean(0) * (centred and len(sent["x"]) > 1)
+
+    model = NumpyModel(slow)
+    found = probe_rows(model, model.signature, SIZES, TimeBudget(9.0, lambda: now), lambda: now)
+    assert set(found.dependent) == ({"y"} if centred else set())
+    assert "calls of 2 rows take too long" in found.unproven
+    assert now <= 9.0
+    assert set(model.rows) == {1, 2}
+
+
+def test_a_quick_model_is_called_a_few_times_and_once_at_the_largest_size() -> None:
+    model = NumpyModel(lambda sent: sent["x"])
+    probe(model)
+    assert len(model.rows) <= 12
+    assert model.rows.count(16) == 1
+    assert set(model.rows) == {1, 2, 16}
+
+
+def test_sizes_that_are_allowed_are_tried() -> None:
+    model = NumpyModel(lambda sent: sent["x"] + (len(sent["x"]) == 6))
+    assert set(probe(model, BatchSizes((6, 9))).dependent) == {"y"}
+    assert set(model.rows) == {1, 6, 9}
+
+
+def test_the_limits_of_a_model_are_found_around() -> None:
+    def positions(sent: dict[str, Array]) -> Array:
+        refuse_unless(sent["tokens"].shape[1] <= 5 and (sent["tokens"] < 3).all())
+        return sent["tokens"] - sent["tokens"].mean(0)
+
+    assert set(probe(NumpyModel(positions, TOKENS)).dependent) == {"y"}
+
+
+def ragged_sums(sent: dict[str, Array], mixed: bool) -> dict[str, Array]:
+    values, splits = sent["words"], sent["words_1"]
+    sums = [values[start:end].sum() for start, end in pairwise(splits)]
+    return {"sums": np.array(sums) + (values.mean() if mixed else 0), "words": values, "words_1": splits}
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_ragged_rows_are_compared_too(mixed: bool) -> None:
+    model = NumpyModel(
+        lambda sent: ragged_sums(sent, mixed),
+        {"words": (np.float32, (None,)), "words_1": (np.int64, (None,))},
+        ("sums", "words", "words_1"),
+        ragged={"words": ("words_1",)},
+        ragged_outputs={"words": ("words_1",)},
+    )
+    assert set(probe(model).dependent) == ({"sums"} if mixed else set())
