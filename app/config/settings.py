@@ -153,6 +153,7 @@ class Settings(BaseSettings):
     )
     batches_in_flight: NonNegativeInt = Field(
         0,
+        le=1024,  # chosen: each has a thread of its own; a number given by mistake would start as many
         description="Batches that one device computes at the same time. 0: 1 on a GPU; on a CPU one for every 4 "
         "cores, but 2 if there are at least 2 cores.",
     )
@@ -241,6 +242,13 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe level that is logged."
     )
+
+    @field_validator("models")
+    @classmethod
+    def _models_is_a_folder(cls, models: Path) -> Path:
+        if models.exists() and not models.is_dir():  # one that is not there may come
+            raise ValueError(f"a folder, not the file {models}")
+        return models
 
     @field_validator("shape_buckets")
     @classmethod

@@ -59,6 +59,17 @@ def test_an_empty_variable_and_an_empty_file_set_nothing(tmp_path: Path, monkeyp
     assert load_settings({}, yaml(tmp_path, "")) == Settings()
 
 
+def test_a_file_is_no_models_folder_but_a_folder_may_come_later(tmp_path: Path) -> None:
+    file = yaml(tmp_path, "")
+    assert rejection({"models": str(file)}) == f"--models is {str(file)!r}, but should be a folder, not the file {file}"
+    assert load_settings({"models": str(tmp_path / "later")}).models == tmp_path / "later"
+
+
+def test_batches_in_flight_are_not_as_many_threads_as_a_mistyped_number() -> None:
+    assert rejection({"batches_in_flight": 100_000}).startswith("--batches-in-flight is 100000, but should be less")
+    assert load_settings({"batches_in_flight": 1024}).batches_in_flight == 1024
+
+
 @pytest.mark.parametrize("text", ["1,2,64", "[1,2,64]", " [1, 2, 64] "])
 def test_batch_sizes_are_read_with_and_without_brackets(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FERRY_BATCH_SIZES", text)

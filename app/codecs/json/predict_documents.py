@@ -18,7 +18,7 @@ from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers
 from app.codecs.json.nested_lists import column, rows, tensor
 from app.codecs.json.parsing import parse, quote
 from app.codecs.json.scalars import is_base64
-from app.codecs.json.writing import check_writable, dumps, jsonable
+from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable, takes_long
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import DEFAULT_SIGNATURE, Array, ModelSignature, TensorSpec
 
@@ -183,10 +183,11 @@ def check_outputs_writable(outputs: Mapping[str, TensorSpec]) -> None:
 
 def encode_predict(outputs: Mapping[str, Array], by_row: bool) -> bytes:
     """The reply's JSON. Raises InvalidRequest if `by_row` is set and the outputs do not have equally many rows."""
+    write = dumps_in_slices if takes_long(outputs) else dumps
     if by_row:
-        return dumps({"predictions": predictions(outputs)})
+        return write({"predictions": predictions(outputs)})
     columns = {name: jsonable(name, array) for name, array in outputs.items()}
-    return dumps({"outputs": columns if len(columns) != 1 else next(iter(columns.values()))})
+    return write({"outputs": columns if len(columns) != 1 else next(iter(columns.values()))})
 
 
 def predictions(outputs: Mapping[str, Array]) -> Any:

@@ -9,6 +9,8 @@ arrays with non-finite values are written again and their nulls replaced.
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,9 @@ _NATIVE |= frozenset(np.dtype(name) for name in ("uint8", "uint16", "uint32", "u
 #: `in` finds a number in bytes faster than bytes of one letter.
 _L = ord("l")
 
+#: Numbers that are written without letting another thread run: some 5 ms of work. Chosen.
+_SLICE = 1 << 16
+
 #: After so many letters l the whole text is searched for "null". Chosen: names around an array have fewer.
 _MOST_LETTERS = 16
 
@@ -36,6 +41,16 @@ def dumps(document: object) -> bytes:
     if _L in text and _mentions_null(text):
         return orjson.dumps(_spelled_out(document), option=orjson.OPT_SERIALIZE_NUMPY)
     return text
+
+
+def takes_long(outputs: Mapping[str, Array]) -> bool:
+    """Are there so many values that they are to be written in a thread, by `dumps_in_slices`?"""
+    return sum([array.size for array in outputs.values()]) > _SLICE
+
+
+def dumps_in_slices(document: object) -> bytes:
+    """As `dumps`, for long arrays in a thread: orjson keeps the GIL, so it gets a slice at a time."""
+    return orjson.dumps(_in_slices(document), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def check_writable(dtype: np.dtype[Any]) -> None:
@@ -79,6 +94,31 @@ def _mentions_null(text: bytes) -> bool:
             return True
         at = text.find(b"l", at + 1)
     return b"null" in text
+
+
+def _in_slices(value: Any) -> Any:
+    """The same document, with JSON text in place of each array."""
+    if isinstance(value, dict):
+        return {key: _in_slices(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_slices(each) for each in value]
+    return orjson.Fragment(b"".join(_slices(value))) if isinstance(value, np.ndarray) else value
+
+
+def _slices(array: Array) -> Iterator[bytes]:
+    """The JSON of an array in pieces of at most so many numbers."""
+    if array.size <= _SLICE:
+        yield dumps(array)
+        return
+    rows = max(1, _SLICE * len(array) // array.size)  # of which a slice has room for
+    yield b"["
+    for start in range(0, len(array), rows):
+        if start:
+            yield b","
+        part = array[start : start + rows]
+        yield from (dumps(part)[1:-1],) if part.size <= _SLICE else _slices(part[0])
+        time.sleep(0)  # the thread of the event loop may have the GIL
+    yield b"]"
 
 
 def _spelled_out(value: Any) -> Any:

@@ -42,6 +42,11 @@ class InferCall:
     batched: bool = True
     final_response: bool = False
 
+    @property
+    def in_json(self) -> bool:
+        """Over REST: is no output written to shared memory, and not each as bytes?"""
+        return not any(output.region for output in self.wanted) and not all(output.binary for output in self.wanted)
+
     def results(self, response: InferenceResponse) -> list[tuple[WantedOutput, Array]]:
         """The tensors to write. Raises InvalidRequest if one cannot be classified."""
         return [(output, self._result(output, response.outputs[output.name])) for output in self.wanted]

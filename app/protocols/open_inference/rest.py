@@ -6,10 +6,12 @@ readiness have a body, and a wrong method gives 405 instead of 404.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import ClassVar, NamedTuple
 
+from app.codecs.json.writing import takes_long
 from app.core.events import Listener
 from app.core.inference import InferenceResponse
 from app.protocols.open_inference.api import OpenInference, reject_cuda_memory
@@ -92,8 +94,14 @@ class OpenInferenceRest(HttpProtocol):
         encoding = parsed.encoding
 
         def reply(response: InferenceResponse) -> Sendable | Written:
+            if call.in_json and takes_long(response.outputs):
+                return reply_later(response)
             content = infer_reply(call, response, self._served.write)
             return content if encoding is None or content.size < MIN_BYTES else content.compressed(encoding)
+
+        async def reply_later(response: InferenceResponse) -> ContentReply:
+            content = await asyncio.to_thread(infer_reply, call, response, self._served.write)
+            return await content.compressed(encoding)
 
         return Computation(model, call.request, reply)
 

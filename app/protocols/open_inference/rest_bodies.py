@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from app.codecs.json.writing import dumps
+from app.codecs.json.writing import dumps, dumps_in_slices, takes_long
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, Buffer, InferenceResponse, ModelSignature, TensorSpec
 from app.protocols.open_inference.binary_tensors import decode, encode
@@ -228,7 +228,7 @@ def infer_reply(call: InferCall, response: InferenceResponse, write: WriteRegion
     head = {"model_name": response.model, "model_version": str(response.version), "outputs": outputs}
     if call.id:
         head["id"] = call.id
-    text = dumps(head)
+    text = dumps_in_slices(head) if takes_long(response.outputs) else dumps(head)
     if not tail:
         return ContentReply([text])
     return ContentReply([text, *tail], (_BINARY, (b"inference-header-content-length", str(len(text)).encode())))

@@ -20,7 +20,7 @@ from app.codecs.json.writing import dumps
 from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener
-from app.core.inference import DEFAULT_SIGNATURE, InferenceRequest
+from app.core.inference import DEFAULT_SIGNATURE, InferenceRequest, InferenceResponse
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
@@ -36,7 +36,9 @@ from app.transports.http.exchange import (
     Exchange,
     HttpProtocol,
     Streamed,
+    Written,
     priority_of,
+    written,
 )
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import HttpLimits, HttpReply, Sendable
@@ -143,7 +145,11 @@ class TensorFlowRest(HttpProtocol):
         formats.reply.check({name: specs[name] for name in outputs} if outputs else specs)
         request = InferenceRequest(body.inputs(signature), signature.name, outputs, deadline_s, parsed.priority)
         write, by_row, kind = formats.reply.write, body.by_row, formats.reply_type
-        return Computation(model, request, lambda response: HttpReply(write(response, by_row), content_type=kind))
+
+        def reply(response: InferenceResponse) -> Sendable | Written:
+            return written(response.outputs, lambda: HttpReply(write(response, by_row), content_type=kind))
+
+        return Computation(model, request, reply)
 
     def _classify_or_regress(self, parsed: _ComputeHead, exchange: Exchange, content: bytes) -> Computation:
         """Examples in JSON, results in JSON."""

@@ -7,13 +7,15 @@ and no middleware, and on those connections no task for each request.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import CoroutineType
 from typing import Any, ClassVar, TypeGuard, cast
 
+from app.codecs.json.writing import takes_long
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener, RequestFinished
 from app.core.inference import Array, InferenceRequest, InferenceResponse
@@ -48,6 +50,11 @@ Written = Coroutine[Any, Any, Sendable]
 
 def is_still_written(reply: Sendable | Written) -> TypeGuard[Written]:
     return isinstance(reply, CoroutineType)  # of the abstract class this would be far slower
+
+
+def written(outputs: Mapping[str, Array], write: Callable[[], Sendable]) -> Sendable | Written:
+    """The reply that `write` makes of these outputs, in a thread if they are long: seconds of JSON hold up no other."""
+    return asyncio.to_thread(write) if takes_long(outputs) else write()
 
 
 class Streamed:

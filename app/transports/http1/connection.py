@@ -15,6 +15,8 @@ Rules:
 - The body of a request on the fast path is as long as Content-Length says (RFC 9112, section 6.3); it is not parsed.
 - A connection is closed `keep_alive_s` seconds after its last reply if no further byte arrives. If the event loop was
   held up meanwhile, the bytes may wait in the socket: the loop reads once more before the connection is closed.
+- A head has 60 s to arrive, counted from its first byte, or from the beginning of the connection; a body has 60 s, and
+  one more for each 64 KiB. A connection whose request is later is closed: it would take memory for ever.
 """
 
 from __future__ import annotations
@@ -39,6 +41,10 @@ _TIMING = SERVER_TIMING + b": "
 
 #: Chosen: above 0, so that the event loop polls its sockets before this time is over.
 _LAST_READ_S = 0.01
+
+#: Seconds for a head or a body to arrive, as in nginx, and the bytes of a body for which it gets one more (chosen).
+_ARRIVAL_S, _SLOW_BYTES_S = 60.0, 64 * 1024
+
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
@@ -54,6 +60,10 @@ class State(Enum):
 
 class Relay(Protocol):
     """Gives a connection's bytes to uvicorn from `feed` until its responses are complete, then calls `take_back`."""
+
+    @property
+    def in_head(self) -> bool:
+        """Has a part of a head arrived, and is the rest missing?"""
 
     def feed(self, data: bytes) -> None: ...
     def eof_received(self) -> bool | None: ...
@@ -96,8 +106,8 @@ class HttpConnection(asyncio.Protocol):
         self._state = State.IDLE
         self._write_paused = False
         self._shutting_down = False
-        self._idle_since_s = inf  # infinity while a request is read or answered
-        self._idle_timer: asyncio.TimerHandle | None = None
+        self._closes_s = inf  # monotonic second at which the client is too late; never while a request is answered
+        self._closing_timer: asyncio.TimerHandle
         self._replies = 0
         self._relay: Relay | None = None  # made for the first unusual request
 
@@ -113,6 +123,8 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are of no class of asyncio
         self._server.opened(self)
+        self._closes_s = self._fast_path.clock() + _ARRIVAL_S
+        self._closing_timer = self._loop.call_later(self._server.keep_alive_s, self._close_if_late)
 
     def data_received(self, data: bytes) -> None:
         state = self._state
@@ -145,8 +157,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.closed(self)
         self._pipelined = b""
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        self._closing_timer.cancel()
         if self._relay is not None:
             self._relay.connection_lost(exc)
         if self._exchange is not None:
@@ -163,7 +174,7 @@ class HttpConnection(asyncio.Protocol):
     # --- reading a request ---
 
     def _read_request(self, data: bytes) -> None:
-        self._idle_since_s = inf
+        self._closes_s = inf
 
         # 1. A head that was parsed before is not parsed again.
         end = data.find(EMPTY_LINE) + len(EMPTY_LINE)
@@ -181,8 +192,11 @@ class HttpConnection(asyncio.Protocol):
         head = self._head
         assert head is not None  # noqa: S101 - this state has a parser
         if not head.feed(data):
+            if self._closes_s == inf:
+                self._closes_s = self._fast_path.clock() + _ARRIVAL_S
             return
         self._head = None
+        self._closes_s = inf
 
         parsed = None if self._write_paused else self._fast_path.admit(head)
         if parsed is None:
@@ -206,6 +220,7 @@ class HttpConnection(asyncio.Protocol):
         if missing > 0:
             self._state = State.BODY
             self._body, self._missing = [body], missing
+            self._closes_s = self._fast_path.clock() + _ARRIVAL_S + parsed.length / _SLOW_BYTES_S
             return
 
         # 3. The body is here, perhaps with the next request behind it.
@@ -222,6 +237,7 @@ class HttpConnection(asyncio.Protocol):
             return
 
         self._state = State.ANSWERING
+        self._closes_s = inf
         if self._missing:  # below 0: so many bytes at the end of `data` are behind the body
             self._body[-1] = data[: self._missing]
             self._keep_pipelined(data[self._missing :])
@@ -305,7 +321,7 @@ class HttpConnection(asyncio.Protocol):
         self._exchange = None
         self.transport.abort()
 
-    # --- an idle connection ---
+    # --- a client that is too late ---
 
     def _count_reply(self, now: float) -> None:
         self._replies += 1
@@ -313,24 +329,25 @@ class HttpConnection(asyncio.Protocol):
         self._await_request(now)
 
     def _await_request(self, now: float) -> None:
+        self._closes_s = now + self._server.keep_alive_s
+
+    def _close_if_late(self) -> None:
         """One timer that looks again when it is due: a timer for each request would cost more."""
-        self._idle_since_s = now
-        if self._idle_timer is None:
-            self._idle_timer = self._loop.call_later(self._server.keep_alive_s, self._close_if_idle)
-
-    def _close_if_idle(self) -> None:
-        idle_s = max(0.0, self._fast_path.clock() - self._idle_since_s)
-        rest_s = self._server.keep_alive_s - idle_s
+        now = self._fast_path.clock()
+        if self._state is State.RELAYING and self._relay is not None:  # only uvicorn knows what arrived
+            self._closes_s = min(self._closes_s, now + _ARRIVAL_S) if self._relay.in_head else inf
+        rest_s = self._closes_s - now
         if rest_s > 0:
-            self._idle_timer = self._loop.call_later(rest_s, self._close_if_idle)
+            wait_s = min(rest_s, self._server.keep_alive_s)
+            self._closing_timer = self._loop.call_later(wait_s, self._close_if_late)
         else:
-            self._idle_timer = self._loop.call_later(_LAST_READ_S, self._close_unless_read, self._idle_since_s)
+            self._closing_timer = self._loop.call_later(_LAST_READ_S, self._close_unless_read, self._closes_s)
 
-    def _close_unless_read(self, idle_since_s: float) -> None:
-        if self._idle_since_s == idle_since_s:
+    def _close_unless_read(self, closes_s: float) -> None:
+        if self._closes_s == closes_s:
             self.transport.close()
         else:
-            self._close_if_idle()
+            self._close_if_late()
 
     def __repr__(self) -> str:
         pipelined = f", {len(self._pipelined)} bytes behind" if self._pipelined else ""

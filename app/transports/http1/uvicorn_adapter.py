@@ -189,6 +189,7 @@ class UvicornRelay(asyncio.Transport):
         # Of the requests that were given.
         self._parser = httptools.HttpRequestParser(self)
         self._begun = 0
+        self._heads = 0
         self._read = 0
         self._responses = 0
         self._head_bytes = 0  # since a head, or a piece of a body, was complete
@@ -199,6 +200,10 @@ class UvicornRelay(asyncio.Transport):
     def start(self, protocol: Any) -> None:
         self._protocol = protocol
         protocol.connection_made(self)
+
+    @property
+    def in_head(self) -> bool:
+        return self._head_bytes > 0 and self._begun > self._heads and not self._for_good
 
     def feed(self, data: bytes) -> None:
         self._active = True
@@ -243,6 +248,7 @@ class UvicornRelay(asyncio.Transport):
         self._begun += 1
 
     def on_headers_complete(self) -> None:
+        self._heads += 1
         self._head_bytes = 0
 
     def on_body(self, data: bytes) -> None:  # noqa: ARG002 - httptools' signature

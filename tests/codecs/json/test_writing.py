@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.codecs.json import writing
 from app.codecs.json.nested_lists import tensor
 from app.codecs.json.parsing import parse
-from app.codecs.json.writing import check_writable, dumps, jsonable
+from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable
 from app.core.errors import Unsupported
 from app.core.inference import STRING, Array
 
@@ -97,6 +98,25 @@ def test_every_string_comes_back(values: list[bytes], name: str) -> None:
 )
 def test_the_text_of_arrays(array: Any, text: bytes) -> None:
     assert written(np.asarray(array)) == b'{"a":' + text + b"}"
+
+
+@pytest.mark.parametrize(
+    "shape", [(0, 3), (2**16 + 1,), (3, 50_000), (1, 200_000), (2, 1, 100_000), (70_000, 2), (3, 3)], ids=str
+)
+def test_long_arrays_are_written_in_slices(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of at most 65,536 numbers: what is written at once holds up every other thread."""
+    array = np.resize(np.array([0.5, np.nan, -np.inf, 3], np.float32), shape)
+    document = {"a": jsonable("a", array), "b": [{"c": jsonable("c", array[:1])}, "text", 1]}
+    expected, sizes = dumps(document), []
+
+    def noted(part: Any) -> bytes:
+        sizes.append(part.size)
+        return dumps(part)
+
+    monkeypatch.setattr(writing, "dumps", noted)
+    assert dumps_in_slices(document) == expected
+    assert max(sizes, default=0) <= 2**16
+    assert sum(sizes) == array.size + array[:1].size
 
 
 def test_strings_of_outputs_named_bytes_are_base64() -> None:

@@ -21,7 +21,7 @@ from app.batching.policy import WorkConserving
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.events import BatchExecuted, Event, RequestFinished
-from app.core.inference import InferenceRequest
+from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED
 from app.model import Model
@@ -30,7 +30,8 @@ from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
-from app.transports.http.exchange import HttpProtocol
+from app.transports.http.exchange import Exchange, HttpProtocol, is_still_written
+from app.transports.http.head import RequestHead
 from app.transports.http.replies import HttpLimits
 from app.transports.http1.connection import _LAST_READ_S
 from app.transports.http1.fast_path import FastPath
@@ -513,6 +514,45 @@ def test_an_idle_connection_is_closed(path: str) -> None:
     run_in_fake_time(main())
 
 
+@pytest.mark.parametrize(("before", "arrives"), [(b"", 20), (b"", -1), (b"x" * 20_000, -200)])
+def test_a_connection_whose_request_does_not_arrive_is_closed(before: bytes, arrives: int) -> None:
+    """However few bytes arrive now and then: of its head, its body, or a head so long that uvicorn reads it."""
+
+    async def main() -> None:
+        world = World(True)
+        late = request(headers={"X-Before": before.decode()})[:arrives]
+        await world.hear(late[:10], 30.0, late[10:-5], 15.0, late[-5:], 10.0)
+        assert not world.transport.closed
+        await asyncio.sleep(45.0)
+        assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
+def test_a_connection_without_a_request_is_closed() -> None:
+    async def main() -> None:
+        world = World(True)
+        await asyncio.sleep(59.0)
+        assert not world.transport.closed
+        await asyncio.sleep(2.0)
+        assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
+def test_a_long_body_has_time_in_proportion() -> None:
+    async def main() -> None:
+        world = World(True)
+        body = json.dumps(ROW).encode().ljust(130 * 1024)
+        late = request(body=body)
+        await world.hear(late[:-1], 61.0)
+        assert not world.transport.closed
+        await asyncio.sleep(10.0)
+        assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
 def test_a_request_that_waited_in_the_socket_while_the_loop_was_held_up_is_answered() -> None:
     """The loop runs the timer that is due, then it reads."""
 
@@ -526,6 +566,34 @@ def test_a_request_that_waited_in_the_socket_while_the_loop_was_held_up_is_answe
         assert world.transport.closed
 
     run_in_fake_time(main())
+
+
+@pytest.mark.parametrize(("name", "path", "body"), [("v1", PREDICT, ROW), ("v2", INFER, V2_ROW)])
+def test_a_long_reply_is_written_in_a_thread_and_is_the_same(name: str, path: str, body: Any) -> None:
+    async def main() -> None:
+        protocol = World(True).protocols[name]
+        head = RequestHead("POST", path, b"", [(b"content-type", b"application/json")])
+        computation = protocol.begin(Exchange(head, fake_time()), json.dumps(body).encode())
+
+        def reply(values: Array) -> Any:
+            return computation.reply(InferenceResponse({"y": values}, "m", 1, "serving_default"))
+
+        values = np.linspace(-1, 1, 2**16 + 2, dtype=np.float32).reshape(-1, 2)
+        long = reply(values)
+        assert is_still_written(long)
+        text = b"".join((await long).pieces)
+        short = [b"".join(reply(part).pieces) for part in np.split(values, 3)]
+        assert [number for each in short for number in _numbers(each)] == _numbers(text) == values.ravel().tolist()
+
+    asyncio.run(main())
+
+
+def _numbers(reply: bytes) -> list[float]:
+    document = json.loads(reply)
+    if "outputs" in document:
+        numbers: list[float] = document["outputs"][0]["data"]
+        return np.float32(numbers).tolist()
+    return np.float32(document["predictions"]).ravel().tolist()
 
 
 def test_a_bug_is_told_to_the_log_and_not_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
