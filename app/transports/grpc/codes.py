@@ -28,6 +28,7 @@ GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
     errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
     errors.InferenceFailed: StatusCode.INTERNAL,
     errors.OutOfMemory: StatusCode.RESOURCE_EXHAUSTED,
+    errors.FilesUnreadable: StatusCode.UNAVAILABLE,
     errors.ShuttingDown: StatusCode.UNAVAILABLE,
 }
 

@@ -46,6 +46,7 @@ CODES: Mapping[type[ServingError], int] = {
     errors.DeadlineExceeded: 504,
     errors.InferenceFailed: 500,
     errors.OutOfMemory: 503,
+    errors.FilesUnreadable: 503,
     errors.ShuttingDown: 503,
 }
 
