@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from app.core.inference import Array, ModelSignature
 from app.core.time_budget import TimeBudget
+from app.core.value_kinds import Reach
 
 #: Called before each call of a model with its number, the calls there will be, and what is run.
 ProgressReport = Callable[[int, int, str], None]
@@ -43,12 +44,17 @@ class RuntimeOptions:
 
 @dataclass(frozen=True, slots=True)
 class VariantChoice:
-    """How one signature is executed at one batch size, and how many times as fast as the plain SavedModel."""
+    """How one signature is executed at one batch size, and how many times as fast as the plain SavedModel.
+
+    reach: the input values for which the variant was proven to answer as the plain SavedModel does, which answers the
+        others; None if nothing was proven yet.
+    """
 
     signature: str
     batch_size: int
     variant: str
     speed_up: float
+    reach: Reach | None = None
 
 
 class ShapeTrial(NamedTuple):

@@ -21,7 +21,7 @@ import tensorflow as tf
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import ALTERNATIVES, VariantMaker, VariantNotPossible
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
-from app.runtimes.tensorflow.variants.trial import Trial
+from app.runtimes.tensorflow.variants.trial import try_signature
 
 SIZES = (1, 8, 32)
 TOKENS, WIDTH, HEADS, LAYERS, WORDS = 64, 128, 4, 4, 1000
@@ -62,7 +62,7 @@ def save(model: keras.Model, path: Path) -> None:
 
 def compare(function: SignatureFunction, rows: int, seconds: float) -> list[str]:
     """One line of the table: the milliseconds of plain, and of each variant its gain and its first call."""
-    trial = Trial(function, rows, time.perf_counter)
+    trial = try_signature(function, rows, time.perf_counter, set())
     cells = []
     for name in ALTERNATIVES:
         maker = VariantMaker(function.signature, function.plain, frozen_limit_mb=1000)

@@ -2,7 +2,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from app.core.agreement import agree
+from app.core.agreement import agree, moved_inputs
 from app.core.inference import Array
 
 
@@ -94,3 +94,43 @@ def test_one_may_ask_for_more() -> None:
     expected, actual = {"y": np.float32([1.0, 2.0])}, {"y": np.float32([1.0, 2.0001])}
     assert agree(expected, actual)
     assert not agree(expected, actual, {"float32": 1e-5})
+
+
+def test_a_thousandth_is_no_rounding() -> None:
+    """The tolerances themselves: at a hundredth a wrong variant would pass."""
+    expected = {"y": np.float32([1.0, 2.0])}
+    assert not agree(expected, {"y": np.float32([1.001, 2.0])})
+    assert agree(expected, {"y": np.float32([1.00001, 2.0])})
+    assert not agree({"y": np.float64([1.0])}, {"y": np.float64([1 + 1e-8])})
+
+
+def test_numbers_too_small_to_be_normal_may_count_as_zero() -> None:
+    assert agree({"y": np.float32([1e-40, 0.0])}, {"y": np.float32([0.0, -1e-40])})
+    assert not agree({"y": np.float32([1e-37])}, {"y": np.float32([0.0])})
+
+
+def test_what_moves_with_the_last_digit_of_the_inputs_may_differ() -> None:
+    """The mean of huge numbers, taken from them, is what rounding left of it."""
+    expected, moved = {"y": np.float32([1.0, 1.0, 1.0])}, {"y": np.float32([1.0, 1.5, np.nan])}
+    assert agree(expected, {"y": np.float32([1.0, 4.0, np.inf])}, moved=moved)
+    assert not agree(expected, {"y": np.float32([1.0, 9.0, np.inf])}, moved=moved)
+    assert not agree(expected, {"y": np.float32([1.1, 1.0, 1.0])}, moved=moved)
+    places = {"y": np.array([3, 4])}
+    assert agree(places, {"y": np.array([3, 5])}, moved={"y": np.array([3, 9])})
+    assert not agree(places, {"y": np.array([2, 4])}, moved={"y": np.array([3, 9])})
+
+
+def test_nan_is_no_rounding_where_nothing_moves() -> None:
+    expected = {"y": np.float32([np.nan, 1.0, np.inf])}
+    assert not agree(expected, {"y": np.float32([-np.inf, 1.0, np.inf])}, moved=expected)
+    assert agree(expected, expected, moved=expected)
+
+
+def test_inputs_move_by_their_last_digit() -> None:
+    inputs = {"x": np.float32([1.0, np.nan, np.inf, 1e-40, 0.0]), "n": np.array([7]), "s": np.array([b"a"], object)}
+    moved = moved_inputs(inputs, np.random.default_rng(1))
+    assert 0 < abs(float(moved["x"][0]) - 1.0) < 2e-7
+    assert np.array_equal(moved["x"][1:], np.float32([np.nan, np.inf, 0, 0]), equal_nan=True)
+    assert moved["x"].dtype == np.float32
+    assert moved["n"] is inputs["n"]
+    assert moved["s"] is inputs["s"]

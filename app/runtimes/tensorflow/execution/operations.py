@@ -10,19 +10,20 @@ import tensorflow as tf
 from app.runtimes.tensorflow.private_api import operation_definition
 
 
-def _names(text: str) -> frozenset[str]:
+def names(text: str) -> frozenset[str]:
+    """The words of a text."""
     return frozenset(text.split())
 
 
 # TensorFlow calls these stateful because they read what others may write, call what may be stateful, or only reject.
-_READ_ONLY = _names("""
+_READ_ONLY = names("""
     Assert Case If LookupTableFindV2 LookupTableSizeV2 Placeholder ReadVariableOp ResourceGather ResourceGatherNd
     StatefulPartitionedCall VarHandleOp VarIsInitializedOp VariableShape While
     _Arg _Retval
 """)
 
 # These draw random numbers, and keep nothing between calls but the state of the generator.
-_DRAWING = _names("""
+_DRAWING = names("""
     AllCandidateSampler CudnnRNN CudnnRNNV2 CudnnRNNV3 FixedUnigramCandidateSampler LearnedUnigramCandidateSampler
     LogUniformCandidateSampler Multinomial NonDeterministicInts ParameterizedTruncatedNormal RandomCrop RandomGamma
     RandomPoisson RandomPoissonV2 RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt
@@ -32,7 +33,7 @@ _DRAWING = _names("""
 
 # TensorFlow calls these stateful, too, but a later call sees nothing of them: they make a handle to what is kept, read,
 # print, tell the time, or keep something for as long as their own call takes. XlaCallModule is what JAX exports.
-_KEEP_NOTHING = _names("""
+_KEEP_NOTHING = names("""
     BoostedTreesPredict CheckNumerics CheckNumericsV2 DeepCopy DeviceIndex DisableCopyOnRead DtypeWithDefaultOp Empty
     GuaranteeConst HashTable HashTableV2 IsTensorFloat32Enabled IsVariableInitialized LookupTableExport
     LookupTableExportV2 LookupTableFind LookupTableSize MutableDenseHashTable MutableDenseHashTableV2 MutableHashTable
@@ -47,7 +48,7 @@ _KEEP_NOTHING = _names("""
 
 # These accept any value of their inputs: the kernels of XLA and of TensorFlow reject only shapes, and shapes are
 # fixed where XLA is used.
-_ACCEPT_ANY_VALUE = _names("""
+ACCEPT_ANY_VALUE = names("""
     Abs Acos Acosh Add AddN AddV2 All Any ArgMax ArgMin Asin Asinh Atan Atan2 Atanh AvgPool AvgPool3D
     BatchMatMul BatchMatMulV2 BatchMatMulV3 BatchToSpaceND BiasAdd BiasAddV1 Bitcast BroadcastArgs BroadcastTo
     Cast Ceil ClipByValue ConcatV2 Const Conv2D Conv2DBackpropInput Conv3D Cos Cosh Cumsum DepthToSpace
@@ -68,9 +69,9 @@ _ACCEPT_ANY_FIRST_VALUE = frozenset({"Slice", "StridedSlice", "TopKV2"})
 _ACCEPT_ANY_FLOAT = frozenset({"Div", "FloorDiv", "FloorMod", "Mod", "Pow", "TruncateDiv", "TruncateMod"})
 
 # Their results depend on the shapes of their inputs, not on the values.
-_READ_SHAPES = frozenset({"OnesLike", "Rank", "Shape", "ShapeN", "Size", "VariableShape", "ZerosLike"})
+READ_SHAPES = frozenset({"OnesLike", "Rank", "Shape", "ShapeN", "Size", "VariableShape", "ZerosLike"})
 
-_KNOWN = _READ_ONLY | _ACCEPT_ANY_VALUE | _ACCEPT_ANY_FIRST_VALUE | _ACCEPT_ANY_FLOAT | {"PartitionedCall"}
+_KNOWN = _READ_ONLY | ACCEPT_ANY_VALUE | _ACCEPT_ANY_FIRST_VALUE | _ACCEPT_ANY_FLOAT | {"PartitionedCall"}
 
 
 def operations_with_state(graph: Any) -> list[str]:
@@ -129,7 +130,7 @@ def _reached_by_values(graph: Any, inputs: frozenset[str]) -> set[str]:
     while len(reached) > before:  # again, because a node in a loop may come before a node that it depends on
         before = len(reached)
         for node in graph.node:
-            if node.op not in _READ_SHAPES and not reached.isdisjoint(_givers(node)):
+            if node.op not in READ_SHAPES and not reached.isdisjoint(_givers(node)):
                 reached.add(node.name)
     return reached
 
@@ -143,7 +144,7 @@ def _accepts_any_value(node: Any, varies: list[bool]) -> bool:
         return _is_floating(node.attr["T"].type)
     if node.op in _ACCEPT_ANY_FIRST_VALUE:
         return not any(varies[1:])
-    return node.op in _ACCEPT_ANY_VALUE
+    return node.op in ACCEPT_ANY_VALUE
 
 
 def _is_floating(dtype: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -12,6 +13,7 @@ from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array, ModelSignature
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
+from app.runtimes.tensorflow.execution.guarded_call import GuardedCall, guarded_inputs
 from app.runtimes.tensorflow.execution.operations import (
     drawing_operations,
     operations_with_state,
@@ -19,6 +21,7 @@ from app.runtimes.tensorflow.execution.operations import (
 )
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 from app.runtimes.tensorflow.execution.staging import InputShapes
+from app.runtimes.tensorflow.execution.value_flow import steering_inputs
 from app.runtimes.tensorflow.execution.variant import Variant
 
 #: Sets of outputs that get a graph of their own, per signature. Each costs a trace and memory. Chosen.
@@ -26,6 +29,10 @@ MAX_GRAPHS = 16
 
 #: Prepared calls kept per signature: callers choose the shapes and the outputs wanted. Chosen.
 MAX_CALLS = 256
+
+
+#: How to execute one signature with inputs of certain shapes. May be called from any thread.
+Call = PreparedCall | GuardedCall
 
 
 class SignatureFunction:
@@ -60,7 +67,7 @@ class SignatureFunction:
         self._variants: Mapping[int, Variant] = {}
         self._compiled: Mapping[InputShapes, Variant] = {}
         self._keeping = Lock()
-        self._calls: BoundedCache[tuple[tuple[str, ...], InputShapes], PreparedCall] = BoundedCache(MAX_CALLS)
+        self._calls: BoundedCache[tuple[tuple[str, ...], InputShapes], Call] = BoundedCache(MAX_CALLS)
 
         # --- facts about the graph ---
         graph = self.plain.graph.as_graph_def()
@@ -73,6 +80,12 @@ class SignatureFunction:
     def plain(self) -> Any:
         """The signature as it is, for all outputs: a concrete function."""
         return self._graphs[self._all]
+
+    @cached_property
+    def steering(self) -> frozenset[str]:
+        """The inputs whose values may decide how long a call takes or how much memory."""
+        names = {tensor.op.name: name for name, tensor in zip(self._inputs, self.plain.inputs, strict=False)}
+        return frozenset(names[each] for each in steering_inputs(self.plain.graph.as_graph_def(), names))
 
     def use(self, variants: Mapping[int, Variant]) -> None:
         """From now on calls with these numbers of rows (1 if the signature is not batchable) run these variants."""
@@ -98,6 +111,13 @@ class SignatureFunction:
         execute = make_executor(graph, self._inputs, self._device)
         return self._prepared(execute, sorted(graph.structured_outputs), inputs, outputs)
 
+    def prepare_variant(self, variant: Variant, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> Call:
+        """How to call a variant with inputs of these shapes: plain answers what is beyond the variant's reach."""
+        call = self.prepare(variant.graph, inputs, outputs)
+        if guarded := guarded_inputs(self.signature, variant.reach):
+            return GuardedCall(call, self.prepare(self.plain, inputs, outputs), guarded, variant.reach)
+        return call
+
     def _prepared(
         self, execute: Executor, results: list[str], inputs: Mapping[str, Array], outputs: tuple[str, ...]
     ) -> PreparedCall:
@@ -106,7 +126,7 @@ class SignatureFunction:
         shapes = {name: inputs[name].shape for name in self._inputs}
         return PreparedCall(signature, execute, shapes, indices, reuse=self._reuse_inputs)
 
-    def _choose(self, inputs: Mapping[str, Array], outputs: tuple[str, ...], shapes: InputShapes) -> PreparedCall:
+    def _choose(self, inputs: Mapping[str, Array], outputs: tuple[str, ...], shapes: InputShapes) -> Call:
         # 1. Shapes that the signature does not declare: the loaded function may still accept them; our graphs, which
         #    are traced for the declared shapes, would not.
         if not all(spec.accepts_shape(inputs[name].shape) for name, spec in self.signature.inputs.items()):
@@ -115,8 +135,11 @@ class SignatureFunction:
 
         # 2. All outputs: the variant for these shapes, if one was chosen. 3. Some outputs: a graph of only these.
         wanted = frozenset(outputs) or self._all
-        graph = self._variant(shapes) if wanted == self._all else None
-        call = self.prepare(graph or self._graph(wanted), inputs, outputs)
+        variant = self._variant(shapes) if wanted == self._all else None
+        if variant:
+            call: Call = self.prepare_variant(variant, inputs, outputs)
+        else:
+            call = self.prepare(self._graph(wanted), inputs, outputs)
         with self._keeping:
             return self._calls.keep((outputs, shapes), call)
 
@@ -124,9 +147,9 @@ class SignatureFunction:
         with self._keeping:
             self._calls.clear()
 
-    def _variant(self, shapes: InputShapes) -> Any:
+    def _variant(self, shapes: InputShapes) -> Variant | None:
         variant = self._compiled.get(shapes) or self._variants.get(self._rows(shapes))
-        return variant.graph if variant and variant.takes(shapes) else None
+        return variant if variant and variant.takes(shapes) else None
 
     def _rows(self, shapes: InputShapes) -> int:
         if not self.signature.batchable:

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from app.core.inference import STRING, Array, ModelSignature
+from app.core.value_kinds import Reach
 from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph, TensorFunction, Tensors, trace
 from app.runtimes.tensorflow.execution.operations import rejecting_nodes, rounds_to_integers
 from app.runtimes.tensorflow.execution.staging import InputShapes
@@ -35,11 +36,16 @@ class VariantNotPossible(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A function for all outputs of a signature, and the input shapes that it is made for; None means any shapes."""
+    """A function for all outputs of a signature.
+
+    shapes: the input shapes that it is made for; None means any shapes.
+    reach: the input values for which it answers as plain does.
+    """
 
     name: str
     graph: TensorFunction
     shapes: InputShapes | None = None
+    reach: Reach = Reach.ANY
 
     def takes(self, shapes: InputShapes) -> bool:
         return self.shapes is None or self.shapes == shapes

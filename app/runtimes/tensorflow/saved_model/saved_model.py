@@ -77,9 +77,9 @@ class SavedModel:
         options = self._options
         search = VariantSearch(self._functions, sizes, options, report)
         if options.wanted == PLAIN or self._keeps_state():
-            return search.adopt({})
+            return search.adopt([])
         if options.wanted != "auto":
-            return search.adopt(dict.fromkeys(search.sized_signatures(), (options.wanted, 1.0)))
+            return search.adopt([VariantChoice(*sized, options.wanted, 1.0) for sized in search.sized_signatures()])
         try:
             return self._fastest(search, sizes, budget)
         finally:
@@ -87,8 +87,7 @@ class SavedModel:
 
     def adopt(self, choices: Sequence[VariantChoice], sizes: Sequence[int], report: ProgressReport) -> None:
         """Uses the variants that were chosen on another replica, where they are possible here too."""
-        wanted = {(choice.signature, choice.batch_size): (choice.variant, choice.speed_up) for choice in choices}
-        VariantSearch(self._functions, sizes, self._options, report).adopt(wanted)
+        VariantSearch(self._functions, sizes, self._options, report).adopt(choices)
         gc.collect()
 
     def why_one_replica(self) -> str:
@@ -128,7 +127,7 @@ class SavedModel:
             return search.choose_fastest(budget)
         key = self._cache_key(sizes, budget)
         known = recall(folder, key)
-        if known is not None and known.keys() == set(search.sized_signatures()):
+        if known and {(each.signature, each.batch_size) for each in known} == set(search.sized_signatures()):
             return search.adopt(known)
         choices = search.choose_fastest(budget)
         remember(folder, key, choices)

@@ -10,15 +10,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from app.core.agreement import agree
+from app.core.errors import InvalidRequest
 from app.core.time_budget import TimeBudget
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import Variant, VariantMaker, VariantNotPossible
-from app.runtimes.tensorflow.variants.trial import speed_up
+from app.runtimes.tensorflow.variants.trial import OutOfTime, Trial, speed_up
 from app.runtimes.tensorflow.variants.variant_search import LEAST_GAIN, PRUNED_BELOW
 
 logger = logging.getLogger(__name__)
@@ -45,19 +45,22 @@ class ShapeSearch:
     clock: Callable[[], float] = time.perf_counter
     _variants: list[Variant] = field(default_factory=list)
     _slower: list[float] = field(default_factory=list)
+    _rejected: set[str] = field(default_factory=set)
 
     def use_fastest(self, trials: Iterable[ShapeTrial]) -> list[float]:
         """The speed-up of each shape that was tried; 0 if compiled code is not used for it."""
         gains: list[float] = []
         try:
-            for trial in trials:
+            for shape in trials:
                 if not self.budget.allows(self.expected_s):
                     break
                 begin_s = self.clock()
-                gains.append(self._gain(trial))
+                gains.append(self._gain(shape))
                 self.expected_s = self.clock() - begin_s
                 if self._is_pruned():
                     break
+        except OutOfTime:
+            pass  # what was found before counts
         except Exception as error:
             logger.info(
                 "Signature %r is compiled for no shape: %s", self.function.signature.name, first_meaningful_line(error)
@@ -66,31 +69,28 @@ class ShapeSearch:
         self.function.use_compiled(self._variants)
         return gains
 
-    def _gain(self, trial: ShapeTrial) -> float:
-        """Raises VariantNotPossible, or an error of TensorFlow, if the signature cannot be compiled."""
+    def _gain(self, shape: ShapeTrial) -> float:
+        """Raises VariantNotPossible, OutOfTime, or an error of TensorFlow, if the signature cannot be compiled."""
         # 1. What plain answers. A shape that the model rejects is not compiled.
-        function, inputs = self.function, trial.inputs
-        plain = function.prepare(function.plain, inputs)
+        function, inputs = self.function, shape.inputs
+        rows = len(next(iter(inputs.values()))) if function.signature.batchable else 1
         try:
-            expected = plain(inputs)
-        except Exception as error:
-            logger.debug(
-                "Signature %r rejects a shape of its buckets: %s", function.signature.name, first_meaningful_line(error)
-            )
+            trial = Trial(function, inputs, rows, self.clock, self._rejected)
+        except InvalidRequest as rejection:
+            logger.debug("Signature %r rejects a shape of its buckets: %s", function.signature.name, rejection)
             return 0.0
-        if not agree(expected, plain(inputs)):
-            raise VariantNotPossible("its answers to equal calls differ")
 
         # 2. Compile it and compare.
         variant = self.maker.compile(inputs)
-        compiled = function.prepare(variant.graph, inputs)
-        if not agree(expected, compiled(inputs)):
+        if not trial.agrees(variant):
             raise VariantNotPossible("its answers differ from plain's")
+        variant = replace(variant, reach=trial.reach(variant, self.budget.allows))
+        compiled = function.prepare_variant(variant, inputs)
 
         # 3. Time it.
         gain = 1.0
         if self.measured:
-            gain = speed_up(lambda: function(trial.shorter, ()), lambda: compiled(inputs), self.clock)
+            gain = speed_up(lambda: function(shape.shorter, ()), lambda: compiled(inputs), self.clock)
             if gain <= LEAST_GAIN:
                 self._slower.append(gain)
                 return 0.0

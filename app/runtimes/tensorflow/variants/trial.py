@@ -1,18 +1,26 @@
-"""One signature at one batch size: what plain answers to example inputs, and how a variant compares."""
+"""One signature with inputs of certain shapes: what plain answers, and how a variant compares."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from app.core.agreement import agree
-from app.core.errors import InvalidRequest
+import numpy as np
+
+from app.core.agreement import agree, moved_inputs
+from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import Array
-from app.core.sample_inputs import random_inputs, zero_inputs
+from app.core.sample_inputs import SEED, random_inputs, zero_inputs
+from app.core.value_kinds import Reach
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
+from app.runtimes.tensorflow.variants.examples import Example, examples_of, place
+
+logger = logging.getLogger(__name__)
 
 Call = Callable[[Mapping[str, Array]], dict[str, Array]]
 
@@ -26,44 +34,172 @@ _ROUNDS_S = 0.05
 _FAR = 2.0
 
 
+class OutOfTime(Exception):
+    """The time for the search is over, or would be after the next step."""
+
+
 class Trial:
-    """Runs plain twice, for its answer and its time.
+    """Runs plain twice with ordinary inputs, for its answer and its time; with unusual values when a variant needs it.
+
+    Args:
+        inputs: ordinary ones: `rows` rows, or one call's if the signature is not batchable.
+        rejected: the examples that plain rejected in earlier trials of this signature; it grows.
 
     Raises:
-        VariantNotPossible: plain rejects every example, or its answers to equal calls differ.
+        InvalidRequest: plain rejects the inputs.
+        VariantNotPossible: plain's answers to equal calls differ.
         ServingError: plain failed.
     """
 
-    def __init__(self, function: SignatureFunction, rows: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        function: SignatureFunction,
+        inputs: Mapping[str, Array],
+        rows: int,
+        clock: Callable[[], float],
+        rejected: set[str],
+    ) -> None:
+        self.inputs = inputs
         self._function = function
+        self._rows = rows
         self._clock = clock
-        self.inputs, self._plain, self._expected = self._accepted(rows)
+        self._rejected = rejected
+        self._plain = function.prepare(function.plain, inputs)
+        self._proofs: dict[Reach, list[_Proof]] = {}
+
+        self._expected = _run(self._plain, inputs)
         begin_s = clock()
-        again = self._plain(self.inputs)
+        again = _run(self._plain, inputs)
         self.plain_s = clock() - begin_s
         if not agree(self._expected, again):
             raise VariantNotPossible("its answers to equal calls differ")
 
     def agrees(self, variant: Variant) -> bool:
-        """Does the variant answer as plain does? This is its first call, at which XLA compiles it."""
+        """Does the variant answer ordinary inputs as plain does? This is its first call, at which XLA compiles it."""
         return agree(self._expected, self._function.prepare(variant.graph, self.inputs)(self.inputs))
 
-    def speed_up(self, variant: Variant) -> float:
-        """How many times as fast as plain the variant is."""
+    def reach(self, variant: Variant, allows: Callable[[float], bool]) -> Reach:
+        """How far from ordinary values the variant answers as plain does. What there is no time for is not proven.
+
+        Args:
+            allows: is there time for so many seconds?
+
+        Raises:
+            VariantNotPossible: it answers differently within Reach.ORDINARY.
+            OutOfTime: there is not even time for the unusual values within Reach.ORDINARY.
+        """
         call = self._function.prepare(variant.graph, self.inputs)
+        proven: Reach | None = None
+        for reach in Reach:
+            # 1. Not with values that may keep the model busy for hours or take all memory, and not without time.
+            examples = [each for each in self._examples() if each.reach is reach]
+            calls = -(-len(examples) // self._rows)
+            if (reach > Reach.ORDINARY and self._function.steering) or not allows(2 * calls * self.plain_s):
+                break
+
+            # 2. The first difference ends it.
+            differences = (proof.differing(call) for proof in self._prove(reach, examples))
+            differing = next(filter(None, differences), "")
+            if differing and reach is Reach.ORDINARY:
+                raise VariantNotPossible(f"its answers differ from plain's for {differing}")
+            if differing:
+                name = self._function.signature.name
+                logger.debug("Signature %r: %s is not used for values as in: %s", name, variant.name, differing)
+                break
+            proven = reach
+        if proven is None:
+            raise OutOfTime("there is no time left to prove it")
+        return proven
+
+    def speed_up(self, variant: Variant) -> float:
+        """How many times as fast as plain the variant is, if each call looks for NaN first."""
+        call = self._function.prepare_variant(replace(variant, reach=Reach.FINITE), self.inputs)
         return speed_up(lambda: self._plain(self.inputs), lambda: call(self.inputs), self._clock, self.plain_s)
 
-    def _accepted(self, rows: int) -> tuple[dict[str, Array], Call, dict[str, Array]]:
-        """Inputs that plain accepts (random values, else zeros), the call for them, and its answer."""
-        for examples in (random_inputs, zero_inputs):
-            inputs = examples(self._function.signature, rows)
-            call = self._function.prepare(self._function.plain, inputs)
-            try:
-                return inputs, call, call(inputs)
-            except Exception as error:
-                if not isinstance(failure := map_error(error), InvalidRequest):
-                    raise failure from error
-        raise VariantNotPossible("it rejects the example values")
+    def _examples(self) -> list[Example]:
+        return examples_of(self._function.signature, self.inputs, self._function.steering)
+
+    def _prove(self, reach: Reach, examples: Sequence[Example]) -> list[_Proof]:
+        """What plain answers to the examples; kept, because each variant is asked the same."""
+        if reach not in self._proofs:
+            accepted = [each for each in examples if str(each) not in self._rejected]
+            size = self._rows if self._function.signature.batchable else 1
+            batches = [accepted[start : start + size] for start in range(0, len(accepted), size)]
+            known = [[each] for each in examples if str(each) in self._rejected]
+            self._proofs[reach] = [proof for batch in (*batches, *known) for proof in self._answers(batch)]
+        return self._proofs[reach]
+
+    def _answers(self, examples: list[Example]) -> list[_Proof]:
+        inputs = place(examples, self.inputs, batchable=self._function.signature.batchable)
+        try:
+            return [_Proof(self._plain, examples, inputs, _run(self._plain, inputs), self._rows)]
+        except ServingError as error:
+            if len(examples) > 1:
+                return [proof for each in examples for proof in self._answers([each])]
+            if not isinstance(error, InvalidRequest):
+                logger.debug("Signature %r is not tried with %s: %s", self._function.signature.name, examples[0], error)
+                return []
+            self._rejected.add(str(examples[0]))
+            return [_Proof(self._plain, examples, inputs, None, self._rows)]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Proof:
+    """A batch of examples and what plain answers to it; None if plain rejects it."""
+
+    plain: Call
+    examples: Sequence[Example]
+    inputs: Mapping[str, Array]
+    expected: Mapping[str, Array] | None
+    rows: int
+    moved: Mapping[str, Array] | None = None
+
+    def differing(self, call: Call) -> str:
+        """The first example that the call answers differently, or accepts although plain rejects it; empty if none."""
+        try:
+            actual = _run(call, self.inputs)
+        except InvalidRequest:
+            return str(self.examples[0]) if self.expected is not None else ""
+        if self.expected is None:
+            return str(self.examples[0])
+        by_rows = all(array.shape[:1] == (self.rows,) for array in (*self.expected.values(), *actual.values()))
+        for row in range(self.rows if by_rows else 1):
+            place = slice(row, row + 1) if by_rows else ...
+            want, got = _part(self.expected, place), _part(actual, place)
+            if not agree(want, got) and not agree(want, got, moved=_part(self._moved(), place)):
+                return str(self.examples[min(row, len(self.examples) - 1)])
+        return ""
+
+    def _moved(self) -> Mapping[str, Array]:
+        if self.moved is None:
+            self.moved = _run(self.plain, moved_inputs(self.inputs, np.random.default_rng(SEED)))
+        return self.moved
+
+
+def try_signature(function: SignatureFunction, rows: int, clock: Callable[[], float], rejected: set[str]) -> Trial:
+    """The trial of ordinary inputs that plain accepts: random values, else zeros.
+
+    Raises:
+        VariantNotPossible: plain rejects both, or its answers to equal calls differ.
+        ServingError: plain failed.
+    """
+    for examples in (random_inputs, zero_inputs):
+        try:
+            return Trial(function, examples(function.signature, rows), rows, clock, rejected)
+        except InvalidRequest as rejection:
+            logger.debug("Signature %r rejects example values: %s", function.signature.name, rejection)
+    raise VariantNotPossible("it rejects the example values")
+
+
+def _run(call: Call, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    try:
+        return call(inputs)
+    except Exception as error:
+        raise map_error(error) from error
+
+
+def _part(answers: Mapping[str, Array], place: Any) -> dict[str, Array]:
+    return {name: array[place] for name, array in answers.items()}
 
 
 def speed_up(

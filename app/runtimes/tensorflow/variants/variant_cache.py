@@ -7,15 +7,17 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
+from app.core.value_kinds import Reach
 from app.runtime import VariantChoice
 
 logger = logging.getLogger(__name__)
 
 #: Raise it when choices of earlier Ferry versions must not be used any more.
-_FORMAT = 2
+_FORMAT = 3
 
 
 def cache_key(model: Path, **circumstances: Any) -> str:
@@ -31,11 +33,14 @@ def cache_key(model: Path, **circumstances: Any) -> str:
     return digest.hexdigest()
 
 
-def recall(folder: Path, key: str) -> dict[tuple[str, int], tuple[str, float]] | None:
-    """Variant and speed-up by signature and batch size; None if nothing is remembered."""
+def recall(folder: Path, key: str) -> list[VariantChoice] | None:
+    """The choices of an earlier search; None if nothing is remembered."""
     try:
         rows = json.loads((folder / f"{key}.json").read_text())
-        return {(str(name), int(size)): (str(variant), float(speed_up)) for name, size, variant, speed_up in rows}
+        return [
+            VariantChoice(str(name), int(size), str(variant), float(speed_up), Reach(reach))
+            for name, size, variant, speed_up, reach in rows
+        ]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
@@ -45,7 +50,7 @@ def recall(folder: Path, key: str) -> dict[tuple[str, int], tuple[str, float]] |
 
 def remember(folder: Path, key: str, choices: Sequence[VariantChoice]) -> None:
     """Writes the whole file or nothing. If the folder cannot be written to, the next start searches again."""
-    rows = [[choice.signature, choice.batch_size, choice.variant, choice.speed_up] for choice in choices]
+    rows = [astuple(choice) for choice in choices]
     file = folder / f"{key}.json"
     unfinished = file.with_suffix(f".{os.getpid()}")
     try:

@@ -1,8 +1,9 @@
 """Finds the fastest variant of each signature at each batch size.
 
 Rules
-1. A variant is used only at sizes where it ran here and agreed with plain, on random values if plain accepts those,
-   else on zeros. A variant that fails or disagrees at one size is used at none.
+1. A variant is used only at sizes where it ran here and agreed with plain, on ordinary values and on unusual ones
+   (value_kinds.py). A variant that fails or disagrees for ordinary values at one size is used at none; one that
+   disagrees for huge values or for NaN is used for calls without them (guarded_call.py).
 2. A signature whose plain outputs differ between equal calls stays plain.
 3. Plain and variant are timed by alternate calls, because a machine's speed drifts; the ratio of medians counts.
 4. Nothing begins that is expected to end after the time for the search. A compilation cannot be interrupted: the first
@@ -16,12 +17,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, replace
 from itertools import chain, zip_longest
+from math import inf
 from typing import Any
 
 from app.core.inference import ModelSignature
 from app.core.time_budget import TimeBudget
+from app.core.value_kinds import Reach
 from app.runtime import ProgressReport, VariantChoice, VariantOptions
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
@@ -33,7 +37,7 @@ from app.runtimes.tensorflow.execution.variant import (
     VariantMaker,
     VariantNotPossible,
 )
-from app.runtimes.tensorflow.variants.trial import LEAST_ROUNDS, Trial
+from app.runtimes.tensorflow.variants.trial import LEAST_ROUNDS, OutOfTime, Trial, try_signature
 
 logger = logging.getLogger(__name__)
 
@@ -78,10 +82,11 @@ class VariantSearch:
 
         # --- what was found so far ---
         self._best: dict[SizedSignature, tuple[Variant, float]] = {}
+        self._rejected: dict[str, set[str]] = {name: set() for name in functions}
         self._making_s: dict[tuple[str, str], float] = {}
         self._trial: tuple[SizedSignature, Trial] | None = None
         self._done = self._total = 0
-        self._budget = TimeBudget(0.0, clock)
+        self._budget = TimeBudget(inf, clock)
 
     def sized_signatures(self) -> list[SizedSignature]:
         """Every signature at every size; signatures that are not batchable at size 1."""
@@ -98,17 +103,22 @@ class VariantSearch:
             self._measure(signature, size, candidates[signature])
         return self._install()
 
-    def adopt(self, wanted: Mapping[SizedSignature, tuple[str, float]]) -> list[VariantChoice]:
-        """Uses these variants without measuring, where they are possible, each with the speed-up given."""
-        wanted = {sized: chosen for sized, chosen in wanted.items() if chosen[0] != PLAIN}
+    def adopt(self, wanted: Iterable[VariantChoice]) -> list[VariantChoice]:
+        """Uses these variants without measuring, where they are possible, each with the speed-up given.
+
+        Unusual values are tried only where the choice has no reach.
+        """
+        wanted = [choice for choice in wanted if choice.variant != PLAIN]
         self._total = len(wanted)
         impossible: set[tuple[str, str]] = set()
-        for (signature, size), (name, speed_up) in wanted.items():
+        for signature, size, name, speed_up, known in map(astuple, wanted):
             self._report_trial(signature, size, name)
             if (signature, name) in impossible:
                 continue
             try:
-                self._best[signature, size] = self._agreeing(signature, size, name)[0], speed_up
+                variant, trial = self._agreeing(signature, size, name)
+                reach = trial.reach(variant, self._budget.allows) if known is None else known
+                self._best[signature, size] = replace(variant, reach=reach), speed_up
             except Exception as error:
                 logger.warning("%s", _why_not(signature, size, name, error))
                 impossible.add((signature, name))
@@ -123,7 +133,7 @@ class VariantSearch:
                 speed_up = self._speed_up(signature, size, name)
             except Exception as error:
                 logger.debug("%s", _why_not(signature, size, name, error))
-                if not isinstance(error, _OutOfTime):
+                if not isinstance(error, OutOfTime):
                     self._drop(signature, name)
                     del candidates[name]
             else:
@@ -142,15 +152,19 @@ class VariantSearch:
         # 2. Time it, if there is time for that.
         self._check_time(2 * LEAST_ROUNDS * trial.plain_s)
         speed_up = trial.speed_up(variant)
+
+        # 3. If it is the fastest so far, find out which values it may be used for.
         _, best = self._best.get((signature, size), (None, LEAST_GAIN))
         if speed_up > best:
+            variant = replace(variant, reach=trial.reach(variant, self._budget.allows))
             self._best[signature, size] = variant, speed_up
         return speed_up
 
     def _agreeing(self, signature: str, size: int, name: str) -> tuple[Variant, Trial]:
         """Makes a variant that agrees with plain; raises VariantNotPossible, or what TensorFlow raises."""
         if self._trial is None or self._trial[0] != (signature, size):
-            self._trial = (signature, size), Trial(self._functions[signature], size, self._clock)
+            trial = try_signature(self._functions[signature], size, self._clock, self._rejected[signature])
+            self._trial = (signature, size), trial
         trial = self._trial[1]
         variant = self._makers[signature].make(name, trial.inputs)
         if not trial.agrees(variant):
@@ -159,7 +173,7 @@ class VariantSearch:
 
     def _check_time(self, needed_s: float) -> None:
         if not self._budget.allows(needed_s):
-            raise _OutOfTime("there is no time left to try it")
+            raise OutOfTime("there is no time left to try it")
 
     def _drop(self, signature: str, name: str) -> None:
         self._best = {
@@ -174,7 +188,9 @@ class VariantSearch:
 
     def _choice(self, signature: str, size: int) -> VariantChoice:
         variant, speed_up = self._best.get((signature, size), (None, 1.0))
-        return VariantChoice(signature, size, variant.name if variant else PLAIN, speed_up)
+        if variant is None:
+            return VariantChoice(signature, size, PLAIN, speed_up, Reach.ANY)
+        return VariantChoice(signature, size, variant.name, speed_up, variant.reach)
 
     def _sizes_of(self, signature: str) -> Sequence[int]:
         return self._sizes if self._functions[signature].signature.batchable else (1,)
@@ -183,10 +199,6 @@ class VariantSearch:
         self._done += 1
         rows = f"{size} {'row' if size == 1 else 'rows'}"
         self._report(self._done, self._total, f"trying {name} for signature {signature!r} with {rows}")
-
-
-class _OutOfTime(Exception):
-    """The time for the search is over, or would be after the next step."""
 
 
 def _ends_first(sizes: Sequence[int]) -> list[int]:

@@ -3,10 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from app.core.value_kinds import Reach
 from app.runtime import VariantChoice
 from app.runtimes.tensorflow.variants.variant_cache import cache_key, default_folder, recall, remember
 
-CHOICES = [VariantChoice("f", 1, "xla", 1.5), VariantChoice("f", 8, "plain", 1.0)]
+CHOICES = [VariantChoice("f", 1, "xla", 1.5, Reach.FINITE), VariantChoice("f", 8, "plain", 1.0, Reach.ANY)]
 
 
 def model(folder: Path, graph: bytes = b"graph", variables: bytes = b"checksums") -> Path:
@@ -19,12 +20,25 @@ def model(folder: Path, graph: bytes = b"graph", variables: bytes = b"checksums"
 def test_what_is_remembered_is_recalled(tmp_path: Path) -> None:
     assert recall(tmp_path / "new", "key") is None
     remember(tmp_path / "new", "key", CHOICES)
-    assert recall(tmp_path / "new", "key") == {("f", 1): ("xla", 1.5), ("f", 8): ("plain", 1.0)}
+    assert recall(tmp_path / "new", "key") == CHOICES
     assert recall(tmp_path / "new", "other") is None
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["key.json"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "7", "[[1]]", '[["f", "one", "xla", 1]]', "[null]", "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "7",
+        "[[1]]",
+        '[["f", "one", "xla", 1]]',
+        "[null]",
+        '[["f", 1, "xla", 1.5]]',
+        '[["f", 1, "xla", 1.5, 9]]',
+        "\x00",
+    ],
+)
 def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "key.json").write_text(text)
     assert recall(tmp_path, "key") is None

@@ -13,7 +13,8 @@ import pytest
 
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
-from app.runtime import VariantOptions
+from app.core.value_kinds import Reach
+from app.runtime import VariantChoice, VariantOptions
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch
 
@@ -38,6 +39,7 @@ class World:
 
     def __init__(self, plain: Graph, *, batchable: bool = True, **variants: Graph | Exception) -> None:
         self.now = 0.0
+        self.steering: frozenset[str] = frozenset()
         self.plain = plain
         self.variants = variants
         shape = (None, 2) if batchable else (2,)
@@ -48,6 +50,11 @@ class World:
 
     def prepare(self, graph: Any, inputs: Mapping[str, Array]) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
         return partial(self.run, graph)
+
+    def prepare_variant(
+        self, variant: Variant, inputs: Mapping[str, Array]
+    ) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        return self.prepare(variant.graph, inputs)
 
     def run(self, graph: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
         rows = len(inputs["x"]) if self.signature.batchable else 1
@@ -123,7 +130,8 @@ def test_a_forbidden_variant_is_not_even_made() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [Graph(0.001, error=1.0), VariantNotPossible("no"), RuntimeError("TensorFlow says no")]
+    "broken",
+    [Graph(0.001, error=1.0), Graph(0.001, error=0.001), VariantNotPossible("no"), RuntimeError("TensorFlow says no")],
 )
 def test_what_disagrees_or_fails_is_not_used(broken: Graph | Exception) -> None:
     assert World(Graph(0.003), frozen=broken, xla=Graph(0.002)).fastest() == every("xla")
@@ -219,7 +227,10 @@ def test_progress_says_what_is_tried() -> None:
 
 def test_adopting_measures_nothing_but_checks_every_answer(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Graph(0.003), frozen=Graph(0.001), xla=Graph(0.001, error=1.0))
-    wanted = {("f", 1): ("frozen", 1.5), ("f", 2): ("plain", 1.0), ("f", 4): ("xla", 2.0)}
+    wanted = [
+        VariantChoice("f", size, name, speed_up, Reach.ANY)
+        for size, name, speed_up in ((1, "frozen", 1.5), (2, "plain", 1.0), (4, "xla", 2.0))
+    ]
     with caplog.at_level(logging.WARNING):
         choices = world.search().adopt(wanted)
     assert [(choice.variant, choice.speed_up) for choice in choices] == [("frozen", 1.5), ("plain", 1), ("plain", 1)]
@@ -230,6 +241,37 @@ def test_adopting_measures_nothing_but_checks_every_answer(caplog: pytest.LogCap
 def test_what_cannot_be_adopted_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Graph(0.003), frozen=Graph(0.001, error=1.0))
     search = world.search()
-    choices = search.adopt(dict.fromkeys(search.sized_signatures(), ("frozen", 1.0)))
+    choices = search.adopt([VariantChoice(*sized, "frozen", 1.0) for sized in search.sized_signatures()])
     assert {choice.variant for choice in choices} == {"plain"}
     assert len(caplog.messages) == 1
+
+
+def test_what_there_is_no_time_to_prove_is_used_within_what_was_proven() -> None:
+    """Plain takes 1 s a row: 10 s to measure, then 8 s for four kinds of ordinary values, and for the others more."""
+    for search_s, reach in ((18.0, Reach.ORDINARY), (25.0, Reach.FINITE), (60.0, Reach.ANY)):
+        world = World(Graph(1.0), frozen=Graph(0.9))
+        world.search().choose_fastest(world.budget(search_s))
+        assert world.used[1].reach is reach
+
+
+@pytest.mark.parametrize(("wrong_from", "chosen"), [(1e3, None), (1e20, Reach.ORDINARY), (np.inf, Reach.FINITE)])
+def test_a_variant_is_used_as_far_as_it_agrees(wrong_from: float, chosen: Reach | None) -> None:
+    class WrongFrom(World):
+        def run(self, graph: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+            answer = super().run(graph, inputs)["y"]
+            beyond = ~(np.abs(answer) < wrong_from)
+            return {"y": np.where(beyond & (graph is not self.plain), np.float32(7), answer)}
+
+    world = WrongFrom(Graph(0.003), frozen=Graph(0.001))
+    world.search().choose_fastest(world.budget())
+    assert {variant.reach for variant in world.used.values()} == ({chosen} if chosen is not None else set())
+
+
+def test_a_variant_that_accepts_what_plain_rejects_is_not_used() -> None:
+    class RejectsNegatives(World):
+        def run(self, graph: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+            if graph is self.plain and (inputs["x"] < 0).any():
+                raise ValueError("negative")
+            return super().run(graph, inputs)
+
+    assert RejectsNegatives(Graph(0.003), frozen=Graph(0.001)).fastest() == every("plain")

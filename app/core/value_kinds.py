@@ -1,0 +1,150 @@
+"""Kinds of input values that computations of the same thing tend to answer differently.
+
+Random numbers from 0 to 1 do not show that two computations differ for NaN, or where squares overflow. Each kind has a
+reach: how far values are from ordinary ones. What was proven up to a reach may be used for inputs within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from functools import partial
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from app.core.agreement import float_limits
+from app.core.inference import STRING, Array
+
+#: Numbers below this are ordinary: pixels, tokens, most measurements. Chosen.
+ORDINARY_BELOW = 1e4
+
+
+class Reach(IntEnum):
+    """Which values of inputs are meant; each includes the one before."""
+
+    ORDINARY = 0  #: absolute values below ORDINARY_BELOW, any string
+    FINITE = 1  #: any number
+    ANY = 2  #: NaN and infinity, too
+
+    @property
+    def bound(self) -> float:
+        """Absolute values of numbers are below this. For ANY there is none: NaN is not below infinity."""
+        return ORDINARY_BELOW if self is Reach.ORDINARY else inf
+
+
+class ValueKind(NamedTuple):
+    """`make` turns ordinary values into values of the kind: same shape and dtype, drawn by the generator given."""
+
+    name: str
+    reach: Reach
+    make: Callable[[Array, np.random.Generator], Array]
+
+
+def kinds_of(dtype: np.dtype[Any]) -> tuple[ValueKind, ...]:
+    """The kinds that values of this type have, the ordinary ones first."""
+    if dtype == STRING:
+        return _STRINGS
+    if dtype.kind == "b":
+        return (_filled("zero", False), _filled("one", True))
+    return _whole_numbers(dtype) if np.issubdtype(dtype, np.integer) else _floating(dtype)
+
+
+def lies_within(dtype: np.dtype[Any], reach: Reach) -> bool:
+    """Do all values of the type lie within the reach?"""
+    if dtype.kind in "Ob" or reach is Reach.ANY:
+        return True
+    if not np.issubdtype(dtype, np.integer):
+        return False
+    return reach is Reach.FINITE or np.iinfo(dtype).max < ORDINARY_BELOW
+
+
+# --- makers ---
+
+
+def _filled(name: str, value: Any, reach: Reach = Reach.ORDINARY) -> ValueKind:
+    return ValueKind(name, reach, lambda values, _: _full(values, value))
+
+
+def _single(name: str, value: Any, reach: Reach = Reach.ORDINARY) -> ValueKind:
+    return ValueKind(f"single {name}", reach, partial(_with_one, value))
+
+
+def _full(values: Array, value: Any) -> Array:
+    filled = np.empty_like(values)
+    filled[...] = value
+    return filled
+
+
+def _with_one(value: Any, values: Array, random: np.random.Generator) -> Array:
+    changed = values.copy()
+    if changed.size:
+        changed.flat[random.integers(changed.size)] = value
+    return changed
+
+
+def _spread(low: float, high: float, values: Array, random: np.random.Generator) -> Array:
+    return np.asarray(random.uniform(low, high, values.shape), values.dtype)
+
+
+def _zeros_of_both_signs(values: Array, random: np.random.Generator) -> Array:
+    return np.asarray(random.choice([0.0, -0.0], values.shape), values.dtype)
+
+
+def _integers(low: int, high: int, values: Array, random: np.random.Generator) -> Array:
+    return random.integers(low, high, values.shape, dtype=values.dtype, endpoint=True)
+
+
+# --- kinds by type ---
+
+#: 'Full': every byte there is, NUL and what is not UTF-8 included.
+_STRINGS = (
+    _filled("empty string", b""),
+    _filled("full string", bytes(range(256)) * 4),
+    _filled("text", "Größe 日本 \N{ROCKET} 12.5, a b".encode()),
+    _single("empty string", b""),
+)
+
+
+def _floating(dtype: np.dtype[Any]) -> tuple[ValueKind, ...]:
+    limits = float_limits(dtype)
+    largest, least = float(limits.max), float(limits.tiny)
+    ordinary = min(ORDINARY_BELOW, largest**0.5)
+    # Sums of huge values do not overflow, and products do. Sums of the largest numbers would overflow or not depending
+    # on the order of additions, also in the model as it is.
+    huge = largest**0.8
+    return (
+        ValueKind("zero", Reach.ORDINARY, _zeros_of_both_signs),
+        ValueKind("negative", Reach.ORDINARY, partial(_spread, -1.0, 0.0)),
+        ValueKind("large", Reach.ORDINARY, partial(_spread, -ordinary, ordinary)),
+        ValueKind("denormal", Reach.ORDINARY, partial(_spread, -least, least)),
+        ValueKind("huge", Reach.FINITE, partial(_spread, -huge, huge)),
+        _filled("NaN", np.nan, Reach.ANY),
+        _filled("infinity", np.inf, Reach.ANY),
+        _filled("-infinity", -np.inf, Reach.ANY),
+        _single("NaN", np.nan, Reach.ANY),
+        _single("infinity", np.inf, Reach.ANY),
+        _single("-infinity", -np.inf, Reach.ANY),
+    )
+
+
+def _whole_numbers(dtype: np.dtype[Any]) -> tuple[ValueKind, ...]:
+    limits = np.iinfo(dtype)
+    least, largest = int(limits.min), int(limits.max)
+    ordinary = min(int(ORDINARY_BELOW) - 1, largest)
+    bounds = Reach.ORDINARY if lies_within(dtype, Reach.ORDINARY) else Reach.FINITE
+    kinds = [
+        _filled("zero", 0),
+        ValueKind("large", Reach.ORDINARY, partial(_integers, 0, ordinary)),
+        _filled("greatest", largest, bounds),
+        _single("greatest", largest, bounds),
+    ]
+    if least < 0:
+        kinds += [
+            ValueKind("negative", Reach.ORDINARY, partial(_integers, max(-99, least), -1)),
+            _single("negative", -1),
+            _filled("least", least, bounds),
+            _single("least", least, bounds),
+        ]
+    return tuple(kinds)

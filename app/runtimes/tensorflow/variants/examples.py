@@ -1,0 +1,65 @@
+"""Rows of unusual values, and batches of them: what a variant must answer as plain does.
+
+Kinds of values are mixed in a batch row by row, so a large batch tries them all in one call, and a batch of one row
+tries each alone. XLA compiles each size anew, so all of them are tried at every size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from app.core.inference import Array, ModelSignature
+from app.core.sample_inputs import SEED
+from app.core.value_kinds import Reach, ValueKind, kinds_of
+
+#: Kinds are tried in all inputs together, and in each input alone, as far as there are not more examples. Chosen.
+_MOST_ALONE = 48
+
+
+class Example(NamedTuple):
+    """Values of one kind in some inputs; the others are ordinary."""
+
+    kind: str
+    reach: Reach
+    makers: Mapping[str, ValueKind]
+
+    def __str__(self) -> str:
+        return f"{self.kind} in {', '.join(self.makers)}"
+
+
+def examples_of(signature: ModelSignature, inputs: Mapping[str, Array], left_out: Container[str] = ()) -> list[Example]:
+    """The examples for a signature, of which `inputs` are ordinary ones. Inputs that are left out stay ordinary."""
+    splits = {name for names in signature.ragged.values() for name in names}
+    by_kind: dict[str, dict[str, ValueKind]] = {}
+    for name, array in inputs.items():
+        one_value = array.size <= (len(array) if signature.batchable else 1)
+        if name not in left_out and name not in splits and array.size:
+            for kind in kinds_of(array.dtype):
+                if not (one_value and kind.name.startswith("single")):
+                    by_kind.setdefault(kind.name, {})[name] = kind
+    together = [_example(kind, makers) for kind, makers in by_kind.items()]
+    alone = [
+        _example(kind, {name: maker})
+        for kind, makers in by_kind.items()
+        if len(makers) > 1
+        for name, maker in makers.items()
+    ]
+    return together + alone[:: max(1, -(-len(alone) // _MOST_ALONE))]
+
+
+def place(examples: Sequence[Example], inputs: Mapping[str, Array], *, batchable: bool) -> dict[str, Array]:
+    """A batch whose first rows are these examples, and the others those of `inputs`; one example if not batchable."""
+    random = np.random.default_rng(SEED)
+    batch = {name: array.copy() for name, array in inputs.items()}
+    for row, example in enumerate(examples):
+        for name, kind in example.makers.items():
+            place = slice(row, row + 1) if batchable else ...
+            batch[name][place] = kind.make(batch[name][place], random)
+    return batch
+
+
+def _example(kind: str, makers: Mapping[str, ValueKind]) -> Example:
+    return Example(kind, max(maker.reach for maker in makers.values()), makers)
