@@ -1,21 +1,26 @@
 """Admission: rejects a request at once if it cannot finish before its deadline. No I/O, no clock.
 
-`seconds_to_answer` estimates the time until a new request is answered. It counts waiting rows by lane, never one by
-one; of a lane that is only partly more urgent it estimates the share that is scheduled first. Costs that were not
-measured count as 0, so no request is rejected by a guess. The more calls vary, the longer they are expected to take.
+`seconds_to_answer` estimates the time until a new request is answered. It looks at its own lane and at the sum of the
+work of all others (waiting/work.py), so it costs the same however many lanes and requests wait. Costs that were not
+measured count as 0, so no request is rejected by a guess.
+
+Calls vary independently of each other, so the deviations of a line of calls add by their squares: a single call may
+take much longer than expected, a hundred calls together hardly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from math import ceil
-from operator import attrgetter
+from collections.abc import Callable, Sequence
+from math import sqrt
 
+from app.batching.cost_model import DEVIATIONS, CallSeconds
 from app.batching.devices import DeviceSlots
 from app.batching.policy import HEADROOM
-from app.batching.queue import Lane, RequestQueue
+from app.batching.queue import RequestQueue
 from app.batching.request import PendingRequest
 from app.batching.scheduler import Scheduler
+from app.batching.waiting.lane import Lane
+from app.batching.waiting.work import call_seconds
 from app.core.errors import DeadlineExceeded, RequestTooLarge, ShuttingDown, WouldBeLate
 
 
@@ -48,15 +53,14 @@ def check_deadline(
     most_s = HEADROOM * time_s
     assert request.lane is not None  # noqa: S101 - it waits
     lane = queue.lane(request.lane)
-    needed_s = seconds_to_answer(request, lane, queue.lanes, remaining_s, slots.count, scheduler.most_rows)
+    ahead = queue.work.before(request.scheduling_key_s, lane, now)
+    needed_s = seconds_to_answer(request, lane, ahead, remaining_s, slots.count, scheduler.most_rows)
 
     # 3. By the weight of its model, which holds however urgent the requests of other models are.
     if needed_s > most_s and scheduler.fair_queueing:
-        model = lane.key.model
-        own_lanes = [each for each in queue.lanes if each.key.model == model]
-        alone_s = seconds_to_answer(request, lane, own_lanes, remaining_s, slots.count, scheduler.most_rows)
-        share = scheduler.fair_queueing.share(model, {each.key.model for each in queue.lanes})
-        needed_s = min(needed_s, alone_s / share)
+        of_model = min(ahead, queue.work.of_model(lane))
+        alone_s = seconds_to_answer(request, lane, of_model, remaining_s, slots.count, scheduler.most_rows)
+        needed_s = min(needed_s, alone_s / scheduler.fair_queueing.share(lane.key.model, queue.orders))
 
     if needed_s > most_s:
         queue.remove(request)
@@ -70,36 +74,33 @@ def check_deadline(
 def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
     request: PendingRequest,
     lane: Lane,
-    lanes: Iterable[Lane],
+    ahead: CallSeconds,
     remaining_s: Sequence[float],
     devices: int,
     most_rows: Callable[[Lane], int],
 ) -> float:
-    """The time until the answer of a request that waits in `lane`, one of the `lanes`.
+    """The time until the answer of a request that waits in `lane`.
 
     Args:
+        ahead: the calls of other lanes that are more urgent.
         remaining_s: how long each call in flight will still take.
         devices: how many calls can be in flight at the same time.
         most_rows: the rows of a full batch of a lane.
     """
-    curve = lane.costs.curve
-    if curve is None:
+    if lane.costs.curve is None:
         return 0.0
 
-    # 1. The calls in flight, and the calls of its own lane before its own.
-    scheduling_key_s = request.scheduling_key_s
+    # 1. The calls in flight, if they occupy all devices, and the calls of other lanes.
+    flying_s = remaining_s if len(remaining_s) == devices else ()
+    wait_s = (sum(flying_s) + ahead.seconds) / devices
+    variance = (sum([(lane.costs.deviation * each) ** 2 for each in flying_s]) + ahead.variance) / devices**2
+
+    # 2. Its own lane up to its own call.
     rows = _rows_before(lane, request) + request.weight + lane.unfilled(request.weight)
-    wait_s = sum(remaining_s) / devices if len(remaining_s) == devices else 0.0
-    own_s = _calls_before(rows, most_rows(lane)) * curve.call_s(most_rows(lane))
+    own = call_seconds(lane, rows, wait_s, most_rows(lane))
 
-    # 2. The calls of other lanes that are more urgent; requests that come meanwhile fill them.
-    for other in sorted(lanes, key=attrgetter("scheduling_key_s")):
-        if other is not lane:
-            share = _share(other.scheduling_key_s, scheduling_key_s, other.last.scheduling_key_s)
-            wait_s += _calls_s(other, other.call_rows * share, wait_s + own_s, most_rows(other)) / devices
-
-    # 3. Its own lane up to its own call, and what calls vary.
-    return (1 + lane.costs.margin) * (wait_s + _calls_s(lane, rows, wait_s, most_rows(lane)))
+    # 3. What calls vary.
+    return wait_s + own.seconds + DEVIATIONS * sqrt(variance + own.variance)
 
 
 def _rows_before(lane: Lane, request: PendingRequest) -> float:
@@ -107,25 +108,8 @@ def _rows_before(lane: Lane, request: PendingRequest) -> float:
     others = lane.call_rows - min(request.weight, lane.max_rows) - lane.unfilled(request.weight)
     if not lane.reordered:
         return others
-    return others * _share(lane.first.order_key_s, request.order_key_s, lane.last.order_key_s)
-
-
-def _calls_s(lane: Lane, rows: float, wait_s: float, full_rows: int) -> float:
-    """The seconds for `rows` rows of a lane in full calls; the last call has room for rows that come meanwhile."""
-    curve = lane.costs.curve
-    if curve is None or rows <= 0:
-        return 0.0
-    calls_before = _calls_before(rows, full_rows)
-    before_s = calls_before * curve.call_s(full_rows)
-    last_rows = rows - calls_before * full_rows
-    if wait_s + before_s:
-        last_rows += lane.costs.rows_per_s * (wait_s + before_s)
-    return before_s + curve.call_s(ceil(min(last_rows, full_rows)))
-
-
-def _calls_before(rows: float, full_rows: int) -> int:
-    """The full calls before the call of the last row."""
-    return ceil(rows / full_rows) - 1
+    first_s, last_s = lane.order_keys_s
+    return others * _share(first_s, request.order_key_s, last_s)
 
 
 def _share(first: float, value: float, last: float) -> float:

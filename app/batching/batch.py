@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching.function import BatchFunction, Run
-from app.batching.queue import Lane
 from app.batching.request import PendingRequest
 from app.batching.shapes.ragged import RaggedRows
+from app.batching.waiting.lane import Lane
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import STRING, Array
 from app.core.reply import Outcome, Outputs

@@ -34,9 +34,10 @@ from app.batching.devices import Device, DeviceSlots
 from app.batching.function import BatchFunction
 from app.batching.merging import merge_buckets
 from app.batching.policy import BatchingPolicy, BatchPlan
-from app.batching.queue import Lane, RequestQueue
+from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.scheduler import Scheduler
+from app.batching.waiting.lane import Lane
 from app.core.errors import InvalidRequest, OutOfMemory, ServingError
 from app.core.events import BatchExecuted, Listener, ignore
 from app.core.inference import Array, BatchTiming
@@ -45,6 +46,10 @@ from app.core.reply import ANSWERED, Answer, Reply
 logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
+
+#: Admission looks at requests that have less than so many times the slowest call for each waiting row. Chosen: calls
+#: may take longer than the slowest one, and admission's own margin is hardly larger.
+_MARGIN = 2
 
 #: How much of the slowest call is remembered at the next one: half of it after 69 calls. Chosen.
 _FADE = 0.99
@@ -84,9 +89,9 @@ class Batcher:
         self._admission = admission
 
         # What waits, what is in flight, and how it is answered
-        self.queue = RequestQueue(max_queue_rows)
-        self._slots = DeviceSlots(devices, clock)
         self._scheduler = Scheduler(policy, weights)
+        self.queue = RequestQueue(max_queue_rows, self._scheduler.most_rows)
+        self._slots = DeviceSlots(devices, clock)
         self._completion = Completion(listener, self._check_drained, in_order=preserve_order)
         self._deadlines = Deadlines()
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
@@ -131,7 +136,7 @@ class Batcher:
         request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s)
         self.queue.push(key, function, request)
 
-        most_calls = self.queue.rows + self._slots.count
+        most_calls = _MARGIN * (self.queue.rows + self._slots.count)
         if deadline_s - now < most_calls * self._slowest_call_s and self._admission:  # seldom: it costs time
             check_deadline(request, self.queue, self._slots, self._scheduler, now)
 
@@ -195,6 +200,7 @@ class Batcher:
     def tune(self, model: str, policy: BatchingPolicy, weight: float = 0.0) -> None:
         """Sets policy and weight (0 for none) of all versions of a model, from the next batch on."""
         self._scheduler.tune(model, policy, weight)
+        self.queue.replan()
         self._dispatch_soon()
 
     # --- the devices' side ---
@@ -221,7 +227,7 @@ class Batcher:
                 continue
 
             # 2. Nothing is due: come back when it is.
-            plan, lane = self._scheduler.first_due(self.queue.lanes, now)
+            plan, lane = self._scheduler.first_due(self.queue, now)
             if plan.due_s > now and self._drained is None:
                 if self._due_timer is not None:
                     self._due_timer.cancel()
@@ -248,7 +254,7 @@ class Batcher:
 
         # 2. Fill what is left with requests of other buckets.
         if lane.key.padded:
-            for other, other_rows in merge_buckets(lane, batch.rows, rows, self.queue.lanes):
+            for other, other_rows in merge_buckets(lane, batch.rows, rows, self.queue):
                 batch.merge(other, self.queue.take(other, other_rows, other.max_rows, now))
 
         # 3. Execute it here, or give it to a device.
@@ -325,7 +331,7 @@ class Batcher:
         if self._failure:
             found.append(self._failure)
         if self._slots.free and self.queue.lanes:
-            plan, _ = self._scheduler.first_due(self.queue.lanes, now)
+            plan, _ = self._scheduler.first_due(self.queue, now)
             if now - plan.due_s > stranded_after_s:
                 found.append(f"A batch is due for more than {stranded_after_s:g} s although a device is free")
         return found

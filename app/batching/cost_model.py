@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
+from typing import NamedTuple
 
 from app.core.batch_sizes import BatchSizes
 
@@ -30,7 +31,7 @@ _DRIFT = 0.1
 
 #: How many mean deviations calls are planned to take longer: of normally distributed calls 999 of 1000 take less.
 #: Chosen, as in RFC 6298.
-_DEVIATIONS = 4.0
+DEVIATIONS = 4.0
 
 #: The deviation of calls before it is measured. Chosen.
 _FIRST_DEVIATION = 0.025
@@ -148,6 +149,13 @@ def _fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
     return mean_s - slope * mean_size, slope
 
 
+class CallSeconds(NamedTuple):
+    """The expected seconds of calls, and the square of their deviation; calls vary independently of each other."""
+
+    seconds: float = 0.0
+    variance: float = 0.0
+
+
 class Costs:
     """Recent averages: seconds of a call by batch size, and rows per second.
 
@@ -157,11 +165,12 @@ class Costs:
 
     Attributes:
         curve: the costs of all sizes; None before the first measurement, unless there is a guess.
+        deviation: the mean deviation of calls from their estimate, as a share of it.
     """
 
     __slots__ = (
-        "_averages", "_batches", "_deviation", "_dispatched_s", "_drawn", "_interval_s", "_rows", "_sizes",
-        "_undisturbed", "curve",
+        "_averages", "_batches", "_dispatched_s", "_drawn", "_interval_s", "_rows", "_sizes", "_undisturbed", "curve",
+        "deviation",
     )  # fmt: skip
 
     def __init__(
@@ -179,7 +188,7 @@ class Costs:
         self._drawn: dict[int, float] = {}
         self._rows = self._interval_s = 0.0
         self._dispatched_s = -inf
-        self._deviation = _FIRST_DEVIATION
+        self.deviation = _FIRST_DEVIATION
         self.curve: CostCurve | None = None
         if self._averages:
             self._draw()
@@ -216,7 +225,7 @@ class Costs:
 
         As TCP's retransmission timer (RFC 6298), which waits for the mean and four mean deviations.
         """
-        return _DEVIATIONS * self._deviation
+        return DEVIATIONS * self.deviation
 
     def undisturbed_s(self, rows: int, elements: int = 0) -> float:
         """Seconds that a call takes if nothing slows it down, and its margin.
@@ -263,7 +272,7 @@ class Costs:
         """Counts a call of `rows` rows, padding included, that took `seconds`."""
         expected_s = self.curve.call_s(rows) if self.curve is not None and self._averages else 0.0  # no guess
         if expected_s:
-            self._deviation += (min(abs(seconds / expected_s - 1), 1.0) - self._deviation) / _CALLS
+            self.deviation += (min(abs(seconds / expected_s - 1), 1.0) - self.deviation) / _CALLS
         average, calls, batch = self._averages.get(rows, (seconds, 0, self._batches))
         stale = self._batches - batch >= _STALE_BATCHES
         calls = min(calls + 1, 2 if stale else _CALLS)

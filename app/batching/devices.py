@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.cost_model import CostCurve
-from app.batching.queue import Lane
+from app.batching.waiting.lane import Lane
 
 T = TypeVar("T")
 

@@ -9,10 +9,11 @@ Within each lane it is first come, first served.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.batching.queue import Lane
+from app.batching.queue import RequestQueue
+from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import InnerShapes
 
@@ -20,7 +21,7 @@ from app.core.inference import InnerShapes
 _MAX_REJECTED = 4
 
 
-def merge_buckets(lane: Lane, rows: int, most_rows: int, lanes: Iterable[Lane]) -> Iterator[tuple[Lane, int]]:
+def merge_buckets(lane: Lane, rows: int, most_rows: int, queue: RequestQueue) -> Iterator[tuple[Lane, int]]:
     """The lanes to take requests from, nearest bucket first, and how many rows from the front of each.
 
     Args:
@@ -28,18 +29,12 @@ def merge_buckets(lane: Lane, rows: int, most_rows: int, lanes: Iterable[Lane]) 
         most_rows: the rows that the batch may have.
     """
     padding, shape = lane.function.padding, lane.key.shape
-    if padding is None or not padding.enabled or rows >= most_rows:
+    if padding is None or not (lane.key.padded and padding.enabled) or rows >= most_rows:
         return
     costs = _MergingCosts(lane.function.sizes, padding.call_cells)
     cells = padding.cells(shape)
-    neighbours = [
-        (padding.cells(each.key.shape), each)
-        for each in lanes
-        if each.key.padded and each is not lane and each.key[:4] == lane.key[:4]
-    ]
-    neighbours.sort(key=lambda each: max(each[0] / cells, cells / each[0]))
     rejected = 0
-    for their_cells, neighbour in neighbours:
+    for their_cells, neighbour in queue.nearest(lane):
         common = _common(shape, neighbour.key.shape)
         common_cells = padding.cells(common)
         their_rows = costs.best_rows(rows, cells, neighbour, their_cells, common_cells, room=most_rows - rows)
@@ -83,7 +78,7 @@ class _MergingCosts:
 def _rows_that_fit(lane: Lane, room: int) -> int:
     """The rows of the requests at the front that fit together; 0 if the first does not."""
     rows = 0
-    for request in lane.waiting:
+    for request in lane:
         if request.reply.done():
             continue
         weight = request.rows or 1

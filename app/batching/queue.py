@@ -7,145 +7,60 @@ Invariants (test_queue.py)
 - While anything waits, bulk requests may use half of the queue; an empty queue takes one of any size.
 - A request leaves exactly once: taken into a batch, or removed. A request larger than a batch leaves in parts; the rest
   of it waits behind the requests that came meanwhile.
+- Adding, taking and removing a request takes O(log n) of n waiting requests and lanes.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Collection, Sequence
-from itertools import islice, takewhile
-from operator import attrgetter
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from app.batching.function import BatchFunction
 from app.batching.large_requests import cut
 from app.batching.priority import BULK_S
 from app.batching.request import LaneKey, PendingRequest
+from app.batching.waiting.lane import Lane
+from app.batching.waiting.lane_order import LaneOrder
+from app.batching.waiting.work import WaitingWork
 from app.core.errors import Overloaded
 
+#: A padded lane by its size: the cells of a row, its number, and the lane.
+_Sized = tuple[int, int, Lane]
 
-class Lane:
-    """Requests that may share a call: first come, first served, except for priorities.
 
-    Attributes:
-        reordered: a request had a priority offset, so the first need not be the oldest.
-        deadlines_unsorted: a deadline lies before that of an earlier request, so the first need not be the most urgent.
-        has_parts: a request in it is computed in parts.
-        max_rows: the most rows of a call, as when the lane was made: requests that came to be batched are not cut if
-            batching has stopped since.
-        deferred_rows: rows of large requests that will wait again, as they do not fit into the next call.
-        unfilled_rows: the sum of `unfilled` over its requests.
-    """
+def _place(sized: _Sized) -> tuple[int, int]:
+    return sized[:2]
 
-    __slots__ = (
-        "_latest_deadline_s", "_most_urgent", "costs", "deadlines_unsorted", "deferred_rows", "function", "has_parts",
-        "key", "max_rows", "reordered", "rows", "unfilled_rows", "waiting",
-    )  # fmt: skip
 
-    def __init__(self, key: LaneKey, function: BatchFunction) -> None:
-        self.key = key
-        self.function = function
-        self.costs = function.costs(key.shape)
-        self.waiting: OrderedDict[PendingRequest, None] = OrderedDict()
-        self.max_rows = function.max_rows
-        self.rows = 0
-        self.deferred_rows = 0
-        self.unfilled_rows = 0
-        self.reordered = self.deadlines_unsorted = self.has_parts = False
-        self._latest_deadline_s = 0.0
-        self._most_urgent: PendingRequest | None = None
+def _cells(lane: Lane) -> int:
+    """The cells of a row of a padded lane."""
+    padding = lane.function.padding
+    return padding.cells(lane.key.shape) if padding is not None else 1
 
-    def add(self, request: PendingRequest) -> None:
-        """Puts the request behind all whose order key is not greater."""
-        self.waiting[request] = None
-        request.lane = self.key
-        if request.deadline_s < self._latest_deadline_s:
-            self.deadlines_unsorted = True
-            if self._most_urgent is not None and request.scheduling_key_s < self._most_urgent.scheduling_key_s:
-                self._most_urgent = request
-        else:
-            self._latest_deadline_s = request.deadline_s
-        if request.priority_offset_s:
-            self.reordered = True
-        if self.reordered:
-            self._overtake(request)
 
-    def requeue(self, request: PendingRequest, now: float) -> None:
-        """Puts the rest of a request behind those that wait: a part of it was taken."""
-        request.entered_s = now
-        self.has_parts = True
-        self.waiting.move_to_end(request)
-        self._most_urgent = None
-        self.deadlines_unsorted |= request.deadline_s < self._latest_deadline_s
-        self._latest_deadline_s = max(self._latest_deadline_s, request.deadline_s)
-        if self.reordered:
-            self._overtake(request)
-
-    def _overtake(self, request: PendingRequest) -> None:
-        self._most_urgent = None
-        others = islice(reversed(self.waiting), 1, None)
-        overtaken = list(takewhile(lambda other: other.order_key_s > request.order_key_s, others))
-        for other in reversed(overtaken):
-            self.waiting.move_to_end(other)
-
-    @property
-    def first(self) -> PendingRequest:
-        return next(iter(self.waiting))
-
-    @property
-    def last(self) -> PendingRequest:
-        return next(reversed(self.waiting))
-
-    def deferred(self, rows: int) -> int:
-        """The rows of a request of `rows` rows that do not fit into its first part."""
-        return max(0, rows - self.max_rows)
-
-    def unfilled(self, rows: int) -> int:
-        """A request's share of the rows that a call lacks if it is filled with requests of its size.
-
-        Example: in calls of 64 rows a request of 33 leaves 31 unfilled. Smaller requests may fill these: it is an upper
-        bound.
-        """
-        return 0 if rows == 1 or rows > self.max_rows else -(-self.max_rows // (self.max_rows // rows)) - rows
-
-    @property
-    def call_rows(self) -> int:
-        """The rows of the calls that will be made for what waits, without the rest of large requests."""
-        return self.rows - self.deferred_rows + self.unfilled_rows
-
-    @property
-    def waiting_since_s(self) -> float:
-        """When the request that has waited longest entered the lane; monotonic seconds."""
-        if self.reordered:
-            return min(request.entered_s for request in self.waiting)
-        return self.first.entered_s
-
-    @property
-    def scheduling_key_s(self) -> float:
-        """The scheduling key of its most urgent request, which is searched for at most once a batch."""
-        if not (self.reordered or self.deadlines_unsorted):
-            return self.first.scheduling_key_s
-        if self._most_urgent is None or self._most_urgent not in self.waiting:
-            self._most_urgent = min(self.waiting, key=attrgetter("scheduling_key_s"))
-        return self._most_urgent.scheduling_key_s
-
-    @property
-    def timeout_s(self) -> float:
-        """Seconds that its first request has from arrival to answer."""
-        first = self.first
-        return first.deadline_s - first.arrival_s
-
-    def __repr__(self) -> str:
-        return f"<Lane {self.key}: {self.rows} rows of {len(self.waiting)} requests>"
+def _largest(lane: Lane) -> int:
+    return lane.max_rows
 
 
 class RequestQueue:
-    """All lanes, and the room that they share: `max_rows` rows."""
+    """All lanes, and the room that they share: `max_rows` rows.
 
-    def __init__(self, max_rows: int) -> None:
+    Args:
+        most_rows: the rows of a full batch of a lane.
+
+    Attributes:
+        orders: the lanes of each model for which a request waits, by urgency.
+        work: the seconds of the calls that wait.
+    """
+
+    def __init__(self, max_rows: int, most_rows: Callable[[Lane], int] = _largest) -> None:
         self.max_rows = max_rows
         self.rows = 0
+        self.orders: dict[str, LaneOrder] = {}
+        self.work = WaitingWork(most_rows)
         self._bulk_rows = max_rows // 2
         self._lanes: dict[LaneKey, Lane] = {}
+        self._sized: dict[tuple[object, ...], list[_Sized]] = {}  # padded lanes that may be merged, by size
 
     @property
     def lanes(self) -> Collection[Lane]:
@@ -154,6 +69,27 @@ class RequestQueue:
     def lane(self, key: LaneKey) -> Lane:
         """The lane of requests with this key. Raises KeyError if none waits."""
         return self._lanes[key]
+
+    def nearest(self, lane: Lane) -> Iterator[tuple[int, Lane]]:
+        """The cells of a row and the lanes that may be merged with a padded lane, nearest in size first.
+
+        Requests of the lanes that were told may be taken meanwhile.
+        """
+        sized, cells = self._sized.get(lane.key[:4], []), _cells(lane)
+        below = above = (cells, -1)
+        while True:
+            # Found anew each time, because lanes come and go meanwhile.
+            last, first = bisect_left(sized, below, key=_place) - 1, bisect_right(sized, above, key=_place)
+            smaller = sized[last] if last >= 0 else None
+            larger = sized[first] if first < len(sized) else None
+            if smaller is not None and (larger is None or cells / smaller[0] <= larger[0] / cells):
+                below, nearest = smaller[:2], smaller
+            elif larger is not None:
+                above, nearest = larger[:2], larger
+            else:
+                return
+            if nearest[2] is not lane:
+                yield nearest[0], nearest[2]
 
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
         """Puts a request into the lane of `key`. Raises Overloaded if there is no room."""
@@ -165,9 +101,11 @@ class RequestQueue:
                 raise Overloaded(f"The queue is full: {self.rows} of {room} rows wait, {weight} more do not fit")
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(key, function)
-        lane.add(request)
-        function.requests_under_way += 1
+            lane = self._open(key, function)
+        more_urgent = lane.add(request)
+        self.orders[key.model].added(lane, more_urgent=more_urgent)
+        self.work.changed(lane)
+        lane.function.requests_under_way += 1  # of the lane: it may have been made for an earlier one of the same key
         lane.rows += weight
         self.rows += weight
         if weight > lane.max_rows:
@@ -194,7 +132,7 @@ class RequestQueue:
         taken: list[PendingRequest] = []
         large = None
         room = rows
-        for request in lane.waiting:
+        for request in lane:
             if request.reply.done():
                 gone.append(request)
                 continue
@@ -231,22 +169,51 @@ class RequestQueue:
         lane.rows -= rows
         self.rows -= rows
         lane.requeue(request, now)
+        self.work.changed(lane)
         return part
 
     def _detach(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
-        waiting, weight = lane.waiting, 0
         if lane.deferred_rows:
             lane.deferred_rows -= sum([lane.deferred(request.rows) for request in requests])
         if lane.unfilled_rows:
             lane.unfilled_rows -= sum([lane.unfilled(request.weight) for request in requests])
-        for request in requests:
-            del waiting[request]
-            request.lane = None
-            weight += request.rows or 1
+        weight = sum([request.rows or 1 for request in requests])
+        lane.remove(requests)
         lane.rows -= weight
         self.rows -= weight
-        if not waiting:
-            del self._lanes[lane.key]
+        if len(lane):
+            self.work.changed(lane)
+        else:
+            self._close(lane)
+
+    def _open(self, key: LaneKey, function: BatchFunction) -> Lane:
+        lane = self._lanes[key] = Lane(key, function)
+        if key.model not in self.orders:
+            self.orders[key.model] = LaneOrder()
+        if key.padded:
+            insort(self._sized.setdefault(key[:4], []), (_cells(lane), lane.serial, lane))
+        return lane
+
+    def _close(self, lane: Lane) -> None:
+        key = lane.key
+        del self._lanes[key]
+        self.work.gone(lane)
+        order = self.orders[key.model]
+        order.remove(lane)
+        if not order.lanes:
+            del self.orders[key.model]
+        if key.padded:
+            sized = self._sized[key[:4]]
+            del sized[bisect_left(sized, (_cells(lane), lane.serial), key=_place)]
+            if not sized:
+                del self._sized[key[:4]]
+        if not self._lanes:
+            self.work.clear()
+
+    def replan(self) -> None:
+        """To be called when the lanes' policies have changed: others may be due."""
+        for order in self.orders.values():
+            order.wake_all()
 
     def __repr__(self) -> str:
         lanes = ", ".join(f"{lane.key.model}/{lane.key.signature}: {lane.rows}" for lane in self.lanes)

@@ -11,12 +11,13 @@ P. Goyal, H. M. Vin, H. Cheng: Start-time fair queuing, SIGCOMM 1996.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from operator import attrgetter
+from collections.abc import Iterable, Mapping
 
 from app.batching.batch import BatchInFlight
 from app.batching.policy import BatchingPolicy, BatchPlan
-from app.batching.queue import Lane
+from app.batching.queue import RequestQueue
+from app.batching.waiting.lane import Lane
+from app.batching.waiting.lane_order import Entry
 
 
 class FairQueueing:
@@ -85,25 +86,36 @@ class Scheduler:
     def most_rows(self, lane: Lane) -> int:
         return self._policy_of(lane).most_rows(lane)
 
-    def first_due(self, lanes: Collection[Lane], now: float) -> tuple[BatchPlan, Lane]:
+    def first_due(self, queue: RequestQueue, now: float) -> tuple[BatchPlan, Lane]:
         """The lane to take the next batch from, and its plan; if no lane is due, the one that is due next."""
-        # 1. Without weights, the most urgent lane. It is nearly always due, so only one lane is planned.
-        fair_queueing = self.fair_queueing
-        if not fair_queueing or len(lanes) == 1:
-            lane = min(lanes, key=attrgetter("scheduling_key_s", "waiting_since_s"))
-            plan = self._policy_of(lane).plan(lane)
-            if plan.due_s <= now or len(lanes) == 1:
+        orders = queue.orders.values()
+        for order in orders:
+            order.wake(now)
+
+        # 1. Of the lanes that may be due the first: by virtual time if models have weights, by scheduling key, by age.
+        #    It is nearly always due, so only one lane is planned; one that is not due sleeps.
+        while entries := [entry for order in orders if (entry := order.first_awake())]:
+            *_, lane = min(entries, key=self._turn)
+            plan = self.plan(lane)
+            if plan.due_s <= now:
                 return plan, lane
+            queue.orders[lane.key.model].sleep(lane, plan.due_s)
 
-        # 2. Otherwise lanes that are due come first: by virtual time, by scheduling key, by age.
-        def order(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float, float]:
-            (due_s, *_), lane = planned
-            if due_s > now:
-                return True, 0.0, due_s, lane.waiting_since_s
-            start_time = fair_queueing.start_time(lane.key.model) if fair_queueing else 0.0
-            return False, start_time, lane.scheduling_key_s, lane.waiting_since_s
+        # 2. None is due. Requests that left may have made a lane due later than was noted.
+        while True:
+            due_s, *_, lane = min([entry for order in orders if (entry := order.next_asleep())])
+            plan = self.plan(lane)
+            if plan.due_s <= due_s:
+                return plan, lane
+            queue.orders[lane.key.model].sleep(lane, plan.due_s)
 
-        return min(((self._policy_of(lane).plan(lane), lane) for lane in lanes), key=order)
+    def plan(self, lane: Lane) -> BatchPlan:
+        return self._policy_of(lane).plan(lane)
+
+    def _turn(self, entry: Entry) -> tuple[float, float, float, int]:
+        key_s, since_s, serial, _, lane = entry
+        fair_queueing = self.fair_queueing
+        return fair_queueing.start_time(lane.key.model) if fair_queueing else 0.0, key_s, since_s, serial
 
     def record_start(self, batch: BatchInFlight) -> None:
         if self.fair_queueing:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.merging import merge_buckets
-from app.batching.queue import Lane, RequestQueue
+from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.shapes.padding import ShapePadding
 from tests.support.fakes import FakeFunction, FakeReply, batch_function
@@ -34,8 +34,8 @@ class Lanes:
 
     def merge_buckets(self, rows: int | None = None, most: int = LARGEST) -> dict[int, int]:
         """Rows of other lanes that join the batch of the first lane, by length."""
-        lane, *_ = lanes = list(self.queue.lanes)
-        found = merge_buckets(lane, lane.rows if rows is None else rows, most, lanes)
+        lane, *_ = self.queue.lanes
+        found = merge_buckets(lane, lane.rows if rows is None else rows, most, self.queue)
         return {neighbour.key.shape[0][0]: more for neighbour, more in found}
 
 
@@ -63,7 +63,7 @@ def test_a_lane_whose_first_request_does_not_fit_is_left_alone() -> None:
 
 def test_requests_that_left_meanwhile_are_not_counted() -> None:
     lanes = Lanes(1e6, (32, [10]), (28, [7, 6]))
-    next(iter(list(lanes.queue.lanes)[1].waiting)).reply.set_result("gone")
+    next(iter(list(lanes.queue.lanes)[1])).reply.set_result("gone")
     assert lanes.merge_buckets() == {28: 6}
 
 
@@ -84,7 +84,7 @@ def test_only_lanes_of_the_same_call_are_neighbours(key: LaneKey, joins: bool) -
     inputs = {"x": np.zeros((2, 28), np.float32)}
     lanes.queue.push(key, lane.function, PendingRequest(inputs, 2, FakeReply(), 0.0))
     other = lanes.queue.lane(key)
-    assert list(merge_buckets(lane, 1, LARGEST, lanes.queue.lanes)) == ([(other, 2)] if joins else [])
+    assert list(merge_buckets(lane, 1, LARGEST, lanes.queue)) == ([(other, 2)] if joins else [])
 
 
 def test_padding_that_was_stopped_merges_no_buckets() -> None:
@@ -94,8 +94,11 @@ def test_padding_that_was_stopped_merges_no_buckets() -> None:
 
 
 def test_a_lane_that_is_not_padded_merges_no_buckets() -> None:
-    lane = Lane(LaneKey("m", 1, "f"), batch_function(FakeFunction()))
-    assert list(merge_buckets(lane, 1, 4, [lane, lane])) == []
+    queue, function = RequestQueue(10), batch_function(FakeFunction())
+    for length in (28, 32):
+        queue.push(LaneKey("m", 1, "f", (), ((length,),)), function, PendingRequest({}, 1, FakeReply(), 0.0))
+    lane, _ = queue.lanes
+    assert list(merge_buckets(lane, 1, 4, queue)) == []
 
 
 @given(
@@ -110,7 +113,7 @@ def test_no_batch_has_more_than_its_rows_and_what_is_told_can_be_taken(
     lane, *_ = lanes.queue.lanes
     taken = lanes.queue.take(lane, most, LARGEST, 0.0)
     rows = sum(request.rows for request in taken)
-    for neighbour, more in merge_buckets(lane, rows, most, lanes.queue.lanes):
+    for neighbour, more in merge_buckets(lane, rows, most, lanes.queue):
         guests = lanes.queue.take(neighbour, more, LARGEST, 0.0)
         assert sum(request.weight for request in guests) == more > 0
         rows += more

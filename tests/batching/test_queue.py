@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.priority import BULK, PATIENCE_S, priority_offset_s
-from app.batching.queue import Lane, RequestQueue
+from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
+from app.batching.waiting.lane import Lane
 from app.core.errors import Overloaded
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, pending
 
@@ -33,7 +34,7 @@ def test_a_priority_offset_overtakes_what_came_within_it_and_no_more() -> None:
     for request in (early, late, urgent, patient, last):
         queue.push(KEY, batch_function(FakeFunction()), request)
     (lane,) = queue.lanes
-    assert list(lane.waiting) == [early, urgent, late, last, patient]
+    assert list(lane) == [early, urgent, late, last, patient]
     queue.remove(early)
     assert lane.first is urgent
     assert lane.waiting_since_s == 1.0  # timers start at the oldest, wherever it stands
@@ -46,7 +47,7 @@ def test_requests_of_one_moment_and_priority_stay_in_the_order_in_which_they_cam
     for request in requests:
         request.priority_offset_s = offset_s
         lane.add(request)
-    assert list(lane.waiting) == requests
+    assert list(lane) == requests
 
 
 def test_room_is_counted_in_rows() -> None:
@@ -100,9 +101,9 @@ def test_a_large_request_leaves_in_parts_and_waits_behind_later_requests() -> No
         queue.push(KEY, function, request)
     (lane,) = queue.lanes
     taken = []
-    while lane.waiting:
+    while len(lane):
         taken.append([(request.inputs["x"][0, 0], request.rows) for request in queue.take(lane, 4, 4, 1.0)])
-        assert queue.rows == lane.rows == sum(request.weight for request in lane.waiting)
+        assert queue.rows == lane.rows == sum(request.weight for request in lane)
     assert taken == [[(1, 1), (2, 3)], [(3, 2), (2, 2)], [(2, 4)]]
     assert function.requests_under_way == 5
     assert not queue.lanes
@@ -214,10 +215,10 @@ def test_rows_are_never_lost_or_counted_twice(steps: list[tuple[str, int, int]])
             for lane in there:
                 lane.remove(request)
         assert queue.rows == sum(each.weight for lane in waiting.values() for each in lane)
-        assert {lane.key: list(lane.waiting) for lane in queue.lanes} == {k: v for k, v in waiting.items() if v}
+        assert {lane.key: list(lane) for lane in queue.lanes} == {k: v for k, v in waiting.items() if v}
         for lane in queue.lanes:
-            assert lane.rows == sum(each.weight for each in lane.waiting)
-            assert lane.unfilled_rows == sum(lane.unfilled(each.weight) for each in lane.waiting)
+            assert lane.rows == sum(each.weight for each in lane)
+            assert lane.unfilled_rows == sum(lane.unfilled(each.weight) for each in lane)
 
 
 timeouts_s = st.sampled_from([inf, 30.0, 0.5, 0.1])
@@ -237,17 +238,16 @@ def test_a_lane_is_as_urgent_as_its_most_urgent_request_and_in_the_order_of_keys
         now = second / 4
         if step == "add":
             lane.add(PendingRequest({}, 1, FakeReply(), now, now + timeout_s, offset_s))
-        elif lane.waiting:
-            request = list(lane.waiting)[which % len(lane.waiting)]
+        elif len(lane):
+            request = list(lane)[which % len(lane)]
             if step == "leave":
-                del lane.waiting[request]
-                request.lane = None
+                lane.remove([request])
             elif request is lane.first:
                 lane.requeue(request, now)
-        if lane.waiting:
-            assert lane.scheduling_key_s == min(request.scheduling_key_s for request in lane.waiting)
-            assert lane.waiting_since_s == min(request.entered_s for request in lane.waiting)
-            keys = [request.order_key_s for request in lane.waiting]
+        if len(lane):
+            assert lane.scheduling_key_s == min(request.scheduling_key_s for request in lane)
+            assert lane.waiting_since_s == min(request.entered_s for request in lane)
+            keys = [request.order_key_s for request in lane]
             assert keys == sorted(keys)
 
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight
 from app.batching.policy import BatchingOptions, BatchPlan, LaneView, SelfTuning, WorkConserving
-from app.batching.queue import Lane, RequestQueue
+from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
+from app.batching.waiting.lane import Lane
 from tests.support.fakes import FakeFunction, FakeReply, batch_function, pending
 
 NOW = 10.0
@@ -34,16 +35,16 @@ def queue_of(arrivals: list[tuple[int, int, float, float]]) -> RequestQueue:
 def test_the_most_urgent_lane_that_is_due_is_first_or_the_next_one_due(
     arrivals: list[tuple[int, int, float, float]], delay_ms: float
 ) -> None:
-    lanes = queue_of(arrivals).lanes
+    queue = queue_of(arrivals)
     policy = SelfTuning(BatchingOptions(max_batch_delay_ms=delay_ms))
-    plans = [(policy.plan(lane), lane) for lane in lanes]
+    plans = [(policy.plan(lane), lane) for lane in queue.lanes]
 
     def place(planned: tuple[BatchPlan, Lane]) -> tuple[bool, float, float]:
         plan, lane = planned
         due = plan.due_s <= NOW
         return not due, lane.scheduling_key_s if due else plan.due_s, lane.waiting_since_s
 
-    assert Scheduler(policy, {}).first_due(lanes, NOW) == min(plans, key=place)
+    assert Scheduler(policy, {}).first_due(queue, NOW) == min(plans, key=place)
 
 
 @pytest.mark.parametrize("lanes", [1, 500])
@@ -59,7 +60,7 @@ def test_however_many_lanes_wait_one_is_planned(lanes: int) -> None:
 
     policy = Counting()
     queue = queue_of([(lane, 1, 9.0 + lane / 1000, 5.0) for lane in range(lanes)])
-    _, lane = Scheduler(policy, {}).first_due(queue.lanes, NOW)
+    _, lane = Scheduler(policy, {}).first_due(queue, NOW)
     assert (lane.key.signature, policy.plans) == ("0", 1)
 
 
@@ -82,7 +83,7 @@ class Scene:
             self.queue.push(LaneKey(model, 1, signature), self.functions[model], pending(arrival_s=arrival_s))
 
     def begin(self) -> BatchInFlight:
-        plan, lane = self.scheduler.first_due(self.queue.lanes, 1000.0)
+        plan, lane = self.scheduler.first_due(self.queue, 1000.0)
         batch = BatchInFlight(lane, self.queue.take(lane, plan.rows, plan.most_rows, 1000.0), plan.reason)
         self.scheduler.record_start(batch)
         return batch

@@ -266,7 +266,7 @@ def test_a_request_of_higher_priority_is_computed_first() -> None:
         calls.append(running.start("Predict", predict_request({"x": rows(2)}), metadata=urgent))
         await until_rows(sent, 2)
         (lane,) = sent.lanes
-        assert [request.inputs["x"][0, 0] for request in lane.waiting] == [2, 1]
+        assert [request.inputs["x"][0, 0] for request in lane] == [2, 1]
         for call in calls:
             call.cancel()
 

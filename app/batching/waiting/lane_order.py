@@ -1,0 +1,93 @@
+"""The order of a model's lanes: the most urgent one that may be due, and those that are known not to be due yet.
+
+Both are heaps. Entries are corrected only when they come up: a lane's valid entry is `lane.place`, any other of it is
+out of date. A lane becomes more urgent only by a new request, which makes a new entry; it becomes less urgent when
+requests leave, and then its entry is too early at most. So each request and each batch costs O(log n) of n lanes, and
+a lane that is not due is planned again only when its time has come or a request was added. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
+from math import inf
+
+from app.batching.waiting.lane import SMALL, Lane
+
+#: Its scheduling key, or when it is due; since when it waits; the numbers of the lane and of the entry; and the lane.
+Entry = tuple[float, float, int, int, Lane]
+
+_serial = count()
+
+
+class LaneOrder:
+    """The lanes of one model."""
+
+    __slots__ = ("_asleep", "_awake", "lanes")
+
+    def __init__(self) -> None:
+        self.lanes = 0
+        self._awake: list[Entry] = []  # by urgency
+        self._asleep: list[Entry] = []  # by the time at which they are due
+
+    def added(self, lane: Lane, *, more_urgent: bool) -> None:
+        """To be called when a request was added to a lane.
+
+        Args:
+            more_urgent: the lane is new, or may be more urgent than before.
+        """
+        if lane.place is None:
+            self.lanes += 1
+        elif not (more_urgent or lane.asleep):
+            return
+        self._push(self._awake, lane, lane.scheduling_key_s)
+
+    def remove(self, lane: Lane) -> None:
+        """To be called when nothing waits in a lane any more."""
+        lane.place = None
+        self.lanes -= 1
+
+    def sleep(self, lane: Lane, due_s: float) -> None:
+        """The lane is not due before then, unless requests are added."""
+        self._push(self._asleep, lane, due_s)
+
+    def wake(self, now: float) -> None:
+        """Looks again at the lanes that are due by now."""
+        while (entry := self.next_asleep()) is not None and entry[0] <= now:
+            *_, lane = heappop(self._asleep)
+            self._push(self._awake, lane, lane.scheduling_key_s)
+
+    def first_awake(self) -> Entry | None:
+        """The most urgent lane that may be due."""
+        awake = self._awake
+        while awake:
+            entry = awake[0]
+            *_, lane = entry
+            if lane.place is not entry:
+                heappop(awake)
+                continue
+            key_s, since_s = lane.scheduling_key_s, lane.waiting_since_s
+            if (key_s, since_s) == entry[:2]:
+                return entry
+            lane.place = entry = (key_s, since_s, lane.serial, next(_serial), lane)
+            heapreplace(awake, entry)
+        return None
+
+    def next_asleep(self) -> Entry | None:
+        """The lane that is due next of those that are not due."""
+        asleep = self._asleep
+        while asleep and asleep[0][-1].place is not asleep[0]:
+            heappop(asleep)
+        return asleep[0] if asleep else None
+
+    def wake_all(self) -> None:
+        """Looks again at all lanes: they may be planned otherwise now."""
+        self.wake(inf)
+
+    def _push(self, heap: list[Entry], lane: Lane, at_s: float) -> None:
+        if len(heap) > 2 * self.lanes + SMALL:
+            heap[:] = [entry for entry in heap if entry[-1].place is entry]
+            heapify(heap)
+        entry = (at_s, lane.waiting_since_s, lane.serial, next(_serial), lane)
+        lane.place, lane.asleep = entry, heap is self._asleep
+        heappush(heap, entry)
