@@ -22,6 +22,8 @@ class PredictBody:
         outputs: the outputs wanted; empty for all.
         by_row: JSON replies have an element for each row instead of one for each output.
         model, version: what the body itself names; empty and None if it names none.
+        each_row: makes the arrays of each row by itself, [1, ...], so rows may differ in shape. None if the format
+            cannot carry such rows. Raises as `inputs`.
     """
 
     inputs: Callable[[ModelSignature], dict[str, Array]]
@@ -30,6 +32,7 @@ class PredictBody:
     by_row: bool = False
     model: str = ""
     version: int | None = None
+    each_row: Callable[[ModelSignature], list[dict[str, Array]]] | None = None
 
     def wanted(self, signature: ModelSignature) -> tuple[str, ...]:
         """The outputs wanted, in the signature's order; empty for all, so that equal wishes share a batch.

@@ -47,7 +47,17 @@ class ServerHealth(Protocol):
         """The models that do not work, each with its reason, also where the server is ready because others do."""
 
 
-class ServedModel(Protocol):
+class Computing(Protocol):
+    """What answers requests. Model documents what the methods raise."""
+
+    def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable: ...
+
+    def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse: ...
+
+    async def infer(self, request: InferenceRequest) -> InferenceResponse: ...
+
+
+class ServedModel(Computing, Protocol):
     """One version of a model. Model documents what the methods raise."""
 
     @property
@@ -64,8 +74,6 @@ class ServedModel(Protocol):
 
     def signature(self, name: str) -> ModelSignature: ...
 
-    def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable: ...
-
     def coalescable_rows(self, signature: str) -> int:
         """How many rows of requests for all outputs that arrive together are best submitted as one; 0 if none are.
 
@@ -80,9 +88,8 @@ class ServedModel(Protocol):
         `reply` gets the answer to all of them, possibly before this returns.
         """
 
-    def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse: ...
-
-    async def infer(self, request: InferenceRequest) -> InferenceResponse: ...
+    def pads(self, signature: str) -> bool:
+        """Whether requests of different shapes share calls, padded."""
 
 
 class ServedRepository(Protocol):

@@ -107,7 +107,11 @@ class MutationRun:
         if 0 < sample < len(chosen):
             chosen = random.Random(self._options.seed).sample(chosen, sample)  # noqa: S311 - a sample, no secret
         print(f"\n{len(chosen)} mutants, {len(items)} tests", flush=True)  # noqa: T201 - a command
-        self.results = sorted(_judged(items, reach, chosen, self._options.jobs), key=lambda each: each[0].key)
+        reasons = accepted()
+        for mutant, result in _judged(items, reach, chosen, self._options.jobs):
+            self.results.append((mutant, result))
+            if result in {SURVIVED, NOT_REACHED} and mutant.key not in reasons:
+                print(f"{len(self.results)}: {result}: {mutant}", flush=True)  # noqa: T201 - a command
         return True
 
     def _mutants(self) -> Iterator[tuple[Mutant, ast.Module]]:
@@ -229,7 +233,7 @@ def accepted() -> dict[str, str]:
 
 
 def report(results: Sequence[tuple[Mutant, str]], *, whole: bool = True) -> str:
-    """Survivors, then the counts of each file and the share that was killed.
+    """The counts of each file and the share that was killed; before them what was accepted and exists no more.
 
     Args:
         whole: the results are of all mutants of their files, so an accepted one that is missing exists no more.
@@ -241,8 +245,6 @@ def report(results: Sequence[tuple[Mutant, str]], *, whole: bool = True) -> str:
         found = result in {KILLED, TIMED_OUT}
         counts = by_file.setdefault(mutant.path, Counter())
         counts["accepted" if not found and mutant.key in reasons else result] += 1
-        if not found and result != NOT_POSSIBLE and mutant.key not in reasons:
-            lines.append(f"{result}: {mutant}")
     if whole:
         keys = {mutant.key for mutant, _ in results}
         gone = [key for key in reasons if key.partition(" ")[0] in by_file and key not in keys]

@@ -52,6 +52,9 @@ class FakeModel:
             raise SignatureNotFound(f'Serving signature name: "{name}" not found in signature def')
         return self.signatures[name]
 
+    def pads(self, signature: str) -> bool:
+        return False
+
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         check_inputs(self.signature(request.signature), request.inputs)
         self.requests.append(request)

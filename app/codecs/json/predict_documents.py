@@ -36,6 +36,7 @@ def document_body(document: Mapping[str, Any]) -> PredictBody:
         lambda signature: decode_predict(document, signature)[0],
         named_signature(document),
         by_row="instances" in document,
+        each_row=lambda signature: decode_each_row(document, signature),
     )
 
 
@@ -74,6 +75,29 @@ def decode_predict(document: Mapping[str, Any], signature: ModelSignature) -> tu
     if "inputs" in document:
         return _decode_columns(document["inputs"], signature), False
     raise InvalidRequest("Missing 'inputs' or 'instances' key")
+
+
+def decode_each_row(document: Mapping[str, Any], signature: ModelSignature) -> list[dict[str, Array]]:
+    """The inputs of each row by itself, [1, ...], of a document that `decode_predict` rejected.
+
+    Raises:
+        InvalidRequest, Unsupported: a row is not rectangular in itself, or columns do not have equally many rows.
+    """
+    if "instances" in document:
+        values = _instances(document)
+        rows_apart = values.expanded() if isinstance(values, Numbers) else values
+        objects = _is_object(rows_apart[0])
+        _check_objects(rows_apart, signature.expected(rows_apart[0] if objects else ()).keys(), objects)
+        return [_decode_rows([value], signature) for value in rows_apart]
+    value = document["inputs"]
+    named = value if _is_object(value) else {"": value}
+    columns = {name: each.expanded() if isinstance(each, Numbers) else each for name, each in named.items()}
+    if any(type(each) is not list for each in columns.values()) or len(set(map(len, columns.values()))) != 1:
+        raise InvalidRequest("Inputs must be lists of equally many rows")
+    rows_apart = [
+        dict(zip(columns, [[row] for row in each], strict=True)) for each in zip(*columns.values(), strict=True)
+    ]
+    return [_decode_columns(each if _is_object(value) else each[""], signature) for each in rows_apart]
 
 
 def rows_together(bodies: Sequence[bytes], signature: ModelSignature) -> tuple[dict[str, Array], list[int]] | None:
@@ -188,6 +212,16 @@ def encode_predict(outputs: Mapping[str, Array], by_row: bool) -> bytes:
         return write({"predictions": predictions(outputs)})
     columns = {name: jsonable(name, array) for name, array in outputs.items()}
     return write({"outputs": columns if len(columns) != 1 else next(iter(columns.values()))})
+
+
+def encode_each_row(rows: Sequence[Mapping[str, Array]], by_row: bool) -> bytes:
+    """The reply's JSON from the outputs of each row, which may differ in shape."""
+    each = [{name: jsonable(name, array) for name, array in row.items()} for row in rows]
+    names = list(each[0])
+    if by_row:
+        return dumps({"predictions": each if len(names) != 1 else [row[names[0]] for row in each]})
+    columns = {name: [row[name] for row in each] for name in names}
+    return dumps({"outputs": columns if len(names) != 1 else columns[names[0]]})
 
 
 def predictions(outputs: Mapping[str, Array]) -> Any:

@@ -26,6 +26,7 @@ class CatalogSnapshot(NamedTuple):
         models: by name, for each version: its number, state, error, whether it failed, and its model's id or None.
         described: by model id, its batch sizes and signatures.
         alone: names of models whose policy runs each request alone.
+        padded: by model id, the signatures whose requests are padded to share calls.
     """
 
     complete: bool
@@ -35,6 +36,7 @@ class CatalogSnapshot(NamedTuple):
     models: Mapping[str, Sequence[tuple[int, str, str, bool, int | None]]]
     described: Mapping[int, tuple[Any, ...]]
     alone: Sequence[str]
+    padded: Mapping[int, Sequence[str]]
 
 
 def take_snapshot(
@@ -50,6 +52,7 @@ def take_snapshot(
         {name: [_version(each, id_of) for each in servables.values()] for name, servables in catalog.models.items()},
         {number: _description(model) for number, model in callable_models.items()},
         tuple(filter(runs_alone, sorted({model.name for model in callable_models.values()}))),
+        {number: tuple(filter(model.pads, model.signatures)) for number, model in callable_models.items()},
     )
 
 

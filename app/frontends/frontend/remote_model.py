@@ -35,6 +35,7 @@ class RemoteModel:
 
     Attributes:
         alone: each of its requests runs alone, so requests are never coalesced.
+        padded: the signatures whose requests are padded to share calls.
     """
 
     channel: RequestChannel
@@ -44,6 +45,7 @@ class RemoteModel:
     sizes: BatchSizes
     signatures: Mapping[str, ModelSignature]
     alone: bool = False
+    padded: Sequence[str] = ()
     _uncontended_s: dict[str, float] = field(default_factory=dict)
 
     def signature(self, name: str) -> ModelSignature:
@@ -63,6 +65,9 @@ class RemoteModel:
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """`submit`, awaited. Raises the same, and the ServingError that the engine answers."""
         return self.response(request, await answer_of(partial(self.submit, request)))
+
+    def pads(self, signature: str) -> bool:
+        return signature in self.padded
 
     def coalescable_rows(self, signature: str) -> int:
         """The rows of a call if its recent calls were quick: requests of one turn are then sent as one."""

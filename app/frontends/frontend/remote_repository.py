@@ -29,6 +29,7 @@ class RemoteRepository(Catalog):
                 sizes, signatures = read_description(snapshot.described[number])
                 model = RemoteModel(channel, number, name, version, sizes=sizes, signatures=signatures)
             model.alone = name in snapshot.alone
+            model.padded = snapshot.padded[number]
             models[number] = model
             return model
 

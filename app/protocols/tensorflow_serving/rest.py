@@ -13,20 +13,22 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, NamedTuple
 
+from app.codecs.body_format import PredictBody
 from app.codecs.format_registry import JSON, AgreedFormats, negotiate
 from app.codecs.json.parsing import parse
-from app.codecs.json.predict_documents import encode_predict, rows_together, signature_name
+from app.codecs.json.predict_documents import encode_each_row, encode_predict, rows_together, signature_name
 from app.codecs.json.writing import dumps
 from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener
-from app.core.inference import DEFAULT_SIGNATURE, InferenceRequest, InferenceResponse
+from app.core.inference import DEFAULT_SIGNATURE, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.protocols.tensorflow_serving.metadata import metadata_document, models_document, status_document
 from app.protocols.tensorflow_serving.rest_examples import read_examples
 from app.protocols.tensorflow_serving.routes import Action, Route, find_route
+from app.protocols.tensorflow_serving.unequal_rows import UnequalRows, group_rows
 from app.transports.http.exchange import (
     TIMEOUT_HEADER,
     AsgiExchange,
@@ -143,7 +145,14 @@ class TensorFlowRest(HttpProtocol):
 
         # 3. Check that the reply's format can represent the outputs; then make the inputs.
         formats.reply.check({name: specs[name] for name in outputs} if outputs else specs)
-        request = InferenceRequest(body.inputs(signature), signature.name, outputs, deadline_s, parsed.priority)
+        request = InferenceRequest({}, signature.name, outputs, deadline_s, parsed.priority)
+        try:
+            request.inputs = body.inputs(signature)
+        except InvalidRequest:
+            apart = _unequal_rows(body, model, signature) if formats.reply is JSON.reply else None
+            if apart is None:
+                raise
+            return _computation_of(apart, request, by_row=body.by_row)
         write, by_row, kind = formats.reply.write, body.by_row, formats.reply_type
 
         def reply(response: InferenceResponse) -> Sendable | Written:
@@ -166,6 +175,24 @@ class TensorFlowRest(HttpProtocol):
     def _resolve(self, route: Route) -> ServedModel:
         name = self._repository.default_name() if route.model is None else route.model
         return self._repository.resolve(name, route.version, route.label)
+
+
+def _unequal_rows(body: PredictBody, model: ServedModel, signature: ModelSignature) -> UnequalRows | None:
+    """The rows of a body that makes no arrays, if that is because they differ in shape, and the model's are padded."""
+    if body.each_row is None or not (signature.batchable and model.pads(signature.name)):
+        return None
+    try:
+        groups = group_rows(body.each_row(signature))
+    except ServingError:
+        return None
+    return UnequalRows(model, groups) if groups else None
+
+
+def _computation_of(apart: UnequalRows, request: InferenceRequest, *, by_row: bool) -> Computation:
+    def reply(_: InferenceResponse) -> Sendable | Written:
+        return written(apart.arrays, lambda: HttpReply(encode_each_row(apart.outputs, by_row)))
+
+    return Computation(apart, request, reply)
 
 
 class _ComputeHead(NamedTuple):

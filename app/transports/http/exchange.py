@@ -19,7 +19,7 @@ from app.codecs.json.writing import takes_long
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener, RequestFinished
 from app.core.inference import Array, InferenceRequest, InferenceResponse
-from app.core.interfaces import ServedModel
+from app.core.interfaces import Computing, ServedModel
 from app.transports.http.asgi import Receive, Scope, Send
 from app.transports.http.disconnects import Disconnects
 from app.transports.http.head import RequestHead
@@ -108,7 +108,7 @@ class Computation:
     `reply` raises ServingError if the outputs cannot be written as asked. It returns a coroutine if writing takes long.
     """
 
-    model: ServedModel
+    model: Computing
     request: InferenceRequest
     reply: Callable[[InferenceResponse], Sendable | Written]
 

@@ -133,6 +133,19 @@ def test_where_each_request_runs_alone_none_travel_together(tmp_path: Path) -> N
     play(tmp_path, scenario)
 
 
+def test_frontends_know_which_signatures_are_padded(tmp_path: Path) -> None:
+    async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
+        model, theirs = server.repository.resolve("m"), frontends[0].repository.resolve("m")
+        assert not theirs.pads("serving_default")
+        model.pads = lambda signature: signature == "serving_default"  # type: ignore[method-assign]  # as after a probe
+        add(tmp_path, "other", 1)
+        await server.repository.load("other")
+        await until(lambda: theirs.pads("serving_default"))
+        assert not theirs.pads("other")
+
+    play(tmp_path, scenario)
+
+
 def test_a_model_that_stays_is_the_same_object(tmp_path: Path) -> None:
     async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
         stays = frontends[1].repository.resolve("m")

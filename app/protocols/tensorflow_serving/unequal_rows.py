@@ -1,0 +1,141 @@
+"""One JSON request whose rows differ in shape: rows of equal shape are one request of the model.
+
+`instances` of 3 and of 2 tokens cannot be one array. Where the model's requests are padded to share a call, these rows
+are, too: each group of equal shape is submitted by itself, in one turn of the event loop, so groups meet in the batcher
+like requests of several callers. The reply lists the rows in the order in which they came, each of its own length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from app.core.errors import InvalidRequest
+from app.core.inference import Array, BatchTiming, InferenceRequest, InferenceResponse
+from app.core.interfaces import Cancellable, Computing, answer_of
+from app.core.reply import Answer, Outputs, Reply
+
+
+@dataclass(slots=True, eq=False)
+class UnequalRows:
+    """The model, as one request with such rows sees it.
+
+    Args:
+        groups: the inputs of each group, [rows, ...], with the places of its rows in the request.
+
+    Attributes:
+        outputs: of each row, in the request's order; arrays without the rows' dimension. Set before the answer.
+    """
+
+    model: Computing
+    groups: Sequence[tuple[Sequence[int], dict[str, Array]]]
+    outputs: list[Outputs] = field(default_factory=list)
+
+    @property
+    def arrays(self) -> Outputs:
+        """All arrays of the outputs, by row and name."""
+        return {f"{number} {name}": array for number, row in enumerate(self.outputs) for name, array in row.items()}
+
+    def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable:
+        """Submits all groups, or none. `request` has everything but inputs. Raises what the model's `submit` raises."""
+        together = _Together(self, reply)
+        try:
+            for number, (_, inputs) in enumerate(self.groups):
+                part = replace(request, inputs=inputs)
+                together.handles.append(self.model.submit(part, _PartReply(together, number)))
+        except Exception:
+            together.cancel()
+            raise
+        return together
+
+    async def infer(self, request: InferenceRequest) -> InferenceResponse:
+        """`submit`, awaited."""
+        return self.response(request, await answer_of(partial(self.submit, request)))
+
+    def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
+        return self.model.response(request, answer)
+
+
+@dataclass(slots=True, eq=False)
+class _Together:
+    """The submitted groups; cancels all of them."""
+
+    rows: UnequalRows
+    reply: Reply
+    handles: list[Cancellable] = field(default_factory=list)
+    answers: dict[int, Answer] = field(default_factory=dict)
+
+    def cancel(self) -> None:
+        for handle in self.handles:
+            handle.cancel()
+
+    def answer(self, group: int, answer: Answer) -> None:
+        """Answers the request if this was the last group."""
+        self.answers[group] = answer
+        groups = self.rows.groups
+        if len(self.answers) < len(groups):
+            return
+        try:
+            self.rows.outputs = _in_order(groups, [self.answers[number].outputs for number in range(len(groups))])
+        except InvalidRequest as error:
+            self.reply.set_exception(error)
+            return
+        timings = [each.timing for each in self.answers.values()]
+        timing = BatchTiming(
+            max(each.queue_s for each in timings),
+            sum(each.compute_s for each in timings),
+            max(each.rows for each in timings),
+        )
+        self.reply.set_result(Answer({}, timing))
+
+
+@dataclass(slots=True, eq=False)
+class _PartReply:
+    """The reply of one group. A group whose request is answered is never computed."""
+
+    together: _Together
+    group: int
+
+    def done(self) -> bool:
+        return self.together.reply.done()
+
+    def set_result(self, answer: Answer, /) -> None:
+        self.together.answer(self.group, answer)
+
+    def set_exception(self, exception: Exception, /) -> None:
+        self.together.reply.set_exception(exception)
+
+
+def group_rows(rows: Sequence[Mapping[str, Array]]) -> list[tuple[Sequence[int], dict[str, Array]]]:
+    """Rows, each [1, ...], by their shapes, in the order in which the shapes first come; none if that helps nothing.
+
+    It helps if they have the same inputs of the same rank, and more than one shape.
+    """
+    found: dict[tuple[tuple[str, tuple[int, ...]], ...], list[int]] = {}
+    for number, row in enumerate(rows):
+        found.setdefault(tuple([(name, array.shape) for name, array in row.items()]), []).append(number)
+    kinds = {tuple([(name, len(shape)) for name, shape in form]) for form in found}
+    if len(found) < 2 or len(kinds) > 1:
+        return []
+    return [
+        (numbers, {name: np.concatenate([rows[number][name] for number in numbers]) for name in rows[0]})
+        for numbers in found.values()
+    ]
+
+
+def _in_order(groups: Sequence[tuple[Sequence[int], object]], answers: Sequence[Outputs]) -> list[Outputs]:
+    """The outputs of each row. Raises InvalidRequest if an output does not have one row for each row of input."""
+    rows: dict[int, Outputs] = {}
+    for (numbers, _), outputs in zip(groups, answers, strict=True):
+        for name, output in outputs.items():
+            if output.shape[:1] != (len(numbers),):
+                raise InvalidRequest(
+                    f"The rows of the request differ in shape, but output {name!r} has no row for each of them: "
+                    "send rows of equal shape"
+                )
+        for index, number in enumerate(numbers):
+            rows[number] = {name: output[index, ...] for name, output in outputs.items()}
+    return [rows[number] for number in range(len(rows))]
