@@ -1,0 +1,244 @@
+"""How long `/livez` takes while awkward models are loaded, probed and called at their worst shapes.
+
+One server with an empty models folder gets the models of tests/awkward one after the other. From the moment that a
+model appears until it is gone again, a thread asks `/livez` every 5 ms. As soon as it is served, eight clients ask it
+for everything that the tests ask, and for full batches of that. Prints for each model p99 and the worst answer, in
+milliseconds and as a share of the goals, beside those of the idle server; the exit status is 1 if one fails.
+Usage: python -m bench.livez [--seconds 2] [--models NAME ...] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import numpy as np
+
+from bench.live_server import live_server
+from tests.support.bodies import PROTOBUF, as_protobuf
+
+if TYPE_CHECKING:
+    from tests.awkward.awkward_model import Asked, AwkwardModel
+
+#: Path and body.
+Post = tuple[str, bytes]
+
+P99_GOAL_S, WORST_GOAL_S = 0.020, 0.100
+
+#: Between two questions. Chosen: less than the shortest stall that counts.
+_PAUSE_S = 0.005
+
+_CLIENTS = 8
+_MOST_ROWS = 64
+_WITHIN_S = 180.0
+
+
+class Latency(NamedTuple):
+    """Of the answers of `/livez` while one model was there; seconds."""
+
+    model: str
+    answers: int
+    p99_s: float
+    worst_s: float
+
+    @classmethod
+    def of(cls, model: str, seconds: Sequence[float]) -> Latency:
+        """Raises ValueError without answers."""
+        if not seconds:
+            raise ValueError("no answer")
+        ordered = sorted(seconds)
+        return cls(model, len(ordered), ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))], ordered[-1])
+
+    @property
+    def passes(self) -> bool:
+        return self.p99_s <= P99_GOAL_S and self.worst_s <= WORST_GOAL_S
+
+
+def table(latencies: Sequence[Latency]) -> str:
+    """One line a model, the worst first, then how many pass."""
+    head = f"{'model':28} {'answers':>7} {'p99, ms':>8} {'of goal':>7} {'worst, ms':>9} {'of goal':>7}"
+    passed = sum(each.passes for each in latencies)
+    goals = f"p99 <= {1e3 * P99_GOAL_S:g} ms, worst <= {1e3 * WORST_GOAL_S:g} ms"
+    lines = map(line, sorted(latencies, key=lambda latency: -latency.worst_s))
+    return "\n".join([head, *lines, f"{passed} of {len(latencies)} pass: {goals}"])
+
+
+def line(latency: Latency) -> str:
+    p99_s, worst_s = latency.p99_s, latency.worst_s
+    return (
+        f"{latency.model:28} {latency.answers:7} {1e3 * p99_s:8.1f} {p99_s / P99_GOAL_S:7.2f}"
+        f" {1e3 * worst_s:9.1f} {worst_s / WORST_GOAL_S:7.2f}  {'pass' if latency.passes else 'FAIL'}"
+    )
+
+
+class Watch:
+    """Asks `/livez` on one connection, in a thread, until it is stopped."""
+
+    def __init__(self, port: int) -> None:
+        self.seconds: list[float] = []
+        self.failure = ""
+        self._port = port
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+
+    def _ask(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        while not self._stop.wait(_PAUSE_S):
+            begin_s = time.perf_counter()
+            connection.request("GET", "/livez")
+            reply = connection.getresponse()
+            text = reply.read()
+            self.seconds.append(time.perf_counter() - begin_s)
+            if reply.status != 200:
+                self.failure = f"/livez said {reply.status} {text[:200]!r}"
+                return
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """Raises RuntimeError if an answer was not 200."""
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            self._thread.join(60)
+        if self.failure:
+            raise RuntimeError(self.failure)
+
+
+# --- requests ---
+
+
+def requests_for(model: AwkwardModel) -> list[Post]:
+    """Each that the tests ask, and each repeated until it fills the largest batch."""
+    asked = [*model.asked, *model.rejects]
+    return [_post(model.name, each) for each in [*asked, *filter(None, map(_full, asked))]]
+
+
+def _full(asked: Asked) -> Asked | None:
+    rows = {array.shape[:1] for array in asked.inputs.values()}
+    if len(rows) != 1 or rows & {(), (0,)} or any(name.endswith("_1") for name in asked.inputs):
+        return None  # no rows, none to repeat, or ragged
+    inputs = {name: np.resize(array, (_MOST_ROWS, *array.shape[1:])) for name, array in asked.inputs.items()}
+    return replace(asked, inputs=inputs)
+
+
+def _post(model: str, asked: Asked) -> Post:
+    path = f"/v1/models/{quote(model)}:predict?signature_name={asked.signature}"
+    return path, as_protobuf(asked.inputs)
+
+
+def send_all(port: int, posts: Sequence[Post], seconds: float) -> None:
+    """Sends them in turn from eight threads, for so long. Raises RuntimeError where the server fails."""
+    ends_s = time.monotonic() + seconds
+    failures: list[str] = []
+
+    def send(first: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        number = first
+        while time.monotonic() < ends_s:
+            path, body = posts[number % len(posts)]
+            connection.request("POST", path, body, {"Content-Type": PROTOBUF})
+            reply = connection.getresponse()
+            text = reply.read()
+            if reply.status not in (200, 400):
+                failures.append(f"{path}: {reply.status} {text[:300]!r}")
+            number += 1
+
+    threads = [threading.Thread(target=send, args=(first,)) for first in range(_CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise RuntimeError(f"{len(failures)} failures; the first: {failures[0]}")
+
+
+# --- the measurement ---
+
+
+def watched(port: int, models: Path, made: Path, posts: Sequence[Post], seconds: float) -> Latency:
+    """Moves the model in folder `made` into the server's folder, calls it for so many seconds, and takes it away."""
+    watch = Watch(port)
+    with watch.during():
+        made.rename(models / made.name)
+        _wait_for(port, made.name, "AVAILABLE")
+        load = get_context("spawn").Process(target=send_all, args=(port, posts, seconds))
+        load.start()
+        load.join()
+        (models / made.name).rename(made)
+        _wait_for(port, made.name, "END")
+    if load.exitcode:
+        raise RuntimeError(f"{made.name}: the load failed")
+    return Latency.of(made.name, watch.seconds)
+
+
+def idle(port: int, seconds: float) -> Latency:
+    watch = Watch(port)
+    with watch.during():
+        time.sleep(seconds)
+    return Latency.of("(idle)", watch.seconds)
+
+
+def _wait_for(port: int, model: str, state: str) -> None:
+    """Raises TimeoutError unless a version of the model is in this state in time."""
+    ends_s = time.monotonic() + _WITHIN_S
+    while time.monotonic() < ends_s:
+        with suppress(HTTPError), urlopen(f"http://127.0.0.1:{port}/v1/models/{quote(model)}", timeout=60) as reply:
+            states = [each["state"] for each in json.load(reply)["model_version_status"]]
+            if state in states:
+                return
+        if state == "END" and model not in _listed(port):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{model} is not {state} after {_WITHIN_S:g} s")
+
+
+def _listed(port: int) -> set[str]:
+    with urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=60) as reply:
+        return {each["name"] for each in json.load(reply)["models"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of calls, for each model")
+    parser.add_argument("--models", nargs="+", help="some of them, by name; all without it")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    arguments = parser.parse_args()
+    from tests.awkward.catalog import MODELS  # noqa: PLC0415 - it imports TensorFlow
+
+    chosen = [each for each in MODELS if not arguments.models or each.name in arguments.models]
+    with tempfile.TemporaryDirectory() as folder:
+        made, models = Path(folder) / "made", Path(folder) / "models"
+        models.mkdir()
+        for model in chosen:
+            model.make(made / model.name / "1")
+        settings = {"models": models, "poll_interval_s": 0.2, "grpc_port": 0, "variant_cache": Path(folder) / "cache"}
+        with live_server(wait_until="/livez", **settings) as port:
+            latencies = []
+            for model in chosen:
+                latencies.append(watched(port, models, made / model.name, requests_for(model), arguments.seconds))
+                print(line(latencies[-1]), flush=True)
+            latencies.append(idle(port, arguments.seconds))  # not at first: the server imports TensorFlow then
+    print(table(latencies))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([each._asdict() for each in latencies]))
+    sys.exit(not all(each.passes for each in latencies))
+
+
+if __name__ == "__main__":
+    main()
