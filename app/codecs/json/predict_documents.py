@@ -90,7 +90,7 @@ def decode_each_row(document: Mapping[str, Any], signature: ModelSignature) -> l
         _check_objects(rows_apart, signature.expected(rows_apart[0] if objects else ()).keys(), objects)
         return [_decode_rows([value], signature) for value in rows_apart]
     value = document["inputs"]
-    named = value if _is_object(value) else {"": value}
+    named = {name: value[name] for name in value if name in signature.inputs} if _is_object(value) else {"": value}
     columns = {name: each.expanded() if isinstance(each, Numbers) else each for name, each in named.items()}
     if any(type(each) is not list for each in columns.values()) or len(set(map(len, columns.values()))) != 1:
         raise InvalidRequest("Inputs must be lists of equally many rows")

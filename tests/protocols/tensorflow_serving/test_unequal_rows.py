@@ -107,6 +107,11 @@ def test_rows_of_different_length_share_a_call() -> None:
     assert (batch.rows, len(batch.queue_s)) == (3, 2)
 
 
+def test_names_that_the_signature_lacks_are_ignored_as_ever() -> None:
+    _, (answer,) = asked({"inputs": {"tokens": [[1, 2, 3], [4, 5]], "other": 7}})
+    assert answer.json()["outputs"]["total"] == [6, 9]
+
+
 def test_wide_rows_too() -> None:
     rows = [list(range(1, 2000)), list(range(1, 1000)), list(range(1, 2000))]
     _, (answer, columns) = asked({"instances": [{"tokens": row} for row in rows]}, {"inputs": rows})
