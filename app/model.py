@@ -137,6 +137,7 @@ class Model:
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
             self._placement.closed = True
+            self._batcher.remove_version(self.name)
             for function in self._placement.functions.values():
                 function.on_idle = self._check_closed
             self._check_closed()

@@ -90,7 +90,7 @@ class Batcher:
 
         # What waits, what is in flight, and how it is answered
         self._scheduler = Scheduler(policy, weights)
-        self.queue = RequestQueue(max_queue_rows, self._scheduler.most_rows)
+        self.queue = RequestQueue(max_queue_rows, self._scheduler.most_rows, weights)
         self._slots = DeviceSlots(devices, clock)
         self._completion = Completion(listener, self._check_drained, in_order=preserve_order)
         self._deadlines = Deadlines()
@@ -132,7 +132,7 @@ class Batcher:
             ShuttingDown, RequestTooLarge, DeadlineExceeded: nothing was queued.
         """
         now = self._clock()
-        check_accepting(rows, self.queue.max_rows, deadline_s, now, draining=self._drained is not None)
+        check_accepting(rows, self.queue.room.most_rows(key.model), deadline_s, now, draining=self._drained is not None)
         request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s)
         self.queue.push(key, function, request)
 
@@ -200,8 +200,17 @@ class Batcher:
     def tune(self, model: str, policy: BatchingPolicy, weight: float = 0.0) -> None:
         """Sets policy and weight (0 for none) of all versions of a model, from the next batch on."""
         self._scheduler.tune(model, policy, weight)
+        self.queue.room.set_weight(model, weight)
         self.queue.replan()
         self._dispatch_soon()
+
+    def add_version(self, model: str) -> None:
+        """A version of the model is served from now on: room in the queue is kept for it."""
+        self.queue.room.add_version(model)
+
+    def remove_version(self, model: str) -> None:
+        """A version that was added is not served any more."""
+        self.queue.room.remove_version(model)
 
     # --- the devices' side ---
 

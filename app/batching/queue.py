@@ -1,10 +1,9 @@
-"""Waiting requests, in lanes of those that may share a call, and the room that all share. No I/O, no clock.
+"""Waiting requests, in lanes of those that may share a call. No I/O, no clock.
 
 Invariants (test_queue.py)
 - A lane exists only while a request waits in it.
 - `rows` of the queue is the sum over its lanes, and of a lane the sum over its requests; a request without rows counts
   as one, so that none waits for free.
-- While anything waits, bulk requests may use half of the queue; an empty queue takes one of any size.
 - A request leaves exactly once: taken into a batch, or removed. A request larger than a batch leaves in parts; the rest
   of it waits behind the requests that came meanwhile.
 - Adding, taking and removing a request takes O(log n) of n waiting requests and lanes.
@@ -13,7 +12,8 @@ Invariants (test_queue.py)
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from app.batching.function import BatchFunction
 from app.batching.large_requests import cut
@@ -21,8 +21,8 @@ from app.batching.priority import BULK_S
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.waiting.lane import Lane
 from app.batching.waiting.lane_order import LaneOrder
+from app.batching.waiting.room import Room
 from app.batching.waiting.work import WaitingWork
-from app.core.errors import Overloaded
 
 #: A padded lane by its size: the cells of a row, its number, and the lane.
 _Sized = tuple[int, int, Lane]
@@ -46,6 +46,7 @@ class RequestQueue:
     """All lanes, and the room that they share: `max_rows` rows.
 
     Args:
+        weights: by model, its share of the room that is kept for models (room.py).
         most_rows: the rows of a full batch of a lane.
 
     Attributes:
@@ -53,14 +54,22 @@ class RequestQueue:
         work: the seconds of the calls that wait.
     """
 
-    def __init__(self, max_rows: int, most_rows: Callable[[Lane], int] = _largest) -> None:
-        self.max_rows = max_rows
-        self.rows = 0
+    def __init__(
+        self,
+        max_rows: int,
+        most_rows: Callable[[Lane], int] = _largest,
+        weights: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        self.room = Room(max_rows, weights)
         self.orders: dict[str, LaneOrder] = {}
         self.work = WaitingWork(most_rows)
-        self._bulk_rows = max_rows // 2
         self._lanes: dict[LaneKey, Lane] = {}
         self._sized: dict[tuple[object, ...], list[_Sized]] = {}  # padded lanes that may be merged, by size
+
+    @property
+    def rows(self) -> int:
+        """The rows that wait."""
+        return self.room.rows
 
     @property
     def lanes(self) -> Collection[Lane]:
@@ -94,11 +103,7 @@ class RequestQueue:
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
         """Puts a request into the lane of `key`. Raises Overloaded if there is no room."""
         weight = request.weight
-        if self.rows + weight > self._bulk_rows:
-            bulk = request.priority_offset_s <= -BULK_S
-            room = self._bulk_rows if bulk and self.rows else self.max_rows
-            if self.rows + weight > room:
-                raise Overloaded(f"The queue is full: {self.rows} of {room} rows wait, {weight} more do not fit")
+        self.room.check(key.model, weight, bulk=request.priority_offset_s <= -BULK_S)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._open(key, function)
@@ -107,7 +112,7 @@ class RequestQueue:
         self.work.changed(lane)
         lane.function.requests_under_way += 1  # of the lane: it may have been made for an earlier one of the same key
         lane.rows += weight
-        self.rows += weight
+        self.room.add(key.model, weight)
         if weight > lane.max_rows:
             lane.deferred_rows += lane.deferred(weight)
         lane.unfilled_rows += lane.unfilled(weight)
@@ -167,7 +172,7 @@ class RequestQueue:
         part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)
         lane.function.requests_under_way += 1
         lane.rows -= rows
-        self.rows -= rows
+        self.room.add(lane.key.model, -rows)
         lane.requeue(request, now)
         self.work.changed(lane)
         return part
@@ -180,7 +185,7 @@ class RequestQueue:
         weight = sum([request.rows or 1 for request in requests])
         lane.remove(requests)
         lane.rows -= weight
-        self.rows -= weight
+        self.room.add(lane.key.model, -weight)
         if len(lane):
             self.work.changed(lane)
         else:
@@ -217,4 +222,4 @@ class RequestQueue:
 
     def __repr__(self) -> str:
         lanes = ", ".join(f"{lane.key.model}/{lane.key.signature}: {lane.rows}" for lane in self.lanes)
-        return f"<RequestQueue {self.rows}/{self.max_rows} rows ({lanes})>"
+        return f"<RequestQueue {self.rows}/{self.room.max_rows} rows ({lanes})>"

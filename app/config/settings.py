@@ -146,7 +146,8 @@ class Settings(BaseSettings):
     max_queue_size: PositiveInt = Field(
         8192,
         validate_default=True,
-        description="Most rows that may wait in the queue. Requests beyond it are rejected with 503.",
+        description="Most rows that may wait in the queue. Requests beyond it are rejected with 503. If several models "
+        "are served, half of it is kept for them, by weight.",
     )
     request_timeout_ms: PositiveFloat = Field(
         30_000.0, description="Milliseconds from the arrival of a request to its answer; after that it expires."
@@ -168,8 +169,9 @@ class Settings(BaseSettings):
     )
     model_weights: Weights = Field(
         default_factory=dict,
-        description="Weights by which busy models share the devices' time, such as bert=3,resnet=1; a model that is "
-        "not listed has weight 1. Empty: no sharing; the earliest deadline goes first, whatever the model.",
+        description="Weights by which busy models share the devices' time, and by which room in the queue is kept for "
+        "them, such as bert=3,resnet=1; a model that is not listed has weight 1. Empty: equal room, and time is not "
+        "shared; the earliest deadline goes first, whatever the model.",
     )
     batching_policy: str = Field(
         "self_tuning",

@@ -169,7 +169,11 @@ class Engine:
     def _load(self, name: str, version: int, path: Path) -> Model:
         """The repository's way to the loader, on the loader thread."""
         assert self._loader is not None  # noqa: S101 - the repository starts after the loader is there
-        return self._loader.load(name, version, path)
+        model = self._loader.load(name, version, path)
+        assert self._batcher is not None  # noqa: S101 - the loader has it
+        with suppress(RuntimeError):  # the loop is closed: the server did not wait for this load
+            self._loop.call_soon_threadsafe(self._batcher.add_version, name)
+        return model
 
     def _tell_from_thread(self, event: Event) -> None:
         with suppress(RuntimeError):  # the loop is closed: the server did not wait for this load

@@ -153,3 +153,20 @@ def test_metrics_lie_where_the_settings_say_too(tmp_path: Path) -> None:
             assert (reply.status_code, reply.headers["access-control-allow-origin"]) == (200, "*")
 
     asyncio.run(play(scenario, settings(tmp_path, metrics_path="/monitoring/prometheus/metrics", cors=True)))
+
+
+def test_room_in_the_queue_is_kept_for_the_models_that_are_served(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        add(tmp_path, name, 1)
+
+    async def scenario(server: Server) -> None:
+        batcher = server.engine._batcher
+        assert batcher is not None
+        assert [batcher.queue.room.kept(name) for name in "ab"] == [10, 30]
+        await server.repository.unload("b")
+        assert [batcher.queue.room.most_rows(name) for name in "ab"] == [80, 80]
+        await server.repository.load("b")
+        assert [batcher.queue.room.kept(name) for name in "ab"] == [10, 30]
+
+    more = {"max_batch_size": 4, "max_queue_size": 80, "model_weights": {"b": 3.0}, "wait_for_models": True}
+    asyncio.run(play(scenario, settings(tmp_path, **more)))

@@ -1,0 +1,123 @@
+"""The room of the queue: how many rows may wait, of which model. No I/O, no clock.
+
+Rules (test_room.py, tests/laws/test_room.py)
+- Half of the queue is kept for the models that are served, for each by its weight; the other half is for all. So a
+  model that has fewer rows waiting than are kept for it is never refused for lack of room, whatever other models do.
+- Where one model is served, nothing is kept: it may fill the queue.
+- While anything waits, bulk requests may use half of the queue at most; an empty queue takes one of any size.
+- What was accepted is never given up for another request.
+Each question and each change takes the same time however many models there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.core.errors import Overloaded
+
+
+class _ModelRoom:
+    """The rows that wait of one model, the rows that are kept for it, and how many of these are free."""
+
+    __slots__ = ("kept", "rows", "unused", "versions")
+
+    def __init__(self) -> None:
+        self.rows = self.kept = self.unused = self.versions = 0
+
+
+class Room:
+    """Room for `max_rows` rows.
+
+    Args:
+        weights: of models, by name; a model without one counts as 1.
+
+    Attributes:
+        rows: the rows that wait.
+    """
+
+    def __init__(self, max_rows: int, weights: Mapping[str, float]) -> None:
+        self.max_rows = max_rows
+        self.rows = 0
+        self._bulk_rows = max_rows // 2
+        self._weights = dict(weights)
+        self._models: dict[str, _ModelRoom] = {}
+        self._kept = 0  # for all models
+        self._unused = 0  # of these
+
+    # --- which models are served ---
+
+    def add_version(self, model: str) -> None:
+        """A version of the model is served from now on."""
+        self._room_of(model).versions += 1
+        self._share_out()
+
+    def remove_version(self, model: str) -> None:
+        """A version that was added is not served any more."""
+        own = self._models.get(model)
+        if own is not None and own.versions:
+            own.versions -= 1
+            self._forget_unused(model)
+            self._share_out()
+
+    def set_weight(self, model: str, weight: float) -> None:
+        """Sets the weight of a model; 0 removes it."""
+        self._weights.pop(model, None)
+        if weight:
+            self._weights[model] = weight
+        self._share_out()
+
+    def _share_out(self) -> None:
+        served = {name: self._weights.get(name, 1.0) for name, own in self._models.items() if own.versions}
+        rows = self.max_rows // 2 if len(served) > 1 else 0
+        all_weights = sum(served.values())
+        for name, own in self._models.items():
+            own.kept = int(rows * served[name] / all_weights) if name in served else 0
+            own.unused = max(0, own.kept - own.rows)
+        self._kept = sum([own.kept for own in self._models.values()])
+        self._unused = sum([own.unused for own in self._models.values()])
+
+    # --- what waits ---
+
+    def kept(self, model: str) -> int:
+        """The rows that are kept for the model."""
+        own = self._models.get(model)
+        return own.kept if own is not None else 0
+
+    def most_rows(self, model: str) -> int:
+        """The rows that the model may have waiting if no other has any."""
+        return self.max_rows - self._kept + self.kept(model)
+
+    def check(self, model: str, rows: int, *, bulk: bool) -> None:
+        """Raises Overloaded if so many more rows of a model do not fit."""
+        own = self._models.get(model)
+        kept = self._unused - (own.unused if own is not None else 0)
+        most = self._bulk_rows if bulk and self.rows else self.max_rows
+        if self.rows + rows > min(most, self.max_rows - kept):
+            others = f", {kept} are kept for other models" if kept else ""
+            raise Overloaded(f"The queue is full: {self.rows} of {most} rows wait{others}, {rows} more do not fit")
+
+    def add(self, model: str, rows: int) -> None:
+        """So many more rows of the model wait; or fewer, if `rows` is below 0."""
+        own = self._room_of(model)
+        own.rows += rows
+        self.rows += rows
+        unused = max(0, own.kept - own.rows)
+        self._unused += unused - own.unused
+        own.unused = unused
+        if not own.rows:
+            self._forget_unused(model)
+
+    def _room_of(self, model: str) -> _ModelRoom:
+        own = self._models.get(model)
+        if own is None:
+            own = self._models[model] = _ModelRoom()
+        return own
+
+    def _forget_unused(self, model: str) -> None:
+        own = self._models[model]
+        if not (own.rows or own.versions):
+            del self._models[model]
+
+    def __repr__(self) -> str:
+        models = ", ".join(f"{name}: {own.rows}, {own.kept} kept" for name, own in self._models.items())
+        return f"<Room {self.rows}/{self.max_rows} rows ({models})>"

@@ -1,0 +1,102 @@
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.waiting.room import Room
+from app.core.errors import Overloaded
+
+
+def room(max_rows: int, *models: str, **weights: float) -> Room:
+    made = Room(max_rows, weights)
+    for model in models:
+        made.add_version(model)
+    return made
+
+
+def add(room: Room, model: str, rows: int, *, bulk: bool = False) -> None:
+    room.check(model, rows, bulk=bulk)
+    room.add(model, rows)
+
+
+def test_a_single_model_may_fill_the_queue() -> None:
+    alone = room(10, "a")
+    add(alone, "a", 10)
+    with pytest.raises(Overloaded, match="10 of 10 rows wait, 1 more do not fit"):
+        add(alone, "a", 1)
+
+
+def test_half_of_the_room_is_kept_by_weight_and_the_rest_is_for_all() -> None:
+    shared = room(40, "a", "b", b=9)
+    assert (shared.kept("a"), shared.kept("b")) == (2, 18)
+    assert (shared.most_rows("a"), shared.most_rows("b")) == (22, 38)
+    add(shared, "a", 22)
+    with pytest.raises(Overloaded, match="22 of 40 rows wait, 18 are kept for other models, 1 more do not fit"):
+        add(shared, "a", 1)
+    add(shared, "b", 18)
+    with pytest.raises(Overloaded, match="40 of 40 rows wait, 1 more do not fit"):
+        add(shared, "b", 1)
+
+
+def test_models_without_weights_are_equal() -> None:
+    assert [room(60, "a", "b", "c").kept(model) for model in "abc"] == [10, 10, 10]
+
+
+def test_what_is_kept_follows_the_models_that_are_served() -> None:
+    shared = room(40, "a", "b")
+    shared.add_version("b")
+    shared.remove_version("b")
+    assert shared.kept("b") == 10
+    shared.remove_version("b")
+    assert (shared.kept("a"), shared.most_rows("a")) == (0, 40)
+    shared.remove_version("unknown")
+    shared.add_version("c")
+    shared.set_weight("c", 3)
+    assert (shared.kept("a"), shared.kept("c")) == (5, 15)
+    shared.set_weight("c", 0)
+    assert repr(shared) == "<Room 0/40 rows (a: 0, 10 kept, c: 0, 10 kept)>"
+
+
+def test_bulk_requests_use_half_of_the_queue() -> None:
+    shared = room(10, "a")
+    add(shared, "a", 8, bulk=True)  # nobody waits whom it could be in the way of
+    with pytest.raises(Overloaded, match="8 of 5 rows wait, 1 more do not fit"):
+        add(shared, "a", 1, bulk=True)
+    add(shared, "a", 2)
+
+
+changes = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "add", "add", "leave", "weigh", "serve"]), st.sampled_from("abcd"), st.integers(1, 9)
+    ),
+    max_size=60,
+)
+
+
+@given(changes, st.dictionaries(st.sampled_from("abcd"), st.sampled_from([0.1, 1.0, 9.0])))
+def test_sums_are_right_and_no_more_waits_than_fits(
+    changes: list[tuple[str, str, int]], weights: Mapping[str, float]
+) -> None:
+    shared = room(30, "a", "b", **weights)
+    waiting: dict[str, list[int]] = {}
+    for change, model, number in changes:
+        rows = sum(waiting.get(model, []))
+        if change == "add":
+            try:
+                add(shared, model, number)
+                waiting.setdefault(model, []).append(number)
+            except Overloaded:
+                pass
+        elif change == "leave" and waiting.get(model):
+            shared.add(model, -waiting[model].pop())
+        elif change == "weigh":
+            shared.set_weight(model, number)
+        elif change == "serve":
+            shared.add_version(model)
+        assert shared.rows == sum(map(sum, waiting.values())) <= 30
+        unused = {each: max(0, shared.kept(each) - sum(waiting.get(each, []))) for each in "abcd"}
+        assert shared._unused == sum(unused.values())
+        assert sum(map(shared.kept, "abcd")) <= 15
+        if change == "add" and number <= shared.kept(model) - rows and shared.rows + sum(unused.values()) <= 30:
+            assert sum(waiting[model]) == rows + number
