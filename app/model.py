@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from app.batching.batcher import Batcher
 from app.batching.cost_model import CostCurve, Costs
 from app.batching.priority import priority_offset_s
 from app.batching.request import RequestHandle
+from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, InnerShapes, ModelSignature
 from app.core.interfaces import answer_of
@@ -34,15 +35,23 @@ class LearntCosts(NamedTuple):
 
 
 class Model:
-    """A loaded model whose requests go through the batcher."""
+    """A loaded model whose requests go through the batcher.
 
-    def __init__(self, placement: RequestPlacement, batcher: Batcher) -> None:
+    Args:
+        sizes: the batch sizes that it is to be called with, if the placement allows only some of them for now.
+
+    Attributes:
+        release: frees the model's memory, blocking.
+    """
+
+    def __init__(self, placement: RequestPlacement, batcher: Batcher, sizes: BatchSizes | None = None) -> None:
         self.name = placement.model
         self.version = placement.version
-        self.sizes = placement.sizes
+        self.sizes = sizes or placement.sizes
         self.signatures = placement.signatures
-        self._loaded = placement.loaded
+        self.release: Callable[[], None] = placement.loaded.close
         self._placement = placement
+        self._earlier: list[RequestPlacement] = []  # those with requests that are not answered yet
         self._batcher = batcher
         self._all_outputs = {signature: FunctionKey(signature) for signature in self.signatures}
         self._closed: asyncio.Future[None] | None = None
@@ -126,11 +135,25 @@ class Model:
                     called.add(signature)
                     yield LearntCosts(signature, outputs, shape, bucket is not None, costs.curve, costs.measured)
         for signature in self._placement.costs.keys() - called:
-            costs = Costs(self.sizes, self._placement.costs[signature])
+            costs = Costs(self._placement.sizes, self._placement.costs[signature])
             if costs.curve is not None:
                 inputs = self.signatures[signature].inputs.values()  # of fixed inner shapes: only these are timed
                 shape = tuple([tuple([size or 0 for size in (spec.shape or ())[1:]]) for spec in inputs])
                 yield LearntCosts(signature, (), shape, False, costs.curve, costs.measured)
+
+    def adopt(self, placement: RequestPlacement) -> None:
+        """Place requests in this way from now on; those that were accepted before keep their lane and function.
+
+        On the event loop, or before the model is served.
+        """
+        if not self.closing:
+            self._earlier = [each for each in (*self._earlier, self._placement) if each.open_requests]
+            self._placement, self.signatures = placement, placement.signatures
+
+    @property
+    def closing(self) -> bool:
+        """Whether it accepts nothing any more. May be read from any thread."""
+        return self._closed is not None
 
     async def close(self) -> None:
         """Accept nothing new, wait until everything that was accepted is answered, then free the memory."""
@@ -138,16 +161,21 @@ class Model:
             self._closed = asyncio.get_running_loop().create_future()
             self._placement.closed = True
             self._batcher.remove_version(self.name)
-            for function in self._placement.functions.values():
-                function.on_idle = self._check_closed
+            for placement in (*self._earlier, self._placement):
+                for function in placement.functions.values():
+                    function.on_idle = self._check_closed
             self._check_closed()
             await asyncio.shield(self._closed)
-            await asyncio.to_thread(self._loaded.close)
+            await asyncio.to_thread(self.release)
+
+    @property
+    def _open_requests(self) -> int:
+        return sum(placement.open_requests for placement in (*self._earlier, self._placement))
 
     def _check_closed(self) -> None:
-        if self._closed is not None and not self._placement.open_requests and not self._closed.done():
+        if self._closed is not None and not self._open_requests and not self._closed.done():
             self._closed.set_result(None)
 
     def __repr__(self) -> str:
         state = "" if self._closed is None else "closing, "
-        return f"<Model {self.name}/{self.version}, {state}{self._placement.open_requests} open requests>"
+        return f"<Model {self.name}/{self.version}, {state}{self._open_requests} open requests>"

@@ -56,6 +56,7 @@ class RequestPlacement:
         paddings: by signature, how requests of different shapes are padded to share a call.
         costs: by signature and batch size, the seconds of a call that were measured during warm-up.
         signatures: as callers see them, if they differ from the loaded ones: callers may leave masks out.
+        generation: how many placements of this version came before it.
 
     Attributes:
         functions: those in use or used lately, by key; one with requests under way is never dropped.
@@ -74,6 +75,7 @@ class RequestPlacement:
         paddings: Mapping[str, ShapePadding] = MappingProxyType({}),
         costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
         signatures: Mapping[str, ModelSignature] | None = None,
+        generation: int = 0,
     ) -> None:
         self.model = model
         self.version = version
@@ -86,6 +88,7 @@ class RequestPlacement:
             _MAX_FUNCTIONS, spared=lambda function: function.requests_under_way > 0
         )
         self.closed = False
+        self.generation = generation
         self._batching = batching
         self._strict_shapes = strict_shapes
         self._forms: BoundedCache[_Form, tuple[LaneKey, BatchFunction]] = BoundedCache(_MAX_FORMS)
@@ -152,12 +155,14 @@ class RequestPlacement:
         function = self._function(signature, FunctionKey(signature.name, outputs, alone, bucket))
         if not function.batchable:
             function = self._function(signature, FunctionKey(signature.name, outputs, alone=True))
-            return LaneKey(self.model, self.version, signature.name, outputs), function, 1
+            alone_key = LaneKey(self.model, self.version, signature.name, outputs, generation=self.generation)
+            return alone_key, function, 1
 
         # 5. Rows, and the lane: that of the bucket, or of the request's own inner shapes.
         rows = count_rows(signature, inputs)
         shapes = bucket or tuple([inputs[name].shape[1:] for name in signature.inputs])
-        key = LaneKey(self.model, self.version, signature.name, outputs, shapes, bucket is not None)
+        padded = bucket is not None
+        key = LaneKey(self.model, self.version, signature.name, outputs, shapes, padded, self.generation)
         if not signature.ragged:  # the lengths of ragged inputs are not their rows
             self._forms.keep(form, (key, function))
         return key, function, rows

@@ -81,7 +81,9 @@ def ferry(started: Any, models: Path, delay_ms: float) -> None:
     from app.server.server import Server  # noqa: PLC0415 - TensorFlow, in this process only
 
     async def main() -> None:
-        server = Server(Settings(host="127.0.0.1", grpc_port=0, models=models, max_batch_delay_ms=delay_ms))
+        server = Server(
+            Settings(host="127.0.0.1", grpc_port=0, models=models, max_batch_delay_ms=delay_ms, ready_when="tuned")
+        )
         await server.start()
         while server.unready():  # noqa: ASYNC110 - readiness is a question, not an event
             await asyncio.sleep(0.05)

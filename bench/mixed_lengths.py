@@ -118,7 +118,7 @@ async def measure(options: argparse.Namespace) -> tuple[dict[str, list[float]], 
 
     folder, rows = model_folder(options.width, options.layers), texts()
     engines = {
-        name: Engine(Settings(models=folder, execution_variant="plain", **more), None, ignore)
+        name: Engine(Settings(models=folder, execution_variant="plain", ready_when="tuned", **more), None, ignore)
         for name, more in ARRANGEMENTS.items()
     }
     loops = {}

@@ -311,6 +311,11 @@ class Batcher:
             self._check_drained()
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing waits and no batch is in flight. May be read from any thread."""
+        return not self.queue.rows and self._slots.idle
+
+    @property
     def drained(self) -> bool:
         """Whether a drain has begun and everything accepted is answered."""
         return self._drained is not None and self._drained.done()
@@ -322,8 +327,7 @@ class Batcher:
         await asyncio.shield(self._drained)
 
     def _check_drained(self) -> None:
-        idle = not self.queue.rows and self._slots.idle
-        if idle and self._drained is not None and not self._drained.done():
+        if self.idle and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
     def close(self) -> None:

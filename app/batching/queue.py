@@ -84,7 +84,7 @@ class RequestQueue:
 
         Requests of the lanes that were told may be taken meanwhile.
         """
-        sized, cells = self._sized.get(lane.key[:4], []), _cells(lane)
+        sized, cells = self._sized.get(lane.key.call, []), _cells(lane)
         below = above = (cells, -1)
         while True:
             # Found anew each time, because lanes come and go meanwhile.
@@ -196,7 +196,7 @@ class RequestQueue:
         if key.model not in self.orders:
             self.orders[key.model] = LaneOrder()
         if key.padded:
-            insort(self._sized.setdefault(key[:4], []), (_cells(lane), lane.serial, lane))
+            insort(self._sized.setdefault(key.call, []), (_cells(lane), lane.serial, lane))
         return lane
 
     def _close(self, lane: Lane) -> None:
@@ -208,10 +208,10 @@ class RequestQueue:
         if not order.lanes:
             del self.orders[key.model]
         if key.padded:
-            sized = self._sized[key[:4]]
+            sized = self._sized[key.call]
             del sized[bisect_left(sized, (_cells(lane), lane.serial), key=_place)]
             if not sized:
-                del self._sized[key[:4]]
+                del self._sized[key.call]
         if not self._lanes:
             self.work.clear()
 

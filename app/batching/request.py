@@ -22,6 +22,7 @@ class LaneKey(NamedTuple):
     Attributes:
         shape: the inner shape (all dimensions but the first) of each input; if `padded`, the largest of their bucket.
         padded: requests of this lane may have different inner shapes and are padded to share a call.
+        generation: of the model's placement: requests that were placed in another way never share a call.
     """
 
     model: str
@@ -30,6 +31,12 @@ class LaneKey(NamedTuple):
     outputs: tuple[str, ...] = ()
     shape: InnerShapes = ()
     padded: bool = False
+    generation: int = 0
+
+    @property
+    def call(self) -> tuple[str, int, str, tuple[str, ...], int]:
+        """What requests of different inner shapes have in common if they may share a call."""
+        return (*self[:4], self.generation)
 
     def __str__(self) -> str:
         return f"{self.model}/{self.version}/{self.signature}"

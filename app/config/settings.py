@@ -199,7 +199,19 @@ class Settings(BaseSettings):
     )
     warm_up: bool = Field(
         True,
-        description="Run a model once at every batch size before it counts as ready. If off, the first calls are slow.",
+        description="Call a model before it counts as ready, and make it faster afterwards. If off, the first calls "
+        "are slow, and nothing is measured.",
+    )
+    ready_when: Literal["warm", "tuned"] = Field(
+        "warm",
+        description="When a version counts as ready. warm: as soon as it answers small batches; larger batches, faster "
+        "execution variants and shared calls of different shapes follow in the background, while no requests are "
+        "computed. tuned: when all of that is done.",
+    )
+    load_budget_s: NonNegativeFloat = Field(
+        30.0,
+        description="Most seconds of work to warm up a version and make it faster, after it was read. What does not "
+        "fit is left out. Waiting for a moment without requests does not count.",
     )
     execution_variant: Literal["auto", "plain", "frozen", "xla"] = Field(
         "auto",
@@ -208,9 +220,6 @@ class Settings(BaseSettings):
     )
     forbidden_variants: Names[Literal["frozen", "xla"]] = Field(
         default_factory=list, description="Variants that auto does not try, such as frozen,xla."
-    )
-    variant_search_s: NonNegativeFloat = Field(
-        20.0, description="Most seconds that auto takes to measure the variants of one model."
     )
     variant_cache: str = Field(
         "", description="Folder where auto stores what it found. Empty: the folder ferry in the user's cache folder."

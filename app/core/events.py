@@ -102,7 +102,27 @@ class ShapesProbed(NamedTuple):
     explanation: str
 
 
-Event = BatchExecuted | RequestFinished | ModelStateChanged | ModelPlaced | VariantsChosen | RowsProbed | ShapesProbed
+class ModelImproving(NamedTuple):
+    """A version that is served becomes faster in the background.
+
+    step: what is done now; empty when nothing is left to do.
+    """
+
+    model: str
+    version: int
+    step: str
+
+
+Event = (
+    BatchExecuted
+    | RequestFinished
+    | ModelStateChanged
+    | ModelPlaced
+    | VariantsChosen
+    | RowsProbed
+    | ShapesProbed
+    | ModelImproving
+)
 Listener = Callable[[Event], None]
 
 #: By type of event, the function to call with it.

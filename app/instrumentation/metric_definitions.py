@@ -60,11 +60,15 @@ EXECUTION_VARIANT = MetricDefinition(
     "ferry_execution_variant", "gauge", (*_FUNCTION, "batch_size", "variant"),
     "Speed-up of the execution variant in use over the plain SavedModel.",
 )  # fmt: skip
+IMPROVING = MetricDefinition(
+    "ferry_improving", "gauge", ("model", "version"),
+    "1 while background work still makes a version faster (larger batches, variants, shared calls), then 0.",
+)  # fmt: skip
 
 #: In the order of docs/metrics.md.
 FERRY_METRICS = (
     REQUESTS, REQUEST_SECONDS, QUEUE_ROWS, QUEUE_SECONDS, COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS,
-    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, REPLICAS, EXECUTION_VARIANT, MODEL_PROBLEM,
+    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, REPLICAS, EXECUTION_VARIANT, IMPROVING, MODEL_PROBLEM,
 )  # fmt: skip
 
 _INTRODUCTION = """\

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from app.core.events import ModelPlaced, ModelStateChanged, Subscriptions, VariantsChosen
+from app.core.events import ModelImproving, ModelPlaced, ModelStateChanged, Subscriptions, VariantsChosen
 from app.core.versions import ModelProblem
 from app.instrumentation import metric_definitions as definitions
 from app.instrumentation.counts import SECONDS, BatchCounts, Counts
@@ -39,9 +39,11 @@ class Metrics(Collector):
         self._registry.register(self)
         self._variant = self._gauge(definitions.EXECUTION_VARIANT)
         self._replicas = self._gauge(definitions.REPLICAS)
+        self._improving = self._gauge(definitions.IMPROVING)
         self._gauge(definitions.QUEUE_ROWS).set_function(queue_rows)
         self.subscriptions: Subscriptions = {
             ModelPlaced: self._model_placed,
+            ModelImproving: self._model_improving,
             VariantsChosen: self._variants_chosen,
             ModelStateChanged: self._model_state_changed,
         }
@@ -101,13 +103,16 @@ class Metrics(Collector):
     def _model_placed(self, event: ModelPlaced) -> None:
         self._replicas.labels(event.model, event.version).set(len(event.devices))
 
+    def _model_improving(self, event: ModelImproving) -> None:
+        self._improving.labels(event.model, event.version).set(bool(event.step))
+
     def _variants_chosen(self, event: VariantsChosen) -> None:
         for size, (variant, speed_up) in event.variants.items():
             self._variant.labels(event.model, event.version, event.signature, size, variant).set(speed_up)
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == "END":
-            for gauge in (self._variant, self._replicas):
+            for gauge in (self._variant, self._replicas, self._improving):
                 gauge.remove_by_labels({"model": event.model, "version": str(event.version)})
 
 

@@ -1,10 +1,18 @@
-"""What the health page shows of each version in memory: its devices, rows, mixed shapes and execution variants."""
+"""What the health page shows of each version in memory: devices, rows, mixed shapes, variants, what is improved."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from app.core.events import ModelPlaced, ModelStateChanged, RowsProbed, ShapesProbed, Subscriptions, VariantsChosen
+from app.core.events import (
+    ModelImproving,
+    ModelPlaced,
+    ModelStateChanged,
+    RowsProbed,
+    ShapesProbed,
+    Subscriptions,
+    VariantsChosen,
+)
 
 
 class ModelFacts:
@@ -13,15 +21,18 @@ class ModelFacts:
     devices: by 'model/version', those with a replica of it.
     rows: by 'model/version' and signature, whether rows of several requests share calls, or why not.
     variants: by 'model/version' and signature, how each batch size is executed.
+    improving: by 'model/version', the step of the background work that is still to make it faster.
     """
 
     def __init__(self) -> None:
         self.devices: dict[str, list[str]] = {}
         self.variants: dict[str, dict[str, list[dict[str, Any]]]] = {}
         self.rows: dict[str, dict[str, str]] = {}
+        self.improving: dict[str, str] = {}
         self._shapes: dict[str, dict[str, ShapesProbed]] = {}
         self.subscriptions: Subscriptions = {
             ModelPlaced: self._model_placed,
+            ModelImproving: self._model_improving,
             RowsProbed: self._rows_probed,
             ShapesProbed: self._shapes_probed,
             VariantsChosen: self._variants_chosen,
@@ -45,6 +56,12 @@ class ModelFacts:
     def _rows_probed(self, event: RowsProbed) -> None:
         self.rows.setdefault(f"{event.model}/{event.version}", {})[event.signature] = event.explanation
 
+    def _model_improving(self, event: ModelImproving) -> None:
+        if event.step:
+            self.improving[f"{event.model}/{event.version}"] = event.step
+        else:
+            self.improving.pop(f"{event.model}/{event.version}", None)
+
     def _shapes_probed(self, event: ShapesProbed) -> None:
         self._shapes.setdefault(f"{event.model}/{event.version}", {})[event.signature] = event
 
@@ -56,5 +73,5 @@ class ModelFacts:
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == "END":
-            for facts in (self.devices, self.rows, self.variants, self._shapes):
+            for facts in (self.devices, self.rows, self.variants, self.improving, self._shapes):
                 facts.pop(f"{event.model}/{event.version}", None)

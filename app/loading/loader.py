@@ -1,40 +1,45 @@
 """How a model is made ready to answer: the one owner of all steps of a load.
 
 1. A load that fails at any step closes the model: nothing of it stays in memory.
-2. Steps that only make calls faster (execution variants, compiled buckets) share one time budget, `variant_search_s`.
-   Its clock does not stop: the measuring and probing between these steps uses it up, too.
-3. Events are sent after the model is ready.
+2. A version is ready as soon as it answers small batches. What makes it faster (improvement.py) follows in the
+   background, or, with ready_when=tuned, before it is ready.
+3. Both share one time budget, `load_budget_s`. Reading the model is not counted: it cannot be left out.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from types import MappingProxyType
 
 from app.batching.batcher import Batcher
-from app.batching.shapes.buckets import ShapeBuckets
 from app.config.batching_parameters import FILE_NAME as PARAMETERS_FILE
 from app.config.batching_parameters import read_batching_parameters
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
-from app.core.events import Listener, ModelPlaced, RowsProbed, ShapesProbed, VariantsChosen
+from app.core.events import Listener, ModelPlaced
 from app.core.inference import ModelSignature
 from app.core.masks import with_declared_masks
 from app.core.time_budget import TimeBudget
-from app.loading.bucket_compilation import compile_buckets
-from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
+from app.loading.budgeted_model import BudgetedModel
+from app.loading.improvement import Improvement
+from app.loading.improver import Improver
+from app.loading.padding_probe import ProbedPadding
 from app.loading.row_independence import RowIndependence
-from app.loading.warm_up import measure_calls, tune, warm_up
+from app.loading.settings_of_model import of_model, warn_of_unknown
+from app.loading.warm_up import warm_up
 from app.model import Model
 from app.placement import RequestPlacement
-from app.runtime import LoadedModel, Runtime, VariantChoice, replicas_of
+from app.runtime import LoadedModel, Runtime, replicas_of
 
 logger = logging.getLogger(__name__)
 
-_Value = TypeVar("_Value")
+#: A version is ready when it has answered batches of up to so many rows, as far as that takes _FIRST_S. Chosen: that
+#: keeps a server busy while it grows, and most models answer such batches within milliseconds.
+_FIRST_ROWS = 8
+_FIRST_S = 1.0
 
 #: Most seconds that the probe of rows takes for one model. Chosen: enough for all but the largest size of models that
 #: take 0.3 s a row.
@@ -42,22 +47,33 @@ _ROW_PROBE_S = 5.0
 
 
 class Loader:
-    """Loads versions of models, blocking, one at a time: the repository calls it on its loader thread.
+    """Loads versions of models, blocking: the repository calls it on its loader threads.
 
     Args:
         sizes: the batch sizes of a model that brings no batching parameters of its own.
         tell: takes events, on the thread that loads.
+        on_loop: calls a function on the event loop, from any thread.
     """
 
     def __init__(
-        self, settings: Settings, sizes: BatchSizes, runtime: Runtime, batcher: Batcher, tell: Listener
+        self,
+        settings: Settings,
+        sizes: BatchSizes,
+        runtime: Runtime,
+        batcher: Batcher,
+        *,
+        tell: Listener,
+        on_loop: Callable[[Callable[[], None]], object],
     ) -> None:
         self._settings = settings
         self._sizes = sizes
         self._runtime = runtime
         self._batcher = batcher
         self._tell = tell
+        self._on_loop = on_loop
+        self._loading: set[tuple[str, int]] = set()
         self._progress: dict[tuple[str, int], str] = {}
+        self._improver = Improver(lambda: batcher.idle and not self._loading)
 
     @property
     def progress(self) -> list[str]:
@@ -71,15 +87,22 @@ class Loader:
             InvalidRequest: its batching parameters are wrong.
             InferenceFailed: the folder holds no model that can be loaded, or the model failed during warm-up.
         """
-        sizes = self._batch_sizes(path)
-        loaded = self._runtime.load(path)
+        self._loading.add((name, version))
         try:
-            return self._make_ready(name, version, loaded, sizes)
-        except BaseException:
-            loaded.close()
-            raise
+            sizes = self._batch_sizes(path)
+            loaded = self._runtime.load(path)
+            try:
+                return self._make_ready(name, version, loaded, sizes)
+            except BaseException:
+                loaded.close()
+                raise
         finally:
             self._progress.pop((name, version), None)
+            self._loading.discard((name, version))
+
+    def close(self) -> None:
+        """From now on nothing is done in the background; does not wait for the call of a model that is made."""
+        self._improver.close()
 
     def _batch_sizes(self, path: Path) -> BatchSizes:
         settings, file = self._settings, path / PARAMETERS_FILE
@@ -89,63 +112,80 @@ class Loader:
 
     def _make_ready(self, name: str, version: int, loaded: LoadedModel, sizes: BatchSizes) -> Model:
         settings = self._settings
-        choices: Sequence[VariantChoice] = ()
-        costs: Mapping[str, Mapping[int, float]] = {}
-        paddings: Mapping[str, ProbedPadding] = {}
 
         # 1. The signatures as callers see them: they may leave out the masks that settings declare.
         for setting in ("pad_values", "mask_inputs"):
             warn_of_unknown(setting, getattr(settings, setting), name, loaded.signatures)
-        signatures: Mapping[str, ModelSignature] = with_declared_masks(
-            loaded.signatures, of_model(settings.mask_inputs, name)
-        )
         rows = RowIndependence(name, settings.row_independence)
-        signatures = rows.by_graph(signatures)
+        signatures = rows.by_graph(with_declared_masks(loaded.signatures, of_model(settings.mask_inputs, name)))
+        place = partial(self._place, name, version, loaded)
+        if not settings.warm_up:
+            model = Model(place(signatures=signatures, sizes=sizes), self._batcher)
+            self._tell(ModelPlaced(name, version, self._devices(loaded)))
+            return model
 
-        if settings.warm_up:
-            # 2. First calls at every batch size; a failure fails the load.
-            report = partial(self._report, name, version)
-            warm_up(loaded, sizes.allowed, report, signatures)
+        # 2. First calls, of small batches; a failure fails the load.
+        report = partial(self._report, name, version)
+        budget = TimeBudget(settings.load_budget_s)
+        calls = BudgetedModel(loaded, TimeBudget(_FIRST_S))
+        small = [rows for rows in sizes.allowed if rows <= max(sizes.allowed[0], _FIRST_ROWS)]
+        first = BatchSizes(tuple(warm_up(calls, small, report, signatures)))
+        calls.use(budget)
 
-            # 3. Whose rows see each other.
-            signatures = rows.by_probe(loaded, signatures, sizes, TimeBudget(_ROW_PROBE_S))
+        # 3. Whose rows see each other, as far as small batches show it.
+        signatures = rows.by_probe(loaded, signatures, first, TimeBudget(_ROW_PROBE_S))
 
-            # 4. The fastest execution variants, then what calls cost with them.
-            budget = TimeBudget(settings.variant_search_s)
-            choices = tune(loaded, sizes.allowed, report, budget)
-            costs = measure_calls(loaded, signatures, sizes.allowed)
+        # 4. The model, and what is still to be done for it.
+        model = Model(place(signatures=signatures, sizes=first), self._batcher, sizes)
+        in_advance = settings.ready_when == "tuned"
+        improvement = Improvement(
+            model,
+            loaded,
+            calls,
+            sizes=first,
+            rows=rows,
+            settings=settings,
+            place=place,
+            tell=self._tell,
+            on_loop=_call if in_advance else self._on_loop,
+            report=report if in_advance else _report_nothing,
+        )
+        model.release = improvement.release
+        self._tell(ModelPlaced(name, version, self._devices(loaded)))
+        improvement.tell_rows()
+        if in_advance:
+            improvement.run()
+        else:
+            self._improver.add(improvement)
+        return model
 
-            # 5. Which requests of different shapes may share calls, and what is worth compiling for them.
-            buckets = ShapeBuckets(tuple(settings.shape_buckets))
-            options = PaddingOptions(settings.pad_shapes, buckets, of_model(settings.pad_values, name))
-            paddings = probe_padding(loaded, sizes, options, signatures=signatures)
-            if settings.pad_shapes == "auto":
-                compile_buckets(loaded, signatures, paddings, sizes.allowed, report, budget=budget)
-
-        # 6. The model; then the events.
-        placement = RequestPlacement(
+    def _place(
+        self,
+        name: str,
+        version: int,
+        loaded: LoadedModel,
+        *,
+        signatures: Mapping[str, ModelSignature],
+        sizes: BatchSizes,
+        paddings: Mapping[str, ProbedPadding] = MappingProxyType({}),
+        costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
+        generation: int = 0,
+    ) -> RequestPlacement:
+        return RequestPlacement(
             name,
             version,
             loaded,
             sizes,
-            batching=settings.batching,
-            strict_shapes=settings.strict_shapes,
+            batching=self._settings.batching,
+            strict_shapes=self._settings.strict_shapes,
             paddings={signature: probed.padding for signature, probed in paddings.items() if probed.padding},
             costs=costs,
             signatures=signatures,
+            generation=generation,
         )
-        model = Model(placement, self._batcher)
-        for signature in sorted({choice.signature for choice in choices}):
-            variants = {
-                each.batch_size: (each.variant, each.speed_up) for each in choices if each.signature == signature
-            }
-            self._tell(VariantsChosen(name, version, signature, variants))
-        for signature, found in rows.found.items():
-            self._tell(RowsProbed(name, version, signature, bool(found.alone), bool(found.unproven), str(found)))
-        for signature, probed in paddings.items():
-            self._tell(ShapesProbed(name, version, signature, probed.padding is not None, str(probed)))
-        self._tell(ModelPlaced(name, version, self._runtime.devices[: len(replicas_of(loaded))]))
-        return model
+
+    def _devices(self, loaded: LoadedModel) -> Sequence[str]:
+        return self._runtime.devices[: len(replicas_of(loaded))]
 
     def _report(self, name: str, version: int, done: int, total: int, what: str) -> None:
         progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
@@ -153,19 +193,10 @@ class Loader:
         self._progress[name, version] = progress
 
 
-def of_model(values: Mapping[str, _Value], model: str) -> dict[str, _Value]:
-    """A setting's values for this model, by input: 'model/input' is for that model alone and overrides 'input'."""
-    own = {name.removeprefix(f"{model}/"): value for name, value in values.items() if name.startswith(f"{model}/")}
-    return {**values, **own}
+def _call(work: Callable[[], None]) -> None:
+    """Before a version is served, its model belongs to the thread that loads it."""
+    work()
 
 
-def warn_of_unknown(
-    setting: str, values: Mapping[str, object], model: str, signatures: Mapping[str, ModelSignature]
-) -> None:
-    """Warns of 'model/input' names whose input this model lacks; a name without a model may be another model's."""
-    known = {name for signature in signatures.values() for name in signature.inputs}
-    for name in values:
-        of, _, given = name.partition("/")
-        if of == model and given and given not in known:
-            inputs = ", ".join(sorted(known))
-            logger.warning("%s names %s, but the inputs of model %s are: %s", setting, name, model, inputs)
+def _report_nothing(done: int, total: int, what: str) -> None:
+    """Background work is told by its steps."""

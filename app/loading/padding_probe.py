@@ -28,6 +28,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import STRING, Array, ModelSignature
 from app.core.sample_inputs import SEED
+from app.core.time_budget import NoTimeLeft
 from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
 from app.loading.probe_rows import NamedShapes, inner_shape, probe_row, shapes_to_try
 from app.loading.probe_values import KINDS
@@ -120,6 +121,8 @@ class _Probe:
             return ProbedPadding(None, str(reason))
         except ServingError as error:
             return ProbedPadding(None, f"the model failed at a probe: {error}")
+        except NoTimeLeft as reason:
+            return ProbedPadding(None, f"there is no time left to find out whether padding changes answers: {reason}")
         return ProbedPadding(padding, kind=self._kind)
 
     # --- which dimension is which ---

@@ -1,16 +1,17 @@
-"""Calls a model at every batch size before its first request, because the first call of each shape is slow."""
+"""Calls a model at its batch sizes before requests do, because the first call of each shape is slow."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from app.core.errors import InvalidRequest
+from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import Array, ModelSignature
 from app.core.masks import with_masks
 from app.core.sample_inputs import zero_inputs
-from app.core.time_budget import TimeBudget
+from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice, replicas_of
 
 logger = logging.getLogger(__name__)
@@ -24,39 +25,72 @@ def warm_up(
     sizes: Sequence[int],
     report: ProgressReport,
     signatures: Mapping[str, ModelSignature] | None = None,
-) -> None:
-    """Call every signature at every size on every replica; a signature that is not batchable once, one that writes
-    state never.
+) -> Sequence[int]:
+    """Call every signature at every size, ascending, on every replica; a signature that is not batchable once, one that
+    writes state never.
 
     A signature that rejects the sample inputs (an image decoder that gets no image) stays cold, with a warning.
+    A size for which the device has no memory, or the model's time budget no time, is dropped with all larger ones.
+    Returns the sizes that are left, at least the first one.
 
     Args:
         signatures: as callers see them, if they may leave masks out.
 
     Raises:
-        InferenceFailed: the model or the device failed; OutOfMemory if a size does not fit into the device.
+        InferenceFailed: the model or the device failed; OutOfMemory if the first size does not fit into the device.
+        NoTimeLeft: the first size cannot be called any more.
     """
     seen = model.signatures if signatures is None else signatures
     calls = [
-        (replica, signature, sizes if signature.batchable else (1,))
-        for replica in replicas_of(model)
-        for signature in seen.values()
-        if not signature.writes
+        (replica, signature) for replica in replicas_of(model) for signature in seen.values() if not signature.writes
     ]
-    total = sum(len(rows) for *_, rows in calls)
-    done = 0
-    for replica, signature, all_rows in calls:
-        for count, rows in enumerate(all_rows, start=1):
-            what = f"signature {signature.name!r} with {rows} {'row' if rows == 1 else 'rows'}"
-            report(done + count, total, what)
-            try:
-                replica.run(signature.name, _inputs(signature, rows), ())
-            except InvalidRequest as rejection:
-                logger.warning(
-                    "Signature %r is not warmed up, because it rejects the sample inputs: %s", signature.name, rejection
-                )
-                break
-        done += len(all_rows)
+    total = sum(len(sizes) if signature.batchable else 1 for _, signature in calls)
+    left, done = list(sizes), 0
+    for replica, signature in calls:
+        all_rows = left if signature.batchable else [1]
+        warm = _warm_signature(replica, signature, all_rows, _Progress(report, done, total))
+        if signature.batchable:
+            left = left[: len(warm)]
+        done += len(sizes) if signature.batchable else 1
+    return left
+
+
+class _Progress(NamedTuple):
+    """Counts the calls of one signature on, from those that are done."""
+
+    report: ProgressReport
+    done: int
+    total: int
+
+    def tell(self, more: int, what: str) -> None:
+        self.report(self.done + more, self.total, what)
+
+
+def _warm_signature(
+    model: LoadedModel, signature: ModelSignature, all_rows: Sequence[int], progress: _Progress
+) -> Sequence[int]:
+    """The first of the sizes, up to one that cannot be called; see `warm_up`."""
+    warm: list[int] = []
+    for rows in all_rows:
+        progress.tell(len(warm) + 1, f"signature {signature.name!r} with {rows} {'row' if rows == 1 else 'rows'}")
+        inputs = _inputs(signature, rows)
+        try:
+            model.run(signature.name, inputs, ())
+            warm.append(rows)
+            if rows == all_rows[0] and len(all_rows) > 1:
+                model.run(signature.name, inputs, ())  # what the first call takes says little about larger ones
+        except InvalidRequest as rejection:
+            logger.warning(
+                "Signature %r is not warmed up, because it rejects the sample inputs: %s", signature.name, rejection
+            )
+            return all_rows
+        except (OutOfMemory, NoTimeLeft) as reason:
+            if not warm:
+                raise
+            if isinstance(reason, OutOfMemory):
+                logger.warning("Signature %r has no memory for %d rows: %s", signature.name, rows, reason)
+            break
+    return warm
 
 
 def _inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
@@ -94,7 +128,7 @@ def measure_calls(
                     break
                 try:
                     found[rows] = min(_timed_run(model, signature, rows, clock) for _ in range(2))
-                except InvalidRequest:
+                except (InvalidRequest, NoTimeLeft):
                     break
             if found:
                 costs[signature.name] = found

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from app.batching.batcher import Batcher
@@ -89,7 +90,14 @@ class Engine:
             preserve_order=settings.preserve_order,
         )
         self._runtime = runtime
-        self._loader = Loader(settings, self.sizes, runtime, self._batcher, self._tell_from_thread)
+        self._loader = Loader(
+            settings,
+            self.sizes,
+            runtime,
+            self._batcher,
+            tell=self._tell_from_thread,
+            on_loop=self._call_from_thread,
+        )
         await self.repository.start()
         if settings.wait_for_models:
             await self.repository.wait_until_available()
@@ -101,6 +109,8 @@ class Engine:
     def begin_drain(self) -> None:
         """Become unready, reject new requests, and make everything that waits due."""
         self.draining.set()
+        if self._loader is not None:
+            self._loader.close()
         if self._batcher is not None:
             self._batcher.begin_drain()
 
@@ -176,8 +186,11 @@ class Engine:
         return model
 
     def _tell_from_thread(self, event: Event) -> None:
+        self._call_from_thread(partial(self._listener, event))
+
+    def _call_from_thread(self, work: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed: the server did not wait for this load
-            self._loop.call_soon_threadsafe(self._listener, event)
+            self._loop.call_soon_threadsafe(work)
 
     # --- health ---
 

@@ -161,6 +161,7 @@ class Server:
             "variants": dict(self._facts.variants),
             "row_independence": {version: dict(rows) for version, rows in self._facts.rows.items()},
             "mixed_shapes": self._facts.mixed_shapes(),
+            "improving": dict(self._facts.improving),
         }
 
     # --- batching ---

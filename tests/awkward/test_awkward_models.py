@@ -37,7 +37,8 @@ COARSE = {"float16": 2e-3, "bfloat16": 2e-2}
 BASE: Mapping[str, Any] = {
     "runtime": "tensorflow",
     "warm_up": True,
-    "variant_search_s": 1.0,
+    "ready_when": "tuned",
+    "load_budget_s": 3.0,
     "max_batch_size": 8,
     "max_queue_size": 8192,
     "max_body_bytes": 1 << 26,

@@ -76,6 +76,7 @@ def test_requests_that_left_meanwhile_are_not_counted() -> None:
         (LaneKey("m", 1, "g", (), ((28,),), True), False),
         (LaneKey("m", 2, "f", (), ((28,),), True), False),
         (LaneKey("n", 1, "f", (), ((28,),), True), False),
+        (LaneKey("m", 1, "f", (), ((28,),), True, generation=1), False),
     ],
 )
 def test_only_lanes_of_the_same_call_are_neighbours(key: LaneKey, joins: bool) -> None:

@@ -16,3 +16,43 @@ def test_a_step_is_allowed_while_it_would_end_in_time() -> None:
 
 def test_no_time_allows_nothing() -> None:
     assert not TimeBudget(0.0).allows()
+
+
+def test_waiting_at_the_gate_is_not_counted() -> None:
+    now = 0.0
+
+    def gate() -> bool:
+        nonlocal now
+        now += 10.0
+        return True
+
+    budget = TimeBudget(2.0, lambda: now, gate)
+    assert budget.allows(1.9)
+    assert budget.part(0.5).allows(0.9)
+    assert budget.left_s == 2.0
+    now += 1.5
+    assert budget.left_s == 0.5
+    assert not budget.allows(0.6)
+
+
+def test_what_is_not_wanted_any_more_is_cancelled_for_all_parts() -> None:
+    wanted = True
+    budget = TimeBudget(2.0, lambda: 0.0, lambda: wanted)
+    part = budget.part(0.5)
+    assert part.allows()
+    wanted = False
+    assert not part.allows()
+    assert part.cancelled
+    assert budget.cancelled
+    wanted = True
+    assert not budget.allows()
+
+
+def test_a_part_is_a_share_of_what_is_left_and_keeps_the_whole_for_the_cache() -> None:
+    now = 0.0
+    budget = TimeBudget(3.0, lambda: now, left_s=2.0)
+    part = budget.part(0.5)
+    assert (part.seconds, part.left_s) == (3.0, 1.0)
+    now = 1.5
+    assert not part.allows()
+    assert budget.allows()

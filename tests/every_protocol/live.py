@@ -57,7 +57,7 @@ class Live:
 
     @property
     def model(self) -> ContractModel:
-        loaded = self.served._loaded
+        loaded = self.served._placement.loaded
         assert isinstance(loaded, ContractModel)
         return loaded
 

@@ -25,7 +25,8 @@ def served(folder: Path, **more: Any) -> tuple[list[Any], dict[str, Any], str]:
     """Answers to X row by row and together, the health page, and the metrics page."""
 
     async def main() -> tuple[list[Any], dict[str, Any], str]:
-        values = {"max_batch_size": 4, "grpc_port": 0, "variant_cache": str(folder / "cache"), **more}
+        values = {"max_batch_size": 4, "grpc_port": 0, "variant_cache": str(folder / "cache")}
+        values |= {"ready_when": "tuned", **more}
         server = Server(Settings(models=folder / "models", **values))
         await server.start()
         assert server._starting is not None
@@ -79,7 +80,7 @@ def test_without_warm_up_nothing_is_measured(folder: Path) -> None:
 
 def test_a_cache_that_cannot_be_written_costs_nothing_but_time(folder: Path) -> None:
     (folder / "file").touch()
-    _, summary, _ = served(folder, variant_cache=str(folder / "file"), variant_search_s=0.0)
+    _, summary, _ = served(folder, variant_cache=str(folder / "file"), load_budget_s=0.0)
     assert {entry["variant"] for entry in summary["variants"]["net/1"]["serving_default"]} == {"plain"}
 
 

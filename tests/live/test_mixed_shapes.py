@@ -26,7 +26,7 @@ def served(
     """For each batch sent at once its answers; the health page. What is no dictionary of inputs are tokens."""
 
     async def main() -> tuple[Any, ...]:
-        values = {"max_batch_size": 16, "grpc_port": 0, "execution_variant": "plain"}
+        values = {"max_batch_size": 16, "grpc_port": 0, "execution_variant": "plain", "ready_when": "tuned"}
         # Who shares a call must not follow from measured costs, which the machine's load decides.
         values |= {"batching_policy": "work_conserving", "batches_in_flight": 1, "max_inline_ms": 0, **more}
         server = Server(Settings(models=folder, **values))
@@ -220,7 +220,7 @@ def test_buckets_are_compiled_at_warm_up_and_nothing_is_afterwards(folder: Path)
 
 
 def test_buckets_that_are_compiled_are_those_that_gain(folder: Path) -> None:
-    options: dict[str, Any] = {"shape_buckets": [8, 40], "batch_sizes": [1, 16], "variant_search_s": 4.0}
+    options: dict[str, Any] = {"shape_buckets": [8, 40], "batch_sizes": [1, 16], "load_budget_s": 4.0}
     *answers, shapes = served(folder, TOKENS, execution_variant="auto", variant_cache=str(folder), **options)
     assert "each[?,tokens.1,4]" in shapes["net/1"]["serving_default"]
     assert all(

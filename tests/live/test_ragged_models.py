@@ -43,7 +43,7 @@ def served(
 ) -> list[Any]:
     async def main() -> list[Any]:
         batching: Any = {"max_batch_size": 8, "batching_policy": "work_conserving", "batches_in_flight": 1}
-        server = Server(Settings(models=folder, grpc_port=0, max_inline_ms=0, **batching, **more))
+        server = Server(Settings(models=folder, grpc_port=0, max_inline_ms=0, ready_when="tuned", **batching, **more))
         await server.start()
         assert server._starting is not None
         await server._starting

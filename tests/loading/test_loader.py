@@ -11,10 +11,11 @@ from app.batching.policy import WorkConserving
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest
-from app.core.events import Event, ModelPlaced, RowsProbed, VariantsChosen
+from app.core.events import Event, ModelImproving, ModelPlaced, RowsProbed, VariantsChosen
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
-from app.loading.loader import Loader, of_model, warn_of_unknown
+from app.loading.loader import Loader
+from app.loading.settings_of_model import of_model, warn_of_unknown
 from app.model import Model
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice
 from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime
@@ -65,10 +66,45 @@ def with_loader(
     async def main() -> None:
         batcher = Batcher([FakeDevice()], WorkConserving(), 100)
         told: list[Event] = []
-        settings = Settings(models=folder, variant_search_s=3.0, **more)
-        scenario(Loader(settings, BatchSizes((1, 2)), OneModelRuntime(loaded), batcher, told.append), told)
+        settings = Settings(models=folder, **{"load_budget_s": 3.0, "ready_when": "tuned", **more})
+        loader = Loader(
+            settings,
+            BatchSizes((1, 2, 16)),
+            OneModelRuntime(loaded),
+            batcher,
+            tell=told.append,
+            on_loop=lambda work: work(),
+        )
+        scenario(loader, told)
 
     asyncio.run(main())
+
+
+VARIANTS = VariantsChosen("m", 3, "serving_default", dict.fromkeys((1, 2, 16), ("frozen", 1.5)))
+PLACED = ModelPlaced("m", 3, ("fake:0",))
+ROWS = [
+    RowsProbed(
+        "m",
+        3,
+        "serving_default",
+        False,
+        True,
+        "requests share calls; not proven: a call of 2 rows failed: The model failed on NaN",
+    ),
+    RowsProbed(
+        "m",
+        3,
+        "uneven",
+        True,
+        False,
+        "each request runs alone: output 'y': it has no row for each row of the inputs",
+    ),
+    RowsProbed("m", 3, "pair", False, False, "requests share calls"),
+]
+STEPS = [
+    ModelImproving("m", 3, step)
+    for step in ("larger batches", "execution variants", "shared calls of different shapes")
+]
 
 
 def test_a_model_that_loads_stays_open_and_what_was_found_is_told(tmp_path: Path) -> None:
@@ -77,41 +113,20 @@ def test_a_model_that_loads_stays_open_and_what_was_found_is_told(tmp_path: Path
     def scenario(loader: Loader, told: list[Event]) -> None:
         model = loader.load("m", 3, tmp_path)
         assert isinstance(model, Model)
-        assert (model.name, model.version, model.sizes.allowed) == ("m", 3, (1, 2))
+        assert (model.name, model.version, model.sizes.allowed) == ("m", 3, (1, 2, 16))
         assert loaded.closes == 0
-        assert told == [
-            VariantsChosen("m", 3, "serving_default", {1: ("frozen", 1.5), 2: ("frozen", 1.5)}),
-            RowsProbed(
-                "m",
-                3,
-                "serving_default",
-                False,
-                True,
-                "requests share calls; not proven: a call of 2 rows failed: The model failed on NaN",
-            ),
-            RowsProbed(
-                "m",
-                3,
-                "uneven",
-                True,
-                False,
-                "each request runs alone: output 'y': it has no row for each row of the inputs",
-            ),
-            RowsProbed("m", 3, "pair", False, False, "requests share calls"),
-            ModelPlaced("m", 3, ("fake:0",)),
-        ]
+        assert told == [PLACED, *ROWS, *STEPS, VARIANTS, ModelImproving("m", 3, "")]
         assert [budget.seconds for budget in loaded.budgets] == [3.0]
         assert loader.progress == []
 
     with_loader(loaded, scenario, tmp_path)
 
 
-@pytest.mark.parametrize("step", ["run", "tune"])
-def test_a_load_that_fails_closes_the_model_once_and_tells_nothing(step: str, tmp_path: Path) -> None:
-    loaded = CountedModel(step)
+def test_a_load_that_fails_closes_the_model_once_and_tells_nothing(tmp_path: Path) -> None:
+    loaded = CountedModel("run")
 
     def scenario(loader: Loader, told: list[Event]) -> None:
-        with pytest.raises(InferenceFailed, match=f"^{step} failed$"):
+        with pytest.raises(InferenceFailed, match=r"^run failed$"):
             loader.load("m", 3, tmp_path)
         assert loaded.closes == 1
         assert (told, loader.progress) == ([], [])
@@ -123,7 +138,7 @@ def test_each_later_step_that_fails_closes_the_model_too(tmp_path: Path, monkeyp
     def fail(*_: object, **__: object) -> None:
         raise InferenceFailed("failed")
 
-    for step in ("with_declared_masks", "measure_calls", "probe_padding", "compile_buckets", "Model"):
+    for step in ("with_declared_masks", "warm_up", "RequestPlacement", "Model"):
         loaded = CountedModel()
 
         def scenario(loader: Loader, told: list[Event], loaded: CountedModel = loaded) -> None:
@@ -135,6 +150,25 @@ def test_each_later_step_that_fails_closes_the_model_too(tmp_path: Path, monkeyp
         with monkeypatch.context() as patched:
             patched.setattr(f"app.loading.loader.{step}", fail)
             with_loader(loaded, scenario, tmp_path)
+
+
+@pytest.mark.parametrize("fails", ["tune", "measure_calls", "probe_padding", "compile_buckets"])
+def test_a_step_that_only_makes_it_faster_and_fails_leaves_the_version_as_it_is(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise InferenceFailed("failed")
+
+    monkeypatch.setattr(f"app.loading.improvement.{fails}", fail)
+    loaded = CountedModel()
+
+    def scenario(loader: Loader, told: list[Event]) -> None:
+        loader.load("m", 3, tmp_path)
+        assert loaded.closes == 0
+        assert told[-1] == ModelImproving("m", 3, "")
+        assert "Model m version 3 stays as it is" in caplog.text
+
+    with_loader(loaded, scenario, tmp_path)
 
 
 def test_wrong_batching_parameters_fail_the_load_before_anything_is_read(tmp_path: Path) -> None:

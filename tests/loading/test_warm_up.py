@@ -9,7 +9,7 @@ import pytest
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.masks import with_declared_masks
-from app.core.time_budget import TimeBudget
+from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.loading.warm_up import measure_calls, tune, warm_up
 from app.runtime import LoadedModel, ProgressReport, VariantChoice
 
@@ -47,8 +47,23 @@ DECODER = signature(TensorSpec("png", STRING, (None,)), name="decoder")
 
 def test_every_size_of_every_signature_runs_and_one_of_those_not_batchable() -> None:
     model = RecordingModel(BATCHED, SCALAR)
-    warm_up(model, [1, 4], lambda *_: None)
-    assert model.calls == [("serving_default", (1, 2)), ("serving_default", (4, 2)), ("scalar", ())]
+    assert warm_up(model, [1, 4], lambda *_: None) == [1, 4]
+    # The smallest runs twice: its first call says little about what larger ones take.
+    assert model.calls == [("serving_default", (size, 2)) for size in (1, 1, 4)] + [("scalar", ())]
+
+
+@pytest.mark.parametrize("error", [OutOfMemory("too large"), NoTimeLeft("it would take 9 s")])
+def test_a_size_that_cannot_be_called_is_dropped_with_all_larger_ones(error: Exception) -> None:
+    class Small(RecordingModel):
+        def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+            if signature == "other" and len(inputs["x"]) > 2:
+                raise error
+            return super().run(signature, inputs, outputs)
+
+    model = Small(BATCHED, signature(TensorSpec("x", FLOAT32, (None, 2)), name="other"))
+    assert warm_up(model, [1, 2, 4, 8], lambda *_: None) == [1, 2]
+    with pytest.raises(type(error)):
+        warm_up(model, [4, 8], lambda *_: None)
 
 
 def test_a_signature_that_writes_state_or_runs_alone_is_not_measured_and_one_that_writes_never_called() -> None:
@@ -56,9 +71,9 @@ def test_a_signature_that_writes_state_or_runs_alone_is_not_measured_and_one_tha
     alone = replace(BATCHED, name="alone", alone={"y": "a row's answer depends on the other rows"})
     model = RecordingModel(writes, alone)
     warm_up(model, [1, 4], lambda *_: None)
-    assert model.calls == [("alone", (1, 2)), ("alone", (4, 2))]
+    assert model.calls == [("alone", (1, 2)), ("alone", (1, 2)), ("alone", (4, 2))]
     assert measure_calls(model, model.signatures, [1, 4]) == {}
-    assert len(model.calls) == 2
+    assert len(model.calls) == 3
 
 
 def test_progress_counts_to_the_total() -> None:

@@ -180,6 +180,7 @@ def serving(
         "grpc_port": 0,
         "models": models,
         "execution_variant": "plain",
+        "ready_when": "tuned",  # batches of every size from the first request on
         **settings,
     }
     environment = {f"FERRY_{name.upper()}": str(value) for name, value in values.items()}

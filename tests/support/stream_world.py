@@ -38,7 +38,7 @@ class World:
         )
         self.repository = FakeRepository()
         self.model = self.add(1)
-        self.loaded = cast(FakeLoadedModel, self.model._loaded)
+        self.loaded = cast(FakeLoadedModel, self.model._placement.loaded)
         self.draining = asyncio.Event()
         limits = HttpLimits(MAX_BYTES, 1000 * TIMEOUT_S)
         repository: Any = self.repository

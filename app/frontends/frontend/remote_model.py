@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.config.settings import DEFAULT_MAX_INLINE_MS
 from app.core.batch_sizes import BatchSizes
@@ -36,6 +36,7 @@ class RemoteModel:
     Attributes:
         alone: each of its requests runs alone, so requests are never coalesced.
         padded: the signatures whose requests are padded to share calls.
+        described: sizes and signatures as the engine sent them last.
     """
 
     channel: RequestChannel
@@ -46,6 +47,7 @@ class RemoteModel:
     signatures: Mapping[str, ModelSignature]
     alone: bool = False
     padded: Sequence[str] = ()
+    described: tuple[Any, ...] = ()
     _uncontended_s: dict[str, float] = field(default_factory=dict)
 
     def signature(self, name: str) -> ModelSignature:

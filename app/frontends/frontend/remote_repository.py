@@ -24,10 +24,13 @@ class RemoteRepository(Catalog):
         models: dict[int, RemoteModel] = {}
 
         def model_of(number: int, name: str, version: int) -> RemoteModel:
-            model = self._models.get(number)
+            model, described = self._models.get(number), snapshot.described[number]
             if model is None:
-                sizes, signatures = read_description(snapshot.described[number])
+                sizes, signatures = read_description(described)
                 model = RemoteModel(channel, number, name, version, sizes=sizes, signatures=signatures)
+            elif described != model.described:  # its rows were found to see each other
+                model.signatures = read_description(described)[1]
+            model.described = described
             model.alone = name in snapshot.alone
             model.padded = snapshot.padded[number]
             models[number] = model

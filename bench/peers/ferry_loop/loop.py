@@ -34,7 +34,7 @@ def main() -> None:
     runtime = create_runtime(settings.runtime, RuntimeOptions(batches_in_flight=calls, variants=variants))
     model = runtime.load(Path(os.environ["BENCH_SAVED_MODEL"]))
     sizes = BatchSizes.of(settings.max_batch_size).allowed
-    choices = tune(model, sizes, lambda *_: None, TimeBudget(settings.variant_search_s))
+    choices = tune(model, sizes, lambda *_: None, TimeBudget(settings.load_budget_s))
     chosen = {choice.batch_size: choice.variant for choice in choices if choice.signature == SIGNATURE}
     name, output = os.environ["BENCH_INPUT"], os.environ["BENCH_OUTPUT"]
 

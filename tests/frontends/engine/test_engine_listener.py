@@ -174,7 +174,7 @@ def test_labels_are_seen(tmp_path: Path) -> None:
 def test_requests_of_all_frontends_share_batches_and_leave_the_queue_with_their_frontend(tmp_path: Path) -> None:
     async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
         model: Any = server.repository.resolve("m")
-        loaded = model._loaded
+        loaded = model._placement.loaded
         loaded.hold()
         first = asyncio.ensure_future(ask(frontends[0], 1.0))
         assert await asyncio.to_thread(loaded.waits.wait, 30)

@@ -89,13 +89,16 @@ class SignatureFunction:
 
     def use(self, variants: Mapping[int, Variant]) -> None:
         """From now on calls with these numbers of rows (1 if the signature is not batchable) run these variants."""
-        self._variants = variants
-        self._forget_calls()
+        with self._keeping:
+            self._variants = variants
+            self._calls.clear()
 
     def use_compiled(self, variants: Iterable[Variant]) -> None:
         """From now on calls with exactly the shapes of these variants run them."""
-        self._compiled = {variant.shapes: variant for variant in variants if variant.shapes is not None}
-        self._forget_calls()
+        compiled = {variant.shapes: variant for variant in variants if variant.shapes is not None}
+        with self._keeping:
+            self._compiled = compiled
+            self._calls.clear()
 
     def __call__(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         shapes = tuple([inputs[name].shape for name in self._inputs])
@@ -134,18 +137,16 @@ class SignatureFunction:
             return self._prepared(as_loaded, sorted(self.signature.outputs), inputs, outputs)
 
         # 2. All outputs: the variant for these shapes, if one was chosen. 3. Some outputs: a graph of only these.
-        wanted = frozenset(outputs) or self._all
+        wanted, in_use = frozenset(outputs) or self._all, (self._variants, self._compiled)
         variant = self._variant(shapes) if wanted == self._all else None
         if variant:
             call: Call = self.prepare_variant(variant, inputs, outputs)
         else:
             call = self.prepare(self._graph(wanted), inputs, outputs)
         with self._keeping:
-            return self._calls.keep((outputs, shapes), call)
-
-    def _forget_calls(self) -> None:
-        with self._keeping:
-            self._calls.clear()
+            if in_use == (self._variants, self._compiled):  # else the next call chooses among the new ones
+                self._calls.keep((outputs, shapes), call)
+            return call
 
     def _variant(self, shapes: InputShapes) -> Variant | None:
         variant = self._compiled.get(shapes) or self._variants.get(self._rows(shapes))

@@ -130,7 +130,8 @@ class SavedModel:
         if known and {(each.signature, each.batch_size) for each in known} == set(search.sized_signatures()):
             return search.adopt(known)
         choices = search.choose_fastest(budget)
-        remember(folder, key, choices)
+        if not budget.cancelled:
+            remember(folder, key, choices)
         return choices
 
     def _keeps_state(self) -> bool:

@@ -1,0 +1,107 @@
+"""The thread that makes served versions faster while nothing else needs the machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from app.loading.improvement import Improvement
+
+#: Seconds between two looks whether the server is idle. Chosen.
+_POLL_S = 0.01
+
+#: After the server was busy it counts as idle when it was so at this many looks in a row. Chosen.
+_IDLE_POLLS = 3
+
+#: On a server that is never idle the work gets this share of the time. Chosen.
+_LEAST_SHARE = 0.05
+
+#: The thread's nice value: it takes a core that nobody else wants. Chosen.
+_NICE = 10
+
+
+class Improver:
+    """Runs improvements one after another, the newest first, since a new version is about to get all requests.
+
+    Args:
+        is_idle: whether no request waits or is computed and no version is being loaded. Called on the thread.
+    """
+
+    def __init__(self, is_idle: Callable[[], bool]) -> None:
+        self._is_idle = is_idle
+        self._waiting: list[Improvement] = []
+        self._changed = threading.Condition()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, improvement: Improvement) -> None:
+        """Takes it up when the others that are newer are done. May be called from any thread."""
+        improvement.announce()
+        with self._changed:
+            self._waiting.append(improvement)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="improver", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """From now on no call of a model begins; does not wait for the one that is made."""
+        self._ended.set()
+        with self._changed:
+            self._changed.notify()
+
+    def _run(self) -> None:
+        with suppress(OSError, AttributeError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)  # of this thread alone, on Linux
+        while (improvement := self._next()) is not None:
+            model = improvement.model
+            gate = IdleGate(self._is_idle, lambda model=model: model.closing, self._ended.wait)  # type: ignore[misc]
+            improvement.run(gate)
+            del improvement, model, gate  # the model's memory is freed while the thread waits
+
+    def _next(self) -> Improvement | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._ended.is_set())
+            return None if self._ended.is_set() else self._waiting.pop()
+
+
+class IdleGate:
+    """Returns when a piece of work may begin: at once on an idle server, later on a busy one; False if it is unwanted.
+
+    A piece that took t seconds is followed by a pause until the server is idle, but of at most so many seconds that the
+    work gets _LEAST_SHARE of the time.
+
+    Args:
+        wait: waits for so many seconds; True as soon as the whole server ends.
+    """
+
+    def __init__(
+        self,
+        is_idle: Callable[[], bool],
+        is_unwanted: Callable[[], bool],
+        wait: Callable[[float], bool],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._is_idle = is_idle
+        self._is_unwanted = is_unwanted
+        self._wait = wait
+        self._clock = clock
+        self._opened_s = clock()
+
+    def __call__(self) -> bool:
+        now = self._clock()
+        give_up_s = now + (now - self._opened_s) * (1 / _LEAST_SHARE - 1)
+        idle_polls, wanted_polls = 0, 1
+        while not self._is_unwanted():
+            idle_polls = idle_polls + 1 if self._is_idle() else 0
+            if idle_polls >= wanted_polls or self._clock() >= give_up_s:
+                self._opened_s = self._clock()
+                return not self._wait(0.0)
+            if not idle_polls:
+                wanted_polls = _IDLE_POLLS
+            if self._wait(_POLL_S):
+                break
+        return False

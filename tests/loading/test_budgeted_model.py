@@ -1,0 +1,80 @@
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from app.core.batch_sizes import BatchSizes
+from app.core.inference import Array, ModelSignature, TensorSpec
+from app.core.time_budget import NoTimeLeft, TimeBudget
+from app.loading.budgeted_model import BudgetedModel
+from app.loading.padding_probe import PaddingOptions, probe_padding
+
+FLOAT32 = np.dtype(np.float32)
+
+
+class SlowModel:
+    """Doubles x, and takes a second for each row, on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: list[int] = []
+        spec = TensorSpec("x", FLOAT32, (None, None))
+        self.signatures: Mapping[str, ModelSignature] = {"f": ModelSignature("f", {"x": spec}, {"y": spec})}
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        rows = len(inputs["x"])
+        self.calls.append(rows)
+        self.now += rows
+        return {"y": inputs["x"] * 2}
+
+    def clock(self) -> float:
+        return self.now
+
+    def close(self) -> None:
+        raise AssertionError("who lends it does not own it")
+
+
+def test_a_call_begins_only_if_it_is_expected_to_end_in_time() -> None:
+    slow = SlowModel()
+    model = BudgetedModel(slow, TimeBudget(10.0, slow.clock), slow.clock)
+    for rows in (1, 4):
+        model.run("f", {"x": np.ones((rows, 3), np.float32)}, ())
+    with pytest.raises(NoTimeLeft, match="would take 8 s"):
+        model.run("f", {"x": np.ones((8, 3), np.float32)}, ())
+    model.run("f", {"x": np.ones((4, 3), np.float32)}, ())
+    assert slow.calls == [1, 4, 4]
+
+
+def test_the_first_call_of_a_signature_always_begins() -> None:
+    slow = SlowModel()
+    model = BudgetedModel(slow, TimeBudget(0.0, slow.clock), slow.clock)
+    model.run("f", {"x": np.ones((1, 3), np.float32)}, ())
+    with pytest.raises(NoTimeLeft):
+        model.run("f", {"x": np.ones((1, 3), np.float32)}, ())
+
+
+def test_another_budget_counts_for_all_replicas_and_what_calls_took_stays_known() -> None:
+    class Two(SlowModel):
+        @property
+        def replicas(self) -> Sequence[SlowModel]:
+            return first, second
+
+    first, second = SlowModel(), SlowModel()
+    model = BudgetedModel(Two(), TimeBudget(100.0))
+    assert len(model.replicas) == 2
+    model.run("f", {"x": np.ones((1, 3), np.float32)}, ())
+    model.use(TimeBudget(0.0))
+    for replica in model.replicas[:1]:
+        with pytest.raises(NoTimeLeft):
+            replica.run("f", {"x": np.ones((1, 3), np.float32)}, ())
+    assert {replica.budget.seconds for replica in model.replicas} == {0.0}
+
+
+def test_the_padding_probe_of_a_slow_model_ends_with_the_budget() -> None:
+    """382 calls took 377 s where a row takes a second."""
+    slow = SlowModel()
+    model = BudgetedModel(slow, TimeBudget(30.0, slow.clock), slow.clock)
+    found = probe_padding(model, BatchSizes((1, 2, 4, 64)), PaddingOptions())["f"]
+    assert slow.now <= 30.0
+    assert found.padding is None
+    assert "no time left to find out whether padding changes answers" in found.reason

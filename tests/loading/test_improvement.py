@@ -1,0 +1,215 @@
+"""What follows in the background after a version is ready, and that requests are not touched by it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.batching.batcher import Batcher
+from app.batching.policy import WorkConserving
+from app.config.settings import Settings
+from app.core import events
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import InferenceFailed, OutOfMemory
+from app.core.inference import Array, InferenceRequest, ModelSignature
+from app.loading.loader import Loader
+from app.model import Model
+from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime, rows_of
+from tests.support.waiting import until
+
+
+class LargeCallsWait(FakeLoadedModel):
+    """A call of more than 8 rows waits until it is allowed, or raises `error`."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.signatures: Mapping[str, ModelSignature] = {"serving_default": self.signatures["serving_default"]}
+        self.error = error
+        self.called = Event()
+        self.allowed = Event()
+        self.computing = Lock()
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        if len(inputs["x"]) > 8:
+            if self.error:
+                raise self.error
+            with self.computing:
+                self.called.set()
+                self.allowed.wait()
+        return super().run(signature, inputs, outputs)
+
+    def close(self) -> None:
+        assert not self.computing.locked(), "its memory is freed while it computes"
+        super().close()
+
+
+class TheseModels(FakeRuntime):
+    def __init__(self, *models: FakeLoadedModel) -> None:
+        super().__init__()
+        self.models = list(models)
+
+    def load(self, path: Path) -> FakeLoadedModel:
+        return self.models.pop(0)
+
+
+def with_loaded(
+    loaded: LargeCallsWait,
+    scenario: Callable[[Model, Loader, list[events.ModelImproving]], Awaitable[None]],
+    *later: FakeLoadedModel,
+    **more: Any,
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher([FakeDevice(0.0)], WorkConserving(), 100)
+        told: list[events.ModelImproving] = []
+
+        def tell(event: events.Event) -> None:
+            if isinstance(event, events.ModelImproving):
+                loop.call_soon_threadsafe(told.append, event)
+
+        settings = Settings(max_batch_size=32, **more)
+        sizes, runtime = BatchSizes.powers_of_two(32), TheseModels(loaded, *later)
+        loader = Loader(settings, sizes, runtime, batcher, tell=tell, on_loop=loop.call_soon_threadsafe)
+        try:
+            await scenario(await asyncio.to_thread(loader.load, "m", 1, Path()), loader, told)
+        finally:
+            loaded.allowed.set()
+            loader.close()
+
+    asyncio.run(main())
+
+
+def done(told: list[events.ModelImproving]) -> bool:
+    return bool(told) and not told[-1].step
+
+
+async def largest_batch(model: Model) -> int:
+    request = InferenceRequest(rows_of(1.0, 32))
+    answer = await model.infer(request)
+    assert answer.outputs["y"].shape == (32, 2)
+    assert answer.timing is not None
+    return answer.timing.rows
+
+
+def test_a_version_is_ready_with_small_batches_and_larger_ones_follow() -> None:
+    loaded = LargeCallsWait()
+
+    async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
+        assert model.sizes.largest == 32  # what it is to be called with
+        assert not loaded.function.calls or max(map(len, loaded.function.calls)) == 8
+        assert await largest_batch(model) == 8
+        await asyncio.to_thread(loaded.called.wait)
+        assert not done(told)
+        loaded.allowed.set()
+        await until(lambda: done(told))
+        assert [each.step for each in told] == [
+            "waiting for an idle moment",
+            "larger batches",
+            "execution variants",
+            "shared calls of different shapes",
+            "",
+        ]
+        assert await largest_batch(model) == 32
+
+    with_loaded(loaded, scenario)
+
+
+def test_it_is_tuned_before_it_is_ready_if_a_deployment_says_so() -> None:
+    loaded = LargeCallsWait()
+    loaded.allowed.set()
+
+    async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
+        assert await largest_batch(model) == 32
+        await until(lambda: done(told))
+
+    with_loaded(loaded, scenario, ready_when="tuned")
+
+
+@pytest.mark.parametrize("error", [OutOfMemory("no room for 16 rows"), InferenceFailed("too large")])
+def test_a_size_that_fails_is_dropped_and_the_version_is_served(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
+        await until(lambda: done(told))
+        assert await largest_batch(model) == 8
+        assert f"Model m version 1 gets batches of at most 8 rows: {error}" in caplog.messages
+
+    with_loaded(LargeCallsWait(error), scenario)
+
+
+def test_a_size_for_which_there_is_no_time_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
+        await until(lambda: done(told))
+        assert await largest_batch(model) == 8
+        assert "Model m version 1 gets batches of at most 8 rows: " in caplog.text
+
+    with_loaded(LargeCallsWait(), scenario, load_budget_s=0.0)
+
+
+def test_memory_is_freed_after_the_call_under_way_and_nothing_is_called_then() -> None:
+    loaded = LargeCallsWait()
+
+    async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
+        await asyncio.to_thread(loaded.called.wait)
+        closing = asyncio.create_task(model.close())
+        await until(lambda: model.closing)
+        assert not loaded.closed
+        loaded.allowed.set()
+        await closing
+        assert loaded.closed
+        assert max(map(len, loaded.function.calls)) == 16
+        await until(lambda: done(told))
+
+    with_loaded(loaded, scenario)
+
+
+def test_a_version_that_is_unloaded_before_its_turn_is_never_called_again() -> None:
+    loaded, second = LargeCallsWait(), LargeCallsWait()
+
+    async def scenario(_: Model, loader: Loader, told: list[events.ModelImproving]) -> None:
+        await asyncio.to_thread(loaded.called.wait)
+        other = await asyncio.to_thread(loader.load, "other", 1, Path())
+        calls = len(second.function.calls)
+        await other.close()
+        assert second.closed
+        loaded.allowed.set()
+        await until(lambda: sum(not each.step for each in told) == 2)
+        assert len(second.function.calls) == calls
+
+    with_loaded(loaded, scenario, second)
+
+
+def test_requests_that_were_accepted_before_keep_their_place_and_are_waited_for() -> None:
+    loaded = LargeCallsWait()
+
+    async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
+        waiting = [asyncio.create_task(model.infer(InferenceRequest(rows_of(value)))) for value in (1.0, 2.0)]
+        await asyncio.sleep(0)
+        loaded.allowed.set()
+        await until(lambda: done(told))
+        waiting.append(asyncio.create_task(model.infer(InferenceRequest(rows_of(3.0)))))
+        await asyncio.sleep(0)
+        await model.close()
+        answers = await asyncio.gather(*waiting)
+        assert [answer.outputs["y"][0, 0] for answer in answers] == [2.0, 4.0, 6.0]
+
+    with_loaded(loaded, scenario)
+
+
+def test_answers_do_not_change_while_placements_are_swapped_under_load() -> None:
+    loaded = LargeCallsWait()
+    loaded.allowed.set()
+
+    async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
+        value = 0.0
+        while not done(told):
+            values = [value + more for more in range(5)]
+            answers = await asyncio.gather(*[model.infer(InferenceRequest(rows_of(each))) for each in values])
+            assert [answer.outputs["y"][0, 0] for answer in answers] == [np.float32(2 * each) for each in values]
+            value += 5
+
+    with_loaded(loaded, scenario)

@@ -1,0 +1,61 @@
+from collections.abc import Callable
+
+import pytest
+
+from app.loading.improver import IdleGate
+
+
+class World:
+    """A clock that moves only while something waits or works, and what the server does meanwhile."""
+
+    def __init__(self, busy: Callable[[float], bool] = lambda _: False) -> None:
+        self.now = 0.0
+        self.busy = busy
+        self.unwanted = self.ended = False
+        self.gate = IdleGate(lambda: not self.busy(self.now), lambda: self.unwanted, self.wait, lambda: self.now)
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        return self.ended
+
+
+def test_an_idle_server_lets_work_begin_at_once() -> None:
+    world = World()
+    for _ in range(3):
+        assert world.gate()
+        assert world.now == 0.0
+
+
+def test_a_busy_server_lets_work_begin_when_it_is_idle() -> None:
+    world = World(busy=lambda now: now < 0.5)
+    world.now = 0.1  # the work before took so long
+    assert world.gate()
+    assert 0.5 <= world.now < 0.6
+
+
+def test_a_short_pause_of_a_busy_server_is_none() -> None:
+    world = World(busy=lambda now: now < 0.5 and not 0.295 < now < 0.305)
+    world.now = 0.1
+    assert world.gate()
+    assert world.now >= 0.5
+
+
+def test_a_server_that_is_never_idle_gives_a_twentieth_of_its_time() -> None:
+    world = World(busy=lambda _: True)
+    worked_s = 0.0
+    for _ in range(20):
+        assert world.gate()
+        world.now += 0.3
+        worked_s += 0.3
+    assert worked_s / world.now == pytest.approx(0.05, rel=0.1)
+
+
+@pytest.mark.parametrize("reason", ["unwanted", "ended"])
+def test_nothing_begins_after_the_end(reason: str) -> None:
+    world = World(busy=lambda _: True)
+    world.now = 1.0
+    setattr(world, reason, True)
+    assert not world.gate()
+    assert world.now < 1.1
+    world.busy = lambda _: False
+    assert not world.gate()
