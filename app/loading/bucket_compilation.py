@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 
@@ -37,11 +38,13 @@ def compile_buckets(
     """
     if not isinstance(model, CompilableModel):
         return
-    for name, (padding, _, kind) in paddings.items():
+    for name, probed in paddings.items():
+        padding = probed.padding
         if padding is not None and len(padding.dimensions) == 1:
-            ranges = list(pairwise((0, *padding.buckets.sizes)))
+            most = min(padding.proven.values(), default=inf)
+            ranges = [(before, top) for before, top in pairwise((0, *padding.buckets.sizes)) if top <= most]
             calls = [(rows, top, before) for rows in _likely_first(sizes) for before, top in ranges]
-            trials = _BucketTrials(signatures[name], padding, kind)
+            trials = _BucketTrials(signatures[name], padding, probed.kind)
             made = (trials.make(*call) for call in _reported(calls, name, report))
             speed_ups = model.compile_shapes(name, made, budget)
             used = [call for call, speed_up in zip(calls, speed_ups, strict=False) if speed_up]

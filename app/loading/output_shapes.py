@@ -125,7 +125,7 @@ class _Search:
             low = self._series.middle
             high = low + length - 1
             if largest is None and self._at(high) is None:
-                largest = _last(low, high, lambda size: self._at(size) is not None)
+                largest = last_size(low, high, lambda size: self._at(size) is not None)
             if largest is not None:
                 high = min(high, largest)
                 low = max(1, high - length + 1)
@@ -179,7 +179,7 @@ class _Search:
         )
 
 
-def _last(low: int, high: int, holds: Callable[[int], bool]) -> int:
+def last_size(low: int, high: int, holds: Callable[[int], bool]) -> int:
     """The largest size from `low`, for which it holds, to `high`, for which it does not, found by bisection."""
     while high - low > 1:
         middle = (low + high) // 2

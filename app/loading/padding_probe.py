@@ -4,7 +4,8 @@ A signature does not say this, so the model is called:
 1. Which free dimensions always have the same size, and which output dimension follows which input dimension? Two calls
    with different sizes show it. If an output's size equals none of the inputs', output_shapes.py looks for the rule.
    A signature with an output that follows no rule is not padded.
-2. Is padding neutral? Rows are computed alone and padded beside each other; what is cut back must be the same.
+2. Is padding neutral? Rows are computed alone and padded beside each other; what is cut back must be the same, also in
+   a call of the most rows, and at large sizes (padding_limits.py).
 3. How much padding costs as much as a call? A call of few cells (elements of inputs) and one of many are timed.
 """
 
@@ -13,6 +14,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import cycle, islice
+from math import inf
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -26,10 +29,11 @@ from app.batching.shapes.padding import ShapePadding
 from app.core.agreement import TOLERANCES, agree
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
-from app.core.inference import STRING, Array, ModelSignature
+from app.core.inference import STRING, Array, InnerShapes, ModelSignature
 from app.core.sample_inputs import SEED
 from app.core.time_budget import NoTimeLeft
 from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
+from app.loading.padding_limits import ProvenSizes, neutral_up_to
 from app.loading.probe_rows import NamedShapes, inner_shape, probe_row, shapes_to_try
 from app.loading.probe_values import KINDS
 from app.runtime import LoadedModel
@@ -39,6 +43,10 @@ _TOLERANCES = {**TOLERANCES, "float32": 1e-5, "complex64": 1e-5}
 
 #: Calls of which the median is taken. Chosen.
 _TIMED_CALLS = 5
+
+#: Limits of the calls that prove large sizes: elements of a row's inputs, seconds for one size, and how much more an
+#: element may take at twice the size (attention takes twice as much). Chosen.
+_MOST_CELLS, _RUNG_S, _GROWTH = 1 << 18, 0.5, 2.0
 
 Clock = Callable[[], float]
 
@@ -59,16 +67,21 @@ class ProbedPadding(NamedTuple):
     """The padding of one signature with free inner dimensions, or the reason why there is none.
 
     kind: the kind of probe values that the model accepts.
+    limit: why longer requests than `padding.proven` are not padded; empty if the model takes none, or no bucket does.
     """
 
     padding: ShapePadding | None
     reason: str = ""
     kind: str = KINDS[0]
+    limit: str = ""
 
     def __str__(self) -> str:
-        return (
-            f"padded: {self.padding}" if self.padding is not None else f"only equal shapes share a batch: {self.reason}"
-        )
+        if self.padding is None:
+            return f"only equal shapes share a batch: {self.reason}"
+        if not self.limit:
+            return f"padded: {self.padding}"
+        proven = ", ".join(f"{name} = {size}" for name, size in self.padding.proven.items())
+        return f"padded: {self.padding}; up to {proven}, as {self.limit}"
 
 
 def probe_padding(
@@ -76,11 +89,13 @@ def probe_padding(
     sizes: BatchSizes,
     options: PaddingOptions,
     clock: Clock = time.perf_counter,
+    *,
     signatures: Mapping[str, ModelSignature] | None = None,
 ) -> dict[str, ProbedPadding]:
     """What was found, by signature; those that are ragged, not batchable or of fixed inner shapes are left out.
 
     Args:
+        model: may raise NoTimeLeft; what is not proven then is not padded.
         signatures: as callers see them, if they may leave masks out.
     """
     if options.pad == "never" or sizes.largest < 2:
@@ -99,16 +114,23 @@ def probe_padding(
 
 class _Probe:
     def __init__(
-        self, model: LoadedModel, signature: ModelSignature, sizes: BatchSizes, options: PaddingOptions, clock: Clock
+        self,
+        model: LoadedModel,
+        signature: ModelSignature,
+        sizes: BatchSizes,
+        options: PaddingOptions,
+        clock: Clock,
     ) -> None:
         self._signature = signature
         self._options = options
         self._random = np.random.default_rng(SEED)
         self._function = BatchFunction(lambda inputs: model.run(signature.name, inputs, ()), sizes)
         self._clock = clock
+        self._row_s = self._cell_s = inf  # the seconds of a call, by its rows and by its elements: the least so far
         self._kind = KINDS[0]
 
     def find(self) -> ProbedPadding:
+        limit = ""
         try:
             inputs, small, large = self._accepted()
             outputs = followed_shapes(lambda sizes: self._shapes(inputs, sizes, [self._kind]), small, large)
@@ -116,6 +138,7 @@ class _Probe:
             padding = ShapePadding(inputs, outputs, values, self._options.buckets)
             if self._options.pad != "always":
                 self._check_neutral(padding, small, large)
+                padding.proven, limit = self._proven(padding, small, large)
             padding.call_cells = self._call_cells(padding, small, large)
         except NotUnderstood as reason:
             return ProbedPadding(None, str(reason))
@@ -123,7 +146,7 @@ class _Probe:
             return ProbedPadding(None, f"the model failed at a probe: {error}")
         except NoTimeLeft as reason:
             return ProbedPadding(None, f"there is no time left to find out whether padding changes answers: {reason}")
-        return ProbedPadding(padding, kind=self._kind)
+        return ProbedPadding(padding, kind=self._kind, limit=limit)
 
     # --- which dimension is which ---
 
@@ -163,8 +186,34 @@ class _Probe:
             if not self._agrees(padding, first, second, self._kind):
                 raise NotUnderstood("padding changes the model's answers at some sizes")
 
-    def _agrees(self, padding: ShapePadding, first: Sizes, second: Sizes, kind: str) -> bool | None:
-        """Whether two rows get the same answers in one call as alone; None if there are no answers to compare."""
+        try:
+            many = self._agrees(padding, small, large, self._kind, self._function.sizes.largest)
+        except NoTimeLeft:
+            return
+        if many is False:
+            raise NotUnderstood("padding changes the model's answers in calls of many rows")
+
+    def _proven(self, padding: ShapePadding, small: Sizes, large: Sizes) -> ProvenSizes:
+        """The largest sizes for which padding is neutral, as far as time and memory allow."""
+
+        def agrees(first: Sizes, second: Sizes) -> bool | None:
+            try:
+                return self._agrees(padding, first, second, self._kind)
+            except NoTimeLeft:
+                return False
+
+        def affordable(sizes: Sizes) -> bool:
+            cells = padding.cells(self._shape(padding.inputs, sizes))
+            seconds = 4 * max(self._row_s, _GROWTH * cells * self._cell_s)  # two rows alone, and two together
+            return cells <= _MOST_CELLS and seconds <= _RUNG_S
+
+        return neutral_up_to(agrees, affordable, small, large, self._options.buckets)
+
+    def _agrees(self, padding: ShapePadding, first: Sizes, second: Sizes, kind: str, most_rows: int = 2) -> bool | None:
+        """Whether two rows, repeated in turn, get the same answers in one call as alone.
+
+        None if there are no answers to compare.
+        """
         rows = [self._row(padding.inputs, sizes, kind) for sizes in (first, second)]
         try:
             alone = [self._run(row)[0] for row in rows]
@@ -173,17 +222,21 @@ class _Probe:
         if not all(_is_telling(answer) for answer in alone):
             return None
         try:
-            together = self._run(*rows, padding=padding)
+            together = self._run(*islice(cycle(rows), most_rows), padding=padding)
         except ServingError:
             return False
-        return all(agree(one, other, _TOLERANCES) for one, other in zip(alone, together, strict=True))
+        return all(agree(one, other, _TOLERANCES) for one, other in zip(cycle(alone), together, strict=False))
 
     # --- what a call costs ---
 
     def _call_cells(self, padding: ShapePadding, small: Sizes, large: Sizes) -> float:
         """How many cells cost as much as a call itself, from a call of few cells and one of many; at most as many."""
+        rows = self._function.sizes.largest
         few, few_s = self._timed(padding, small, 1)
-        many, many_s = self._timed(padding, large, self._function.sizes.largest)
+        try:
+            many, many_s = self._timed(padding, large, rows)
+        except NoTimeLeft:
+            return 0.0  # where a row takes that long, a call itself costs nothing
         cell_s = max(many_s - few_s, 0.0) / (many - few)
         call_s = max(few_s - few * cell_s, 0.0)
         return min(call_s / cell_s, many) if cell_s else many
@@ -201,7 +254,17 @@ class _Probe:
 
     def _run(self, *rows: Mapping[str, Array], padding: ShapePadding | None = None) -> Sequence[Mapping[str, Array]]:
         self._function.padding = padding
-        return run_together(self._function, [PendingRequest(row, 1, Future(), 0.0) for row in rows])
+        cells = max(sum(array.size for row in rows for array in row.values()), 1)
+        begin_s = self._clock()
+        outputs = run_together(self._function, [PendingRequest(row, 1, Future(), 0.0) for row in rows])
+        seconds = self._clock() - begin_s
+        self._row_s, self._cell_s = min(self._row_s, seconds / len(rows)), min(self._cell_s, seconds / cells)
+        return outputs
+
+    def _shape(self, inputs: NamedShapes, sizes: Sizes) -> InnerShapes:
+        return tuple(
+            [tuple([sizes[each] if isinstance(each, str) else each for each in shape]) for shape in inputs.values()]
+        )
 
     def _row(self, inputs: NamedShapes, sizes: Sizes, kind: str) -> dict[str, Array]:
         return probe_row(self._signature, inputs, sizes, kind, self._random)

@@ -10,6 +10,8 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.masks import with_declared_masks
+from app.core.time_budget import TimeBudget
+from app.loading.budgeted_model import BudgetedModel
 from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
 
 SIZES = BatchSizes.powers_of_two(8)
@@ -292,3 +294,25 @@ def test_calls_are_tried_with_values_that_differ_where_the_model_takes_such(voca
         return masked_mean(sent["tokens"], sent["tokens"] > 0)
 
     assert probe(mean, TOKENS).kind == kind
+
+
+def test_the_budget_holds() -> None:
+    """A model of 1 s a row took 377 s."""
+    for seconds in (0.0, 3.0, 60.0, 300.0):
+        now, probed = spent_on_a_slow_model(seconds)
+        assert now <= max(seconds, 1.0)
+        if seconds < 60.0:
+            assert probed.reason.startswith("there is no time left to find out whether padding changes answers: ")
+
+
+def spent_on_a_slow_model(budget_s: float) -> tuple[float, ProbedPadding]:
+    now = 0.0
+
+    def slow(sent: Mapping[str, Array]) -> Array:
+        nonlocal now
+        now += len(sent["x"])
+        return sent["x"].sum(1)
+
+    model = BudgetedModel(NumpyModel(slow, FRACTIONS), TimeBudget(budget_s, lambda: now), lambda: now)
+    probed = probe_padding(model, SIZES, PaddingOptions(), lambda: now)["f"]
+    return now, probed

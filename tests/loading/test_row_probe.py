@@ -160,6 +160,14 @@ def test_extremes_that_the_model_rejects_prove_nothing() -> None:
     assert probe(NumpyModel(checked)) == ProbedRows({}, "")
 
 
+def test_a_loop_gets_no_infinity_for_which_it_might_never_end() -> None:
+    def halved(sent: dict[str, Array]) -> Array:
+        assert not np.isinf(sent["x"]).any()
+        return 2 * sent["x"]
+
+    assert probe(NumpyModel(halved, loops=True)) == ProbedRows({}, "")
+
+
 @pytest.mark.parametrize("error", [OutOfMemory("no room"), InferenceFailed("no room")])
 def test_a_size_that_fails_is_told(error: Exception) -> None:
     def small(sent: dict[str, Array]) -> Array:

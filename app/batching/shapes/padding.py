@@ -40,6 +40,7 @@ class ShapePadding:
 
     Attributes:
         values: what each input is padded with.
+        proven: by free dimension, the largest size that is padded: for larger ones padding was not found neutral.
         call_cells: a call costs as much as so many cells, beside what its own cells cost; see `cells`.
         compiled: (rows, inner shapes) of calls that were compiled; shorter requests are padded to them. Their sizes
             are the largest of their buckets.
@@ -53,18 +54,22 @@ class ShapePadding:
     buckets: ShapeBuckets = field(default_factory=ShapeBuckets)
     call_cells: float = 0.0
     enabled: bool = True
+    proven: Mapping[str, int] = field(default_factory=dict)
     compiled: frozenset[tuple[int, InnerShapes]] = frozenset()
     _cells: BoundedCache[InnerShapes, int] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
 
     def bucket(self, inputs: Mapping[str, Array]) -> InnerShapes | None:
         """The largest inner shape of each input that may share a call with these; None if only equal shapes may.
 
-        That is so if dimensions of the same name differ, which the model may reject while padding would hide why; and
-        if a size is less than any that was tried for an output that follows it by a rule.
+        That is so if dimensions of the same name differ, which the model may reject while padding would hide why; if a
+        row is empty, since there is a value for nothing (a maximum of -inf, say) that padding would replace; and if a
+        size is more than was proven, or less than any that was tried for an output that follows it by a rule.
         """
         shape = self.shape(inputs)
         sizes = self._sizes(shape)
         if not self.enabled or shape != tuple([_sized(named, sizes) for named in self.inputs.values()]):
+            return None
+        if not all(sizes.values()) or any(sizes[name] > most for name, most in self.proven.items()):
             return None
         if any(sizes[rule.dimension] < rule.least for rule in self.rules):
             return None

@@ -36,6 +36,18 @@ def test_a_bucket_is_the_shape_of_its_largest() -> None:
     assert TOKENS.bucket(inputs(9, 29, 41)) == TOKENS.bucket(inputs(10, 32, 48))
 
 
+def test_what_is_longer_than_what_was_proven_is_not_padded() -> None:
+    padding = ShapePadding({"x": ("a", "b")}, {"y": ("a",)}, {"x": 0}, proven={"a": 9, "b": 30})
+    assert padding.bucket({"x": np.zeros((1, 9, 30))}) == ((10, 32),)
+    assert padding.bucket({"x": np.zeros((1, 10, 1))}) is padding.bucket({"x": np.zeros((1, 1, 31))}) is None
+
+
+def test_empty_rows_are_not_padded() -> None:
+    """Alone a maximum over nothing is -inf; padded it is that of the padding."""
+    for empty in (inputs(0), inputs(5, 0, 3), inputs(0, 0, 0)):
+        assert TOKENS.bucket(empty) is None
+
+
 def test_cells_are_the_elements_of_a_row_whose_number_is_free() -> None:
     assert TOKENS.cells(((10,), (10,), (4, 5, 3), ())) == 80
     assert ShapePadding({"x": ("a",), "k": (7,)}, {}, {}).cells(((0,), (7,))) == 1

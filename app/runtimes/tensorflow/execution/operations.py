@@ -46,6 +46,8 @@ _KEEP_NOTHING = names("""
     XlaCallModule XlaLaunch
 """)
 
+_LOOPS = frozenset({"NextIteration", "RefNextIteration", "StatelessWhile", "While"})
+
 # These accept any value of their inputs: the kernels of XLA and of TensorFlow reject only shapes, and shapes are
 # fixed where XLA is used.
 ACCEPT_ANY_VALUE = names("""
@@ -92,6 +94,10 @@ def writing_operations(graph: Any) -> list[str]:
 def drawing_operations(graph: Any) -> list[str]:
     """The types of operations in a GraphDef and the functions that it calls that draw random numbers."""
     return sorted({node.op for node in _all_nodes(graph)} & _DRAWING)
+
+
+def has_loops(graph: Any) -> bool:
+    return any(node.op in _LOOPS for node in _all_nodes(graph))
 
 
 def devices_named(graph: Any) -> set[str]:

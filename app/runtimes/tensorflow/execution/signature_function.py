@@ -16,6 +16,7 @@ from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
 from app.runtimes.tensorflow.execution.guarded_call import GuardedCall, guarded_inputs
 from app.runtimes.tensorflow.execution.operations import (
     drawing_operations,
+    has_loops,
     operations_with_state,
     writing_operations,
 )
@@ -51,6 +52,7 @@ class SignatureFunction:
     Attributes:
         state: the types of its operations that may change what a call returns, its own or another signature's.
         writes, draws: those that write what is kept between calls, and those that draw random numbers.
+        loops: whether it has loops.
     """
 
     def __init__(self, signature: ModelSignature, function: Callable[..., Tensors], device: str | None = None) -> None:
@@ -73,6 +75,7 @@ class SignatureFunction:
         graph = self.plain.graph.as_graph_def()
         self.state = operations_with_state(graph)
         self.writes, self.draws = writing_operations(graph), drawing_operations(graph)
+        self.loops = has_loops(graph)
         # A GPU may still read an input when the outputs that do not depend on it are there.
         self._reuse_inputs = not self.state and not tf.config.list_logical_devices("GPU")
 

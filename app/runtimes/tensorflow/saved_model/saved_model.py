@@ -169,7 +169,8 @@ class SavedModel:
 
 def _with_facts(function: SignatureFunction) -> ModelSignature:
     """The signature with what its graph says of it."""
-    return replace(function.signature, writes=tuple(function.writes), draws=tuple(function.draws))
+    writes, draws = tuple(function.writes), tuple(function.draws)
+    return replace(function.signature, writes=writes, draws=draws, loops=function.loops)
 
 
 def _check_names(signature: ModelSignature, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from app.runtimes.tensorflow.execution.operations import (
     drawing_operations,
+    has_loops,
     operations_with_state,
     rejecting_nodes,
     rounds_to_integers,
@@ -169,3 +170,9 @@ def test_a_function_that_nothing_calls_does_not_count() -> None:
 def test_the_signatures_of_a_model_tell_what_they_write_and_draw(tmp_path: Path) -> None:
     savedmodels.make_counter(tmp_path)
     assert SavedModel(tmp_path).signatures["serving_default"].writes == ("AssignAddVariableOp",)
+
+
+def test_loops_are_found_in_functions() -> None:
+    inner = tf.function(lambda x: tf.map_fn(lambda row: row * 2.0, x), autograph=False)
+    assert has_loops(graph_of(inner))
+    assert not has_loops(graph_of(lambda x: x * 2.0))

@@ -1,0 +1,76 @@
+"""Up to which sizes padding is proven: what is neutral for short rows need not be for long ones.
+
+A ladder of sizes, each twice the one before, up to the largest bucket: at each rung rows of that size share calls with
+rows of half of it and with short ones. Requests beyond the last rung where all got their answers are not padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from app.batching.shapes.buckets import ShapeBuckets
+from app.loading.output_shapes import Sizes, last_size
+
+#: Do two rows of these sizes get the same answers in one call as alone? None if there is nothing to compare.
+Agrees = Callable[[Sizes, Sizes], bool | None]
+
+#: The last rung if the buckets have no end. Chosen: half a second of sound, and longer than most texts.
+_LARGEST = 1 << 13
+
+
+class ProvenSizes(NamedTuple):
+    """The largest size of each free dimension at which padding is neutral, and why no larger one; '' at the end."""
+
+    sizes: dict[str, int]
+    why: str = ""
+
+
+def neutral_up_to(
+    agrees: Agrees, affordable: Callable[[Sizes], bool], small: Sizes, large: Sizes, buckets: ShapeBuckets
+) -> ProvenSizes:
+    """Climbs the ladder.
+
+    Args:
+        affordable: whether calls with rows of such sizes take little time and memory.
+        small, large: sizes for which padding is known to be neutral.
+    """
+
+    def all_of(size: int) -> Sizes:
+        return dict.fromkeys(large, size)
+
+    proven = dict(large)
+
+    def holds(first: Sizes, second: Sizes) -> bool:  # rounding may make one of many answers differ by chance
+        return bool(agrees(first, second) or agrees(first, second))
+
+    for size in _rungs(max(large.values()), buckets):
+        # 1. Is it worth the time?
+        if not affordable(all_of(size)):
+            return ProvenSizes(proven, "longer ones take too long to try")
+
+        # 2. The model may have an end. It is looked for, since the largest sizes are worth sharing calls.
+        ends = agrees(small, all_of(size)) is None
+        low = max(proven.values())
+        top = last_size(low, size, lambda at: agrees(small, all_of(at)) is not None) if ends else size
+        if top == low:
+            break
+
+        # 3. Do all get their answers?
+        if not (holds(small, all_of(top)) and holds(proven, all_of(top))):
+            return ProvenSizes(proven, "padding changes the answers of longer ones")
+        proven = dict(all_of(top))
+        if ends:
+            break
+    return ProvenSizes(proven)
+
+
+def _rungs(above: int, buckets: ShapeBuckets) -> Iterator[int]:
+    """Powers of two, and the end of the last bucket."""
+    last = buckets.sizes[-1] if buckets.sizes else _LARGEST
+    size = 1 << above.bit_length()
+    while size < last:
+        yield size
+        size *= 2
+    if above < last:
+        yield last
