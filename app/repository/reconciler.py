@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.core.events import Listener
+from app.core.machine_memory import available_bytes
 from app.core.versions import VersionState
 from app.repository.catalog import Catalog
 from app.repository.disk_layout import DiskLayout, fingerprint
+from app.repository.load_slots import LoadSlots
 from app.repository.retries import Retries
 from app.repository.servable import Servable
 from app.repository.version_policy import VersionPolicy
@@ -22,15 +26,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: From name, version and folder to the model, loaded and warmed up. Blocking; called on the loader thread.
+#: From name, version and folder to the model, loaded and warmed up. Blocking; called on a loader thread.
 LoadModel = Callable[[str, int, Path], "Model"]
+
+#: Loads that run side by side. Chosen: TensorFlow reads a graph on one core.
+_MOST_LOADS = min(4, os.cpu_count() or 1)
 
 #: Statuses of ended versions that are kept for each model. Chosen.
 _ENDED_KEPT = 8
 
 
 class Reconciler:
-    """Loads one version at a time, and unloads. Its caller makes no two calls for one model at the same time."""
+    """Loads one version of each model at a time, and unloads.
+
+    Its caller makes no two calls for one model at the same time.
+    """
 
     def __init__(
         self,
@@ -45,8 +55,8 @@ class Reconciler:
         self._listener = listener
         self._mirrored = mirrored
         self._retries = Retries(clock)
-        self._one_load = asyncio.Lock()
-        self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
+        self._slots = LoadSlots(_MOST_LOADS, available_bytes)
+        self._loader = ThreadPoolExecutor(_MOST_LOADS, thread_name_prefix="loader")
         self._unloading: dict[asyncio.Task[None], str] = {}
         self._stopping = False
 
@@ -93,7 +103,7 @@ class Reconciler:
 
     async def _load(self, name: str, version: int, folder: Path) -> None:
         servable = self._catalog.models[name][version] = Servable(name, version, self._listener)
-        async with self._one_load:
+        async with self._slots.take(partial(asyncio.to_thread, _file_bytes, folder)):
             if self._stopping:
                 return
             files = await asyncio.to_thread(fingerprint, folder)
@@ -128,6 +138,10 @@ class Reconciler:
         task = asyncio.create_task(servable.unload(self._mirrored))
         self._unloading[task] = servable.name
         task.add_done_callback(self._unloading.pop)
+
+
+def _file_bytes(folder: Path) -> int:
+    return sum(size for _, size, _ in fingerprint(folder))
 
 
 def _wanted(policy: VersionPolicy, servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> set[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 class ModelRepository:
     """The models of `source`, each served at the versions its policy wants.
 
-    A new version is loaded and warmed up beside the old one on one loader thread, then takes over, then the
-    old one answers what it accepted and is unloaded. A version that fails to load leaves what is served as it
+    A new version is loaded and warmed up beside the old one on a loader thread, then takes over, then the old
+    one answers what it accepted and is unloaded. A version that fails to load leaves what is served as it
     is and is tried again when its files change or come back; if they could not be read, after a pause that
     doubles. A version in memory is not loaded again when its files change: new content takes a new number, as
     in TensorFlow Serving. When every version folder of a model is deleted, the model is unloaded; a deleted
@@ -67,9 +67,12 @@ class ModelRepository:
         self._unloaded: set[str] = set()
         self._readiness = Readiness(catalog, str(source), strict=strict_readiness)
         self.problems, self.unready_reasons = self._readiness.problems, self._readiness.unready_reasons
+        self._scanned = False
         self._polled = asyncio.Event()
         self._stopping = asyncio.Event()
         self._poll_lock = asyncio.Condition()
+        self._reconciling: dict[str, asyncio.Task[None]] = {}  # by model
+        self._again: set[str] = set()  # the models whose layout may have changed meanwhile
         self._polling: asyncio.Task[None] | None = None
 
     # --- life ---
@@ -99,7 +102,7 @@ class ModelRepository:
         async with self._poll_lock:
             while missing := self._readiness.missing():
                 for name in missing:
-                    if reason := self.catalog.why_unavailable(name):
+                    if name not in self._reconciling and (reason := self.catalog.why_unavailable(name)):
                         raise ModelNotReady(reason)
                 await self._poll_lock.wait()
 
@@ -110,12 +113,16 @@ class ModelRepository:
         if self._polling is not None:
             await asyncio.wait({self._polling})
         async with self._poll_lock:
+            if self._reconciling:
+                await asyncio.wait(self._reconciling.values())
             await self._reconciler.close()
 
     async def poll_once(self) -> None:
         """Reads the disk once, then loads and unloads accordingly. Does not raise for models that fail."""
         async with self._poll_lock:
-            await self._poll()
+            tasks = await self._poll()
+        await self._finished(tasks)
+        await self._note_polled()
 
     def alive(self) -> bool:
         """False if the disk should be watched, but is not any more."""
@@ -138,7 +145,8 @@ class ModelRepository:
             old = self._layout.configs
             self._source = source
             self._unloaded.clear()
-            await self._poll()
+            tasks = await self._poll()
+        await self._finished(tasks)
         new = [config.name for config in configs if config.name not in old]
         await self._finish_loads(new)
         for name in new:
@@ -156,7 +164,8 @@ class ModelRepository:
             self._unloaded.discard(name)
             for servable in self.catalog.models.get(name, {}).values():
                 servable.failed_on = None
-            await self._poll()
+            tasks = await self._poll()
+        await self._finished(tasks, name)
         await self._finish_loads([name])
         self._check_available(name)
 
@@ -171,7 +180,8 @@ class ModelRepository:
             if name not in self._layout.configs and name not in self._unloaded:
                 raise ModelNotFound(f"Model {name} is not in the repository")
             self._unloaded.add(name)
-            await self._poll()
+            tasks = await self._poll()
+        await self._finished(tasks, name)
         await self.mirrored()
 
     # --- what there is ---
@@ -194,7 +204,9 @@ class ModelRepository:
         """
         for name in names:
             while not self.catalog.available(name) and await self._reconciler.unloaded(name):
-                await self.poll_once()
+                async with self._poll_lock:
+                    tasks = await self._poll()
+                await self._finished(tasks, name)
         await self.mirrored()
 
     def _check_available(self, name: str) -> None:
@@ -211,29 +223,44 @@ class ModelRepository:
     async def _keep_polling(self) -> None:
         while not self._stopping.is_set():
             try:
-                await self.poll_once()
+                async with self._poll_lock:
+                    tasks = await self._poll()
+                if not self._polled.is_set():
+                    await self._finished(tasks)
             except Exception:  # a bug in one poll must not end the watch
                 logger.exception(
                     "Looking for changes of models failed; what is served stays; next try in %s s",
                     self._poll_interval_s,
                 )
+            await self._note_polled()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_interval_s or None):
                     await self._stopping.wait()
 
-    async def _poll(self) -> None:
-        """One poll. The caller holds _poll_lock."""
+    async def _poll(self) -> Mapping[str, asyncio.Task[None]]:
+        """Reads the disk; the tasks that load and unload accordingly, by model. The caller holds _poll_lock."""
         try:
             self._update_layout(await asyncio.to_thread(self._source.scan))
         except OSError as error:
             unreadable = IgnoredFolder(Path(error.filename), f"the models folder cannot be read: {error.strerror}")
             self._report(frozenset({unreadable}))
-        else:
-            await self._reconcile_all()
-            self.catalog.complete = True
-        finally:
-            self._readiness.polled()
-            self._polled.set()
+            return {}
+        self._scanned = True
+        names = sorted((self._layout.configs.keys() | self.catalog.models.keys()) - self._layout.unreadable)
+        return {name: self._reconcile_soon(name) for name in names}
+
+    async def _finished(self, tasks: Mapping[str, asyncio.Task[None]], name: str | None = None) -> None:
+        """Waits until these tasks are done, or that of one model: no model waits for another's load."""
+        wanted = [task for model, task in tasks.items() if name in {None, model}]
+        if wanted:
+            await asyncio.wait(wanted)
+
+    async def _note_polled(self) -> None:
+        """A poll has ended, and the first one with all that it loads."""
+        self.catalog.complete = self.catalog.complete or self._scanned
+        self._readiness.polled()
+        self._polled.set()
+        async with self._poll_lock:
             self._poll_lock.notify_all()
 
     def _update_layout(self, layout: DiskLayout) -> None:
@@ -248,22 +275,28 @@ class ModelRepository:
             logger.warning("%s is ignored: %s", each.path, each.reason)
         self._layout = replace(self._layout, ignored=ignored)
 
-    async def _reconcile_all(self) -> None:
-        names = sorted((self._layout.configs.keys() | self.catalog.models.keys()) - self._layout.unreadable)
-        reconciling = [self._reconcile(name) for name in names]
-        for failure in await asyncio.gather(*reconciling, return_exceptions=True):
-            if failure:
-                logger.error(
-                    "Loading or unloading a model failed by an unexpected error: %r; the next poll tries again",
-                    failure,
-                    exc_info=failure,
-                )
+    def _reconcile_soon(self, name: str) -> asyncio.Task[None]:
+        """The task that brings one model up to date; if one is under way, it begins again when it has ended."""
+        task = self._reconciling.get(name)
+        if task is not None and not task.done():
+            self._again.add(name)
+            return task
+        task = self._reconciling[name] = asyncio.create_task(self._reconcile(name), name=f"reconcile {name}")
+        return task
 
     async def _reconcile(self, name: str) -> None:
-        try:
-            await self._reconciler.reconcile(name, self._layout)
-        finally:
-            self._readiness.tried(name)
+        self._again.add(name)
+        while name in self._again:
+            self._again.discard(name)
+            try:
+                await self._reconciler.reconcile(name, self._layout)
+            except Exception as failure:
+                logger.exception(
+                    "Loading or unloading a model failed by an unexpected error: %r; the next poll tries again", failure
+                )
+            finally:
+                self._readiness.tried(name)
+        del self._reconciling[name]
 
 
 async def _no_mirror() -> None:

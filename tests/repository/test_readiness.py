@@ -11,7 +11,7 @@ from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
 from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, repository
-from tests.support.waiting import HANG_S
+from tests.support.waiting import HANG_S, until
 
 
 def play(folder: Path, steps: Callable[[ModelRepository], Awaitable[None]], **options: object) -> None:
@@ -117,7 +117,7 @@ def test_ready_waits_for_the_first_try_of_every_model(tmp_path: Path) -> None:
         models = repository(tmp_path, load)
         poll = asyncio.create_task(models.poll_once())
         await asyncio.to_thread(entered.wait, HANG_S)
-        assert models.resolve("a").version == 1
+        await until(lambda: bool(models.catalog.available("a")))
         assert models.unready_reasons() == ["Model b is still loading"]
         gate.set()
         await poll
