@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from app.core.time_budget import TimeBudget
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import ALTERNATIVES, VariantMaker, VariantNotPossible
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
@@ -62,7 +64,7 @@ def save(model: keras.Model, path: Path) -> None:
 
 def compare(function: SignatureFunction, rows: int, seconds: float) -> list[str]:
     """One line of the table: the milliseconds of plain, and of each variant its gain and its first call."""
-    trial = try_signature(function, rows, time.perf_counter, set())
+    trial = try_signature(function, rows, TimeBudget(inf), set())
     cells = []
     for name in ALTERNATIVES:
         maker = VariantMaker(function.signature, function.plain, frozen_limit_mb=1000)

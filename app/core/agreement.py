@@ -22,6 +22,9 @@ TOLERANCES: Mapping[str, float] = {
 }
 
 
+#: Elements that are compared at a time: doubles and masks of a whole answer would take many times its memory. Chosen.
+_BLOCK = 1 << 18
+
 #: An answer may move by this many times as much as it does if the inputs move by their last digit. Chosen.
 _MOVES = 10.0
 
@@ -66,14 +69,23 @@ def _agree(expected: Array, actual: Array, tolerances: Mapping[str, float], move
     tolerance = tolerances.get(dtype_name(expected.dtype))
     if tolerance is None:
         return bool(np.all((expected == actual) | (False if moved is None else expected != moved)))
+    want, got = expected.reshape(-1), actual.reshape(-1)
+    other = None if moved is None else moved.reshape(-1)
+    blocks = [slice(start, start + _BLOCK) for start in range(0, expected.size, _BLOCK)]
+    slack = tolerance * max((_largest(want[block]) for block in blocks), default=0.0)
+    slack += float(float_limits(expected.dtype).tiny)
+    return all(
+        _agree_within(want[block], got[block], tolerance, slack, None if other is None else other[block])
+        for block in blocks
+    )
 
+
+def _agree_within(expected: Array, actual: Array, tolerance: float, slack: float, moved: Array | None) -> bool:
     # 1. The difference that rounding explains.
     precise = np.complex128 if np.iscomplexobj(expected) else np.float64
     want, got = expected.astype(precise), actual.astype(precise)
-    finite = np.abs(want[np.isfinite(want)])
-    scale = float(finite.max()) if finite.size else 0.0
     with np.errstate(all="ignore"):
-        allowed = tolerance * (np.abs(want) + scale) + float(float_limits(expected.dtype).tiny)
+        allowed = tolerance * np.abs(want) + slack
 
         # 2. The difference that the last digits of the inputs explain.
         movable: Array | bool = False
@@ -84,6 +96,12 @@ def _agree(expected: Array, actual: Array, tolerances: Mapping[str, float], move
 
         close = np.isfinite(want) & np.isfinite(got) & (np.abs(got - want) <= allowed)
         return bool(np.all(close | (~np.isfinite(want) & _same_special(want, got)) | movable))
+
+
+def _largest(values: Array) -> float:
+    """The largest finite absolute value."""
+    finite = np.abs(values[np.isfinite(values)])
+    return float(finite.max()) if finite.size else 0.0
 
 
 def _same_special(one: Array, other: Array) -> Array:

@@ -134,3 +134,15 @@ def test_inputs_move_by_their_last_digit() -> None:
     assert moved["x"].dtype == np.float32
     assert moved["n"] is inputs["n"]
     assert moved["s"] is inputs["s"]
+
+
+def test_a_difference_is_found_in_every_block_of_a_large_answer() -> None:
+    """Answers are compared in blocks, with one scale for all."""
+    expected = np.ones(600_000, np.float32)
+    expected[0] = 1000.0
+    for place in (1, 300_000, 599_999):
+        actual = expected.copy()
+        actual[place] = 1.05
+        assert agree({"y": expected}, {"y": actual})
+        actual[place] = 1.5
+        assert not agree({"y": expected}, {"y": actual})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from threading import Lock
@@ -50,6 +51,7 @@ class SignatureFunction:
         device: where it executes, such as '/device:GPU:1'; None lets TensorFlow choose.
 
     Attributes:
+        traced_s: seconds that tracing the graph of all outputs took.
         state: the types of its operations that may change what a call returns, its own or another signature's.
         writes, draws: those that write what is kept between calls, and those that draw random numbers.
         loops: whether it has loops.
@@ -65,7 +67,9 @@ class SignatureFunction:
 
         # --- graphs and calls made so far ---
         self._tracing = Lock()
+        begin_s = time.perf_counter()
         self._graphs = {self._all: self._trace(self._all)}
+        self.traced_s = time.perf_counter() - begin_s
         self._variants: Mapping[int, Variant] = {}
         self._compiled: Mapping[InputShapes, Variant] = {}
         self._keeping = Lock()

@@ -79,7 +79,8 @@ class SavedModel:
         if options.wanted == PLAIN or self._keeps_state():
             return search.adopt([])
         if options.wanted != "auto":
-            return search.adopt([VariantChoice(*sized, options.wanted, 1.0) for sized in search.sized_signatures()])
+            wanted = [VariantChoice(*sized, options.wanted, 1.0) for sized in search.sized_signatures()]
+            return search.adopt(wanted, _without_end(budget))
         try:
             return self._fastest(search, sizes, budget)
         finally:
@@ -104,19 +105,19 @@ class SavedModel:
         if options.wanted not in {"auto", XLA} or XLA in options.forbidden or self._keeps_state():
             return ()
         if options.wanted == XLA:
-            return self._use_compiled(signature, trials)
+            return self._use_compiled(signature, trials, _without_end(budget))
         function = self._functions[signature]
         search = ShapeSearch(function, self._maker(function), budget, expected_s=budget.seconds / 2)
         return search.use_fastest(trials)
 
     def adopt_shapes(self, signature: str, trials: Sequence[ShapeTrial]) -> bool:
         """Compiles the shapes that another replica uses compiled; False if that is not possible here."""
-        gains = self._use_compiled(signature, trials)
+        gains = self._use_compiled(signature, trials, TimeBudget(inf))
         return len(gains) == len(trials) and all(gains)
 
-    def _use_compiled(self, signature: str, trials: Iterable[ShapeTrial]) -> Sequence[float]:
+    def _use_compiled(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
         function = self._functions[signature]
-        return ShapeSearch(function, self._maker(function), TimeBudget(inf), measured=False).use_fastest(trials)
+        return ShapeSearch(function, self._maker(function), budget, measured=False).use_fastest(trials)
 
     def _maker(self, function: SignatureFunction) -> VariantMaker:
         return VariantMaker(function.signature, function.plain, self._options.frozen_limit_mb)
@@ -128,7 +129,7 @@ class SavedModel:
         key = self._cache_key(sizes, budget)
         known = recall(folder, key)
         if known and {(each.signature, each.batch_size) for each in known} == set(search.sized_signatures()):
-            return search.adopt(known)
+            return search.adopt(known, budget)
         choices = search.choose_fastest(budget)
         if not budget.cancelled:
             remember(folder, key, choices)
@@ -171,6 +172,11 @@ def _with_facts(function: SignatureFunction) -> ModelSignature:
     """The signature with what its graph says of it."""
     writes, draws = tuple(function.writes), tuple(function.draws)
     return replace(function.signature, writes=writes, draws=draws, loops=function.loops)
+
+
+def _without_end(budget: TimeBudget) -> TimeBudget:
+    """For what is wanted whatever time it takes; each step still waits until the budget lets it begin."""
+    return TimeBudget(inf, gate=lambda: budget.allows(-inf))
 
 
 def _check_names(signature: ModelSignature, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> None:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from app.core.errors import InvalidRequest
-from app.core.time_budget import TimeBudget
+from app.core.free_memory import free_memory
+from app.core.inference import Array
+from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import Variant, VariantMaker, VariantNotPossible
-from app.runtimes.tensorflow.variants.trial import OutOfTime, Trial, speed_up
-from app.runtimes.tensorflow.variants.variant_search import LEAST_GAIN, PRUNED_BELOW
+from app.runtimes.tensorflow.variants.trial import Trial, speed_up
+from app.runtimes.tensorflow.variants.variant_search import COPIES, LEAST_GAIN, MEMORY_SHARE, PRUNED_BELOW
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ class ShapeSearch:
     Attributes:
         budget: nothing begins that is expected to end after it.
         expected_s: seconds expected for the first shape; for each further one, as many as the one before took.
+        free_bytes: the memory that is left.
         measured: False uses everything that is possible, without timing it.
     """
 
@@ -43,7 +46,9 @@ class ShapeSearch:
     expected_s: float = 0.0
     measured: bool = True
     clock: Callable[[], float] = time.perf_counter
+    free_bytes: Callable[[], float] = free_memory
     _variants: list[Variant] = field(default_factory=list)
+    _growth: float = 1.0
     _slower: list[float] = field(default_factory=list)
     _rejected: set[str] = field(default_factory=set)
 
@@ -59,7 +64,7 @@ class ShapeSearch:
                 self.expected_s = self.clock() - begin_s
                 if self._is_pruned():
                     break
-        except OutOfTime:
+        except NoTimeLeft:
             pass  # what was found before counts
         except Exception as error:
             logger.info(
@@ -70,33 +75,48 @@ class ShapeSearch:
         return gains
 
     def _gain(self, shape: ShapeTrial) -> float:
-        """Raises VariantNotPossible, OutOfTime, or an error of TensorFlow, if the signature cannot be compiled."""
+        """Raises VariantNotPossible, NoTimeLeft, or an error of TensorFlow, if the signature cannot be compiled."""
         # 1. What plain answers. A shape that the model rejects is not compiled.
         function, inputs = self.function, shape.inputs
         rows = len(next(iter(inputs.values()))) if function.signature.batchable else 1
+        self._check_memory(inputs)
         try:
-            trial = Trial(function, inputs, rows, self.clock, self._rejected)
+            trial = Trial(function, inputs, rows, self.budget, self._rejected, clock=self.clock)
         except InvalidRequest as rejection:
             logger.debug("Signature %r rejects a shape of its buckets: %s", function.signature.name, rejection)
             return 0.0
+
+        self._growth = max(self._growth, trial.bytes / max(1, _bytes(inputs)))
 
         # 2. Compile it and compare.
         variant = self.maker.compile(inputs)
         if not trial.agrees(variant):
             raise VariantNotPossible("its answers differ from plain's")
-        variant = replace(variant, reach=trial.reach(variant, self.budget.allows))
+        variant = replace(variant, reach=trial.reach(variant))
         compiled = function.prepare_variant(variant, inputs)
 
         # 3. Time it.
         gain = 1.0
         if self.measured:
-            gain = speed_up(lambda: function(shape.shorter, ()), lambda: compiled(inputs), self.clock)
+            gain = speed_up(
+                lambda: function(shape.shorter, ()), lambda: compiled(inputs), self.clock, budget=self.budget
+            )
             if gain <= LEAST_GAIN:
                 self._slower.append(gain)
                 return 0.0
         self._variants.append(variant)
         return gain
 
+    def _check_memory(self, inputs: Mapping[str, Array]) -> None:
+        """Answers are expected to grow with the inputs."""
+        needed = COPIES * self._growth * _bytes(inputs)
+        if needed > self.free_bytes() * MEMORY_SHARE:
+            raise NoTimeLeft(f"it would take {needed / 2**20:.0f} MB to try it")
+
     def _is_pruned(self) -> bool:
         slower = self._slower
         return bool(slower) and not self._variants and (min(slower) < PRUNED_BELOW or len(slower) == _PATIENCE)
+
+
+def _bytes(arrays: Mapping[str, Array]) -> int:
+    return sum(array.nbytes for array in arrays.values())

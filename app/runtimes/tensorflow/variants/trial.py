@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -14,6 +15,7 @@ from app.core.agreement import agree, moved_inputs
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import Array
 from app.core.sample_inputs import SEED, random_inputs, zero_inputs
+from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.core.value_kinds import Reach
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
@@ -34,21 +36,19 @@ _ROUNDS_S = 0.05
 _FAR = 2.0
 
 
-class OutOfTime(Exception):
-    """The time for the search is over, or would be after the next step."""
-
-
 class Trial:
     """Runs plain twice with ordinary inputs, for its answer and its time; with unusual values when a variant needs it.
 
     Args:
         inputs: ordinary ones: `rows` rows, or one call's if the signature is not batchable.
+        budget: each call begins only if it is expected to end in time.
         rejected: the examples that plain rejected in earlier trials of this signature; it grows.
 
     Raises:
         InvalidRequest: plain rejects the inputs.
         VariantNotPossible: plain's answers to equal calls differ.
         ServingError: plain failed.
+        NoTimeLeft: there is no time for it.
     """
 
     def __init__(
@@ -56,18 +56,22 @@ class Trial:
         function: SignatureFunction,
         inputs: Mapping[str, Array],
         rows: int,
-        clock: Callable[[], float],
+        budget: TimeBudget,
         rejected: set[str],
+        *,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.inputs = inputs
         self._function = function
         self._rows = rows
+        self._budget = budget
         self._clock = clock
         self._rejected = rejected
         self._plain = function.prepare(function.plain, inputs)
         self._proofs: dict[Reach, list[_Proof]] = {}
 
-        self._expected = _run(self._plain, inputs)
+        self.plain_s = 0.0
+        self._expected = self._run_plain(inputs)
         begin_s = clock()
         again = _run(self._plain, inputs)
         self.plain_s = clock() - begin_s
@@ -78,15 +82,17 @@ class Trial:
         """Does the variant answer ordinary inputs as plain does? This is its first call, at which XLA compiles it."""
         return agree(self._expected, self._function.prepare(variant.graph, self.inputs)(self.inputs))
 
-    def reach(self, variant: Variant, allows: Callable[[float], bool]) -> Reach:
-        """How far from ordinary values the variant answers as plain does. What there is no time for is not proven.
+    @property
+    def bytes(self) -> int:
+        """What the inputs and one answer take."""
+        return sum(array.nbytes for array in (*self.inputs.values(), *self._expected.values()))
 
-        Args:
-            allows: is there time for so many seconds?
+    def reach(self, variant: Variant) -> Reach:
+        """How far from ordinary values the variant answers as plain does. What there is no time for is not proven.
 
         Raises:
             VariantNotPossible: it answers differently within Reach.ORDINARY.
-            OutOfTime: there is not even time for the unusual values within Reach.ORDINARY.
+            NoTimeLeft: there is not even time for the unusual values within Reach.ORDINARY.
         """
         call = self._function.prepare(variant.graph, self.inputs)
         proven: Reach | None = None
@@ -94,11 +100,13 @@ class Trial:
             # 1. Not with values that may keep the model busy for hours or take all memory, and not without time.
             examples = [each for each in self._examples() if each.reach is reach]
             calls = -(-len(examples) // self._rows)
-            if (reach > Reach.ORDINARY and self._function.steering) or not allows(2 * calls * self.plain_s):
+            if (reach > Reach.ORDINARY and self._function.steering) or not self._budget.allows(
+                2 * calls * self.plain_s
+            ):
                 break
 
             # 2. The first difference ends it.
-            differences = (proof.differing(call) for proof in self._prove(reach, examples))
+            differences = (proof.differing(self._gated(call)) for proof in self._prove(reach, examples))
             differing = next(filter(None, differences), "")
             if differing and reach is Reach.ORDINARY:
                 raise VariantNotPossible(f"its answers differ from plain's for {differing}")
@@ -108,13 +116,30 @@ class Trial:
                 break
             proven = reach
         if proven is None:
-            raise OutOfTime("there is no time left to prove it")
+            raise NoTimeLeft("there is no time left to prove it")
         return proven
 
     def speed_up(self, variant: Variant) -> float:
         """How many times as fast as plain the variant is, if each call looks for NaN first."""
         call = self._function.prepare_variant(replace(variant, reach=Reach.FINITE), self.inputs)
-        return speed_up(lambda: self._plain(self.inputs), lambda: call(self.inputs), self._clock, self.plain_s)
+        return speed_up(
+            lambda: self._plain(self.inputs),
+            lambda: call(self.inputs),
+            self._clock,
+            budget=self._budget,
+            plain_s=self.plain_s,
+        )
+
+    def _run_plain(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return _run(self._gated(self._plain), inputs)
+
+    def _gated(self, call: Call) -> Call:
+        def gated(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            if not self._budget.allows(self.plain_s):
+                raise NoTimeLeft("there is no time left to try it")
+            return call(inputs)
+
+        return gated
 
     def _examples(self) -> list[Example]:
         return examples_of(self._function.signature, self.inputs, self._function.steering)
@@ -132,7 +157,7 @@ class Trial:
     def _answers(self, examples: list[Example]) -> list[_Proof]:
         inputs = place(examples, self.inputs, batchable=self._function.signature.batchable)
         try:
-            return [_Proof(self._plain, examples, inputs, _run(self._plain, inputs), self._rows)]
+            return [_Proof(self._run_plain, examples, inputs, self._run_plain(inputs), self._rows)]
         except ServingError as error:
             if len(examples) > 1:
                 return [proof for each in examples for proof in self._answers([each])]
@@ -140,7 +165,7 @@ class Trial:
                 logger.debug("Signature %r is not tried with %s: %s", self._function.signature.name, examples[0], error)
                 return []
             self._rejected.add(str(examples[0]))
-            return [_Proof(self._plain, examples, inputs, None, self._rows)]
+            return [_Proof(self._run_plain, examples, inputs, None, self._rows)]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -176,16 +201,23 @@ class _Proof:
         return self.moved
 
 
-def try_signature(function: SignatureFunction, rows: int, clock: Callable[[], float], rejected: set[str]) -> Trial:
+def try_signature(
+    function: SignatureFunction,
+    rows: int,
+    budget: TimeBudget,
+    rejected: set[str],
+    clock: Callable[[], float] = time.perf_counter,
+) -> Trial:
     """The trial of ordinary inputs that plain accepts: random values, else zeros.
 
     Raises:
         VariantNotPossible: plain rejects both, or its answers to equal calls differ.
         ServingError: plain failed.
+        NoTimeLeft: there is no time for it.
     """
     for examples in (random_inputs, zero_inputs):
         try:
-            return Trial(function, examples(function.signature, rows), rows, clock, rejected)
+            return Trial(function, examples(function.signature, rows), rows, budget, rejected, clock=clock)
         except InvalidRequest as rejection:
             logger.debug("Signature %r rejects example values: %s", function.signature.name, rejection)
     raise VariantNotPossible("it rejects the example values")
@@ -194,6 +226,8 @@ def try_signature(function: SignatureFunction, rows: int, clock: Callable[[], fl
 def _run(call: Call, inputs: Mapping[str, Array]) -> dict[str, Array]:
     try:
         return call(inputs)
+    except NoTimeLeft:
+        raise
     except Exception as error:
         raise map_error(error) from error
 
@@ -203,9 +237,17 @@ def _part(answers: Mapping[str, Array], place: Any) -> dict[str, Array]:
 
 
 def speed_up(
-    plain: Callable[[], Any], variant: Callable[[], Any], clock: Callable[[], float], plain_s: float | None = None
+    plain: Callable[[], Any],
+    variant: Callable[[], Any],
+    clock: Callable[[], float],
+    *,
+    budget: TimeBudget,
+    plain_s: float | None = None,
 ) -> float:
-    """How many times as fast the variant is: the ratio of medians of alternate calls. `plain_s` if it is known."""
+    """How many times as fast the variant is: the ratio of medians of alternate calls. `plain_s` if it is known.
+
+    Raises NoTimeLeft if the budget ends before there are enough calls.
+    """
 
     def timed(call: Callable[[], Any]) -> float:
         start_s = clock()
@@ -224,6 +266,8 @@ def speed_up(
     variant_all_s: list[float] = []
     end_s = clock() + _ROUNDS_S
     while len(plain_all_s) < LEAST_ROUNDS or (len(plain_all_s) < _MOST_ROUNDS and clock() < end_s):
+        if not budget.allows(known_s):
+            raise NoTimeLeft("there is no time left to measure it")
         plain_all_s.append(timed(plain))
         variant_all_s.append(timed(variant))
     return median(plain_all_s) / median(variant_all_s)

@@ -6,9 +6,12 @@ Rules
    disagrees for huge values or for NaN is used for calls without them (guarded_call.py).
 2. A signature whose plain outputs differ between equal calls stays plain.
 3. Plain and variant are timed by alternate calls, because a machine's speed drifts; the ratio of medians counts.
-4. Nothing begins that is expected to end after the time for the search. A compilation cannot be interrupted: the first
-   XLA compilation of a signature begins only if half of the time is left, a further one only if as much is left as the
-   last one took.
+4. Nothing begins that is expected to end after the time for the search. Calls, rewriting a graph and compiling it
+   cannot be interrupted, so their time is estimated: calls of fewer rows took as long in proportion; a variant is made
+   in so many times the time of tracing the graph, and the next one as the last. The first XLA compilation of a
+   signature begins only if half of the time is left, too.
+   Nothing begins that is expected to take more than a share of the memory left: a row's inputs and outputs are
+   measured first.
 5. Each size is visited once, with all variants. The smallest and the largest come first: they show which variants
    are too slow to be tried at the others, and large calls, which take longest, are not left for the end.
 """
@@ -23,21 +26,23 @@ from itertools import chain, zip_longest
 from math import inf
 from typing import Any
 
+from app.core.free_memory import free_memory
 from app.core.inference import ModelSignature
-from app.core.time_budget import TimeBudget
+from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.core.value_kinds import Reach
 from app.runtime import ProgressReport, VariantChoice, VariantOptions
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import (
     ALTERNATIVES,
+    FROZEN,
     PLAIN,
     XLA,
     Variant,
     VariantMaker,
     VariantNotPossible,
 )
-from app.runtimes.tensorflow.variants.trial import LEAST_ROUNDS, OutOfTime, Trial, try_signature
+from app.runtimes.tensorflow.variants.trial import LEAST_ROUNDS, Trial, try_signature
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +51,20 @@ LEAST_GAIN = 1.05
 
 #: A variant that is slower than this at one size is pruned: it is not tried at the others. Chosen.
 PRUNED_BELOW = 1 / 2
+
+#: Seconds to make a variant of a large graph, in multiples of the seconds that tracing it took: measured 12 times for
+#: frozen (7,500 nodes; the first call included). XLA's were 10 to 25 times for the models of bench.variants.
+_TRACES = {FROZEN: 12.0, XLA: 30.0}
+
+#: Constant folding may compute what depends on variables alone, which takes as long as calls do. A model of which all
+#: was folded took 1.6 calls.
+_FOLDS = 3.0
+
+#: Answers that a trial holds at the same time, those on their way out of TensorFlow included, at most.
+COPIES = 12
+
+#: The share of the memory left that a trial may take. Chosen.
+MEMORY_SHARE = 1 / 4
 
 #: Signature and batch size.
 SizedSignature = tuple[str, int]
@@ -67,6 +86,7 @@ class VariantSearch:
         report: ProgressReport,
         *,
         clock: Callable[[], float] = time.perf_counter,
+        free_bytes: Callable[[], float] = free_memory,
         make_maker: Callable[[ModelSignature, Any, int], VariantMaker] = VariantMaker,
     ) -> None:
         # --- what is searched, and how ---
@@ -75,6 +95,7 @@ class VariantSearch:
         self._options = options
         self._report = report
         self._clock = clock
+        self._free_bytes = free_bytes
         self._makers = {
             name: make_maker(function.signature, function.plain, options.frozen_limit_mb)
             for name, function in functions.items()
@@ -86,7 +107,9 @@ class VariantSearch:
         self._making_s: dict[tuple[str, str], float] = {}
         self._trial: tuple[SizedSignature, Trial] | None = None
         self._done = self._total = 0
-        self._budget = TimeBudget(inf, clock)
+        self._plain_s: dict[str, dict[int, float]] = {name: {} for name in functions}
+        self._row_bytes: dict[str, float] = {}
+        self._use(TimeBudget(inf, clock))
 
     def sized_signatures(self) -> list[SizedSignature]:
         """Every signature at every size; signatures that are not batchable at size 1."""
@@ -94,7 +117,7 @@ class VariantSearch:
 
     def choose_fastest(self, budget: TimeBudget) -> list[VariantChoice]:
         """Measures every variant that is not forbidden, as far as the budget allows, and uses the fastest."""
-        self._budget = budget
+        self._use(budget)
         names = [name for name in ALTERNATIVES if name not in self._options.forbidden]
         self._total = len(names) * len(self.sized_signatures())
         candidates = {signature: dict.fromkeys(names, 0.0) for signature in self._functions}
@@ -103,11 +126,13 @@ class VariantSearch:
             self._measure(signature, size, candidates[signature])
         return self._install()
 
-    def adopt(self, wanted: Iterable[VariantChoice]) -> list[VariantChoice]:
+    def adopt(self, wanted: Iterable[VariantChoice], budget: TimeBudget | None = None) -> list[VariantChoice]:
         """Uses these variants without measuring, where they are possible, each with the speed-up given.
 
         Unusual values are tried only where the choice has no reach.
         """
+        if budget is not None:
+            self._use(budget)
         wanted = [choice for choice in wanted if choice.variant != PLAIN]
         self._total = len(wanted)
         impossible: set[tuple[str, str]] = set()
@@ -116,9 +141,12 @@ class VariantSearch:
             if (signature, name) in impossible:
                 continue
             try:
-                variant, trial = self._agreeing(signature, size, name)
-                reach = trial.reach(variant, self._budget.allows) if known is None else known
+                trial = self._trial_of(signature, size)
+                variant = self._agreeing(signature, name, trial)
+                reach = trial.reach(variant) if known is None else known
                 self._best[signature, size] = replace(variant, reach=reach), speed_up
+            except NoTimeLeft as error:
+                logger.info("%s", _why_not(signature, size, name, error))
             except Exception as error:
                 logger.warning("%s", _why_not(signature, size, name, error))
                 impossible.add((signature, name))
@@ -133,7 +161,7 @@ class VariantSearch:
                 speed_up = self._speed_up(signature, size, name)
             except Exception as error:
                 logger.debug("%s", _why_not(signature, size, name, error))
-                if not isinstance(error, OutOfTime):
+                if not isinstance(error, NoTimeLeft):
                     self._drop(signature, name)
                     del candidates[name]
             else:
@@ -143,10 +171,10 @@ class VariantSearch:
 
     def _speed_up(self, signature: str, size: int, name: str) -> float:
         # 1. Make it, if there is time for that.
-        unknown_s = self._budget.seconds / 2 if name == XLA else 0.0
-        self._check_time(self._making_s.get((signature, name), unknown_s))
+        trial = self._trial_of(signature, size)
+        self._check_time(self._making_s.get((signature, name), self._expected_s(signature, name, trial)))
         begin_s = self._clock()
-        variant, trial = self._agreeing(signature, size, name)
+        variant = self._agreeing(signature, name, trial)
         self._making_s[signature, name] = self._clock() - begin_s
 
         # 2. Time it, if there is time for that.
@@ -156,24 +184,56 @@ class VariantSearch:
         # 3. If it is the fastest so far, find out which values it may be used for.
         _, best = self._best.get((signature, size), (None, LEAST_GAIN))
         if speed_up > best:
-            variant = replace(variant, reach=trial.reach(variant, self._budget.allows))
+            variant = replace(variant, reach=trial.reach(variant))
             self._best[signature, size] = variant, speed_up
         return speed_up
 
-    def _agreeing(self, signature: str, size: int, name: str) -> tuple[Variant, Trial]:
+    def _agreeing(self, signature: str, name: str, trial: Trial) -> Variant:
         """Makes a variant that agrees with plain; raises VariantNotPossible, or what TensorFlow raises."""
-        if self._trial is None or self._trial[0] != (signature, size):
-            trial = try_signature(self._functions[signature], size, self._clock, self._rejected[signature])
-            self._trial = (signature, size), trial
-        trial = self._trial[1]
         variant = self._makers[signature].make(name, trial.inputs)
         if not trial.agrees(variant):
             raise VariantNotPossible("its answers differ from plain's")
-        return variant, trial
+        return variant
+
+    def _trial_of(self, signature: str, size: int) -> Trial:
+        """Raises NoTimeLeft if there is not enough time or memory, else as try_signature."""
+        if self._trial is None or self._trial[0] != (signature, size):
+            self._trial = None
+            if size > 1 and signature not in self._row_bytes:
+                self._try(signature, 1)
+            self._check_time(2 * self._plain_expected_s(signature, size))
+            self._check_memory(signature, size)
+            self._trial = (signature, size), self._try(signature, size)
+        return self._trial[1]
+
+    def _try(self, signature: str, size: int) -> Trial:
+        function, rejected = self._functions[signature], self._rejected[signature]
+        trial = try_signature(function, size, self._budget, rejected, self._clock)
+        self._plain_s[signature][size] = trial.plain_s
+        self._row_bytes[signature] = max(self._row_bytes.get(signature, 0.0), trial.bytes / size)
+        return trial
+
+    def _use(self, budget: TimeBudget) -> None:
+        self._budget = budget
+        self._search_s = budget.left_s
+
+    def _expected_s(self, signature: str, name: str, trial: Trial) -> float:
+        """Seconds to make a variant of which nothing is known yet: nobody can interrupt that."""
+        expected_s = _TRACES[name] * self._functions[signature].traced_s + _FOLDS * trial.plain_s
+        return max(expected_s, self._search_s / 2) if name == XLA and self._search_s < inf else expected_s
+
+    def _plain_expected_s(self, signature: str, size: int) -> float:
+        known = self._plain_s[signature].items()
+        return min((seconds * max(1.0, size / each) for each, seconds in known), default=0.0)
+
+    def _check_memory(self, signature: str, size: int) -> None:
+        needed = COPIES * size * self._row_bytes.get(signature, 0.0)
+        if needed > MEMORY_SHARE * self._free_bytes():
+            raise NoTimeLeft(f"it would take {needed / 2**20:.0f} MB to try it")
 
     def _check_time(self, needed_s: float) -> None:
         if not self._budget.allows(needed_s):
-            raise OutOfTime("there is no time left to try it")
+            raise NoTimeLeft("there is no time left to try it")
 
     def _drop(self, signature: str, name: str) -> None:
         self._best = {

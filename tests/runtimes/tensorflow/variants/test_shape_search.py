@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ class World:
     def __init__(self, compiled_s: float = 0.1, compile_s: float = 1.0, error: float = 0.0, longest: int = 99) -> None:
         self.now = 0.0
         self.steering: frozenset[str] = frozenset()
+        self.traced_s = 0.0
+        self.free_bytes = inf
         self.signature = ModelSignature("f", {"x": SPEC}, {"y": SPEC})
         self.plain = object()
         self.compiled_s, self.compile_s, self.error, self.longest = compiled_s, compile_s, error, longest
@@ -63,7 +66,7 @@ class World:
     ) -> list[float]:
         trials = (ShapeTrial(values(rows, size), values(rows, size - 1)) for rows, size in shapes)
         clock = lambda: self.now  # noqa: E731
-        search = ShapeSearch(self, self, TimeBudget(end_s, clock), first_s, measured, clock)  # type: ignore[arg-type]
+        search = ShapeSearch(self, self, TimeBudget(end_s, clock), first_s, measured, clock, lambda: self.free_bytes)  # type: ignore[arg-type]
         return search.use_fastest(trials)
 
 

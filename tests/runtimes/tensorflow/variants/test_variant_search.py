@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,8 @@ class World:
     def __init__(self, plain: Graph, *, batchable: bool = True, **variants: Graph | Exception) -> None:
         self.now = 0.0
         self.steering: frozenset[str] = frozenset()
+        self.traced_s = 0.0
+        self.free_bytes = inf
         self.plain = plain
         self.variants = variants
         shape = (None, 2) if batchable else (2,)
@@ -82,6 +86,7 @@ class World:
             VariantOptions("auto", **options),
             lambda *report: self.reports.append(report),
             clock=lambda: self.now,
+            free_bytes=lambda: self.free_bytes,
             make_maker=lambda *_: self,  # type: ignore[arg-type, return-value]
         )
 
@@ -275,3 +280,50 @@ def test_a_variant_that_accepts_what_plain_rejects_is_not_used() -> None:
             return super().run(graph, inputs)
 
     assert RejectsNegatives(Graph(0.003), frozen=Graph(0.001)).fastest() == every("plain")
+
+
+def test_what_cannot_be_interrupted_begins_only_if_it_is_expected_to_end_in_time() -> None:
+    """A graph that took 2 s to trace takes 24 s to freeze."""
+    for search_s, chosen in ((20.0, "plain"), (60.0, "frozen")):
+        world = World(Graph(0.003), frozen=Graph(0.001))
+        world.traced_s = 2.0
+        assert world.fastest(search_s) == every(chosen)
+        assert world.variants["frozen"].calls or chosen == "plain"  # type: ignore[union-attr]
+
+
+def test_a_size_whose_calls_would_not_end_in_time_is_not_even_called() -> None:
+    world = World(Graph(3.0), frozen=Graph(2.9))
+    assert world.fastest(search_s=12.0) == every("plain")
+    assert set(world.plain.calls) == {1}
+
+
+def test_a_trial_does_not_take_more_than_its_share_of_memory() -> None:
+    """A row takes 16 bytes: 2 numbers in and 2 out. A trial holds 12 of them and may take a quarter of what is free."""
+    world = World(Graph(0.003), frozen=Graph(0.001))
+    world.free_bytes = 4 * 12 * 16 * 3.0
+    assert world.fastest() == {1: "frozen", 2: "frozen", 4: "plain"}
+    assert 4 not in world.plain.calls
+
+
+def test_one_row_is_measured_before_larger_sizes_are_tried() -> None:
+    world = World(Graph(0.003), frozen=Graph(0.001))
+    world.free_bytes = 100.0
+    search = world.search()
+    search._sizes = (4,)
+    assert {choice.variant for choice in search.choose_fastest(world.budget())} == {"plain"}
+    assert set(world.plain.calls) == {1}
+
+
+def test_every_call_waits_until_the_budget_lets_it_begin() -> None:
+    """The gate is where background work waits for an idle moment."""
+    world, asked = World(Graph(0.003), frozen=Graph(0.001)), []
+
+    def gate() -> bool:
+        asked.append(len(world.plain.calls))
+        return len(asked) < 30
+
+    budget = TimeBudget(20.0, lambda: world.now, gate)
+    world.search().choose_fastest(budget)
+    assert budget.cancelled
+    assert len(world.plain.calls) <= asked[-1] + 2
+    assert max(later - before for before, later in pairwise(asked)) <= 2
