@@ -34,10 +34,18 @@ def check_accepting(rows: int, max_rows: int, deadline_s: float, now: float, *, 
         raise DeadlineExceeded("The request's time was over when it arrived")
 
 
-def check_deadline(
-    request: PendingRequest, queue: RequestQueue, slots: DeviceSlots, scheduler: Scheduler, now: float
+def check_deadline(  # noqa: PLR0917 - all that waits
+    request: PendingRequest,
+    queue: RequestQueue,
+    slots: DeviceSlots,
+    scheduler: Scheduler,
+    now: float,
+    isolation_s: float = 0.0,
 ) -> None:
     """The check of a request that is queued already.
+
+    Args:
+        isolation_s: the seconds of the calls for requests of rejected batches, which wait outside the queue.
 
     Raises:
         WouldBeLate: it is expected to miss its deadline, and was removed from the queue.
@@ -61,6 +69,10 @@ def check_deadline(
         of_model = min(ahead, queue.work.of_model(lane))
         alone_s = seconds_to_answer(request, lane, of_model, remaining_s, slots.count, scheduler.most_rows)
         needed_s = min(needed_s, alone_s / scheduler.fair_queueing.share(lane.key.model, queue.orders))
+
+    # 4. Groups of rejected batches go in turns with the calls before its own.
+    own_s = lane.costs.curve.call_s(request.weight) if lane.costs.curve is not None else 0.0
+    needed_s += min(isolation_s, max(0.0, needed_s - own_s))
 
     if needed_s > most_s:
         queue.remove(request)

@@ -3,15 +3,17 @@
 `execute` runs on a device thread or, inline, on the event loop. It reads the requests and their function and changes
 neither: what it finds it returns in an Execution, and the event loop acts on that.
 
-One bad request fails alone: a batch that is rejected because of its input is halved until the invalid request stands
-alone; so is a batch that the device has no memory for. A batch whose outputs cannot be split is repeated one request at
-a time. Any other failure fails the requests of that call, without a retry.
+One bad request fails alone: a batch that is rejected because of its input, that there is no memory for, or whose
+outputs cannot be split has no outcomes, and its requests are run again in smaller groups (isolation.py). Any other
+failure fails the requests of that call, without a retry. Of a function that is not batchable each request is run
+exactly once.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from itertools import accumulate, pairwise
 from math import prod
 from typing import NamedTuple
@@ -22,7 +24,7 @@ from app.batching.function import BatchFunction, Run
 from app.batching.request import PendingRequest
 from app.batching.shapes.ragged import RaggedRows
 from app.batching.waiting.lane import Lane
-from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
+from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import STRING, Array
 from app.core.reply import Outcome, Outputs
 
@@ -56,6 +58,18 @@ class BatchInFlight:
         self.requests += requests
         self.rows += sum([request.rows for request in requests])
 
+    def part(self, requests: Sequence[PendingRequest]) -> BatchInFlight:
+        """Some of its requests as a batch of their own, which is run again."""
+        part = copy(self)
+        part.requests, part.reason = list(requests), "retry"
+        part.rows = sum([request.rows for request in requests])
+        part._shares = [(self.function, len(requests))]
+        if len(self._shares) > 1:
+            functions = [function for function, count in self._shares for _ in range(count)]
+            function_of = dict(zip(self.requests, functions, strict=True))
+            part._shares = [(function_of[request], 1) for request in requests]
+        return part
+
     @property
     def expected_s(self) -> float:
         """The seconds that its call is expected to take; 0 if that is unknown."""
@@ -66,6 +80,11 @@ class BatchInFlight:
     def awaited(self) -> bool:
         """True while one of its requests waits: it was not answered, has not expired and was not cancelled."""
         return not all(request.reply.done() for request in self.requests)
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is a part of a batch that was rejected."""
+        return self.reason == "retry"
 
     @property
     def call_rows(self) -> int:
@@ -111,12 +130,11 @@ class Execution(NamedTuple):
     """What became of a batch.
 
     Attributes:
-        outcomes: one for each request, in order.
+        outcomes: one for each request, in order; empty if there is a rejection.
         started_s, ended_s: monotonic seconds.
         padded_rows: rows added to reach a batch size.
         padding_ratio: share of the elements of the call's inputs that were padding, of rows and of inner shapes.
-        mismatch: why the outputs could not be given to the requests by row; empty if they could. The requests ran
-            alone then, and the function is not to be shared any more.
+        rejection: why the requests have to be run again in smaller groups; there are no outcomes then.
     """
 
     outcomes: list[Outcome]
@@ -124,7 +142,16 @@ class Execution(NamedTuple):
     ended_s: float
     padded_rows: int
     padding_ratio: float
-    mismatch: str = ""
+    rejection: ServingError | None = None
+
+    @property
+    def mismatch(self) -> str:
+        """Why the outputs cannot be given to requests by row, so that none may share a call; empty if they can."""
+        return str(self.rejection) if isinstance(self.rejection, RowCountMismatch) else ""
+
+    @property
+    def succeeded(self) -> bool:
+        return self.rejection is None and not any(isinstance(each, ServingError) for each in self.outcomes)
 
 
 class RowCountMismatch(InferenceFailed):
@@ -135,43 +162,57 @@ def execute(
     function: BatchFunction, requests: Sequence[PendingRequest], clock: Callable[[], float], replica: int = 0
 ) -> Execution:
     """Runs the requests together and gives each its own rows or its own error. Never raises."""
-    mismatches: list[str] = []
     started_s = clock()
-    outcomes = _run_isolating_failures(function, requests, replica, mismatches)
+    if function.batchable:
+        outcomes, rejection = _run_together(function, requests, replica)
+    else:
+        outcomes, rejection = _run_each(function, requests, clock, replica), None
     ended_s = clock()
-    if mismatches:
-        return Execution(outcomes, started_s, ended_s, 0, 0.0, mismatches[0])
+    if rejection is not None:
+        return Execution([], started_s, ended_s, 0, 0.0, rejection)
     return Execution(outcomes, started_s, ended_s, *padding_of(function, requests))
 
 
-def _run_isolating_failures(  # noqa: PLR0911 - one for each case
-    function: BatchFunction, requests: Sequence[PendingRequest], replica: int, mismatches: list[str]
+def _run_each(
+    function: BatchFunction, requests: Sequence[PendingRequest], clock: Callable[[], float], replica: int
 ) -> list[Outcome]:
-    """The outcome of each request, in order; notes a row count mismatch."""
-    alone = not function.batchable or bool(mismatches)
+    """Runs each request alone, once, whatever becomes of the others; those that left meanwhile are not run."""
+    run, outcomes = function.on(replica), list[Outcome]()
+    for number, request in enumerate(requests):
+        if number and (request.reply.done() or request.deadline_s <= clock()):
+            outcomes.append(DeadlineExceeded("The request's time ran out before its call began"))
+            continue
+        try:
+            outcomes.append(run(request.inputs))
+        except Exception as raised:
+            outcomes.append(_serving_error(raised))
+    return outcomes
+
+
+def _run_together(
+    function: BatchFunction, requests: Sequence[PendingRequest], replica: int
+) -> tuple[list[Outcome], ServingError | None]:
+    """The outcome of each request; or none, and the reason why they have to be run again in smaller groups."""
     try:
-        if alone:
-            return [function.on(replica)(request.inputs) for request in requests]
-        return list(run_together(function, requests, replica))
-    except RowCountMismatch as mismatch:
-        # 1. The outputs cannot be split: each request runs alone.
-        mismatches.append(str(mismatch))
-        outcomes = [_run_isolating_failures(function, [request], replica, mismatches) for request in requests]
-        return [outcome for (outcome,) in outcomes]
-    except (InvalidRequest, OutOfMemory) as error:
-        # 2. One request is invalid, or the batch is too large: halve it.
-        if len(requests) == 1:
-            return [error]
-        middle = len(requests) // 2
-        halves = (requests[:middle], requests[middle:])
-        first, second = [_run_isolating_failures(function, half, replica, mismatches) for half in halves]
-        return first + second
-    except ServingError as error:
-        # 3. The model failed: each request gets an error of its own.
-        return [type(error)(*error.args) for _ in requests]
-    except Exception:
-        logger.exception("A batch failed in a way that no runtime reported")
-        return [InferenceFailed("The model failed") for _ in requests]
+        return list(run_together(function, requests, replica)), None
+    except Exception as raised:
+        error = _serving_error(raised)
+
+    # 1. The outputs cannot be split, one of several requests is invalid, or the batch is too large.
+    isolated = len(requests) > 1 and isinstance(error, InvalidRequest | OutOfMemory)
+    if isolated or isinstance(error, RowCountMismatch):
+        return [], error
+    # 2. A request alone, or the model failed: each request gets an error of its own.
+    return [error] if len(requests) == 1 else [type(error)(*error.args) for _ in requests], None
+
+
+def _serving_error(raised: Exception) -> ServingError:
+    if isinstance(raised, ServingError):
+        return raised
+    if isinstance(raised, MemoryError):
+        return OutOfMemory("There was not enough memory for the batch")
+    logger.error("A batch failed in a way that no runtime reported", exc_info=raised)
+    return InferenceFailed("The model failed")
 
 
 def run_together(function: BatchFunction, requests: Sequence[PendingRequest], replica: int = 0) -> Sequence[Outputs]:

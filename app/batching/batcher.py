@@ -13,6 +13,8 @@ Rules
   or have expired by then are not in them (tests/laws/test_batching.py).
 - After `submit`, `_dispatch` runs in the next turn of the event loop, so requests that are read in one turn can share a
   batch. When a device becomes free it runs at once.
+- A batch that failed because of some of its requests is run again in smaller groups, each a batch of its own, in turns
+  with what else is due (isolation.py).
 - The caller owns its request: it cancels it on every way out, and then the request leaves the queue.
 - A reply is set once, by the first of result, error and deadline, and never before `submit` has returned.
 """
@@ -32,6 +34,7 @@ from app.batching.completion import Completion
 from app.batching.deadlines import Deadlines, Expiry
 from app.batching.devices import Device, DeviceSlots
 from app.batching.function import BatchFunction
+from app.batching.isolation import Isolation, Isolations
 from app.batching.merging import merge_buckets
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
@@ -39,7 +42,7 @@ from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.scheduler import Scheduler
 from app.batching.waiting.lane import Lane
 from app.core.errors import InvalidRequest, OutOfMemory, ServingError
-from app.core.events import BatchExecuted, Listener, ignore
+from app.core.events import BatchExecuted, BatchRejected, Listener, ignore
 from app.core.inference import Array, BatchTiming
 from app.core.reply import ANSWERED, Answer, Reply
 
@@ -92,6 +95,7 @@ class Batcher:
         self._scheduler = Scheduler(policy, weights)
         self.queue = RequestQueue(max_queue_rows, self._scheduler.most_rows, weights)
         self._slots = DeviceSlots(devices, clock)
+        self._isolations = Isolations()
         self._completion = Completion(listener, self._check_drained, in_order=preserve_order)
         self._deadlines = Deadlines()
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
@@ -136,9 +140,9 @@ class Batcher:
         request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s)
         self.queue.push(key, function, request)
 
-        most_calls = _MARGIN * (self.queue.rows + self._slots.count)
+        most_calls = _MARGIN * (1 + bool(self._isolations)) * (self.queue.rows + self._slots.count)
         if deadline_s - now < most_calls * self._slowest_call_s and self._admission:  # seldom: it costs time
-            check_deadline(request, self.queue, self._slots, self._scheduler, now)
+            check_deadline(request, self.queue, self._slots, self._scheduler, now, self._isolations.expected_s)
 
         self._deadlines.push(request)
         if deadline_s < self._expiry.at_s:
@@ -173,11 +177,11 @@ class Batcher:
             return None
         execution = execute(function, batch.requests, self._clock)
         compute_s = execution.ended_s - execution.started_s
-        outcome = execution.outcomes[0]
-        batch.record_latency(compute_s, succeeded=not isinstance(outcome, ServingError))
+        batch.record_latency(compute_s, succeeded=execution.succeeded)
         if execution.mismatch:
             function.stop_batching(execution.mismatch)
             return None
+        outcome = execution.outcomes[0]
         if isinstance(outcome, InvalidRequest | OutOfMemory):
             return None
 
@@ -228,22 +232,33 @@ class Batcher:
             self._failure = f"The batcher failed: {error!r}"
 
     def _start_due_batches(self) -> None:
-        while self._slots.free and self.queue.lanes:
+        while self._slots.free and (self.queue.lanes or self._isolations.waiting):
             # 1. Expired requests leave first, also if the timer is late: they are never computed.
             now = self._clock()
             if self._expiry.at_s <= now:
                 self._expiry.expire()
                 continue
 
-            # 2. Nothing is due: come back when it is.
-            plan, lane = self._scheduler.first_due(self.queue, now)
-            if plan.due_s > now and self._drained is None:
+            # 2. A group of requests of a rejected batch, in turns with what else is due.
+            planned = self._scheduler.first_due(self.queue, now) if self.queue.lanes else None
+            due = planned is not None and (planned[0].due_s <= now or self._drained is not None)
+            isolation = self._isolations.next(others_due=due)
+            if isolation is not None:
+                if self._start_group(isolation, now):
+                    self._dispatch_soon()
+                    return
+                continue
+
+            # 3. Nothing is due: come back when it is.
+            assert planned is not None  # noqa: S101 - something waits
+            plan, lane = planned
+            if not due:
                 if self._due_timer is not None:
                     self._due_timer.cancel()
                 self._due_timer = self._loop.call_later(plan.due_s - now, self._dispatch)
                 return
 
-            # 3. After a batch on the event loop sockets are read first: their requests share the next batch.
+            # 4. After a batch on the event loop sockets are read first: their requests share the next batch.
             if self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"), now):
                 self._dispatch_soon()
                 return
@@ -266,13 +281,29 @@ class Batcher:
             for other, other_rows in merge_buckets(lane, batch.rows, rows, self.queue):
                 batch.merge(other, self.queue.take(other, other_rows, other.max_rows, now))
 
-        # 3. Execute it here, or give it to a device.
-        inline = inline and batch.is_quick(self._max_inline_s)
+        # 3. Execute it.
+        return self._execute(batch, now, inline=inline and batch.is_quick(self._max_inline_s))
+
+    def _start_group(self, isolation: Isolation, now: float) -> bool:
+        """Runs the next group of an isolation. Returns whether it was executed on the event loop."""
+        group = isolation.next_group()
+        if group is None:  # the others have expired or were cancelled
+            self._completion.forget(isolation.batch)
+            return False
+        self._isolations.record_start(isolation, group)
+        try:
+            return self._execute(group, now, inline=group.is_quick(self._max_inline_s))
+        except Exception:
+            self._isolations.record_lost(group, now)
+            raise
+
+    def _execute(self, batch: BatchInFlight, now: float, *, inline: bool) -> bool:
+        """Executes the batch here, or gives it to a device. Returns `inline`."""
         if inline:
-            execution = execute(lane.function, batch.requests, self._clock)
+            execution = execute(batch.function, batch.requests, self._clock)
             self._record_start(batch)  # after the call, because nothing else runs during it
             self._record_end(batch, execution)
-            self._completion.complete(batch, execution)
+            self._complete(batch, execution, self._isolations.record_end(batch, execution, now))
         else:
             self._slowest_call_s = max(self._slowest_call_s, batch.expected_s)
             self._slots.start(batch, now, self._ended)
@@ -281,12 +312,25 @@ class Batcher:
 
     def _ended(self, batch: BatchInFlight, execution: Execution) -> None:
         self._record_end(batch, execution)
+        isolated = self._isolations.record_end(batch, execution, self._clock())
         self._dispatch()  # first: the device must not wait for the replies
-        self._completion.complete(batch, execution)
+        self._complete(batch, execution, isolated)
+
+    def _complete(self, batch: BatchInFlight, execution: Execution, isolated: BatchInFlight | None) -> None:
+        """Answers the batch, unless its requests are run again; with it the isolation of `isolated` is over."""
+        if execution.rejection is None:
+            self._completion.complete(batch, execution)
+        else:
+            seconds = execution.ended_s - execution.started_s
+            self._listener(BatchRejected(*batch.key[:3], len(batch.requests), batch.rows, seconds))
+            if batch.is_group:
+                self._completion.forget(batch)
+        if isolated is not None:
+            self._completion.forget(isolated)
 
     def _record_start(self, batch: BatchInFlight) -> None:
         self._scheduler.record_start(batch)
-        self._completion.record_start(batch)
+        self._completion.record_start(batch, self._isolations.part_of(batch))
 
     def _record_end(self, batch: BatchInFlight, execution: Execution) -> None:
         """Never raises: what is learnt of a call must not keep its requests from being answered."""
@@ -294,8 +338,7 @@ class Batcher:
             if execution.mismatch:
                 batch.function.stop_batching(execution.mismatch)
             seconds = execution.ended_s - execution.started_s
-            succeeded = not any(isinstance(each, ServingError) for each in execution.outcomes)
-            batch.record_latency(seconds, succeeded=succeeded)
+            batch.record_latency(seconds, succeeded=execution.succeeded)
             self._slowest_call_s = max(seconds, self._slowest_call_s * _FADE)
             self._scheduler.record_end(batch, seconds)
         except Exception:
@@ -312,8 +355,8 @@ class Batcher:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and no batch is in flight. May be read from any thread."""
-        return not self.queue.rows and self._slots.idle
+        """Whether nothing waits and no batch is in flight or being isolated. May be read from any thread."""
+        return not self.queue.rows and self._slots.idle and not self._isolations
 
     @property
     def drained(self) -> bool:
@@ -343,10 +386,14 @@ class Batcher:
         found = self._slots.failures(now)
         if self._failure:
             found.append(self._failure)
+        stranded = False
         if self._slots.free and self.queue.lanes:
             plan, _ = self._scheduler.first_due(self.queue, now)
-            if now - plan.due_s > stranded_after_s:
-                found.append(f"A batch is due for more than {stranded_after_s:g} s although a device is free")
+            stranded = now - plan.due_s > stranded_after_s
+        if self._slots.free and self._isolations.waiting:
+            stranded |= now - self._isolations.waiting_since_s > stranded_after_s
+        if stranded:
+            found.append(f"A batch is due for more than {stranded_after_s:g} s although a device is free")
         return found
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The end of a batch: each of its requests gets its answer, at once or in order. batch.py isolates a bad request.
+"""The end of a batch: each of its requests gets its answer, at once or in order.
 
 In-order completion: with several batches in flight a later one may end first. It is held until no request of an
 earlier batch of its lane waits for an answer: each was answered, has expired or was cancelled. So no answer is held
@@ -35,8 +35,17 @@ class InOrderCompletion:
     def __len__(self) -> int:
         return len(self._started)
 
-    def record_start(self, batch: BatchInFlight) -> None:
+    def record_start(self, batch: BatchInFlight, part_of: BatchInFlight | None = None) -> None:
+        """A batch started; `part_of` is the earlier one that it is run again for, whose place it gets."""
         self._started[batch] = None
+        if part_of in self._started:
+            names = list(self._started)[:-1]
+            names.insert(names.index(part_of), batch)
+            self._started = {each: self._started[each] for each in names}
+
+    def forget(self, batch: BatchInFlight) -> None:
+        """A batch ended without answers: its requests are run again."""
+        self._started.pop(batch, None)
 
     def record_end(self, batch: BatchInFlight, execution: Execution) -> None:
         self._started[batch] = execution
@@ -74,9 +83,15 @@ class Completion:
         self._loop = asyncio.get_running_loop()
         self.order = InOrderCompletion() if in_order else None
 
-    def record_start(self, batch: BatchInFlight) -> None:
+    def record_start(self, batch: BatchInFlight, part_of: BatchInFlight | None = None) -> None:
         if self.order is not None:
-            self.order.record_start(batch)
+            self.order.record_start(batch, part_of)
+
+    def forget(self, batch: BatchInFlight) -> None:
+        """The batch has no answers: its requests were answered, or will be, in groups of their own."""
+        if self.order is not None:
+            self.order.forget(batch)
+        self.on_cancel()
 
     def complete(self, batch: BatchInFlight, execution: Execution) -> None:
         """Answers the batch now, or as soon as its turn comes."""

@@ -17,7 +17,7 @@ class BatchExecuted(NamedTuple):
     """One call of a model ended, with or without an error.
 
     rows: rows of requests in the batch; padded_rows: padding rows added to reach an allowed size.
-    reason: why the batch was closed: 'full', 'idle', 'delay' or 'drain'.
+    reason: why the batch was closed: 'full', 'idle', 'delay' or 'drain'; 'retry' of a group of a rejected batch.
     compute_s: seconds of the call; queue_s: seconds that each of its requests waited, in the order of the batch.
     failed, failed_rows: how many of its requests, and rows, were answered with an error.
     expired: how many of its requests were past their deadline when the call began; more than 0 is a bug.
@@ -36,6 +36,20 @@ class BatchExecuted(NamedTuple):
     failed_rows: int = 0
     expired: int = 0
     padding_ratio: float = 0.0
+
+
+class BatchRejected(NamedTuple):
+    """One call of a model failed because of some of its requests, which are run again in smaller groups.
+
+    requests, rows: of the call; compute_s: its seconds. Each group that succeeds is a BatchExecuted.
+    """
+
+    model: str
+    version: int
+    signature: str
+    requests: int
+    rows: int
+    compute_s: float
 
 
 class RequestFinished(NamedTuple):
@@ -115,6 +129,7 @@ class ModelImproving(NamedTuple):
 
 Event = (
     BatchExecuted
+    | BatchRejected
     | RequestFinished
     | ModelStateChanged
     | ModelPlaced

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from functools import partial
 
-from app.core.events import BatchExecuted, RequestFinished, Subscriptions
+from app.core.events import BatchExecuted, BatchRejected, RequestFinished, Subscriptions
 from app.instrumentation.histogram import Histogram
 
 #: Bounds in seconds of Ferry's histograms of times.
@@ -28,6 +28,7 @@ class BatchCounts:
     queue_s: seconds that each request waited; compute_s: seconds that each batch took.
     wasted_s: the part of compute_s that was spent on padding.
     failed: requests that were answered with an error; expired: requests that were computed after their deadline.
+    rejected: calls whose requests were run again in smaller groups; rejected_s: their seconds.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,8 @@ class BatchCounts:
         self.queue_s = Histogram(_BOUNDS)
         self.compute_s = Histogram(_BOUNDS)
         self.wasted_s = 0.0
-        self.failed = self.expired = 0
+        self.failed = self.expired = self.rejected = 0
+        self.rejected_s = 0.0
 
     def since(self, before: BatchCounts) -> BatchCounts:
         """The difference to `before`, an earlier copy of these counts."""
@@ -45,6 +47,7 @@ class BatchCounts:
         later.compute_s = self.compute_s.since(before.compute_s)
         later.wasted_s = self.wasted_s - before.wasted_s
         later.failed, later.expired = self.failed - before.failed, self.expired - before.expired
+        later.rejected, later.rejected_s = self.rejected - before.rejected, self.rejected_s - before.rejected_s
         return later
 
     def closed_by(self) -> Counter[str]:
@@ -77,6 +80,7 @@ class Counts:
         self.subscriptions: Subscriptions = {
             RequestFinished: self._request_finished,
             BatchExecuted: self._batch_executed,
+            BatchRejected: self._batch_rejected,
         }
 
     def _request_finished(self, event: RequestFinished) -> None:
@@ -90,3 +94,8 @@ class Counts:
         counts.wasted_s += event.padding_ratio * event.compute_s
         counts.failed += event.failed
         counts.expired += event.expired
+
+    def _batch_rejected(self, event: BatchRejected) -> None:
+        counts = self.batches[event[:3]]
+        counts.rejected += 1
+        counts.rejected_s += event.compute_s

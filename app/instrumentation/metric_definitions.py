@@ -35,7 +35,7 @@ COMPUTE_SECONDS = MetricDefinition(
 BATCH_ROWS = MetricDefinition("ferry_batch_rows", "histogram", _FUNCTION, "Rows in a batch, padding not counted.")
 BATCHES = MetricDefinition(
     "ferry_batches_total", "counter", ("reason", *_FUNCTION),
-    "Batches executed, by the reason that closed them: full, idle, delay or drain.",
+    "Batches executed, by the reason that closed them: full, idle, delay, drain or retry.",
 )  # fmt: skip
 PADDED_ROWS = MetricDefinition(
     "ferry_padded_rows_total", "counter", _FUNCTION, "Padding rows computed to reach an allowed batch size."
@@ -46,6 +46,13 @@ FAILED_EXECUTIONS = MetricDefinition(
 EXPIRED_EXECUTIONS = MetricDefinition(
     "ferry_expired_executions_total", "counter", _FUNCTION,
     "Requests executed although their deadline had passed; above 0 only by a bug.",
+)  # fmt: skip
+REJECTED_BATCHES = MetricDefinition(
+    "ferry_rejected_batches_total", "counter", _FUNCTION,
+    "Calls that failed because of some of their requests, which were run again in smaller groups.",
+)  # fmt: skip
+REJECTED_SECONDS = MetricDefinition(
+    "ferry_rejected_seconds_total", "counter", _FUNCTION, "Seconds of these calls."
 )  # fmt: skip
 QUEUE_ROWS = MetricDefinition("ferry_queue_rows", "gauge", (), "Rows that wait for a device.")
 REPLICAS = MetricDefinition(
@@ -68,7 +75,8 @@ IMPROVING = MetricDefinition(
 #: In the order of docs/metrics.md.
 FERRY_METRICS = (
     REQUESTS, REQUEST_SECONDS, QUEUE_ROWS, QUEUE_SECONDS, COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS,
-    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, REPLICAS, EXECUTION_VARIANT, IMPROVING, MODEL_PROBLEM,
+    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, REJECTED_BATCHES, REJECTED_SECONDS, REPLICAS, EXECUTION_VARIANT,
+    IMPROVING, MODEL_PROBLEM,
 )  # fmt: skip
 
 _INTRODUCTION = """\

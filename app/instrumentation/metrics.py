@@ -85,13 +85,16 @@ class Metrics(Collector):
 
         batches, padded_rows = _counter(definitions.BATCHES), _counter(definitions.PADDED_ROWS)
         failed, expired = _counter(definitions.FAILED_EXECUTIONS), _counter(definitions.EXPIRED_EXECUTIONS)
+        rejected, rejected_s = _counter(definitions.REJECTED_BATCHES), _counter(definitions.REJECTED_SECONDS)
         for labels, counts in counted.items():
             for reason, calls in counts.closed_by().items():
                 batches.add_metric((reason, *labels), calls)
             padded_rows.add_metric(labels, counts.padded_rows())
             failed.add_metric(labels, counts.failed)
             expired.add_metric(labels, counts.expired)
-        yield from (batches, padded_rows, failed, expired)
+            rejected.add_metric(labels, counts.rejected)
+            rejected_s.add_metric(labels, counts.rejected_s)
+        yield from (batches, padded_rows, failed, expired, rejected, rejected_s)
 
     def _model_problems(self) -> Metric:
         definition = definitions.MODEL_PROBLEM

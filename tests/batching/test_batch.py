@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from app.batching.batch import BatchInFlight, RowCountMismatch, assemble, elements_of, padding_of, split
 from app.batching.batch import execute as execute_timed
 from app.batching.function import BatchFunction
-from app.batching.queue import Lane
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.shapes.buckets import ShapeBuckets
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
-from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
+from app.batching.waiting.lane import Lane
+from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import Array
 from app.core.reply import Outcome
-from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, pending, rows_of
+from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, pending, rows_of, run_batch
 
 
 def execute(function: BatchFunction, requests: Sequence[PendingRequest]) -> list[Outcome]:
-    return execute_timed(function, requests, lambda: 0.0).outcomes
+    return run_batch(function, requests)[0]
 
 
 def outcomes(function: FakeFunction, *values: float, largest: int = 8) -> list[object]:
@@ -119,9 +119,10 @@ def test_outputs_that_do_not_follow_the_rows_are_computed_one_by_one() -> None:
         return {"y": np.unique(x)}
 
     function = batch_function(distinct, 8)
-    execution = execute_timed(function, [pending(1.0, 2), pending(2.0, 2)], lambda: 0.0)
-    assert [each["y"].tolist() for each in execution.outcomes if isinstance(each, dict)] == [[1], [2]]
-    assert calls == [4, 2, 2]
+    requests = [pending(1.0, 2), pending(2.0, 2)]
+    execution = execute_timed(function, requests, lambda: 0.0)
+    assert [each["y"].tolist() for each in execute(function, requests) if isinstance(each, dict)] == [[1], [2]]
+    assert calls == [4, 4, 2, 2]
     assert execution.mismatch == "Output 'y' has shape (2,) for a batch of 4 rows"
     assert (execution.padded_rows, execution.padding_ratio) == (0, 0.0)
 
@@ -145,7 +146,7 @@ def test_executing_a_batch_writes_nothing_that_is_shared_with_the_event_loop() -
         of_padding = {name: getattr(padding, name) for name in padding.__slots__}
         requests = of_lengths(1, 2, 3)
         of_requests = [(each.inputs, each.rows, each.reply, each.lane) for each in requests]
-        execute(function, requests)
+        execute_timed(function, requests, lambda: 0.0)
         assert {name: getattr(function, name) for name in function.__slots__} == before
         assert {name: getattr(padding, name) for name in padding.__slots__} == of_padding
         assert [(each.inputs, each.rows, each.reply, each.lane) for each in requests] == of_requests
@@ -270,9 +271,8 @@ def test_inputs_may_come_in_any_order() -> None:
 def test_an_output_that_does_not_follow_as_it_did_ends_the_padding(caplog: pytest.LogCaptureFixture) -> None:
     padding = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0})
     function = batch_function(lambda inputs: {"y": inputs["x"][:, :2]}, padding=padding)
-    execution = execute_timed(function, of_lengths(1, 2, 3), lambda: 0.0)
-    assert [each["y"].tolist() for each in execution.outcomes if isinstance(each, dict)] == [[[1]], [[2, 2]], [[3, 3]]]
-    function.stop_batching(execution.mismatch)
+    found = execute(function, of_lengths(1, 2, 3))
+    assert [each["y"].tolist() for each in found if isinstance(each, dict)] == [[[1]], [[2, 2]], [[3, 3]]]
     assert not padding.enabled
     assert not function.batchable
     assert "output 'y' has shape (4, 2), not (4, 3)" in caplog.text
@@ -297,3 +297,52 @@ def test_what_rows_and_shape_do_not_tell_of_a_call_are_its_elements() -> None:
     ragged = batch_function(FakeFunction(), ragged=RaggedRows({"x": ["splits"]}))
     text.inputs = {"x": np.zeros(7), "splits": np.array([0, 7])}
     assert elements_of(ragged, [text]) == 9
+
+
+def test_requests_that_run_alone_are_run_once_each_and_harm_no_other() -> None:
+    calls = []
+
+    def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        calls.append(inputs["x"][0, 0])
+        return FakeFunction()(inputs)
+
+    function = batch_function(run, batchable=False)
+    found = execute_timed(function, [pending(each) for each in (1.0, -2.0, 3.0, float("nan"), 5.0)], lambda: 0.0)
+    assert [type(each) for each in found.outcomes] == [dict, InvalidRequest, dict, InferenceFailed, dict]
+    assert len(calls) == 5
+
+
+def test_of_requests_that_run_alone_those_that_left_meanwhile_are_not_run() -> None:
+    function = FakeFunction()
+    clock = iter([0.0, 1.0, 2.0, 3.0])
+    requests = [pending(1.0), pending(2.0, deadline_s=0.5), pending(3.0)]
+    requests[2].reply.set_result("cancelled")
+    found = execute_timed(batch_function(function, batchable=False), requests, lambda: next(clock))
+    assert [type(each) for each in found.outcomes] == [dict, DeadlineExceeded, DeadlineExceeded]
+    assert function.calls == [[1.0]]
+
+
+def test_a_batch_that_cannot_be_put_together_for_lack_of_memory_is_run_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def limited(requests: Sequence[PendingRequest], own_rows: int, rows: int) -> dict[str, Array]:
+        if rows > 2:
+            raise MemoryError
+        return assemble(requests, own_rows, rows)
+
+    monkeypatch.setattr("app.batching.batch.assemble", limited)
+    function = FakeFunction()
+    assert outcomes(function, 1, 2, 3, 4) == [[2], [4], [6], [8]]
+    assert [len(call) for call in function.calls] == [2, 2]
+
+
+def test_a_part_of_a_merged_batch_is_counted_by_the_functions_of_its_requests() -> None:
+    ours, theirs = batch_function(FakeFunction()), batch_function(FakeFunction())
+    ours.requests_under_way, theirs.requests_under_way = 2, 1
+    requests = [pending(1.0), pending(2.0), pending(3.0, 2)]
+    batch = BatchInFlight(Lane(KEY, ours), requests[:2], "idle")
+    batch.merge(Lane(KEY._replace(signature="other"), theirs), requests[2:])
+    part = batch.part(requests[1:])
+    assert (part.rows, part.reason, part.is_group) == (3, "retry", True)
+    part.leave()
+    assert (ours.requests_under_way, theirs.requests_under_way) == (1, 0)

@@ -19,7 +19,7 @@ from app.core.errors import (
     ServingError,
     ShuttingDown,
 )
-from app.core.events import BatchExecuted, Event, tell_all
+from app.core.events import BatchExecuted, BatchRejected, Event, tell_all
 from app.core.reply import Answer
 from tests.support.fakes import (
     KEY,
@@ -368,9 +368,14 @@ def test_one_bad_request_fails_alone() -> None:
             if value != 7:
                 assert isinstance(answer, Answer)
                 assert answer.outputs["y"].tolist() == [[2.0 * value] * 2]
-        (event,) = bench.events
-        assert isinstance(event, BatchExecuted)
-        assert (event.rows, event.failed, event.failed_rows, len(event.queue_s)) == (32, 1, 1, 32)
+        executed = [event for event in bench.events if isinstance(event, BatchExecuted)]
+        assert sum(event.rows for event in executed) == sum(len(event.queue_s) for event in executed) == 32
+        assert [(event.rows, event.failed_rows) for event in executed if event.failed] == [(1, 1)]
+        assert {event.reason for event in executed} == {"retry"}
+        first, *rejected = [event for event in bench.events if isinstance(event, BatchRejected)]
+        assert first == BatchRejected(*KEY[:3], 32, 32, 1.0)
+        assert all(event.requests < 32 for event in rejected)
+        assert len(bench.model.calls) == len(bench.events)
 
     scenario(main)
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight, Execution
 from app.batching.completion import Completion, InOrderCompletion
-from app.batching.queue import Lane
 from app.batching.request import LaneKey, PendingRequest
+from app.batching.waiting.lane import Lane
 from app.core.errors import InferenceFailed
 from app.core.events import ignore
 from tests.support.fakes import FakeFunction, FakeReply, batch_function, pending, rows_of

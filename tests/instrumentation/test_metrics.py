@@ -1,6 +1,6 @@
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.core.events import BatchExecuted, Event, ModelStateChanged, RequestFinished, tell_all
+from app.core.events import BatchExecuted, BatchRejected, Event, ModelStateChanged, RequestFinished, tell_all
 from app.core.versions import ModelProblem, ProblemKind
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
@@ -44,6 +44,12 @@ def test_batches_tell_their_rows_padding_reason_and_waits() -> None:
     assert value(metrics, "ferry_compute_seconds_sum", **MODEL) == 0.01
     assert value(metrics, "ferry_failed_executions_total", **MODEL) == 1
     assert value(metrics, "ferry_expired_executions_total", **MODEL) == 2
+
+
+def test_calls_whose_requests_are_run_again_are_counted_with_their_seconds() -> None:
+    metrics = told(*[BatchRejected("m", 1, "s", 8, 8, 0.5)] * 2)
+    assert value(metrics, "ferry_rejected_batches_total", **MODEL) == 2
+    assert value(metrics, "ferry_rejected_seconds_total", **MODEL) == 1.0
 
 
 def test_the_queue_is_read_when_asked() -> None:

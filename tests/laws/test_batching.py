@@ -15,7 +15,7 @@ from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, create_policy, policy_names
 from app.batching.request import LaneKey
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, RequestTooLarge, ShuttingDown
-from app.core.events import BatchExecuted, Event
+from app.core.events import BatchExecuted, BatchRejected, Event
 from app.core.inference import Array
 from app.core.reply import Answer
 from tests.support.fakes import FakeDevice, FakeFunction, LateDevice, batch_function, infer, run_in_fake_time
@@ -163,10 +163,8 @@ def check_laws(run: Run) -> None:
             assert call.cancel_after_s != inf
     for model in run.models:
         assert all(len(batch) <= MAX_ROWS for batch in model.calls)
-    for event in run.events:
-        assert isinstance(event, BatchExecuted)
-        assert event.rows <= MAX_ROWS
-        assert all(wait_s >= 0 for wait_s in event.queue_s)
+    assert all(isinstance(event, BatchExecuted | BatchRejected) and event.rows <= MAX_ROWS for event in run.events)
+    assert all(wait_s >= 0 for event in run.events if isinstance(event, BatchExecuted) for wait_s in event.queue_s)
     assert run.batcher.queue.rows == 0
     assert not run.batcher.queue.lanes
     assert run.batcher.failures(0.0) == []

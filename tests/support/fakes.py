@@ -10,15 +10,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from app.batching.batch import Execution
+from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.batcher import Batcher
 from app.batching.function import BatchFunction
+from app.batching.isolation import Isolations
 from app.batching.request import LaneKey, PendingRequest, RequestHandle
+from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.interfaces import answer_of
-from app.core.reply import Answer, Reply
+from app.core.reply import Answer, Outcome, Reply
 from app.runtime import RuntimeOptions
 from bench.simulated_time import fake_time, run_in_fake_time
 
@@ -115,6 +117,26 @@ def batch_function(
     run: Callable[[Mapping[str, Array]], dict[str, Array]], largest: int = 4, **more: Any
 ) -> BatchFunction:
     return BatchFunction(run, BatchSizes.powers_of_two(largest), **more)
+
+
+def run_batch(function: BatchFunction, requests: Sequence[PendingRequest]) -> tuple[list[Outcome], int]:
+    """The outcome of each request, with isolation as the batcher does it, and the number of calls."""
+    isolations, outcomes, calls = Isolations(), dict[PendingRequest, Outcome](), 0
+    batch: BatchInFlight | None = BatchInFlight(Lane(KEY, function), list(requests), "idle")
+    while batch is not None:
+        execution = execute(function, batch.requests, lambda: 0.0)
+        calls += 1
+        if execution.mismatch:
+            function.stop_batching(execution.mismatch)
+        if execution.rejection is None:
+            outcomes |= dict(zip(batch.requests, execution.outcomes, strict=True))
+        isolations.record_end(batch, execution, 0.0)
+        isolation = isolations.next(others_due=False)
+        batch = None if isolation is None else isolation.next_group()
+        if isolation is not None and batch is not None:
+            isolations.record_start(isolation, batch)
+    assert not isolations
+    return [outcomes[request] for request in requests], calls
 
 
 class FakeReply:

@@ -1,0 +1,179 @@
+"""Isolation: a batch that failed because of some of its requests is run again in smaller groups. No I/O, no clock.
+
+Rules (test_isolation.py, tests/laws/test_isolation.py)
+- A group is a batch like any other: it takes a free device, is answered as soon as it succeeds, and ends. Requests that
+  expired or were cancelled before are not in it. An isolation has one group at a time, and in turns with what else is
+  due, so one bad caller delays others by every other call at most.
+- An error is only given to a request that was run alone, or to all of a call that failed for another reason.
+- The first group is the first half of the batch. Further sizes follow the share of bad requests so far: if it is high,
+  requests go one by one. A group that failed has a bad request; if its first part has none, its rest has one.
+- After `_MOST_FAILED` failed groups for each doubling of the batch requests go one by one. So a batch of n requests
+  takes at most n + 3 log2(n) + 4 calls, however many are bad: with 1, 8 and 32 bad of 64 about 11, 43 and 74 calls,
+  where halving to the end takes 13, 53 and 109.
+- After a lack of memory groups only become smaller. If outputs have no row for each row of input, requests go one by
+  one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from app.batching.batch import BatchInFlight, Execution, RowCountMismatch
+from app.batching.request import PendingRequest
+from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
+
+#: Groups that may fail for each doubling of the size of a batch. Measured by the worst and mean calls of all orders of
+#: good and bad requests: with 2 sparse bad requests cost more, with 4 the worst case does.
+_MOST_FAILED = 3
+
+#: How many good requests count as seen before the first one. Chosen: with fewer the first groups are too small.
+_FIRST_GOOD = 8
+
+#: From this share of bad requests on they go one by one: a larger group would fail more often than not. Measured.
+_DENSE = 0.3
+
+#: A group is so large that it has this many bad requests on average: it fails every other time.
+_BAD_OF_GROUP = 0.69
+
+
+class Isolation:
+    """The requests of a batch that failed and were not answered yet.
+
+    Args:
+        batch: as it failed; it is not answered itself.
+    """
+
+    def __init__(self, batch: BatchInFlight, rejection: ServingError) -> None:
+        self.batch = batch
+        self._suspects = deque(batch.requests)
+        self._failures_left = _MOST_FAILED * len(batch.requests).bit_length()
+        self._most = 1 if isinstance(rejection, RowCountMismatch) else len(batch.requests)
+        self._resolved = self._bad = 0
+        self._tainted = 0  # so many at the front are known to have a bad one
+        self._record_failure(len(batch.requests), rejection)
+
+    def __len__(self) -> int:
+        return len(self._suspects)
+
+    def next_group(self) -> BatchInFlight | None:
+        """The next requests to run together; None if all were answered. Those that left meanwhile are dropped."""
+        gone = [request for request in self._suspects if request.reply.done()]
+        if gone:
+            tainted = list(self._suspects)[: self._tainted]
+            self._tainted -= sum([request.reply.done() for request in tainted])
+            self._suspects = deque([request for request in self._suspects if not request.reply.done()])
+            self.batch.part(gone).leave()
+            for request in gone:
+                request.release()
+        if not self._suspects:
+            return None
+        return self.batch.part([self._suspects.popleft() for _ in range(self._size())])
+
+    def record(self, requests: Sequence[PendingRequest], execution: Execution) -> None:
+        """Takes the end of a group into account: those without an outcome are suspects again."""
+        if execution.rejection is not None:
+            self._suspects.extendleft(reversed(requests))
+            self._record_failure(len(requests), execution.rejection)
+            return
+        self._resolved += len(requests)
+        bad = isinstance(execution.outcomes[0], InvalidRequest)  # of a group of one
+        self._bad += bad
+        self._tainted = 0 if bad else max(0, self._tainted - len(requests))
+
+    def _record_failure(self, requests: int, rejection: ServingError) -> None:
+        if isinstance(rejection, InvalidRequest):
+            self._failures_left -= 1
+            self._tainted = requests
+        elif isinstance(rejection, OutOfMemory):
+            self._most = max(1, requests // 2)
+        else:
+            self._most = 1
+
+    def _size(self) -> int:
+        """The requests of the next group."""
+        share = (self._bad + 1) / (self._resolved + _FIRST_GOOD)
+        size = self._most
+        if self._failures_left <= 0:
+            size = 1
+        elif self._tainted:
+            size = 1 if self._resolved and share > _DENSE else self._tainted // 2
+        elif self._bad:
+            size = 1 << (max(1, int(_BAD_OF_GROUP / share)).bit_length() - 1)
+        return max(1, min(size, self._most, len(self._suspects)))
+
+    @property
+    def expected_s(self) -> float:
+        """The seconds that its groups are expected to take if no further one fails; 0 if that is unknown."""
+        curve = self.batch.costs.curve
+        if curve is None or not self._suspects:
+            return 0.0
+        groups = -(-len(self._suspects) // self._size())
+        return groups * curve.call_s(-(-sum([request.rows for request in self._suspects]) // groups))
+
+    def __repr__(self) -> str:
+        return f"<Isolation of {self.batch!r}: {len(self._suspects)} requests wait>"
+
+
+class Isolations:
+    """All isolations, the oldest first. True while a request of any is not answered.
+
+    Attributes:
+        waiting_since_s: since when a group could have been run; monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Isolation] = deque()
+        self._running: dict[BatchInFlight, Isolation] = {}
+        self._was_last = False
+        self.waiting_since_s = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._running)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a group could be run now."""
+        return bool(self._waiting)
+
+    @property
+    def expected_s(self) -> float:
+        """The seconds that all groups which will follow are expected to take."""
+        return sum([isolation.expected_s for isolation in (*self._waiting, *self._running.values())])
+
+    def next(self, *, others_due: bool) -> Isolation | None:
+        """The isolation whose turn it is; None if none waits, or if others are due and the last turn was not theirs."""
+        turn = bool(self._waiting) and not (others_due and self._was_last)
+        self._was_last = turn
+        return self._waiting.popleft() if turn else None
+
+    def record_start(self, isolation: Isolation, group: BatchInFlight) -> None:
+        self._running[group] = isolation
+
+    def part_of(self, batch: BatchInFlight) -> BatchInFlight | None:
+        """The batch that a group is run again for; None if it is no group."""
+        isolation = self._running.get(batch)
+        return None if isolation is None else isolation.batch
+
+    def record_lost(self, group: BatchInFlight, now: float) -> None:
+        """The group was answered with an error, since no device took it."""
+        self.record_end(group, Execution([InferenceFailed()], now, now, 0, 0.0), now)
+
+    def record_end(self, batch: BatchInFlight, execution: Execution, now: float) -> BatchInFlight | None:
+        """Takes the end of a batch or group into account. Returns the batch whose isolation is over with it."""
+        isolation = self._running.pop(batch, None)
+        if isolation is not None:
+            isolation.record(batch.requests, execution)
+        elif execution.rejection is not None:
+            isolation = Isolation(batch, execution.rejection)
+        else:
+            return None
+        if not isolation:
+            return isolation.batch
+        if not self._waiting:
+            self.waiting_since_s = now
+        self._waiting.append(isolation)
+        return None
+
+    def __repr__(self) -> str:
+        return f"<Isolations {[*self._waiting, *self._running.values()]}>"

@@ -1,0 +1,248 @@
+import asyncio
+from math import inf
+
+import pytest
+
+from app.batching.batch import BatchInFlight, Execution, RowCountMismatch
+from app.batching.batcher import Batcher
+from app.batching.isolation import Isolation, Isolations
+from app.batching.policy import create_policy
+from app.batching.request import LaneKey
+from app.batching.waiting.lane import Lane
+from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, OutOfMemory, ServingError, WouldBeLate
+from app.core.reply import Answer
+from tests.support.fakes import (
+    KEY,
+    FakeDevice,
+    FakeFunction,
+    FakeReply,
+    batch_function,
+    infer,
+    pending,
+    rows_of,
+    run_in_fake_time,
+)
+
+REJECTED = InvalidRequest("x must not be negative")
+
+
+def batch_of(requests: int) -> BatchInFlight:
+    function = batch_function(FakeFunction(), 64)
+    function.requests_under_way = requests
+    return BatchInFlight(Lane(KEY, function), [pending(float(each)) for each in range(requests)], "idle")
+
+
+def rejected(error: ServingError = REJECTED) -> Execution:
+    return Execution([], 0.0, 1.0, 0, 0.0, error)
+
+
+def group_of(isolation: Isolation) -> BatchInFlight:
+    group = isolation.next_group()
+    assert group is not None
+    return group
+
+
+def test_the_first_group_is_the_first_half() -> None:
+    batch = batch_of(10)
+    assert group_of(Isolation(batch, REJECTED)).requests == batch.requests[:5]
+
+
+def test_who_left_meanwhile_is_in_no_group_and_leaves_the_function() -> None:
+    batch = batch_of(6)
+    isolation = Isolation(batch, REJECTED)
+    for request in batch.requests[:3]:
+        request.fail(DeadlineExceeded("late"))
+    assert group_of(isolation).requests == batch.requests[3:4]
+    assert batch.function.requests_under_way == 3
+
+
+def test_if_all_left_there_is_no_group() -> None:
+    batch = batch_of(2)
+    isolation = Isolation(batch, REJECTED)
+    for request in batch.requests:
+        request.fail(DeadlineExceeded("late"))
+    assert isolation.next_group() is None
+    assert batch.function.requests_under_way == 0
+
+
+@pytest.mark.parametrize(("error", "sizes"), [(OutOfMemory(), [4, 2]), (RowCountMismatch(), [1])])
+def test_groups_are_as_small_as_their_failures_ask(error: ServingError, sizes: list[int]) -> None:
+    isolation = Isolation(batch_of(8), error)
+    for size in sizes:
+        group = group_of(isolation)
+        assert len(group.requests) == size
+        isolation.record(group.requests, rejected(error))
+
+
+def test_isolations_take_turns_among_each_other_and_with_others() -> None:
+    isolations = Isolations()
+    first, second = batch_of(4), batch_of(4)
+    assert isolations.record_end(first, rejected(), 5.0) is None
+    assert isolations.record_end(second, rejected(), 6.0) is None
+    assert isolations.waiting_since_s == 5.0
+    assert isolations.waiting
+    taken = isolations.next(others_due=True)
+    assert taken is not None
+    assert taken.batch is first
+    assert isolations.next(others_due=True) is None
+    assert isolations.next(others_due=True) is not None
+    assert repr(isolations) == "<Isolations []>"
+
+
+def test_what_its_groups_will_take_is_estimated() -> None:
+    batch = batch_of(8)
+    isolation = Isolation(batch, REJECTED)
+    assert isolation.expected_s == 0.0
+    batch.costs.record_call(4, 2.0)
+    assert isolation.expected_s == 4.0  # two groups of four
+    assert repr(isolation).endswith("8 requests wait>")
+
+
+# --- in the batcher ---
+
+
+class Scene:
+    """A batcher over a device of one second a call, and when who was answered."""
+
+    def __init__(self, devices: int = 1, *, inline_s: float = 0.0, in_order: bool = False) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.start_s = self.loop.time()
+        self.devices = [FakeDevice(name=f"fake:{number}", hardware=number) for number in range(devices)]
+        self.batcher = Batcher(
+            self.devices,
+            create_policy("work_conserving"),
+            1000,
+            clock=self.loop.time,
+            max_inline_s=inline_s,
+            preserve_order=in_order,
+        )
+        self.model = FakeFunction()
+        self.function = batch_function(self.model, 64)
+        self.answered: list[tuple[float, float]] = []  # the value, and the seconds until its answer
+
+    def send(self, value: float, timeout_s: float = inf, lane: str = "a") -> asyncio.Task[Answer | ServingError]:
+        async def sent() -> Answer | ServingError:
+            deadline_s = self.loop.time() + timeout_s
+            call = infer(self.batcher, LaneKey("m", 1, lane), self.function, rows_of(value), 1, deadline_s)
+            try:
+                return await call
+            except ServingError as error:
+                return error
+            finally:
+                self.answered.append((value, self.loop.time() - self.start_s))
+
+        return asyncio.create_task(sent())
+
+
+def test_a_good_half_does_not_wait_for_the_rest() -> None:
+    async def main() -> None:
+        scene = Scene()
+        await asyncio.gather(*[scene.send(float(value)) for value in (1, 2, 3, 4, 5, 6, 7, -8)])
+        assert scene.answered[:4] == [(1.0, 2.0), (2.0, 2.0), (3.0, 2.0), (4.0, 2.0)]
+        assert scene.answered[-1] == (-8.0, max(at_s for _, at_s in scene.answered))
+        assert scene.function.requests_under_way == 0
+
+    run_in_fake_time(main())
+
+
+def test_other_requests_wait_for_one_group_at_most() -> None:
+    async def main() -> None:
+        scene = Scene()
+        bad = [scene.send(-1.0) for _ in range(16)]
+        await asyncio.sleep(1.5)  # the batch failed, and its first group is computed
+        waits = []
+        for _ in range(5):
+            sent_s = scene.loop.time()
+            await scene.send(1.0, lane="b")
+            waits.append(scene.loop.time() - sent_s)
+        assert waits == [1.5, 2.0, 2.0, 2.0, 2.0]
+        await asyncio.gather(*bad)
+
+    run_in_fake_time(main())
+
+
+def test_who_expires_or_is_cancelled_between_groups_is_never_computed_again() -> None:
+    async def main() -> None:
+        scene = Scene()
+        tasks = [scene.send(value) for value in (-1.0, -2.0, -3.0, -4.0)]
+        late, leaving = scene.send(5.0, timeout_s=1.5), scene.send(6.0)
+        await asyncio.sleep(1.2)
+        leaving.cancel()
+        assert isinstance(await late, DeadlineExceeded)
+        await asyncio.gather(*tasks)
+        after = [value for call in scene.model.calls[1:] for value in call]
+        assert not {5.0, 6.0} & set(after)
+        assert scene.function.requests_under_way == 0
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("inline_s", [0.0, 2.0])
+def test_a_drain_waits_for_the_last_group(inline_s: float) -> None:
+    async def main() -> None:
+        scene = Scene(inline_s=inline_s)
+        tasks = [scene.send(value) for value in (1.0, -2.0, 3.0, -4.0)]
+        await asyncio.sleep(0)
+        await scene.batcher.drain()
+        assert all(task.done() for task in tasks)
+        assert scene.batcher.failures(0.0) == []
+
+    run_in_fake_time(main())
+
+
+def test_a_group_that_no_device_takes_fails_and_the_others_go_on_when_it_does() -> None:
+    async def main() -> None:
+        scene = Scene()
+        tasks = [scene.send(value) for value in (1.0, 2.0, -3.0, 4.0)]
+        await asyncio.sleep(0.5)
+        scene.devices[0].broken = "away"
+        await asyncio.sleep(1.0)
+        scene.devices[0].broken = ""
+        await scene.send(9.0)
+        kinds = [type(outcome) for outcome in await asyncio.gather(*tasks)]
+        assert kinds == [InferenceFailed, InferenceFailed, InvalidRequest, Answer]
+
+    run_in_fake_time(main())
+
+
+def test_with_in_order_completion_a_later_batch_waits_for_the_groups_of_an_earlier_one() -> None:
+    async def main() -> None:
+        scene = Scene(devices=2, in_order=True)
+        first = [scene.send(value) for value in (1.0, -2.0, 3.0, 4.0)]
+        await asyncio.sleep(0.5)
+        later = scene.send(5.0)
+        await asyncio.gather(*first, later)
+        assert [value for value, _ in scene.answered] == [1.0, -2.0, 3.0, 4.0, 5.0]
+        await scene.batcher.drain()
+        assert not scene.batcher._completion.order
+
+    run_in_fake_time(main())
+
+
+def test_admission_counts_the_calls_of_rejected_batches() -> None:
+    async def main() -> None:
+        scene = Scene()
+        await scene.send(1.0)
+        bad = [scene.send(-1.0) for _ in range(16)]
+        await asyncio.sleep(1.5)  # the batch failed; its first group is computed
+        others = [scene.send(1.0, lane=lane) for lane in "bcde"]
+        outcome = await scene.send(1.0, timeout_s=6.0, lane="f")  # 4 calls before its own, and 4 groups between them
+        assert isinstance(outcome, WouldBeLate)
+        assert isinstance(await scene.send(1.0, timeout_s=12.0, lane="f"), Answer)
+        await asyncio.gather(*bad, *others)
+
+    run_in_fake_time(main())
+
+
+def test_a_reply_of_a_group_is_given_once() -> None:
+    async def main() -> None:
+        scene = Scene()
+        replies = [FakeReply() for _ in range(4)]
+        for value, reply in zip((1.0, -2.0, -3.0, 4.0), replies, strict=True):
+            scene.batcher.submit(KEY, scene.function, rows_of(value), 1, reply)
+        await scene.batcher.drain()
+        assert [[type(each) for each in reply.answers] for reply in replies] == [
+            [Answer], [InvalidRequest], [InvalidRequest], [Answer],
+        ]  # fmt: skip
+
+    run_in_fake_time(main())
