@@ -43,7 +43,13 @@ _KINDS = ("small", "large", "negative") * 2 + ("ones",) * 2
 _COMPARED = 3
 
 #: What other rows must not notice. A maximum over rows may show infinity alone, and a sum NaN. The length is chosen.
-_EXTREMES = {"NaN": np.nan, "infinite": np.inf, "minus infinity": -np.inf, "empty": b"", "long": b"long" * 64}
+_EXTREMES = {
+    "NaN": np.nan,
+    "infinite": np.inf,
+    "minus infinity": -np.inf,
+    "empty": b"",
+    "several words": b"some words " * 24,
+}
 
 _NO_ROW = "it has no row for each row of the inputs"
 

@@ -12,6 +12,9 @@ from tests.awkward.awkward_model import COLUMN, AwkwardModel, floats, ints, mode
 
 _NUMBERS = [{"x": each} for each in (floats(1, 2), floats(3), floats(0.5, 9, 27), floats(64), floats(6, 7))]
 
+#: Infinity never becomes small.
+_MOST_STEPS = 150
+
 
 def halved_until_small(path: Path) -> None:
     """A loop that ends when every row is small: each row's steps are counted for itself."""
@@ -22,7 +25,8 @@ def halved_until_small(path: Path) -> None:
             return tf.where(large, value / 2.0, value), steps + tf.cast(large, tf.int32)
 
         zero = tf.zeros_like(x, tf.int32)
-        value, steps = tf.while_loop(lambda value, _: tf.reduce_any(value > 1.0), step, (x, zero))
+        large = lambda value, _: tf.reduce_any(value > 1.0)  # noqa: E731
+        value, steps = tf.while_loop(large, step, (x, zero), maximum_iterations=_MOST_STEPS)
         return {"value": value, "steps": steps}
 
     save(path, call, of("x", None))
@@ -32,7 +36,8 @@ def steps_of_the_batch(path: Path) -> None:
     """The same loop, but all rows go on until the last is done: rows see each other through control flow."""
 
     def call(x: Any) -> Any:
-        return {"y": tf.while_loop(lambda value: tf.reduce_any(value > 1.0), lambda value: value / 2.0, (x,))[0]}
+        large, halve = lambda value: tf.reduce_any(value > 1.0), lambda value: value / 2.0
+        return {"y": tf.while_loop(large, halve, (x,), maximum_iterations=_MOST_STEPS)[0]}
 
     save(path, call, of("x", None))
 

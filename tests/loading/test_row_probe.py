@@ -61,6 +61,13 @@ def over_rows(x: Array) -> Array:
     return np.asarray(weights / weights.sum(1, keepdims=True) @ x)
 
 
+def in_columns(texts: Array) -> Array:
+    """The lengths of their words, padded to the most words."""
+    words = [text.split() for text in texts]
+    most = max(map(len, words))
+    return np.array([[*map(len, row), *[0] * (most - len(row))] for row in words])
+
+
 INDEPENDENT: list[tuple[str, Run, Mapping[str, Any]]] = [
     ("elementwise", lambda sent: 2 * sent["x"] + 1, X),
     ("matrix", lambda sent: sent["x"] @ np.arange(8.0, dtype=np.float32).reshape(4, 2), X),
@@ -82,6 +89,7 @@ DEPENDENT: list[tuple[str, Run, Mapping[str, Any]]] = [
     ("equal rows counted", lambda sent: [(sent["x"] == row).all(1).sum() for row in sent["x"]], X),
     ("rank among rows", lambda sent: sent["x"][:, 0].argsort().argsort(), X),
     ("the longest word", lambda sent: [len(max(sent["x"], key=len))] * len(sent["x"]), {"x": (STRING, (None,))}),
+    ("words in columns", lambda sent: in_columns(sent["x"]), {"x": (STRING, (None,))}),
     ("not a number", lambda sent: sent["x"] * (1 + 0 * np.isnan(sent["x"]).any()) + np.isnan(sent["x"]).any(), X),
     ("infinity", lambda sent: np.where(np.isinf(sent["x"]).any(), 0, sent["x"]), X),
     ("beyond eight rows", lambda sent: sent["x"] + (len(sent["x"]) > 8) * sent["x"].mean(0), X),
