@@ -72,7 +72,14 @@ class Model:
         key, function, rows = self._placement.place(request)
         offset_s = priority_offset_s(request.priority) if request.priority else 0.0
         return self._batcher.submit(
-            key, function, request.inputs, rows, reply, deadline_s=request.deadline_s, priority_offset_s=offset_s
+            key,
+            function,
+            request.inputs,
+            rows,
+            reply,
+            deadline_s=request.deadline_s,
+            priority_offset_s=offset_s,
+            caller=request.caller,
         )
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:

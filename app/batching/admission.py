@@ -108,24 +108,8 @@ def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
     variance = (sum([(lane.costs.deviation * each) ** 2 for each in flying_s]) + ahead.variance) / devices**2
 
     # 2. Its own lane up to its own call.
-    rows = _rows_before(lane, request) + request.weight + lane.unfilled(request.weight)
+    rows = lane.rows_before(request) + request.weight + lane.unfilled(request.weight)
     own = call_seconds(lane, rows, wait_s, most_rows(lane))
 
     # 3. What calls vary.
     return wait_s + own.seconds + DEVIATIONS * sqrt(variance + own.variance)
-
-
-def _rows_before(lane: Lane, request: PendingRequest) -> float:
-    """The rows that its own lane takes before it."""
-    others = lane.call_rows - min(request.weight, lane.max_rows) - lane.unfilled(request.weight)
-    if not lane.reordered:
-        return others
-    first_s, last_s = lane.order_keys_s
-    return others * _share(first_s, request.order_key_s, last_s)
-
-
-def _share(first: float, value: float, last: float) -> float:
-    """The share of what is spread evenly from `first` to `last` that lies before `value`."""
-    if value < first:
-        return 0.0
-    return min(1.0, (value - first) / (last - first)) if last > first else 1.0

@@ -68,6 +68,7 @@ class Batcher:
         max_inline_s: calls that are known to take less are made on the event loop; 0 for none.
         admission: reject a request at once if it is expected to miss its deadline.
         weights: by model, its share of the devices' time beside other models'; empty for none.
+        fair_callers: the callers whose requests wait share lanes and room, whoever sends more.
         preserve_order: answer the batches of a lane in the order in which they were started.
     """
 
@@ -83,6 +84,7 @@ class Batcher:
         admission: bool = True,
         weights: Mapping[str, float] = MappingProxyType({}),
         preserve_order: bool = False,
+        fair_callers: bool = False,
     ) -> None:
         # Settings and surroundings
         self._listener = listener
@@ -93,7 +95,7 @@ class Batcher:
 
         # What waits, what is in flight, and how it is answered
         self._scheduler = Scheduler(policy, weights)
-        self.queue = RequestQueue(max_queue_rows, self._scheduler.most_rows, weights)
+        self.queue = RequestQueue(max_queue_rows, self._scheduler.most_rows, weights, fair_callers=fair_callers)
         self._slots = DeviceSlots(devices, clock)
         self._isolations = Isolations()
         self._completion = Completion(listener, self._check_drained, in_order=preserve_order)
@@ -121,6 +123,7 @@ class Batcher:
         *,
         deadline_s: float = inf,
         priority_offset_s: float = 0.0,
+        caller: str = "",
     ) -> RequestHandle:
         """Queues a request of `rows` rows and returns at once.
 
@@ -129,6 +132,7 @@ class Batcher:
             reply: set once, on the event loop, to an Answer or a ServingError.
             deadline_s: monotonic seconds; the request is not computed after it.
             priority_offset_s: see priority.py.
+            caller: who sent it, for fairness among callers.
 
         Raises:
             Overloaded: the queue is full, or the request cannot finish in time (admission.py says how that is
@@ -137,7 +141,7 @@ class Batcher:
         """
         now = self._clock()
         check_accepting(rows, self.queue.room.most_rows(key.model), deadline_s, now, draining=self._drained is not None)
-        request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s)
+        request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s, caller)
         self.queue.push(key, function, request)
 
         most_calls = _MARGIN * (1 + bool(self._isolations)) * (self.queue.rows + self._slots.count)

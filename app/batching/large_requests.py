@@ -82,7 +82,9 @@ def cut(
     )
     request.rows -= rows
     reply = request.parts.add(rows)
-    return PendingRequest(inputs, rows, reply, request.arrival_s, request.deadline_s, request.priority_offset_s)
+    return PendingRequest(
+        inputs, rows, reply, request.arrival_s, request.deadline_s, request.priority_offset_s, request.caller
+    )
 
 
 def join(answers: Sequence[Answer], part_rows: Sequence[int], ragged: RaggedRows | None = None) -> Answer:

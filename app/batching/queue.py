@@ -46,6 +46,7 @@ class RequestQueue:
     """All lanes, and the room that they share: `max_rows` rows.
 
     Args:
+        fair_callers: the callers whose requests wait share lanes and room, whoever sends more.
         weights: by model, its share of the room that is kept for models (room.py).
         most_rows: the rows of a full batch of a lane.
 
@@ -59,7 +60,10 @@ class RequestQueue:
         max_rows: int,
         most_rows: Callable[[Lane], int] = _largest,
         weights: Mapping[str, float] = MappingProxyType({}),
+        *,
+        fair_callers: bool = False,
     ) -> None:
+        self._fair_callers = fair_callers
         self.room = Room(max_rows, weights)
         self.orders: dict[str, LaneOrder] = {}
         self.work = WaitingWork(most_rows)
@@ -103,7 +107,8 @@ class RequestQueue:
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
         """Puts a request into the lane of `key`. Raises Overloaded if there is no room."""
         weight = request.weight
-        self.room.check(key.model, weight, bulk=request.priority_offset_s <= -BULK_S)
+        caller = request.caller if self._fair_callers else None
+        self.room.check(key.model, weight, bulk=request.priority_offset_s <= -BULK_S, caller=caller)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._open(key, function)
@@ -112,7 +117,7 @@ class RequestQueue:
         self.work.changed(lane)
         lane.function.requests_under_way += 1  # of the lane: it may have been made for an earlier one of the same key
         lane.rows += weight
-        self.room.add(key.model, weight)
+        self.room.add(key.model, weight, caller)
         if weight > lane.max_rows:
             lane.deferred_rows += lane.deferred(weight)
         lane.unfilled_rows += lane.unfilled(weight)
@@ -150,6 +155,7 @@ class RequestQueue:
                     break
             room -= weight
             taken.append(request)
+        lane.charge(taken)
         self._detach(lane, gone + taken)
         if lane.has_parts:
             ragged, ragged_outputs = lane.function.ragged, lane.function.ragged_outputs
@@ -172,8 +178,8 @@ class RequestQueue:
         part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)
         lane.function.requests_under_way += 1
         lane.rows -= rows
-        self.room.add(lane.key.model, -rows)
-        lane.requeue(request, now)
+        self.room.add(lane.key.model, -rows, request.caller if self._fair_callers else None)
+        lane.requeue(request, rows, now)
         self.work.changed(lane)
         return part
 
@@ -185,14 +191,18 @@ class RequestQueue:
         weight = sum([request.rows or 1 for request in requests])
         lane.remove(requests)
         lane.rows -= weight
-        self.room.add(lane.key.model, -weight)
+        if self._fair_callers:
+            for request in requests:
+                self.room.add(lane.key.model, -request.weight, request.caller)
+        else:
+            self.room.add(lane.key.model, -weight)
         if len(lane):
             self.work.changed(lane)
         else:
             self._close(lane)
 
     def _open(self, key: LaneKey, function: BatchFunction) -> Lane:
-        lane = self._lanes[key] = Lane(key, function)
+        lane = self._lanes[key] = Lane(key, function, fair_callers=self._fair_callers)
         if key.model not in self.orders:
             self.orders[key.model] = LaneOrder()
         if key.padded:

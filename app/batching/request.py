@@ -74,11 +74,13 @@ class PendingRequest:
         arrival_s: when it arrived; all times are monotonic seconds.
         entered_s: when it entered its lane: at its arrival, or, if it is computed in parts, after the last part.
         priority_offset_s: see priority.py.
+        caller: who sent it, for fairness among callers; empty if nobody asks.
         lane: the key of the lane that it waits in; None while it waits in none.
     """
 
     __slots__ = (
-        "arrival_s", "deadline_s", "entered_s", "inputs", "lane", "parts", "priority_offset_s", "reply", "rows",
+        "arrival_s", "caller", "deadline_s", "entered_s", "inputs", "lane", "parts", "priority_offset_s", "reply",
+        "rows",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - one is made for each request, and names cost time
@@ -89,7 +91,9 @@ class PendingRequest:
         arrival_s: float,
         deadline_s: float = inf,
         priority_offset_s: float = 0.0,
+        caller: str = "",
     ) -> None:
+        self.caller = caller
         self.inputs = inputs
         self.rows = rows
         self.reply = reply

@@ -173,6 +173,14 @@ class Settings(BaseSettings):
         "them, such as bert=3,resnet=1; a model that is not listed has weight 1. Empty: equal room, and time is not "
         "shared; the earliest deadline goes first, whatever the model.",
     )
+    fair_callers: str = Field(
+        "",
+        pattern=r"^(|address|header:[A-Za-z0-9!#$%&'*+.^_`|~-]+)$",
+        description="How callers are told apart, so that one that sends much does not keep others waiting: address, or "
+        "header:NAME, such as header:X-Api-Key, a header or, in gRPC, a metadata key; where a request has none, its "
+        "address counts. Callers whose requests may share batches take turns, and one fills at most half of the queue. "
+        "Empty: order of arrival alone.",
+    )
     batching_policy: str = Field(
         "self_tuning",
         description="How batches are formed. self_tuning chooses batch sizes by measured costs; work_conserving takes "

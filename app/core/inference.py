@@ -138,6 +138,7 @@ class InferenceRequest:
     `outputs` are the names wanted, empty for all.
     `deadline_s` is absolute on the event loop's monotonic clock, in seconds.
     `priority` is 1 for the highest, 0 for the default, -1 for work in bulk.
+    `caller` says who sent it, for fairness among callers; empty where callers are not told apart.
     """
 
     inputs: dict[str, Array]
@@ -145,6 +146,7 @@ class InferenceRequest:
     outputs: tuple[str, ...] = ()
     deadline_s: float = inf
     priority: int = 0
+    caller: str = ""
 
 
 class BatchTiming(NamedTuple):

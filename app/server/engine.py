@@ -88,6 +88,7 @@ class Engine:
             admission=settings.admission,
             weights=settings.model_weights,
             preserve_order=settings.preserve_order,
+            fair_callers=bool(settings.fair_callers),
         )
         self._runtime = runtime
         self._loader = Loader(

@@ -32,6 +32,7 @@ from app.server.engine import Engine
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from app.transports.http.replies import HttpLimits
+from app.transports.request_caller import CallerRule
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class Server:
         self.drain, self.unready = self.engine.drain, self.engine.unready
         regions = SharedMemory() if settings.allow_shared_memory else None
         self.open_inference = open_inference = OpenInference(self.repository, statistics.document, self, regions)
-        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
+        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, CallerRule.of(settings.fair_callers))
         self.tensorflow_rest = TensorFlowRest(self.repository, listener, limits, draining=self.engine.draining)
         self.open_inference_rest = OpenInferenceRest(open_inference, listener, limits)
         tensorflow_grpc = TensorFlowGrpc(
@@ -88,9 +89,10 @@ class Server:
             max_message_bytes=settings.grpc_max_message_bytes,
             timeout_ms=settings.request_timeout_ms,
             tensor_content=settings.tensor_content,
+            callers=limits.callers,
             reload=self.repository.reload if models else None,
         )
-        open_inference_grpc = OpenInferenceGrpc(open_inference, listener, settings.request_timeout_ms)
+        open_inference_grpc = OpenInferenceGrpc(open_inference, listener, settings.request_timeout_ms, limits.callers)
         services = [*tensorflow_grpc.handlers(), *open_inference_grpc.handlers()]
         self.grpc = GrpcServer(grpc or grpc_options(settings), services, lambda: not (self.dead() or self.unready()))
 

@@ -243,7 +243,7 @@ def test_a_lane_is_as_urgent_as_its_most_urgent_request_and_in_the_order_of_keys
             if step == "leave":
                 lane.remove([request])
             elif request is lane.first:
-                lane.requeue(request, now)
+                lane.requeue(request, 0, now)
         if len(lane):
             assert lane.scheduling_key_s == min(request.scheduling_key_s for request in lane)
             assert lane.waiting_since_s == min(request.entered_s for request in lane)

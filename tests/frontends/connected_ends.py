@@ -125,7 +125,7 @@ class ConnectedEnds:
     def ask(self, value: float = 1.0, word: bytes = b"w", outputs: tuple[str, ...] = ("y",), rows: int = 1) -> Any:
         """The task of a caller who waits for the answer."""
         inputs = {"x": np.full((rows, 2), value, np.float32), "text": np.array([word] * rows, object)}
-        request = InferenceRequest(inputs, "serving_default", outputs, 99.5, 1)
+        request = InferenceRequest(inputs, "serving_default", outputs, 99.5, 1, "10.0.0.1")
         return asyncio.ensure_future(self.remote.infer(request))
 
     async def submitted(self, count: int) -> list[Submitted]:

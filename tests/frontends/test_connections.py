@@ -39,7 +39,7 @@ def test_a_request_arrives_as_it_was_sent_and_so_does_its_answer() -> None:
         assert request.inputs["x"].tolist() == [[3.0, 3.0]]
         assert request.inputs["text"].tolist() == [b"word"]
         assert (request.signature, request.outputs) == ("serving_default", ("z", "y"))
-        assert (request.deadline_s, request.priority) == (99.5, 1)
+        assert (request.deadline_s, request.priority, request.caller) == (99.5, 1, "10.0.0.1")
         submitted.answer(y=np.array([[6.0]], np.float32), z=np.array([[5]]))
         response = await asked
         assert {name: output.tolist() for name, output in response.outputs.items()} == {"z": [[5]], "y": [[6.0]]}

@@ -1,74 +1,27 @@
 """A lane: requests that wait and may share a call. No I/O, no clock.
 
-Costs: adding, removing and finding the first and the most urgent request take O(log n) of n waiting requests. Requests
-of one priority stand in a line of their own, in order of arrival, which is the order of their order keys; the first of
-the lane is the first of one of its lines. There are few lines: one for each level of priority.py (at most 11).
+Adding, removing and finding the first and the most urgent request take O(log n) of n waiting requests.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush, merge
 from itertools import count
 
 from app.batching.cost_model import CallSeconds
 from app.batching.function import BatchFunction
 from app.batching.request import LaneKey, PendingRequest
-
-#: A heap of fewer entries is not searched for entries that are out of date. Chosen.
-SMALL = 64
+from app.batching.waiting.caller_turns import CallerTurns
+from app.batching.waiting.priority_lines import PriorityLines
 
 _serial = count()
 
 
-class _Line(OrderedDict[PendingRequest, None]):
-    """The requests of one priority, in order of arrival.
-
-    Those whose deadline is before that of an earlier request are in the heap `hasty` as well. Of the others none is
-    more urgent than the first of the line, so the most urgent request is the first of the line or of the heap.
-    """
-
-    __slots__ = ("hasty", "latest_deadline_s")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hasty: list[tuple[float, int, PendingRequest]] = []
-        self.latest_deadline_s = 0.0
-
-    def note_deadline(self, request: PendingRequest) -> bool:
-        """To be called for the last request; True if its deadline is before that of an earlier one."""
-        if request.deadline_s >= self.latest_deadline_s:
-            self.latest_deadline_s = request.deadline_s
-            return False
-        if len(self.hasty) > 2 * len(self) + SMALL:
-            self.hasty = [entry for entry in self.hasty if _is_valid(entry)]
-            heapify(self.hasty)
-        heappush(self.hasty, (request.scheduling_key_s, next(_serial), request))
-        return True
-
-    @property
-    def first(self) -> PendingRequest:
-        return next(iter(self))
-
-    @property
-    def scheduling_key_s(self) -> float:
-        key_s, hasty = self.first.scheduling_key_s, self.hasty
-        while hasty and not _is_valid(hasty[0]):
-            heappop(hasty)
-        return min(key_s, hasty[0][0]) if hasty else key_s
-
-
-def _is_valid(entry: tuple[float, int, PendingRequest]) -> bool:
-    """Whether the request of a heap's entry waits, and still has this key."""
-    key_s, _, request = entry
-    return request.lane is not None and request.scheduling_key_s == key_s
-
-
 class Lane:
-    """Requests that may share a call: first come, first served, except for priorities.
+    """Requests that may share a call: first come, first served, except for priorities and fairness among callers.
 
     Attributes:
+        turns: whose turn it is of the callers; None if only the order of arrival counts.
         has_parts: a request in it is computed in parts.
         max_rows: the most rows of a call, as when the lane was made: requests that came to be batched are not cut if
             batching has stopped since.
@@ -80,11 +33,11 @@ class Lane:
     """
 
     __slots__ = (
-        "_lines", "_requests", "asleep", "costs", "counted", "deferred_rows", "function", "has_parts", "key",
-        "max_rows", "place", "rows", "serial", "unfilled_rows",
+        "_lines", "asleep", "costs", "counted", "deferred_rows", "function", "has_parts", "key", "max_rows", "place",
+        "rows", "serial", "turns", "unfilled_rows",
     )  # fmt: skip
 
-    def __init__(self, key: LaneKey, function: BatchFunction) -> None:
+    def __init__(self, key: LaneKey, function: BatchFunction, *, fair_callers: bool = False) -> None:
         self.key = key
         self.function = function
         self.costs = function.costs(key.shape)
@@ -97,67 +50,51 @@ class Lane:
         self.asleep = False
         self.serial = next(_serial)
         self.counted: tuple[int, CallSeconds] | None = None
-        self._lines: dict[float, _Line] = {}
-        self._requests = 0
+        self._lines = PriorityLines()
+        self.turns = CallerTurns() if fair_callers else None
 
     # --- what waits in it ---
 
     def add(self, request: PendingRequest) -> bool:
-        """Puts the request behind all whose order key is not greater; True if the lane may be more urgent by it."""
+        """Puts the request behind all that are to be taken before it; True if the lane may be more urgent by it."""
         request.lane = self.key
-        self._requests += 1
-        line = self._lines.get(request.priority_offset_s)
-        if line is None:
-            line = self._lines[request.priority_offset_s] = _Line()
-            line[request] = None
-            line.latest_deadline_s = request.deadline_s
-            return True
-        line[request] = None
-        return line.note_deadline(request)
+        if self.turns is not None:
+            self.turns.add(request)
+        return self._lines.add(request)
+
+    def charge(self, taken: Sequence[PendingRequest]) -> None:
+        """It was the turn of these, which are to be removed."""
+        if self.turns is not None:
+            for request in taken:
+                self.turns.charge(request, request.weight)
 
     def remove(self, requests: Sequence[PendingRequest]) -> None:
-        lines = self._lines
+        """These leave the lane, taken or not."""
+        self._lines.remove(requests)
+        if self.turns is not None:
+            self.turns.remove(requests)
         for request in requests:
-            line = lines[request.priority_offset_s]
-            del line[request]
-            if not line:
-                del lines[request.priority_offset_s]
             request.lane = None
-        self._requests -= len(requests)
 
-    def requeue(self, request: PendingRequest, now: float) -> None:
-        """Puts the rest of a request behind those that wait: a part of it was taken."""
+    def requeue(self, request: PendingRequest, taken: int, now: float) -> None:
+        """Puts the rest of a request behind those that wait: so many rows of it were taken."""
         request.entered_s = now
         self.has_parts = True
-        line = self._lines[request.priority_offset_s]
-        line.move_to_end(request)
-        line.note_deadline(request)
+        self._lines.requeue(request)
+        if self.turns is not None:
+            self.turns.charge(request, taken)
+            self.turns.requeue(request, taken)
 
     def __len__(self) -> int:
-        return self._requests
+        return len(self._lines)
 
     def __iter__(self) -> Iterator[PendingRequest]:
-        """Its requests, first to last."""
-        lines = self._lines.values()
-        if len(lines) == 1:
-            (line,) = lines
-            return iter(line)
-        return merge(*lines, key=_order)
+        """Its requests in the order in which they are to be taken."""
+        return iter(self._lines if self.turns is None else self.turns)
 
     @property
     def first(self) -> PendingRequest:
         return next(iter(self))
-
-    @property
-    def reordered(self) -> bool:
-        """Whether a later request may be ahead of an earlier one."""
-        return len(self._lines) > 1
-
-    @property
-    def order_keys_s(self) -> tuple[float, float]:
-        """The order keys of its first and of its last request."""
-        lines = self._lines.values()
-        return min(line.first.order_key_s for line in lines), max(next(reversed(line)).order_key_s for line in lines)
 
     # --- its rows ---
 
@@ -178,17 +115,27 @@ class Lane:
         """The rows of the calls that will be made for what waits, without the rest of large requests."""
         return self.rows - self.deferred_rows + self.unfilled_rows
 
+    def rows_before(self, request: PendingRequest) -> float:
+        """The rows of the calls that are made before the first call of a request that was added last."""
+        others = self.call_rows - min(request.weight, self.max_rows) - self.unfilled(request.weight)
+        if self.turns is not None:
+            return self.turns.rows_before(request, others)
+        if not self._lines.reordered:
+            return others
+        first_s, last_s = self._lines.order_keys_s
+        return others * _share(first_s, request.order_key_s, last_s)
+
     # --- its times ---
 
     @property
     def waiting_since_s(self) -> float:
         """When the request that has waited longest entered the lane; monotonic seconds."""
-        return min([line.first.entered_s for line in self._lines.values()])
+        return self._lines.waiting_since_s
 
     @property
     def scheduling_key_s(self) -> float:
         """The scheduling key of its most urgent request."""
-        return min([line.scheduling_key_s for line in self._lines.values()])
+        return self._lines.scheduling_key_s
 
     @property
     def timeout_s(self) -> float:
@@ -200,6 +147,8 @@ class Lane:
         return f"<Lane {self.key}: {self.rows} rows of {len(self)} requests>"
 
 
-def _order(request: PendingRequest) -> tuple[float, float]:
-    """Of equal order keys the one that entered first."""
-    return request.order_key_s, request.entered_s
+def _share(first: float, value: float, last: float) -> float:
+    """The share of what is spread evenly from `first` to `last` that lies before `value`."""
+    if value < first:
+        return 0.0
+    return min(1.0, (value - first) / (last - first)) if last > first else 1.0

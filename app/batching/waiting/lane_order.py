@@ -12,7 +12,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from math import inf
 
-from app.batching.waiting.lane import SMALL, Lane
+from app.batching.waiting.lane import Lane
+from app.batching.waiting.priority_lines import SMALL
 
 #: Its scheduling key, or when it is due; since when it waits; the numbers of the lane and of the entry; and the lane.
 Entry = tuple[float, float, int, int, Lane]

@@ -5,6 +5,8 @@ Rules (test_room.py, tests/laws/test_room.py)
   model that has fewer rows waiting than are kept for it is never refused for lack of room, whatever other models do.
 - Where one model is served, nothing is kept: it may fill the queue.
 - While anything waits, bulk requests may use half of the queue at most; an empty queue takes one of any size.
+- With fairness among callers a caller may have as many rows waiting as are free. So there is always about as much room
+  left as any caller has, and a caller that has nothing waiting finds room, however much others send.
 - What was accepted is never given up for another request.
 Each question and each change takes the same time however many models there are.
 """
@@ -43,6 +45,7 @@ class Room:
         self._models: dict[str, _ModelRoom] = {}
         self._kept = 0  # for all models
         self._unused = 0  # of these
+        self._callers: dict[str, int] = {}  # the rows of each
 
     # --- which models are served ---
 
@@ -87,17 +90,27 @@ class Room:
         """The rows that the model may have waiting if no other has any."""
         return self.max_rows - self._kept + self.kept(model)
 
-    def check(self, model: str, rows: int, *, bulk: bool) -> None:
-        """Raises Overloaded if so many more rows of a model do not fit."""
+    def check(self, model: str, rows: int, *, bulk: bool, caller: str | None = None) -> None:
+        """Raises Overloaded if so many more rows of a model, and of a caller if callers are told apart, do not fit."""
         own = self._models.get(model)
         kept = self._unused - (own.unused if own is not None else 0)
         most = self._bulk_rows if bulk and self.rows else self.max_rows
-        if self.rows + rows > min(most, self.max_rows - kept):
+        free = min(most, self.max_rows - kept) - self.rows
+        if rows > free:
             others = f", {kept} are kept for other models" if kept else ""
             raise Overloaded(f"The queue is full: {self.rows} of {most} rows wait{others}, {rows} more do not fit")
+        if caller is not None and (own_rows := self._callers.get(caller, 0)) + rows > free and own_rows:
+            raise Overloaded(
+                f"The queue is full for this caller: {own_rows} of its rows wait, {free} are left for all callers, "
+                f"{rows} more do not fit"
+            )
 
-    def add(self, model: str, rows: int) -> None:
-        """So many more rows of the model wait; or fewer, if `rows` is below 0."""
+    def add(self, model: str, rows: int, caller: str | None = None) -> None:
+        """So many more rows of the model, and of the caller, wait; or fewer, if `rows` is below 0."""
+        if caller is not None:
+            self._callers[caller] = self._callers.get(caller, 0) + rows
+            if not self._callers[caller]:
+                del self._callers[caller]
         own = self._room_of(model)
         own.rows += rows
         self.rows += rows

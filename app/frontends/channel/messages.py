@@ -21,7 +21,7 @@ class MessageKind(IntEnum):
 
     #: f: call number, model id, signature, wanted outputs (none for all)
     DEFINE = 0
-    #: f: request id, call number, deadline in monotonic seconds, priority, input tensors in the signature's order
+    #: f: request id, call number, deadline in monotonic seconds, priority, caller, inputs in the signature's order
     REQUEST = 1
     #: f: request id; its answer is no longer wanted
     CANCEL = 2

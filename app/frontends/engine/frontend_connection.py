@@ -165,7 +165,9 @@ class FrontendConnection(MessageConnection):
         answers = [(name, signature.outputs[name].dtype) for name in outputs or signature.outputs]
         self._calls[number] = ServedCall(model_id, signature_name, outputs, inputs, answers)
 
-    def _request(self, request_id: int, number: int, deadline_s: float, priority: int, tensors: Sequence[Any]) -> None:
+    def _request(  # noqa: PLR0917 - the elements of a message
+        self, request_id: int, number: int, deadline_s: float, priority: int, caller: str, tensors: Sequence[Any]
+    ) -> None:
         # 1. The model may have left since the frontend resolved it.
         call = self._calls[number]
         model = None if call is None else self._engine.models.get(call.model_id)
@@ -180,7 +182,7 @@ class FrontendConnection(MessageConnection):
         try:
             named, memory = zip(call.inputs, tensors, strict=True), self._incoming
             inputs = {name: decode(tensor, dtype, memory) for (name, dtype), tensor in named}
-            request = InferenceRequest(inputs, call.signature, call.outputs, deadline_s, priority)
+            request = InferenceRequest(inputs, call.signature, call.outputs, deadline_s, priority, caller)
             waiting.handle = model.submit(request, waiting)
         except Exception as error:
             if not isinstance(error, ServingError):

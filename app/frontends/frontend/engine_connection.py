@@ -121,7 +121,7 @@ class EngineConnection(MessageConnection):
 
         # 3. Send it.
         number = self._expect(reply, call.outputs)
-        self.send(_REQUEST, number, call.number, request.deadline_s, request.priority, tensors)
+        self.send(_REQUEST, number, call.number, request.deadline_s, request.priority, request.caller, tensors)
         return RemoteRequestHandle(self, number)
 
     def cancel(self, request_id: int) -> None:

@@ -13,6 +13,7 @@ from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.replies import HttpLimits
+from app.transports.request_caller import CallerRule
 
 
 class _OpenInference(OpenInference):
@@ -45,7 +46,7 @@ class FrontendServer:
         self.engine = RemoteEngine(engine, settings.stuck_after_s)
         self.repository: ServedRepository = self.engine.repository
         self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
-        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms)
+        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, CallerRule.of(settings.fair_callers))
         draining = self.engine.draining
         self.tensorflow_rest = TensorFlowRest(self.repository, self.engine.count, limits, draining=draining)
         self.open_inference_rest = OpenInferenceRest(_OpenInference(self.engine), self.engine.count, limits)

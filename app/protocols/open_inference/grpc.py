@@ -17,6 +17,7 @@ from app.protocols.open_inference.grpc_messages import read_message, write_messa
 from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.transports.grpc.calls import GrpcCall, GrpcCalls, Stream, Unary
 from app.transports.grpc.codes import failure_of
+from app.transports.request_caller import CallerRule
 
 PROTOCOL = "open_inference_grpc"
 SERVICE = "inference.GRPCInferenceService"
@@ -29,12 +30,15 @@ class OpenInferenceGrpc:
 
     Args:
         timeout_ms: the longest time for an answer; a caller's deadline may be sooner.
+        callers: tells callers apart; None if nothing does.
     """
 
-    def __init__(self, served: OpenInference, listener: Listener, timeout_ms: float) -> None:
+    def __init__(
+        self, served: OpenInference, listener: Listener, timeout_ms: float, callers: CallerRule | None = None
+    ) -> None:
         self._served = served
         self._timeout_s = timeout_ms / 1e3
-        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms)
+        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers)
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
         answers: dict[str, Unary | Stream] = {
@@ -80,17 +84,18 @@ class OpenInferenceGrpc:
         exchange.model, exchange.version = model.name, model.version
         call = read_message(message, model.signatures, self._served.read, deadline)
         call.request.priority = call.request.priority or exchange.priority
+        call.request.caller = exchange.caller
         exchange.signature = call.request.signature
         response = await model.infer(call.request)
         return write_message(call, response, self._served.write)
 
     def _infer_stream(self, messages: AsyncIterator[Any], stream: GrpcCall) -> AsyncIterator[Any]:
-        return answer_in_order(messages, partial(self._answer_in_stream, stream.priority))
+        return answer_in_order(messages, partial(self._answer_in_stream, stream))
 
-    async def _answer_in_stream(self, priority: int, message: Any) -> Any:
+    async def _answer_in_stream(self, stream: GrpcCall, message: Any) -> Any:
         """The ModelStreamInferResponse, errors included."""
         started_s = time.monotonic()
-        exchange = GrpcCall(started_s, started_s + self._timeout_s, priority, "CANCELLED")
+        exchange = GrpcCall(started_s, started_s + self._timeout_s, stream.priority, "CANCELLED", caller=stream.caller)
         try:
             reply = _StreamResponse(infer_response=await self._infer(message, exchange))
             exchange.code = "OK"

@@ -30,12 +30,14 @@ class BlockPredictor:
         asked: which signature, and which of its outputs.
         timeout_s: the time-out of each block.
         clock: monotonic seconds, the same base as the batcher's.
+        caller: who sends the stream; empty if callers are not told apart.
     """
 
     resolve: Callable[[], ServedModel]
     asked: PredictBody
     timeout_s: float
     clock: Callable[[], float]
+    caller: str = ""
 
     async def answer(self, block: Block) -> bytes:
         """One line for each line of the block: `{"prediction": ...}` or `{"error": ...}`."""
@@ -76,5 +78,5 @@ class BlockPredictor:
         if len(block.lines) > 1 and (not signature.batchable or signature.why_alone(outputs)):
             raise InvalidRequest(f"Signature {signature.name!r} takes one instance at a time")
         inputs = read_rows(block.lines, signature)
-        response = await model.infer(InferenceRequest(inputs, signature.name, outputs, deadline_s, BULK))
+        response = await model.infer(InferenceRequest(inputs, signature.name, outputs, deadline_s, BULK, self.caller))
         return write_rows(response.outputs, len(block.lines))

@@ -57,11 +57,14 @@ class PredictStreams:
         self._draining = draining
         self._clock = clock
 
-    def begin(self, exchange: AsgiExchange, resolve: Callable[[], ServedModel], timeout_s: float) -> PredictStream:
+    def begin(
+        self, exchange: AsgiExchange, resolve: Callable[[], ServedModel], timeout_s: float, caller: str = ""
+    ) -> PredictStream:
         """Raises ServingError if it is known before the first line that no line can be answered.
 
         Args:
             timeout_s: the time-out of each line, from when it enters the window.
+            caller: who sends it; empty if callers are not told apart.
         """
         head = exchange.head
         _check_media_type(head)
@@ -82,7 +85,7 @@ class PredictStreams:
             inflater,
             LineCutter(largest, self._max_bytes),
             Window(_WINDOW_BATCHES * largest, self._max_bytes),
-            BlockPredictor(resolve, asked, timeout_s, self._clock),
+            BlockPredictor(resolve, asked, timeout_s, self._clock, caller),
             self._draining,
         )
 

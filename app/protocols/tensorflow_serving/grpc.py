@@ -25,6 +25,7 @@ from app.protocols.tensorflow_serving.metadata import signatures_document, statu
 from app.repository.model_config import ModelConfig
 from app.repository.model_server_config import decode_model_configs
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
+from app.transports.request_caller import CallerRule
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class TensorFlowGrpc:
         max_message_bytes: the most memory for one input.
         timeout_ms: the longest time for a call.
         tensor_content: outputs are raw bytes instead of lists of numbers; faster, but some clients read only lists.
+        callers: tells callers apart; None if nothing does.
         reload: answers HandleReloadConfigRequest; None if callers must not change the served models.
     """
 
@@ -57,9 +59,10 @@ class TensorFlowGrpc:
         timeout_ms: float,
         tensor_content: bool = True,
         reload: Reload | None = None,
+        callers: CallerRule | None = None,
     ) -> None:
         self._repository = repository
-        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms)
+        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers)
         self._examples = ExampleCalls(repository)
         self._max_message_bytes = max_message_bytes
         self._tensor_content = tensor_content
@@ -90,7 +93,8 @@ class TensorFlowGrpc:
         signature = resolve_signature(model, request.model_spec, call)
         inputs = self._inputs(request.inputs, signature)
         outputs = tuple(sorted(set(request.output_filter))) if request.output_filter else ()
-        response = await model.infer(InferenceRequest(inputs, signature.name, outputs, call.deadline_s, call.priority))
+        infer = InferenceRequest(inputs, signature.name, outputs, call.deadline_s, call.priority, call.caller)
+        response = await model.infer(infer)
         return serialize_response(response, self._tensor_content)
 
     def _inputs(self, protos: Any, signature: ModelSignature) -> dict[str, Array]:

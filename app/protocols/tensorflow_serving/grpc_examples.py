@@ -80,7 +80,7 @@ async def _infer(
     model: ServedModel, signature: ModelSignature, task: _Task, examples: Array, call: GrpcCall, *, result: Any
 ) -> None:
     wanted = task.method.wanted(signature)
-    request = InferenceRequest({INPUT: examples}, signature.name, wanted, call.deadline_s, call.priority)
+    request = InferenceRequest({INPUT: examples}, signature.name, wanted, call.deadline_s, call.priority, call.caller)
     response = await model.infer(request)
     task.fill(result, response.outputs, len(examples))
 

@@ -84,7 +84,8 @@ class TensorFlowRest(HttpProtocol):
                 names = self._repository.names()
                 return HttpReply(dumps(models_document({name: self._repository.statuses(name) for name in names})))
             case Action.PREDICTSTREAM:
-                return self._streams.begin(exchange, partial(self._resolve, route), self.timeout_s(exchange.head))
+                timeout_s, caller = self.timeout_s(exchange.head), self.caller(exchange)
+                return self._streams.begin(exchange, partial(self._resolve, route), timeout_s, caller)
             case _:
                 return await self.compute(exchange)
 

@@ -17,6 +17,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.core.events import Listener, RequestFinished
 from app.transports.grpc.codes import Failure, failure_of
+from app.transports.request_caller import CallerRule
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
 
 _PRIORITY = PRIORITY_HEADER.decode()
@@ -29,6 +30,7 @@ class GrpcCall:
     Attributes:
         deadline_s: monotonic seconds; the caller's deadline, or the server's if that is earlier.
         priority: as in the metadata; 0 without one.
+        caller: who sent it; empty if callers are not told apart.
         code: the name of the status code; empty while the call has not ended.
     """
 
@@ -39,6 +41,7 @@ class GrpcCall:
     model: str = ""
     version: int = 0
     signature: str = ""
+    caller: str = ""
 
 
 #: Turns a request message into the reply message or its bytes. Raises ServingError.
@@ -83,9 +86,11 @@ class GrpcCalls:
     Args:
         protocol: its name in events.
         timeout_ms: the longest that a call may take; the caller's deadline may be earlier.
+        callers: tells callers apart; None if nothing does.
     """
 
-    def __init__(self, protocol: str, listener: Listener, timeout_ms: float) -> None:
+    def __init__(self, protocol: str, listener: Listener, timeout_ms: float, callers: CallerRule | None = None) -> None:
+        self._callers = callers
         self._protocol = protocol
         self._listener = listener
         self._timeout_s = timeout_ms / 1000
@@ -141,7 +146,10 @@ class GrpcCalls:
         started_s = time.monotonic()
         remaining_s = context.time_remaining()
         timeout_s = self._timeout_s if remaining_s is None else min(remaining_s, self._timeout_s)
-        return GrpcCall(started_s, started_s + timeout_s)
+        call = GrpcCall(started_s, started_s + timeout_s)
+        if self._callers is not None:
+            call.caller = _caller(self._callers, context)
+        return call
 
     def finish(self, call: GrpcCall) -> None:
         """Sends the event. A call without a code was cancelled by gRPC: the caller left or its deadline passed."""
@@ -150,6 +158,16 @@ class GrpcCalls:
         self._listener(
             RequestFinished(self._protocol, code, call.model, call.version, call.signature, now - call.started_s)
         )
+
+
+def _caller(rule: CallerRule, context: grpc.aio.ServicerContext[bytes, bytes]) -> str:
+    metadata = dict(reversed(context.invocation_metadata() or ()))
+
+    def header(name: bytes) -> bytes | None:
+        value = metadata.get(name.decode())
+        return value.encode() if isinstance(value, str) else value
+
+    return rule.caller(header, context.peer().rpartition(":")[0])
 
 
 async def _parsed(contents: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -> AsyncIterator[Any]:

@@ -83,6 +83,11 @@ class Exchange:
         self.version = 0
         self.signature = ""
 
+    @property
+    def address(self) -> str:
+        """Of who sent it, without the port; empty if it is not known."""
+        return ""
+
     def record_model(self, model: ServedModel, signature: str = "") -> None:
         """Records the model that is asked, and the signature that is to be computed, if any, for the event."""
         self.model, self.version, self.signature = model.name, model.version, signature
@@ -91,7 +96,7 @@ class Exchange:
 class AsgiExchange(Exchange):
     """A request that arrives by ASGI."""
 
-    __slots__ = ("receive",)
+    __slots__ = ("_client", "receive")
 
     def __init__(self, scope: Scope, receive: Receive, started_s: float) -> None:
         raw: bytes | None = scope.get("raw_path")
@@ -99,6 +104,11 @@ class AsgiExchange(Exchange):
         query: bytes = scope.get("query_string", b"")
         super().__init__(RequestHead(scope["method"], path, query, scope["headers"]), started_s)
         self.receive = receive
+        self._client: tuple[str, int] | None = scope.get("client")
+
+    @property
+    def address(self) -> str:
+        return self._client[0] if self._client is not None else ""
 
 
 @dataclass(slots=True)
@@ -212,11 +222,17 @@ class HttpProtocol:
     async def compute(self, exchange: AsgiExchange) -> Sendable:
         """The reply to a request that `begin` accepts. Raises ClientGone as soon as the client disconnects."""
         computation = self.begin(exchange, await self.read(exchange))
+        computation.request.caller = self.caller(exchange)
         with self._disconnects.watch(exchange.receive):
             response = await computation.model.infer(computation.request)
         exchange.timing = server_timing(response.timing)
         reply = computation.reply(response)
         return await reply if is_still_written(reply) else cast(Sendable, reply)
+
+    def caller(self, exchange: Exchange) -> str:
+        """Who sent a request; empty if callers are not told apart."""
+        rule = self.limits.callers
+        return "" if rule is None else rule.caller(exchange.head.header, exchange.address)
 
     def deadline_s(self, exchange: Exchange) -> float:
         """The deadline of a request in monotonic seconds. Raises InvalidRequest."""

@@ -15,14 +15,19 @@ from app.core.errors import ServingError
 from app.core.inference import Buffer
 from app.transports.http.asgi import Header, Receive, Send
 from app.transports.http.compression import Inflater, UnsupportedEncoding
+from app.transports.request_caller import CallerRule
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """`max_body_bytes` limits the inflated body; `request_timeout_ms` runs from arrival to reply."""
+    """`max_body_bytes` limits the inflated body; `request_timeout_ms` runs from arrival to reply.
+
+    `callers` tells callers apart, so that none takes the room of others; None if nothing does.
+    """
 
     max_body_bytes: int
     request_timeout_ms: float
+    callers: CallerRule | None = None
 
 
 class ClientGone(Exception):

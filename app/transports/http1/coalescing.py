@@ -21,7 +21,6 @@ from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED, Answer
 from app.transports.http.exchange import Coalesced
-from app.transports.http.head import RequestHead
 from app.transports.http.server_timing import server_timing
 from app.transports.http1.direct_exchange import DirectExchange
 from app.transports.http1.reply_buffer import ReplyBuffer
@@ -57,16 +56,18 @@ class Coalescer:
 
 
 def _by_head(arrived: _Arrived) -> list[_Arrived]:
-    """Groups of at least two requests with the same head.
+    """Groups of at least two requests with the same head, and of the same caller if callers are told apart.
 
     Requests whose client has gone or whose deadline passed while the body arrived are left out: they begin alone.
     """
-    groups: dict[RequestHead, _Arrived] = {}
+    groups: dict[object, _Arrived] = {}
+    callers = arrived[0][0].protocol.limits.callers
     now = arrived[0][0].protocol.clock()
     for each in arrived:
         exchange = each[0]
         if not (exchange.answered or exchange.late(now)):
-            groups.setdefault(exchange.head, []).append(each)
+            key = exchange.head if callers is None else (exchange.head, exchange.caller)
+            groups.setdefault(key, []).append(each)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -113,6 +114,7 @@ class CoalescedRequests:
     def submit(self, inputs: dict[str, Array]) -> None:
         coalesced = self.coalesced
         request = InferenceRequest(inputs, coalesced.request.signature, deadline_s=coalesced.request.deadline_s)
+        request.caller = self.arrived[0][0].caller
         arrivals_s = [exchange.started_s for exchange, _ in self.arrived]
         handle = coalesced.model.submit_coalesced(request, arrivals_s, self)
         if handle is None:

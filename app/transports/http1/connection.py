@@ -118,6 +118,12 @@ class HttpConnection(asyncio.Protocol):
         self._missing = 0  # bytes of the body that have not arrived; below 0 if bytes behind it have
         self._pipelined = b""  # bytes behind the request, kept until it is answered
 
+    @property
+    def address(self) -> str:
+        """The client's, without the port; empty on a Unix socket."""
+        peer = self.transport.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) else ""
+
     # --- the transport calls these ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

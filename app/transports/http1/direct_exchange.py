@@ -33,6 +33,10 @@ class ReplyWriter(Protocol):
 
     tasks: set[asyncio.Task[None]]
 
+    @property
+    def address(self) -> str:
+        """The client's, without the port."""
+
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
 
@@ -66,6 +70,15 @@ class DirectExchange(Exchange):
         self.keep_alive = keep_alive
         self.response_complete = False
 
+    @property
+    def address(self) -> str:
+        return self._connection.address
+
+    @property
+    def caller(self) -> str:
+        """Who sent it; empty if callers are not told apart."""
+        return self.protocol.caller(self)
+
     def late(self, now: float) -> bool:
         """Is the configured time for a request over at `now` (monotonic seconds)?"""
         return now - self.started_s >= self.protocol.limits.request_timeout_ms / 1e3
@@ -76,6 +89,8 @@ class DirectExchange(Exchange):
         self._size = len(body)
         try:
             self._computation = computation = self.protocol.begin(self, body)
+            if self.protocol.limits.callers is not None:
+                computation.request.caller = self.caller
             self._handle = computation.model.submit(computation.request, self)
         except Exception as error:
             self.set_exception(error)
@@ -142,8 +157,11 @@ class DirectExchange(Exchange):
     def _remember_rejection(self, rejected: WouldBeLate, request: InferenceRequest) -> None:
         """Lets the rejection apply to later requests with the same head (rejections.py).
 
-        Not if the body set the deadline, the priority or the signature: then the head alone does not say it.
+        Not if the body set the deadline, the priority or the signature: then the head alone does not say it. Nor if
+        callers are told apart: another one with the same head may be in time.
         """
+        if request.caller:
+            return
         deadline_and_priority = request.deadline_s, request.priority
         default = request.signature == DEFAULT_SIGNATURE
         if default and deadline_and_priority == (self.protocol.deadline_s(self), priority_of(self.head)):

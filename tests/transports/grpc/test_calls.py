@@ -15,6 +15,7 @@ from app.core.errors import InvalidRequest
 from app.core.events import Event
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.server import GrpcOptions, GrpcServer
+from app.transports.request_caller import CallerRule
 
 SERVICE = "inference.GRPCInferenceService"
 Request = message_class("inference.ModelInferRequest")
@@ -24,10 +25,12 @@ Live = message_class("inference.ServerLiveResponse")
 events: list[Event] = []
 deadlines: list[float] = []
 priorities: list[int] = []
+callers: list[str] = []
 
 
 async def echo(requests: AsyncIterator[Any], call: GrpcCall) -> AsyncIterator[Any]:
     priorities.append(call.priority)
+    callers.append(call.caller)
     async for request in requests:
         if request.id == "bad":
             raise InvalidRequest("bad")
@@ -39,12 +42,13 @@ async def echo(requests: AsyncIterator[Any], call: GrpcCall) -> AsyncIterator[An
 async def alive(request: Any, call: GrpcCall) -> Any:
     deadlines.append(call.deadline_s - time.monotonic())
     priorities.append(call.priority)
+    callers.append(call.caller)
     return Live(live=True)
 
 
-def with_echo(scenario: Callable[[grpc.aio.Channel], Awaitable[None]]) -> None:
+def with_echo(scenario: Callable[[grpc.aio.Channel], Awaitable[None]], fair_callers: str = "") -> None:
     async def main() -> None:
-        calls = GrpcCalls("test", events.append, 6_000_000)
+        calls = GrpcCalls("test", events.append, 6_000_000, CallerRule.of(fair_callers))
         service = calls.service(SERVICE, {"ModelStreamInfer": echo, "ServerLive": alive})
         server = GrpcServer(GrpcOptions("127.0.0.1", 0), [service], lambda: True)
         await server.start()
@@ -55,6 +59,7 @@ def with_echo(scenario: Callable[[grpc.aio.Channel], Awaitable[None]]) -> None:
     events.clear()
     deadlines.clear()
     priorities.clear()
+    callers.clear()
     asyncio.run(main())
 
 
@@ -124,6 +129,25 @@ def test_the_priority_is_in_the_metadata() -> None:
 
     with_echo(scenario)
     assert priorities == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("fair_callers", "told"),
+    [
+        ("", ["", "", ""]),
+        ("address", ["ipv4:127.0.0.1"] * 3),
+        ("header:X-Api-Key", ["ipv4:127.0.0.1", "x-api-key: blue", "x-api-key: red"]),
+    ],
+)
+def test_the_caller_is_an_address_or_in_the_metadata(fair_callers: str, told: list[str]) -> None:
+    async def scenario(channel: grpc.aio.Channel) -> None:
+        call = channel.unary_unary(f"/{SERVICE}/ServerLive")
+        await call(b"")
+        await call(b"", metadata=(("x-api-key", "blue"), ("x-api-key", "second")))
+        assert [reply async for reply in stream(channel, metadata=(("x-api-key", "red"),))] == []
+
+    with_echo(scenario, fair_callers)
+    assert callers == told
 
 
 @pytest.mark.parametrize("priority", ["", "high", "-1"])

@@ -36,6 +36,7 @@ from app.transports.http.replies import HttpLimits
 from app.transports.http1.connection import _LAST_READ_S
 from app.transports.http1.fast_path import FastPath
 from app.transports.http1.uvicorn_adapter import uvicorn_config
+from app.transports.request_caller import CallerRule
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
 from tests.support.open_inference_world import FakeHealth
 from tests.support.protocol_fakes import FakeRepository
@@ -53,8 +54,8 @@ V2_ROW = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": 
 class Transport(asyncio.Transport):
     """What a client would read; `paused` as long as the client does not read."""
 
-    def __init__(self, protocol: asyncio.Protocol) -> None:
-        super().__init__({"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 1234)})
+    def __init__(self, protocol: asyncio.Protocol, address: str = "127.0.0.1") -> None:
+        super().__init__({"sockname": ("127.0.0.1", 80), "peername": (address, 1234)})
         self._protocol = protocol
         self.out = b""
         self.writes = 0
@@ -97,7 +98,14 @@ class World:
     """
 
     def __init__(
-        self, direct: bool, cors: bool = False, inline_s: float = 0.0, *, admission: bool = False, timed: bool = True
+        self,
+        direct: bool,
+        cors: bool = False,
+        inline_s: float = 0.0,
+        *,
+        admission: bool = False,
+        timed: bool = True,
+        callers: str = "",
     ) -> None:
         self.events: list[Event] = []
         self.loaded = FakeLoadedModel()
@@ -117,7 +125,7 @@ class World:
         placement = RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(32), costs=warm_up)
         self.model = Model(placement, self.batcher)
         self.repository = repository = cast(Any, FakeRepository(self.model))  # type: ignore[arg-type]
-        limits = HttpLimits(MAX_BODY, TIMEOUT_MS)
+        limits = HttpLimits(MAX_BODY, TIMEOUT_MS, CallerRule.of(callers))
         statistics: Any = None
         served = OpenInference(repository, statistics, FakeHealth())
         self.protocols: dict[str, HttpProtocol] = {
@@ -137,9 +145,9 @@ class World:
         self._connect = partial(kind, config=config, server_state=self.state, app_state={})
         self.connection, self.transport = self.connect()
 
-    def connect(self) -> tuple[Any, Transport]:
+    def connect(self, address: str = "127.0.0.1") -> tuple[Any, Transport]:
         connection = self._connect()
-        transport = Transport(connection)
+        transport = Transport(connection, address)
         connection.connection_made(transport)
         return connection, transport
 
@@ -416,6 +424,32 @@ def test_a_request_with_priority_overtakes(direct: bool, path: str) -> None:
         await asyncio.sleep(4 * COMPUTE_S)
         await occupying
         assert world.loaded.function.computed == [7.0, 2.0, 1.0, 3.0]
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("path", [PREDICT, INFER])
+@pytest.mark.parametrize(
+    ("callers", "told"),
+    [
+        ("", ["", "", ""]),
+        ("address", ["10.0.0.1", "10.0.0.2", "10.0.0.3"]),
+        ("header:X-Api-Key", ["x-api-key: blue", "10.0.0.2", "x-api-key: blue"]),
+    ],
+)
+def test_who_sent_a_request_is_told_to_the_batcher(direct: bool, path: str, callers: str, told: list[str]) -> None:
+    async def main() -> None:
+        world = World(direct, callers=callers)
+        occupying = asyncio.create_task(world.model.infer(_request(7.0)))
+        await asyncio.sleep(0.1)
+        for number, headers in ((1, {"X-Api-Key": "blue"}), (2, {}), (3, {"x-api-key": "blue"})):
+            content = request(headers=headers) if path == PREDICT else request(INFER, V2_ROW, headers)
+            world.connect(f"10.0.0.{number}")[0].data_received(content)
+            await asyncio.sleep(0.1)
+        (lane,) = world.batcher.queue.lanes
+        assert [each.caller for each in lane] == told
+        await occupying
 
     run_in_fake_time(main())
 
@@ -815,15 +849,20 @@ class Remote:
 
 
 def to_another_process(
-    requests: Sequence[bytes], gone: Sequence[int] = (), *, drain: bool = False
+    requests: Sequence[bytes],
+    gone: Sequence[int] = (),
+    *,
+    drain: bool = False,
+    callers: str = "",
+    addresses: Sequence[str] = (),
 ) -> tuple[World, list[int]]:
     """The status of each; 0 for none."""
 
     async def main() -> tuple[World, list[int]]:
-        world = World(True)
+        world = World(True, callers=callers)
         remote: Any = Remote(world.model)
         world.repository.models["m", 1] = remote
-        clients = [world.connect() for _ in requests]
+        clients = [world.connect(*addresses[number : number + 1]) for number in range(len(requests))]
         if drain:
             world.batcher.begin_drain()
         for (connection, _), each in zip(clients, requests, strict=True):
@@ -843,6 +882,13 @@ def test_requests_to_another_process_are_coalesced() -> None:
     assert codes == [200] * 5
     assert [batch.rows for batch in batches(world)] == [5]
     assert [len(batch.queue_s) for batch in batches(world)] == [1]
+
+
+def test_requests_of_different_callers_are_not_coalesced_where_these_are_told_apart() -> None:
+    addresses = ["10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.1", "10.0.0.2"]
+    world, codes = to_another_process([rows(float(n)) for n in range(5)], callers="address", addresses=addresses)
+    assert codes == [200] * 5
+    assert [(batch.rows, len(batch.queue_s)) for batch in batches(world)] == [(5, 2)]
 
 
 def test_a_rejection_from_there_lets_each_begin_alone() -> None:

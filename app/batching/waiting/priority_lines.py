@@ -1,0 +1,141 @@
+"""Requests in order of arrival, except for priorities. No I/O, no clock.
+
+Requests of one priority stand in a line of their own, in order of arrival, which is the order of their order keys; so
+the first of all is the first of one of the lines. There are few: one for each level of priority.py (at most 11).
+Adding, removing and finding the first and the most urgent request take O(log n) of n requests.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush, merge
+from itertools import count
+
+from app.batching.request import PendingRequest
+
+#: A heap of fewer entries is not searched for entries that are out of date. Chosen.
+SMALL = 64
+
+_serial = count()
+
+
+class _Line(OrderedDict[PendingRequest, None]):
+    """The requests of one priority, in order of arrival.
+
+    Those whose deadline is before that of an earlier request are in the heap `hasty` as well. Of the others none is
+    more urgent than the first of the line, so the most urgent request is the first of the line or of the heap.
+    """
+
+    __slots__ = ("hasty", "latest_deadline_s")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hasty: list[tuple[float, int, PendingRequest]] = []
+        self.latest_deadline_s = 0.0
+
+    def note_deadline(self, request: PendingRequest) -> bool:
+        """To be called for the last request; True if its deadline is before that of an earlier one."""
+        if request.deadline_s >= self.latest_deadline_s:
+            self.latest_deadline_s = request.deadline_s
+            return False
+        if len(self.hasty) > 2 * len(self) + SMALL:
+            self.hasty = [entry for entry in self.hasty if _is_valid(entry)]
+            heapify(self.hasty)
+        heappush(self.hasty, (request.scheduling_key_s, next(_serial), request))
+        return True
+
+    @property
+    def first(self) -> PendingRequest:
+        return next(iter(self))
+
+    @property
+    def scheduling_key_s(self) -> float:
+        key_s, hasty = self.first.scheduling_key_s, self.hasty
+        while hasty and not _is_valid(hasty[0]):
+            heappop(hasty)
+        return min(key_s, hasty[0][0]) if hasty else key_s
+
+
+def _is_valid(entry: tuple[float, int, PendingRequest]) -> bool:
+    """Whether the request of a heap's entry waits, and still has this key."""
+    key_s, _, request = entry
+    return request.lane is not None and request.scheduling_key_s == key_s
+
+
+class PriorityLines:
+    """Requests, first come, first served, except for priorities."""
+
+    __slots__ = ("_lines", "_requests")
+
+    def __init__(self) -> None:
+        self._lines: dict[float, _Line] = {}
+        self._requests = 0
+
+    def add(self, request: PendingRequest) -> bool:
+        """Puts the request behind all whose order key is not greater; True if they may be more urgent by it."""
+        self._requests += 1
+        line = self._lines.get(request.priority_offset_s)
+        if line is None:
+            line = self._lines[request.priority_offset_s] = _Line()
+            line[request] = None
+            line.latest_deadline_s = request.deadline_s
+            return True
+        line[request] = None
+        return line.note_deadline(request)
+
+    def remove(self, requests: Sequence[PendingRequest]) -> None:
+        lines = self._lines
+        for request in requests:
+            line = lines[request.priority_offset_s]
+            del line[request]
+            if not line:
+                del lines[request.priority_offset_s]
+        self._requests -= len(requests)
+
+    def requeue(self, request: PendingRequest) -> None:
+        """Puts a request that entered again behind those that wait."""
+        line = self._lines[request.priority_offset_s]
+        line.move_to_end(request)
+        line.note_deadline(request)
+
+    def __len__(self) -> int:
+        return self._requests
+
+    def __iter__(self) -> Iterator[PendingRequest]:
+        """First to last."""
+        lines = self._lines.values()
+        if len(lines) == 1:
+            (line,) = lines
+            return iter(line)
+        return merge(*lines, key=_order)
+
+    @property
+    def first(self) -> PendingRequest:
+        return next(iter(self))
+
+    @property
+    def reordered(self) -> bool:
+        """Whether a later request may be ahead of an earlier one."""
+        return len(self._lines) > 1
+
+    @property
+    def order_keys_s(self) -> tuple[float, float]:
+        """The order keys of the first and of the last request."""
+        lines = self._lines.values()
+        return min(line.first.order_key_s for line in lines), max(next(reversed(line)).order_key_s for line in lines)
+
+    @property
+    def waiting_since_s(self) -> float:
+        """When the request that has waited longest entered; monotonic seconds."""
+        return min([line.first.entered_s for line in self._lines.values()])
+
+    @property
+    def scheduling_key_s(self) -> float:
+        """The scheduling key of the most urgent request."""
+        return min([line.scheduling_key_s for line in self._lines.values()])
+
+
+def _order(request: PendingRequest) -> tuple[float, float]:
+    """Of equal order keys the one that entered first."""
+    return request.order_key_s, request.entered_s

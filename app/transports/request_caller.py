@@ -1,0 +1,31 @@
+"""Who sent a request, for fairness among callers: its address, or a header (in gRPC: metadata) that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+#: More of a name is not looked at, so that what waits takes no memory of a caller's choice. Chosen.
+_MAX_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRule:
+    """Callers are told apart by this header (in lower case) and, where a request has none, by its address."""
+
+    header: bytes = b""
+
+    @classmethod
+    def of(cls, setting: str) -> CallerRule | None:
+        """By the setting fair_callers: `address`, `header:NAME`, or empty where callers are not told apart."""
+        return cls(setting.partition(":")[2].lower().encode()) if setting else None
+
+    def caller(self, header: Callable[[bytes], bytes | None], address: str) -> str:
+        """The caller of a request.
+
+        Args:
+            header: gives the value of a header of the request.
+            address: of who sent it, without the port.
+        """
+        name = header(self.header) if self.header else None
+        return address if name is None else f"{self.header.decode()}: {name[:_MAX_BYTES].decode('latin-1')}"

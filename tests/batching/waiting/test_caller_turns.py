@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.queue import RequestQueue
+from app.batching.request import PendingRequest
+from app.batching.waiting.caller_turns import CallerTurns
+from app.batching.waiting.lane import Lane
+from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, rows_of
+from tests.support.steps import steps_of
+
+
+class Waiting:
+    """A lane whose callers take turns."""
+
+    def __init__(self, largest: int = 4) -> None:
+        self.queue = RequestQueue(10**6, fair_callers=True)
+        self.function = batch_function(FakeFunction(), largest)
+        self.now = 0.0
+
+    def push(self, caller: str, rows: int = 1, offset_s: float = 0.0) -> PendingRequest:
+        self.now += 1.0
+        request = PendingRequest({}, rows, FakeReply(), self.now, priority_offset_s=offset_s, caller=caller)
+        self.queue.push(KEY, self.function, request)
+        return request
+
+    @property
+    def lane(self) -> Lane:
+        return self.queue.lane(KEY)
+
+    def take(self, rows: int) -> str:
+        return "".join(request.caller for request in self.queue.take(self.lane, rows, 10**6, self.now))
+
+
+def test_who_sent_less_does_not_wait_for_who_sent_more() -> None:
+    waiting = Waiting()
+    for caller in "aaaaaaaabb":
+        waiting.push(caller)
+    assert "".join(request.caller for request in waiting.lane) == "ababaaaaaa"
+    assert waiting.take(4) == "abab"
+    waiting.push("c")
+    assert waiting.take(4) == "acaa"
+
+
+def test_callers_get_equal_rows_not_equal_requests() -> None:
+    waiting = Waiting()
+    for _ in range(3):
+        waiting.push("a", rows=4)
+    for _ in range(12):
+        waiting.push("b")
+    assert waiting.take(16) == "ab" + "bbb" + "ab" + "bbb"
+
+
+def test_requests_of_one_caller_stay_in_order_but_for_their_priorities() -> None:
+    waiting = Waiting()
+    first, second, urgent = waiting.push("a"), waiting.push("a"), waiting.push("a", offset_s=1.5)
+    other = waiting.push("b", offset_s=-9.0)
+    assert list(waiting.lane) == [first, other, urgent, second]
+
+
+def test_turns_are_not_saved_up_nor_won_by_leaving_the_queue_in_between() -> None:
+    waiting = Waiting()
+    for _ in range(100):
+        waiting.push("a")
+    waiting.push("b", rows=50)
+    assert waiting.take(51) == "ab"
+    waiting.push("b")
+    assert waiting.take(40) == 40 * "a"  # b had fifty
+    assert waiting.take(20).count("b") == 1
+
+
+def test_who_leaves_is_not_charged() -> None:
+    waiting = Waiting()
+    gone = waiting.push("a", rows=100)
+    waiting.push("a")
+    waiting.push("b")
+    waiting.push("b")
+    waiting.queue.remove(gone)
+    assert waiting.take(3) == "abb"
+
+
+def test_a_large_request_takes_turns_part_by_part() -> None:
+    waiting = Waiting(largest=4)
+    large = PendingRequest(rows_of(1.0, 12), 12, FakeReply(), 0.0, caller="a")
+    waiting.queue.push(KEY, waiting.function, large)
+    for _ in range(8):
+        waiting.push("b")
+    calls = []
+    while waiting.queue.rows:
+        taken = waiting.queue.take(waiting.lane, 4, 4, waiting.now)
+        calls.append("".join(request.caller * request.rows for request in taken))
+    assert calls == ["aaaa", "bbbb", "aaaa", "bbbb", "aaaa"]
+
+
+def test_what_callers_cost_does_not_grow_with_their_number() -> None:
+    steps = []
+    for callers in (100, 3000):
+        waiting = Waiting()
+        for number in range(callers):
+            waiting.push(f"caller {number}")
+
+        def act(waiting: Waiting = waiting) -> None:
+            for number in range(20):
+                waiting.queue.remove(waiting.push(f"other {number}"))
+                waiting.push(f"caller {number}")
+                waiting.take(4)
+
+        steps.append(steps_of(act))
+    assert steps[1] < 2 * steps[0]
+
+
+def test_callers_that_are_ever_new_overtake_no_one_for_ever() -> None:
+    waiting = Waiting()
+    for _ in range(3):
+        waiting.push("a")
+    taken = ""
+    for number in range(9):
+        waiting.push(str(number))
+        taken += waiting.take(1)
+    assert taken.count("a") == 3
+
+
+def test_callers_that_left_are_forgotten() -> None:
+    waiting = Waiting()
+    waiting.push("a", rows=10**5)
+    for number in range(1000):
+        waiting.push(f"caller {number}", rows=2)
+        waiting.take(2)
+    assert isinstance(waiting.lane.turns, CallerTurns)
+    assert len(waiting.lane.turns._callers) < 100
+    assert len(waiting.lane.turns._turns) < 200
+
+
+sent = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5)), min_size=1, max_size=60)
+
+
+@given(sent, st.lists(st.one_of(st.integers(1, 9), st.tuples(st.sampled_from("abc"), st.integers(1, 5))), max_size=40))
+def test_callers_that_wait_get_rows_that_differ_by_no_more_than_a_request_of_each(
+    sent: list[tuple[str, int]], steps: list[int | tuple[str, int]]
+) -> None:
+    """Theorem 1 of the paper, from any moment on as long as both have something waiting."""
+    waiting = Waiting(largest=10)
+    largest = Counter[str]()
+
+    def push(caller: str, rows: int) -> None:
+        waiting.push(caller, rows)
+        largest[caller] = max(largest[caller], rows)
+
+    for caller, rows in sent:
+        push(caller, rows)
+    ahead: dict[tuple[str, str], list[int]] = {}  # since when both wait: what the one had more than the other
+    for step in steps:
+        if isinstance(step, tuple):
+            push(*step)
+        elif waiting.queue.rows:
+            expected = list(waiting.lane)
+            taken = waiting.queue.take(waiting.lane, step, 10**6, waiting.now)
+            assert taken == expected[: len(taken)]
+            for request in taken:
+                for (one, other), values in ahead.items():
+                    change = (request.caller == one) - (request.caller == other)
+                    values.append(values[-1] + change * request.rows)
+        here = {request.caller for lane in waiting.queue.lanes for request in lane}
+        ahead = {pair: ahead.get(pair, [0]) for pair in combinations("abc", 2) if here.issuperset(pair)}
+        for (one, other), values in ahead.items():
+            assert max(values) - min(values) <= 2 * (largest[one] + largest[other])
