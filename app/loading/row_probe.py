@@ -88,11 +88,15 @@ class _Compared(NamedTuple):
 
 
 class _Company(NamedTuple):
-    """Rows of one call; `known` are the places of compared rows among them, and which of these each is."""
+    """Rows of one call; `known` are the places of compared rows among them, and which of these each is.
+
+    ordinary: the model accepts each of them alone.
+    """
 
     where: str
     rows: Sequence[Row]
     known: Mapping[int, int]
+    ordinary: bool = True
 
 
 class _Probe:
@@ -115,6 +119,7 @@ class _Probe:
         self._budget = budget
         self._clock = clock
         self._row_s = inf  # the seconds of a call, by its rows: the least so far
+        self._rejected = False  # whether the model rejected the values of the last call
         self._unproven: list[str] = []
 
     def find(self) -> ProbedRows:
@@ -187,6 +192,8 @@ class _Probe:
         for company in self._companies([each.row for each in compared]) if compared and outputs else ():
             answers = self._answers(company.rows)
             if answers is None:
+                if self._rejected and company.ordinary:
+                    found = dict.fromkeys(sorted(outputs), f"the model rejects rows {company.where}") | found
                 continue
             for place, index in company.known.items():
                 for name in _differing(compared[index].answer, answers[place]) & outputs - found.keys():
@@ -203,7 +210,9 @@ class _Probe:
 
         # 2. Beside extremes.
         for what, extreme in self._extremes(rows[0]):
-            yield _Company(f"if one of them is {what}", [extreme, *[rows[0]] * (least - 1)], {least - 1: 0})
+            yield _Company(
+                f"if one of them is {what}", [extreme, *[rows[0]] * (least - 1)], {least - 1: 0}, ordinary=False
+            )
 
         # 3. Among many: at the first places, and as repetitions of the first one behind.
         if largest > least:
@@ -217,7 +226,7 @@ class _Probe:
 
         There is none if the model rejects or fails at these rows, or the call might take longer than the time left.
         """
-        count = len(rows)
+        count, self._rejected = len(rows), False
         if not self._budget.allows(0.0 if self._row_s == inf else count * self._row_s):
             self._unproven.append(f"calls of {count} rows take too long")
             return None
@@ -225,6 +234,7 @@ class _Probe:
         try:
             outputs = self._model.run(self._signature.name, self._joined(rows), ())
         except InvalidRequest:
+            self._rejected = True
             return None
         except ServingError as error:
             self._unproven.append(f"a call of {count} rows failed: {error}")

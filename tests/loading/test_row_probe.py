@@ -136,6 +136,14 @@ def test_random_numbers_cannot_be_compared_but_share_calls() -> None:
     }
 
 
+def test_rows_that_are_rejected_in_company_alone_run_alone() -> None:
+    def few(sent: dict[str, Array]) -> Array:
+        refuse_unless(len(sent["x"]) < 4)
+        return sent["x"]
+
+    assert probe(NumpyModel(few)).dependent == {"y": "the model rejects rows in a call of 16 rows"}
+
+
 def test_what_beside_random_numbers_can_be_compared_is() -> None:
     random = np.random.default_rng(1)
     model = NumpyModel(

@@ -209,6 +209,14 @@ def test_answers_do_not_change_when_the_model_runs_again(load: Load) -> None:
     assert [answer.tolist() for answer in answers] == [[first] * 2, [first + 1] * 2, [first + 2] * 2]
 
 
+def test_calls_that_write_take_turns(load: Load) -> None:
+    """A counter is written and then read: of two calls at a time both would read the second number."""
+    model = load(savedmodels.make_counter)
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda _: model.run(DEFAULT, {"x": float32(0)}, ())["calls"], range(400)))
+    assert len({int(calls[0]) for calls in answers}) == 400
+
+
 def test_answers_do_not_share_memory_with_the_request(load: Load) -> None:
     x = float32(*range(100))
     answer = load(savedmodels.make_counter).run(DEFAULT, {"x": x}, ())

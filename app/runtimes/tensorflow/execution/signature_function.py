@@ -80,6 +80,8 @@ class SignatureFunction:
         self.state = operations_with_state(graph)
         self.writes, self.draws = writing_operations(graph), drawing_operations(graph)
         self.loops = has_loops(graph)
+        # Calls that write take turns: what a graph writes and reads again is not one step for TensorFlow.
+        self._turn = Lock() if self.writes else None
         # A GPU may still read an input when the outputs that do not depend on it are there.
         self._reuse_inputs = not self.state and not tf.config.list_logical_devices("GPU")
 
@@ -110,7 +112,10 @@ class SignatureFunction:
     def __call__(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         shapes = tuple([inputs[name].shape for name in self._inputs])
         call = self._calls.get((outputs, shapes)) or self._choose(inputs, outputs, shapes)
-        return call(inputs)
+        if self._turn is None:
+            return call(inputs)
+        with self._turn:
+            return call(inputs)
 
     def prepare(self, graph: Any, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> PreparedCall:
         """How to call a concrete function with inputs of these shapes.
