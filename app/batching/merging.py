@@ -90,6 +90,4 @@ def _rows_that_fit(lane: Lane, room: int) -> int:
 
 def _common(first: InnerShapes, second: InnerShapes) -> InnerShapes:
     """The smallest shape that holds both."""
-    if first == second:
-        return first
     return tuple([tuple(map(max, one, other)) for one, other in zip(first, second, strict=True)])

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from app.batching.large_requests import cut, join
 from app.batching.request import PendingRequest
+from app.batching.shapes.ragged import RaggedRows
 from app.core.errors import InferenceFailed
 from app.core.inference import BatchTiming
 from app.core.reply import Answer
-from tests.support.fakes import FakeReply, pending
+from tests.support.fakes import FakeReply, pending, rows_of
 
 
 def answer(values: list[list[float]], queue_s: float = 0.0) -> Answer:
@@ -35,6 +36,32 @@ def test_cut_and_answered_in_any_order_is_the_whole(sizes: list[int], random: np
     assert whole.inputs == {}
 
 
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.data())
+def test_ragged_rows_are_cut_and_joined_with_their_own_values(lengths: list[int], data: st.DataObject) -> None:
+    rows = len(lengths)
+    inputs = {
+        "words": np.arange(sum(lengths), dtype=np.int64),
+        "splits": np.cumsum([0, *lengths], dtype=np.int64),
+        "dense": np.arange(rows, dtype=np.float32),
+    }
+    ragged_inputs, ragged_outputs = RaggedRows({"words": ["splits"]}), RaggedRows({"doubles": ["ends"]})
+    whole = PendingRequest(dict(inputs), rows, reply := FakeReply(), 0.0)
+    parts = []
+    while whole.rows:
+        some = data.draw(st.integers(1, whole.rows))
+        parts.append(cut(whole, some, ragged_inputs, ragged_outputs))
+    for part in parts:
+        assert ragged_inputs.misfit(part.inputs, part.rows) == ""
+        doubles = {"doubles": part.inputs["words"] * 2, "ends": part.inputs["splits"], "dense": part.inputs["dense"]}
+        part.reply.set_result(Answer(doubles, BatchTiming()))
+    (found,) = reply.answers
+    assert isinstance(found, Answer)
+    expected = {"doubles": inputs["words"] * 2, "ends": inputs["splits"], "dense": inputs["dense"]}
+    assert {name: array.tolist() for name, array in found.outputs.items()} == {
+        name: array.tolist() for name, array in expected.items()
+    }
+
+
 def test_what_is_not_cut_off_yet_is_waited_for() -> None:
     whole = pending(rows=3)
     part = cut(whole, 2)
@@ -46,12 +73,13 @@ def test_what_is_not_cut_off_yet_is_waited_for() -> None:
 
 
 def test_one_part_that_fails_answers_for_all() -> None:
-    whole = PendingRequest({}, 2, reply := FakeReply(), 0.0, inf)
+    whole = PendingRequest(rows_of(1.0, 2), 2, reply := FakeReply(), 0.0, inf)
     first, second = cut(whole, 1), cut(whole, 1)
     error = InferenceFailed("no")
     first.reply.set_exception(error)
     assert reply.answers == [error]
     assert second.reply.done()
+    assert whole.inputs == {}
 
 
 def test_the_timing_of_the_whole() -> None:

@@ -86,7 +86,7 @@ def mutants(path: str, tree: ast.Module) -> list[Mutant]:
     found: list[Mutant] = []
     seen: dict[tuple[str, str, str], int] = {}
     for function, name, (parent, field, index, node) in _places(tree):
-        for replacement in _replacements(node):
+        for replacement in _replacements(node) if function else _other_values(node):
             before, after = _text(node), _text(replacement)
             twin = seen.get((function or name, before, after), -1) + 1
             seen[function or name, before, after] = twin
@@ -133,6 +133,8 @@ def _below(node: ast.AST) -> Iterator[_Place]:
         for index, child in children:
             if not isinstance(child, ast.AST) or isinstance(child, _SKIPPED_NODES) or _is_text(child) or _logs(child):
                 continue
+            if isinstance(child, ast.keyword) and child.arg == "strict":  # zip(strict=True) is an assert
+                continue
             yield node, field, index, child
             yield from _below(child)
 
@@ -158,8 +160,8 @@ def _replacements(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901, PLR0912 - 
             yield from _other_constants(value)
         case ast.Call(ast.Name(name), arguments, keywords) if name in _CALLED:
             yield ast.Call(ast.Name(_CALLED[name], ast.Load()), arguments, keywords)
-        case ast.Call(function, arguments, keywords) if keywords:
-            for left_out in range(len(keywords)):
+        case ast.Call(function, arguments, keywords):
+            for left_out in [at for at, keyword in enumerate(keywords) if keyword.arg != "strict"]:
                 yield ast.Call(function, arguments, keywords[:left_out] + keywords[left_out + 1 :])
         case ast.IfExp(_, body, orelse):
             yield body
@@ -185,6 +187,15 @@ def _replacements(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901, PLR0912 - 
             yield ast.Continue()
         case ast.Return(value) if value is not None and not (isinstance(value, ast.Constant) and not value.value):
             yield ast.Return(ast.Constant(None))
+
+
+def _other_values(node: ast.AST) -> Iterator[ast.AST]:
+    """Of what stands at the top: a constant that was chosen is off by a factor of two, not by one."""
+    if isinstance(node, ast.Constant) and type(node.value) is int and node.value > 2:
+        yield ast.Constant(node.value * 2)
+        yield ast.Constant(node.value // 2)
+    else:
+        yield from _replacements(node)
 
 
 def _other_constants(value: Any) -> Iterator[ast.expr]:
