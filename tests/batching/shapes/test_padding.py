@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from app.batching.shapes.buckets import ShapeBuckets
 from app.batching.shapes.padding import ShapePadding
+from app.batching.shapes.size_rules import followed_size
 
 TOKENS = ShapePadding(
     {"tokens": ("a",), "mask": ("a",), "image": ("b", "c", 3), "k": ()},
@@ -116,3 +117,42 @@ def test_shapes_are_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) 
     padding = ShapePadding({"x": ("n",)}, {"y": ("n",)}, {"x": 0})
     assert [padding.cells(((size,),)) for size in (1, 2, 3, 1)] == [1, 2, 3, 1]
     assert len(padding._cells) <= 2
+
+
+def halved(size: int) -> int:
+    return -(-size // 2)
+
+
+def test_outputs_follow_by_their_rule_and_requests_too_short_for_it_are_not_padded() -> None:
+    rule = followed_size("n", 5, [halved(size) for size in range(5, 30)])
+    assert rule is not None
+    padding = ShapePadding({"x": ("n",)}, {"y": (rule, 3), "z": ("n",)}, {"x": 0}, ShapeBuckets((16,)))
+    assert list(padding.rules) == [rule]
+    assert [padding.bucket({"x": np.zeros((1, size))}) for size in (4, 5, 6)] == [None, ((16,),), ((16,),)]
+    call = {"x": np.zeros((2, 11))}
+    outputs = {"y": np.arange(2 * 6 * 3).reshape(2, 6, 3), "z": np.zeros((2, 11))}
+    assert padding.misfit(outputs, call) == ""
+    assert padding.misfit({"y": np.zeros((2, 5, 3))}, call) == "output 'y' has shape (2, 5, 3), not (2, 6, 3)"
+    for size in (5, 8, 11):
+        cut = padding.cut(outputs, {"x": np.zeros((2, size))})
+        assert cut["y"].tolist() == outputs["y"][:, : halved(size)].tolist()
+        assert cut["z"].shape == (2, size)
+
+
+def test_calls_are_padded_to_what_was_compiled_for_their_bucket_and_rows() -> None:
+    compiled = frozenset({(4, ((16,),)), (1, ((16,),)), (1, ((32,),))})
+    padding = ShapePadding({"x": ("n",)}, {"y": ("n",)}, {"x": 0}, ShapeBuckets((16, 32)), compiled=compiled)
+
+    def called(rows: int, *lengths: int) -> int:
+        ((length,),) = padding.call_shape([{"x": np.zeros((1, length))} for length in lengths], rows)
+        return length
+
+    assert [called(4, 3, 9), called(1, 3), called(1, 16), called(1, 20)] == [16, 16, 16, 32]
+    assert [called(2, 3, 9), called(4, 20, 9), called(1, 40)] == [9, 20, 40]
+    assert str(padding) == "x[?,n] -> y[?,n]; compiled for 16 (1, 4 rows), 32 (1 rows)"
+    padding.enabled = False
+    assert [called(4, 3, 9), called(1, 3)] == [9, 3]
+
+
+def test_the_free_dimensions_have_names() -> None:
+    assert TOKENS.dimensions == {"a", "b", "c"}

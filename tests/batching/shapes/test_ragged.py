@@ -1,6 +1,7 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +69,51 @@ def test_a_part_is_a_request_of_its_own(sent: Rows, data: st.DataObject) -> None
     part = RAGGED.part(request(sent), start, end)
     assert read(part) == sent[start:end]
     assert part["scale"].tolist() == list(range(start, end))
+
+
+SENT: Rows = [([1, 2, 3], [[1], [2, 3]]), ([], []), ([4], [[], [5]])]
+
+
+@given(rows)
+def test_rows_fit_if_they_are_as_many_as_is_said(sent: Rows) -> None:
+    assert RAGGED.misfit(request(sent), len(sent)) == ""
+    assert "not 6" in RAGGED.misfit(request(sent), 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "text"),
+    [
+        ("words_1", [0, 3, 3, 5], "'words_1' are no row splits of 'words'"),  # beyond its values
+        ("words_1", [0, 3, 3, 3], "'words_1' are no row splits of 'words'"),  # a value is nobody's
+        ("words_1", [1, 3, 3, 4], "'words_1' are no row splits of 'words'"),
+        ("words_1", [0, 4, 3, 4], "'words_1' are no row splits of 'words'"),
+        ("words_1", [], "'words_1' are no row splits of 'words'"),
+        ("words_1", [0, 3, 4], "'words' has 2 rows, not 3"),
+        ("words_1", [0, 3, 3, 3, 4], "'words' has 4 rows, not 3"),
+        ("tables_1", [0, 2, 2, 3], "'tables_1' are no row splits of 'tables_2'"),
+        ("tables_1", [0, 2, 2, 5], "'tables_1' are no row splits of 'tables_2'"),
+        ("tables_2", [0, 1, 3, 3, 5], "'tables_2' are no row splits of 'tables'"),
+        ("tables_2", [0, 1, 3, 4], "'tables_1' are no row splits of 'tables_2'"),
+        ("scale", [1, 2], "'scale' has 2 rows, not 3"),
+        ("scale", 7, "'scale' has -1 rows, not 3"),
+    ],
+)
+def test_a_tensor_that_does_not_fit_is_named(name: str, array: object, text: str) -> None:
+    assert RAGGED.misfit({**request(SENT), name: np.array(array, np.int64)}, 3) == text
+
+
+def test_the_splits_of_others_are_moved_behind_the_values_before_them() -> None:
+    joined = RAGGED.join([request(SENT), request([]), request(SENT)], 6, 6)
+    assert joined["words_1"].tolist() == [0, 3, 3, 4, 7, 7, 8]
+    assert joined["tables_2"].tolist() == [0, 1, 3, 3, 4, 5, 7, 7, 8]
+    assert joined["tables_1"].tolist() == [0, 2, 2, 4, 6, 6, 8]
+
+
+def test_the_splits_of_one_request_are_its_own() -> None:
+    sent = request(SENT)
+    joined = RAGGED.join([sent], 3, 3)
+    assert joined.keys() == sent.keys()
+    assert all(joined[name] is sent[name] for name in sent)
 
 
 def test_row_splits_keep_their_type() -> None:

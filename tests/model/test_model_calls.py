@@ -1,0 +1,231 @@
+"""What protocols ask of a model beside answers: coalescing, padding, rows, costs, deadlines, priorities."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import numpy as np
+import pytest
+
+from app.batching.batcher import Batcher
+from app.batching.policy import WorkConserving
+from app.batching.shapes.padding import ShapePadding
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import DeadlineExceeded, InvalidRequest, SignatureNotFound
+from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
+from app.core.reply import COMPLETED, Answer
+from app.model import Model
+from app.placement import RequestPlacement
+from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeReply, rows_of, run_in_fake_time
+
+QUICK_S = 2.0
+SIZES = BatchSizes.powers_of_two(4)
+PADDING = {"x": ("n",)}
+
+
+class World:
+    """A model on one device, whose calls take a second; on the event loop, where allowed, they take no time."""
+
+    def __init__(self, *, inline_s: float = 0.0, costs: Mapping[str, Mapping[int, float]] = {}) -> None:
+        self.loaded = FakeLoadedModel()
+        free = TensorSpec("x", np.dtype(np.float32), (None, None))
+        self.loaded.signatures = {
+            **self.loaded.signatures,
+            "free": ModelSignature("free", {"x": free}, {"y": free}),
+        }
+        self.padding = ShapePadding(PADDING, {"y": ("n",)}, {"x": 0})
+        self.device = FakeDevice()
+        self.batcher = Batcher(
+            [self.device], WorkConserving(), 100, clock=asyncio.get_running_loop().time, max_inline_s=inline_s
+        )
+        placement = RequestPlacement("m", 3, self.loaded, SIZES, paddings={"free": self.padding}, costs=costs)
+        self.model = Model(placement, self.batcher)
+
+    def ask(self, inputs: dict[str, Array], *, priority: int = 0, timeout_s: float = 1e6, **more: str) -> "Asked":
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        request = InferenceRequest(inputs, priority=priority, deadline_s=deadline_s, **more)
+        return asyncio.create_task(self.model.infer(request))
+
+    async def know(self) -> None:
+        """How long calls of each size take."""
+        for rows in SIZES.allowed:
+            await self.ask(rows_of(1.0, rows))
+
+
+Asked = asyncio.Task
+
+
+def play(scenario: Callable[[World], Awaitable[None]], **more: object) -> None:
+    async def main() -> None:
+        await scenario(World(**more))  # type: ignore[arg-type]
+
+    run_in_fake_time(main())
+
+
+def test_a_model_names_its_signatures_and_sizes() -> None:
+    async def scenario(world: World) -> None:
+        assert world.model.sizes == SIZES
+        assert world.model.signature("pair") is world.loaded.signatures["pair"]
+        with pytest.raises(SignatureNotFound, match='"none" not found'):
+            world.model.signature("none")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("priority", "order"), [(1, [1, 4, 2, 3]), (5, [1, 2, 3, 4]), (0, [1, 2, 3, 4])])
+def test_a_priority_overtakes_and_none_is_the_default(priority: int, order: list[int]) -> None:
+    async def scenario(world: World) -> None:
+        asked = [world.ask(rows_of(1.0, 4))]
+        await asyncio.sleep(0.1)
+        for value, own in ((2.0, 5), (3.0, 0), (4.0, priority)):
+            asked.append(world.ask(rows_of(value, 4), priority=own))
+            await asyncio.sleep(0.1)
+        await asyncio.gather(*asked)
+        assert [call[0] for call in world.loaded.function.calls] == order
+
+    play(scenario)
+
+
+def test_bulk_work_waits_for_those_that_come_later() -> None:
+    async def scenario(world: World) -> None:
+        asked = [world.ask(rows_of(1.0, 4))]
+        await asyncio.sleep(0.1)
+        asked.append(world.ask(rows_of(2.0, 4), priority=-1))
+        await asyncio.sleep(0.1)
+        asked.append(world.ask(rows_of(3.0, 4)))
+        await asyncio.gather(*asked)
+        assert [call[0] for call in world.loaded.function.calls] == [1, 3, 2]
+
+    play(scenario)
+
+
+def test_a_request_is_not_answered_after_its_deadline() -> None:
+    async def scenario(world: World) -> None:
+        first = world.ask(rows_of(1.0))
+        await asyncio.sleep(0.1)
+        late = world.ask(rows_of(2.0), timeout_s=0.5)
+        with pytest.raises(DeadlineExceeded):
+            await late
+        await first
+        assert world.loaded.function.calls == [[1.0]]
+
+    play(scenario)
+
+
+def test_rows_are_coalesced_where_calls_are_known_to_be_quick() -> None:
+    async def scenario(world: World) -> None:
+        model = world.model
+        assert model.coalescable_rows("serving_default") == 0  # no call was made yet
+        await world.know()
+        assert model.coalescable_rows("serving_default") > 0
+        assert model.coalescable_rows("pair") == model.coalescable_rows("none") == 0
+
+        calls = len(world.loaded.function.calls)
+        world.device.broken = "A device was used"
+        reply = FakeReply()
+        now = asyncio.get_running_loop().time()
+        assert model.submit_coalesced(InferenceRequest(rows_of(5.0, 3)), [now, now], reply) is COMPLETED
+        (answer,) = reply.answers
+        assert isinstance(answer, Answer)
+        assert answer.outputs["y"].tolist() == [[10.0, 10.0]] * 3
+        assert len(world.loaded.function.calls) == calls + 1
+
+        assert model.submit_coalesced(InferenceRequest(rows_of(-5.0, 3)), [now], reply) is None
+        assert len(reply.answers) == 1
+        wrong = InferenceRequest({"z": np.zeros((1, 2), np.float32)})
+        rejected = FakeReply()
+        assert model.submit_coalesced(wrong, [now], rejected) is COMPLETED
+        (error,) = rejected.answers
+        assert isinstance(error, InvalidRequest)
+
+        world.device.broken = ""
+        await model.close()
+        assert model.coalescable_rows("serving_default") == 0
+
+    play(scenario, inline_s=QUICK_S)
+
+
+def test_where_calls_are_not_quick_nothing_is_coalesced() -> None:
+    async def scenario(world: World) -> None:
+        await world.know()
+        assert world.model.coalescable_rows("serving_default") == 0
+        reply = FakeReply()
+        assert world.model.submit_coalesced(InferenceRequest(rows_of(5.0)), [0.0], reply) is None
+        assert not reply.answers
+
+    play(scenario, inline_s=0.5)
+
+
+def test_which_signatures_pad() -> None:
+    async def scenario(world: World) -> None:
+        model = world.model
+        assert [model.pads(name) for name in ("free", "pair", "none")] == [True, False, False]
+        world.padding.enabled = False
+        assert not model.pads("free")
+
+    play(scenario)
+
+
+def test_outputs_follow_the_rows_until_a_call_shows_that_they_do_not() -> None:
+    async def scenario(world: World) -> None:
+        model = world.model
+        assert model.follows_rows("uneven")
+        assert (await world.ask(rows_of(1.0))).outputs["y"].shape == (1, 2)
+        await world.ask(rows_of(1.0, 2), signature="uneven")
+        assert not model.follows_rows("uneven")
+        assert model.follows_rows("serving_default")
+        assert model.follows_rows("free")
+
+    play(scenario)
+
+
+def test_what_ends_the_padding_says_nothing_of_the_rows() -> None:
+    async def scenario(world: World) -> None:
+        def run(signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+            return {"y": inputs["x"][:, :2]}
+
+        world.loaded.run = run  # type: ignore[method-assign]  # of a fake
+        await asyncio.gather(*[world.ask({"x": np.ones((1, width), np.float32)}, signature="free") for width in (3, 5)])
+        assert not world.model.pads("free")
+        assert world.model.follows_rows("free")
+
+    play(scenario)
+
+
+def test_what_was_timed_at_warm_up_is_told_until_calls_say_more() -> None:
+    costs = {"pair": {1: 0.5, 4: 1.5}, "total": {1: 0.1}, "serving_default": {}}
+
+    async def scenario(world: World) -> None:
+        found = {each.signature: each for each in world.model.learnt_costs()}
+        assert found.keys() == {"pair", "total"}
+        pair = found["pair"]
+        assert (pair.outputs, pair.shape, pair.bucket) == ((), ((2,), (2,)), False)
+        assert set(pair.measured) == {1, 4}
+        assert [pair.curve.call_s(rows) for rows in (1, 4)] == [0.5, 1.5]
+        assert found["total"].shape == ((),)
+
+        await world.ask({"x": rows_of(1.0)["x"], "z": rows_of(2.0)["x"]}, signature="pair", outputs=("w",))
+        told = [(each.signature, each.outputs) for each in world.model.learnt_costs()]
+        assert told == [("pair", ("w",)), ("total", ())]
+
+    play(scenario, costs=costs)
+
+
+def test_a_size_that_the_signature_leaves_open_is_told_as_0() -> None:
+    async def scenario(world: World) -> None:
+        (found,) = world.model.learnt_costs()
+        assert (found.signature, found.shape) == ("free", ((0,),))
+
+    play(scenario, costs={"free": {1: 0.5}})
+
+
+def test_closing_again_waits_no_more_and_frees_once() -> None:
+    async def scenario(world: World) -> None:
+        closed = []
+        world.loaded.close = lambda: closed.append(1)  # type: ignore[method-assign]  # of a fake
+        await world.ask(rows_of(1.0))
+        await world.model.close()
+        await world.model.close()
+        assert closed == [1]
+        assert repr(world.model) == "<Model m/3, closing, 0 open requests>"
+
+    play(scenario)
