@@ -35,13 +35,12 @@ def module_of(path: str) -> str:
 
 
 def users_of_constant(mutant: Mutant) -> list[str]:
-    """The functions of `app` that read the constant; those of its own file if none does: `path function`."""
-    users = list(_users_of(mutant.name))
+    """The functions of its own file, which may have it as a default, and those that read it: `path function`."""
     own = sys.modules[module_of(mutant.path)].__file__
     assert own is not None
     with open(own, encoding="utf-8") as source:
         codes = _codes(compile(source.read(), own, "exec"))
-    return users or [f"{mutant.path} {code.co_qualname}" for code in codes]
+    return [*_users_of(mutant.name), *[f"{mutant.path} {code.co_qualname}" for code in codes]]
 
 
 def _users_of(name: str) -> Iterator[str]:
