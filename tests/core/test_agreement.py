@@ -126,6 +126,15 @@ def test_nan_is_no_rounding_where_nothing_moves() -> None:
     assert agree(expected, expected, moved=expected)
 
 
+def test_inputs_move_up_and_down_by_one_digit_each_and_huge_ones_without_a_warning() -> None:
+    random = np.random.default_rng(1)
+    eps, tiny, huge = (np.finfo(np.float32).eps, np.finfo(np.float32).tiny, np.finfo(np.float32).max)
+    moved = moved_inputs({"x": np.ones(100, np.float32), "y": np.full(100, huge), "z": np.full(100, tiny)}, random)
+    assert set(moved["x"].tolist()) == {float(np.float32(1 - eps)), float(np.float32(1 + eps))}
+    assert np.isinf(moved["y"]).any()
+    assert (moved["z"] > 0).any()
+
+
 def test_inputs_move_by_their_last_digit() -> None:
     inputs = {"x": np.float32([1.0, np.nan, np.inf, 1e-40, 0.0]), "n": np.array([7]), "s": np.array([b"a"], object)}
     moved = moved_inputs(inputs, np.random.default_rng(1))

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from app.core.errors import InvalidRequest
+from app.core.errors import InvalidRequest, SignatureNotFound
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
-from app.core.validation import check_inputs, check_outputs, count_rows, shapes_fit
+from app.core.validation import check_inputs, check_outputs, count_rows, find_signature, shapes_fit
 from tests.support.fakes import FakeLoadedModel
 
 FLOAT = np.dtype(np.float32)
@@ -72,3 +72,77 @@ def test_shapes_fit_or_not(signature: str, shapes: list[tuple[int, ...]], fit: b
     found = FakeLoadedModel().signatures[signature]
     inputs = {name: np.zeros(shape, np.float32) for name, shape in zip(found.inputs, shapes, strict=True)}
     assert shapes_fit(found, inputs) is fit
+
+
+LONG = np.dtype(np.int64)
+RAGGED = ModelSignature(
+    "ragged",
+    {
+        "words": TensorSpec("words", FLOAT, (None,)),
+        "words_1": TensorSpec("words_1", LONG, (None,)),
+        "words_2": TensorSpec("words_2", LONG, (None,)),
+        "scale": TensorSpec("scale", FLOAT, (None,)),
+    },
+    {"y": TensorSpec("y", FLOAT, (None,))},
+    ragged={"words": ("words_1", "words_2")},
+)
+
+
+def tables(outer: list[int], inner: list[int], values: int, rows: int) -> dict[str, Array]:
+    return {"words": x(values), "words_1": np.array(outer, LONG), "words_2": np.array(inner, LONG), "scale": x(rows)}
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "values", "rows"),
+    [([0, 2, 2, 3], [0, 1, 3, 4], 4, 3), ([0], [0], 0, 0), ([0, 0], [0], 0, 1), ([0, 1, 2], [0, 0, 5], 5, 2)],
+)
+def test_ragged_rows_are_counted_by_their_outermost_splits(
+    outer: list[int], inner: list[int], values: int, rows: int
+) -> None:
+    assert count_rows(RAGGED, tables(outer, inner, values, rows)) == rows
+    with pytest.raises(InvalidRequest, match=f"'words' has {rows}, 'scale' has {rows + 1}"):
+        count_rows(RAGGED, tables(outer, inner, values, rows + 1))
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "text"),
+    [
+        ([], [0, 1, 3, 4], "'words_1' must be row splits of 'words_2': ascending from 0 to 3"),
+        ([1, 2, 2, 3], [0, 1, 3, 4], "'words_1' must be row splits of 'words_2': ascending from 0 to 3"),
+        ([0, 2, 2, 4], [0, 1, 3, 4], "'words_1' must be row splits of 'words_2': ascending from 0 to 3"),
+        ([0, 2, 2, 2], [0, 1, 3, 4], "'words_1' must be row splits of 'words_2': ascending from 0 to 3"),
+        ([0, 3, 2, 3], [0, 1, 3, 4], "'words_1' must be row splits of 'words_2': ascending from 0 to 3"),
+        ([0, 4, 2, 3], [0, 1, 3, 4], "'words_1' must be row splits of 'words_2': ascending from 0 to 3"),
+        ([0, 2, 2, 3], [], "'words_1' must be row splits of 'words_2': ascending from 0 to -1"),
+        ([0, 2, 2, 3], [0, 1, 3, 5], "'words_2' must be row splits of 'words': ascending from 0 to 4"),
+        ([0, 2, 2, 3], [0, 1, 3, 3], "'words_2' must be row splits of 'words': ascending from 0 to 4"),
+        ([0, 2, 2, 3], [1, 1, 3, 4], "'words_2' must be row splits of 'words': ascending from 0 to 4"),
+        ([0, 2, 2, 3], [0, 4, 3, 4], "'words_2' must be row splits of 'words': ascending from 0 to 4"),
+    ],
+)
+def test_row_splits_that_would_take_rows_of_others_are_rejected(outer: list[int], inner: list[int], text: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        count_rows(RAGGED, tables(outer, inner, 4, 3))
+    assert text in str(caught.value)
+
+
+def test_a_signature_that_is_not_batchable_has_no_rows_to_compare() -> None:
+    total = ModelSignature("total", {**SIGNATURE.inputs, "k": TensorSpec("k", FLOAT, ())}, SIGNATURE.outputs)
+    assert shapes_fit(total, {**GOOD, "k": np.zeros((), np.float32)})
+    both = ModelSignature("both", SIGNATURE.inputs, SIGNATURE.outputs)
+    assert not both.batchable
+    assert shapes_fit(both, GOOD)
+
+
+def test_a_signature_without_outputs_or_inputs_says_so() -> None:
+    nothing = ModelSignature("nothing", {}, {})
+    with pytest.raises(InvalidRequest, match="has no output 'y'; it has none"):
+        check_outputs(nothing, ("y",))
+    with pytest.raises(InvalidRequest, match="unknown 'x'; expected none"):
+        check_inputs(nothing, {"x": x(1)})
+
+
+def test_a_signature_is_found_by_its_name() -> None:
+    assert find_signature({"s": SIGNATURE}, "s") is SIGNATURE
+    with pytest.raises(SignatureNotFound, match='"t" not found'):
+        find_signature({"s": SIGNATURE}, "t")

@@ -221,7 +221,7 @@ def test_a_size_that_the_signature_leaves_open_is_told_as_0() -> None:
 def test_closing_again_waits_no_more_and_frees_once() -> None:
     async def scenario(world: World) -> None:
         closed = []
-        world.loaded.close = lambda: closed.append(1)  # type: ignore[method-assign]  # of a fake
+        world.model.release = lambda: closed.append(1)
         await world.ask(rows_of(1.0))
         await world.model.close()
         await world.model.close()
