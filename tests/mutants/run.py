@@ -44,8 +44,7 @@ ACCEPTED = ROOT / "tests/mutants/accepted.txt"
 GROUPS = (
     (
         ("app/batching/**/*.py", "app/model.py", "app/placement.py", "app/core/validation.py", "app/core/agreement.py"),
-        ("tests/batching", "tests/model/test_model.py", "tests/model/test_model_alone.py",
-         "tests/model/test_placement.py", "tests/core", "tests/laws"),
+        ("tests/batching", "tests/model/test_[mp]*.py", "tests/core", "tests/laws"),
     ),
     (("app/runtimes/tensorflow/variants/trial.py",), ("tests/runtimes/tensorflow/variants",)),
 )  # fmt: skip
@@ -269,7 +268,8 @@ def _run_group(number: int, options: Options) -> list[tuple[Mutant, str]]:
     patterns, tests = GROUPS[number]
     run = MutationRun(patterns, options)
     arguments = ["-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
-    code = pytest.main([*arguments, *tests], plugins=[run])
+    paths = [str(path) for pattern in tests for path in sorted(ROOT.glob(pattern))]
+    code = pytest.main([*arguments, *paths], plugins=[run])
     if code not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
         raise SystemExit(f"pytest ended with {code!r}")
     return run.results
