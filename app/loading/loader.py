@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,7 @@ from app.config.batching_parameters import FILE_NAME as PARAMETERS_FILE
 from app.config.batching_parameters import read_batching_parameters
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
+from app.core.errors import ServingError
 from app.core.events import Listener, ModelPlaced
 from app.core.inference import ModelSignature
 from app.core.masks import with_declared_masks
@@ -89,16 +92,23 @@ class Loader:
         """
         self._loading.add((name, version))
         try:
-            sizes = self._batch_sizes(path)
-            loaded = self._runtime.load(path)
-            try:
-                return self._make_ready(name, version, loaded, sizes)
-            except BaseException:
-                loaded.close()
-                raise
+            return self._load(name, version, path)
+        except BaseException as error:
+            drop_frames(error)
+            gc.collect()
+            raise error.with_traceback(None)  # noqa: B904 - it is the same error
         finally:
             self._progress.pop((name, version), None)
             self._loading.discard((name, version))
+
+    def _load(self, name: str, version: int, path: Path) -> Model:
+        sizes = self._batch_sizes(path)
+        loaded = self._runtime.load(path)
+        try:
+            return self._make_ready(name, version, loaded, sizes)
+        except BaseException:
+            loaded.close()
+            raise
 
     def close(self) -> None:
         """From now on nothing is done in the background; does not wait for the call of a model that is made."""
@@ -191,6 +201,19 @@ class Loader:
         progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
         logger.log(logging.INFO if done in {1, total} or done % 10 == 0 else logging.DEBUG, "%s", progress)
         self._progress[name, version] = progress
+
+
+def drop_frames(error: BaseException) -> None:
+    """Drops the frames of a failed load: the model that they hold would stay in memory as long as the error.
+
+    An unexpected error keeps them as text, for the log.
+    """
+    if not isinstance(error, ServingError):
+        error.add_note("".join(traceback.format_exception(error)))
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
 
 
 def _call(work: Callable[[], None]) -> None:

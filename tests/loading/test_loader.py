@@ -1,4 +1,5 @@
 import asyncio
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,59 @@ def test_a_load_that_fails_closes_the_model_once_and_tells_nothing(tmp_path: Pat
         assert (told, loader.progress) == ([], [])
 
     with_loader(loaded, scenario, tmp_path)
+
+
+class Weights:
+    """What takes memory."""
+
+
+@pytest.mark.parametrize("step", ["load", "run"])
+def test_a_load_that_failed_holds_no_memory_although_its_error_is_kept(step: str, tmp_path: Path) -> None:
+    """The frames of an error held the model, for six tries 640 MB."""
+    held: list[weakref.ref[Weights]] = []
+
+    def fail() -> None:
+        weights = Weights()
+        weights.own = weights  # type: ignore[attr-defined]  # as TensorFlow's functions refer to each other
+        held.append(weakref.ref(weights))
+        try:
+            raise ValueError("deep inside")
+        except ValueError as error:
+            raise InferenceFailed("it failed") from error
+
+    class Failing(CountedModel):
+        def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+            fail()
+            raise AssertionError("not reached")
+
+    class Runtime(OneModelRuntime):
+        def load(self, path: Path) -> FakeLoadedModel:
+            if step == "load":
+                fail()
+            return super().load(path)
+
+    def scenario(loader: Loader, _: list[Event]) -> None:
+        loader._runtime = Runtime(Failing())
+        with pytest.raises(InferenceFailed) as kept:
+            loader.load("m", 3, tmp_path)
+        assert [each() for each in held] == [None]
+        assert str(kept.value) == "it failed"
+
+    with_loader(CountedModel(), scenario, tmp_path)
+
+
+def test_an_unexpected_error_keeps_where_it_was_raised_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def a_bug(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("app.loading.loader.warm_up", a_bug)
+
+    def scenario(loader: Loader, _: list[Event]) -> None:
+        with pytest.raises(ZeroDivisionError) as raised:
+            loader.load("m", 3, tmp_path)
+        assert "in a_bug" in raised.value.__notes__[0]
+
+    with_loader(CountedModel(), scenario, tmp_path)
 
 
 def test_each_later_step_that_fails_closes_the_model_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
