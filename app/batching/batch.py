@@ -39,7 +39,7 @@ class BatchInFlight:
         reason: why the batch was closed; see BatchExecuted.
     """
 
-    __slots__ = ("_shares", "costs", "function", "key", "lanes", "reason", "requests", "rows")
+    __slots__ = ("_elements", "_shares", "costs", "function", "key", "lanes", "reason", "requests", "rows")
 
     def __init__(self, lane: Lane, requests: list[PendingRequest], reason: str) -> None:
         self.key = lane.key
@@ -50,6 +50,7 @@ class BatchInFlight:
         self.reason = reason
         self.rows = sum([request.rows for request in requests])
         self._shares = [(lane.function, len(requests))]
+        self._elements: int | None = None  # counted when it is asked for
 
     def merge(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
         """Adds requests of another lane, whose own function counts them."""
@@ -61,7 +62,7 @@ class BatchInFlight:
     def part(self, requests: Sequence[PendingRequest]) -> BatchInFlight:
         """Some of its requests as a batch of their own, which is run again."""
         part = copy(self)
-        part.requests, part.reason = list(requests), "retry"
+        part.requests, part.reason, part._elements = list(requests), "retry", None
         part.rows = sum([request.rows for request in requests])
         part._shares = [(self.function, len(requests))]
         if len(self._shares) > 1:
@@ -91,10 +92,16 @@ class BatchInFlight:
         """The rows of its call, padding included; of requests that run alone, those of one."""
         return self.function.sizes.padded(self.rows) if self.function.batchable else 1
 
+    @property
+    def elements(self) -> int:
+        """Those of its call, if shape and rows do not tell the work; see `elements_of`."""
+        if self._elements is None:
+            self._elements = elements_of(self.function, self.requests)
+        return self._elements
+
     def is_quick(self, limit_s: float) -> bool:
         """Whether its call is known to take less than `limit_s`; what is not known is not quick."""
-        elements = elements_of(self.function, self.requests)
-        return self.costs.undisturbed_s(self.call_rows, elements) < limit_s
+        return self.costs.undisturbed_s(self.call_rows, self.elements) < limit_s
 
     def record_latency(self, seconds: float, *, succeeded: bool = True) -> None:
         """Takes the time of its call into account; what a batch took whose requests failed is no cost of its size.
@@ -104,8 +111,7 @@ class BatchInFlight:
         rows, function = self.call_rows, self.function
         call_s = seconds if function.batchable else seconds / len(self.requests)
         function.record_costs(self.key.shape, self.costs)
-        elements = elements_of(function, self.requests)
-        self.costs.record_undisturbed(rows, call_s, elements, succeeded=succeeded)
+        self.costs.record_undisturbed(rows, call_s, self.elements, succeeded=succeeded)
         if succeeded and len(self.lanes) == 1:
             self.costs.record_call(rows, call_s)
 
@@ -151,7 +157,7 @@ class Execution(NamedTuple):
 
     @property
     def succeeded(self) -> bool:
-        return self.rejection is None and not any(isinstance(each, ServingError) for each in self.outcomes)
+        return self.rejection is None and not any([isinstance(each, ServingError) for each in self.outcomes])  # noqa: C419 - quicker
 
 
 class RowCountMismatch(InferenceFailed):

@@ -246,7 +246,7 @@ class Batcher:
             # 2. A group of requests of a rejected batch, in turns with what else is due.
             planned = self._scheduler.first_due(self.queue, now) if self.queue.lanes else None
             due = planned is not None and (planned[0].due_s <= now or self._drained is not None)
-            isolation = self._isolations.next(others_due=due)
+            isolation = self._isolations.next(others_due=due) if self._isolations else None
             if isolation is not None:
                 if self._start_group(isolation, now):
                     self._dispatch_soon()
@@ -286,7 +286,7 @@ class Batcher:
                 batch.merge(other, self.queue.take(other, other_rows, other.max_rows, now))
 
         # 3. Execute it.
-        return self._execute(batch, now, inline=inline and batch.is_quick(self._max_inline_s))
+        return self._execute(batch, now, inline=inline and (not batch.elements or batch.is_quick(self._max_inline_s)))
 
     def _start_group(self, isolation: Isolation, now: float) -> bool:
         """Runs the next group of an isolation. Returns whether it was executed on the event loop."""

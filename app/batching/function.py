@@ -83,6 +83,8 @@ class BatchFunction:
 
     def record_costs(self, shape: InnerShapes, costs: Costs) -> None:
         """Calls of this shape were timed last: what is guessed for others of its magnitude is guessed from them."""
+        if costs is self.last_costs:
+            return
         self.last_costs = costs
         elements = _elements(shape)
         self._by_magnitude[elements.bit_length()] = elements, costs

@@ -450,7 +450,7 @@ def test_a_new_version_takes_over_between_two_lines() -> None:
             each.say([2, 2])
             each.stop()
         assert await peer.end() == doubled(1, 2)
-        assert second._loaded.function.calls  # type: ignore[attr-defined]
+        assert second._placement.loaded.function.calls  # type: ignore[attr-defined]
         assert (await pinned.end())[1] == {"error": "Line 2: Servable not found for request: Specific(m, 1)"}
 
     run_in_fake_time(main())
