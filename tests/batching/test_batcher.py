@@ -868,6 +868,17 @@ def test_options_are_changed_from_the_next_batch_on_for_one_model() -> None:
     scenario(main)
 
 
+def test_options_without_a_weight_give_none() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.batcher.tune("m", SelfTuning())
+        assert not bench.batcher._scheduler.fair_queueing
+        bench.batcher.tune("m", SelfTuning(), 2.0)
+        assert bench.batcher._scheduler.fair_queueing
+
+    scenario(main)
+
+
 def test_a_shorter_delay_holds_for_waiting_requests() -> None:
     async def main() -> None:
         bench = Bench(delay_s=60.0)

@@ -25,7 +25,9 @@ PADDING = {"x": ("n",)}
 class World:
     """A model on one device, whose calls take a second; on the event loop, where allowed, they take no time."""
 
-    def __init__(self, *, inline_s: float = 0.0, costs: Mapping[str, Mapping[int, float]] = {}) -> None:
+    def __init__(
+        self, *, inline_s: float = 0.0, fair_callers: bool = False, costs: Mapping[str, Mapping[int, float]] = {}
+    ) -> None:
         self.loaded = FakeLoadedModel()
         free = TensorSpec("x", np.dtype(np.float32), (None, None))
         self.loaded.signatures = {
@@ -35,7 +37,12 @@ class World:
         self.padding = ShapePadding(PADDING, {"y": ("n",)}, {"x": 0})
         self.device = FakeDevice()
         self.batcher = Batcher(
-            [self.device], WorkConserving(), 100, clock=asyncio.get_running_loop().time, max_inline_s=inline_s
+            [self.device],
+            WorkConserving(),
+            100,
+            clock=asyncio.get_running_loop().time,
+            max_inline_s=inline_s,
+            fair_callers=fair_callers,
         )
         placement = RequestPlacement("m", 3, self.loaded, SIZES, paddings={"free": self.padding}, costs=costs)
         self.model = Model(placement, self.batcher)
@@ -64,6 +71,8 @@ def play(scenario: Callable[[World], Awaitable[None]], **more: object) -> None:
 def test_a_model_names_its_signatures_and_sizes() -> None:
     async def scenario(world: World) -> None:
         assert world.model.sizes == SIZES
+        larger = BatchSizes.powers_of_two(64)
+        assert Model(world.model._placement, world.batcher, larger).sizes == larger
         assert world.model.signature("pair") is world.loaded.signatures["pair"]
         with pytest.raises(SignatureNotFound, match='"none" not found'):
             world.model.signature("none")
@@ -227,5 +236,68 @@ def test_closing_again_waits_no_more_and_frees_once() -> None:
         await world.model.close()
         assert closed == [1]
         assert repr(world.model) == "<Model m/3, closing, 0 open requests>"
+
+    play(scenario)
+
+
+def test_callers_are_told_apart_where_they_share() -> None:
+    async def scenario(world: World) -> None:
+        asked = []
+        for value, caller in ((1.0, "a"), (2.0, "a"), (3.0, "a"), (4.0, "a"), (5.0, "b")):
+            asked.append(world.ask(rows_of(value, 4), caller=caller))
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*asked)
+        order = [call[0] for call in world.loaded.function.calls]
+        assert order.index(5) < order.index(3)
+
+    play(scenario, fair_callers=True)
+
+
+def test_what_was_accepted_before_a_placement_is_adopted_is_answered_as_it_was_placed() -> None:
+    async def scenario(world: World) -> None:
+        model = world.model
+        before = world.ask(rows_of(1.0, 4))
+        await asyncio.sleep(0.1)
+        larger = BatchSizes.powers_of_two(8)
+        other = FakeLoadedModel()
+        adopted = RequestPlacement("m", 3, other, larger)
+        model.adopt(adopted)
+        assert model.signatures is adopted.signatures
+        after = world.ask(rows_of(3.0, 8))
+        await asyncio.sleep(0.1)
+        assert repr(model) == "<Model m/3, 2 open requests>"
+        closing = asyncio.create_task(model.close())
+        await asyncio.sleep(0.1)
+        assert not closing.done()
+        assert model.closing
+        model.adopt(RequestPlacement("m", 3, FakeLoadedModel(), SIZES))
+        assert model.signatures is adopted.signatures
+        answers = await asyncio.gather(before, after)
+        assert [answer.outputs["y"][0, 0] for answer in answers] == [2.0, 6.0]
+        assert world.loaded.function.calls == [[1.0] * 4]
+        assert other.function.calls == [[3.0] * 8]
+        await closing
+
+    play(scenario)
+
+
+def test_a_placement_without_requests_is_forgotten_when_another_is_adopted() -> None:
+    async def scenario(world: World) -> None:
+        await world.ask(rows_of(1.0))
+        for _ in range(3):
+            world.model.adopt(RequestPlacement("m", 3, FakeLoadedModel(), SIZES))
+        assert world.model._earlier == []
+        assert not world.model.closing
+
+    play(scenario)
+
+
+def test_a_version_that_closes_leaves_its_room_to_others() -> None:
+    async def scenario(world: World) -> None:
+        left: list[str] = []
+        world.batcher.queue.room.remove_version = left.append  # type: ignore[method-assign]
+        await world.model.close()
+        await world.model.close()
+        assert left == ["m"]
 
     play(scenario)
