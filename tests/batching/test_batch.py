@@ -346,3 +346,29 @@ def test_a_part_of_a_merged_batch_is_counted_by_the_functions_of_its_requests() 
     assert (part.rows, part.reason, part.is_group) == (3, "retry", True)
     part.leave()
     assert (ours.requests_under_way, theirs.requests_under_way) == (1, 0)
+
+
+def measured(batch: BatchInFlight) -> dict[int, float]:
+    curve = batch.costs.curve
+    return {} if curve is None else {rows: curve.call_s(rows) for rows in batch.costs.measured}
+
+
+@pytest.mark.parametrize(("batchable", "expected"), [(True, {4: 6.0}), (False, {1: 2.0})])
+def test_a_call_costs_its_padded_rows_and_what_runs_alone_its_share(
+    batchable: bool, expected: dict[int, float]
+) -> None:
+    function = batch_function(FakeFunction(), 8, batchable=batchable)
+    batch = BatchInFlight(Lane(KEY, function), [pending(), pending(), pending()], "idle")
+    batch.record_latency(6.0)
+    assert measured(batch) == expected
+
+
+def test_what_failed_or_was_merged_is_no_cost_of_its_lane() -> None:
+    function = batch_function(FakeFunction(), 8)
+    failed = BatchInFlight(Lane(KEY, function), [pending()], "idle")
+    failed.record_latency(6.0, succeeded=False)
+    assert measured(failed) == {}
+    merged = BatchInFlight(Lane(KEY, function), [pending()], "idle")
+    merged.merge(Lane(LaneKey("m", 1, "f", (), ((3,),), True), function), [pending()])
+    merged.record_latency(6.0)
+    assert measured(merged) == {}

@@ -168,3 +168,12 @@ def test_each_replica_runs_the_signature_and_the_wanted_outputs() -> None:
     for replica in (0, 1, 2):
         function.on(replica)({})
     assert calls == [(0, "s", ("w",)), (1, "s", ("w",)), (0, "s", ("w",))]
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_requests_of_another_generation_wait_in_another_lane(batching: bool) -> None:
+    keys = {
+        placement_of(PAIR, batching=batching, generation=generation).place(ask(rows_of(1.0)))[0]
+        for generation in (0, 1, 1)
+    }
+    assert len(keys) == 2
