@@ -40,7 +40,7 @@ class BudgetedModel:
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         """As LoadedModel; raises NoTimeLeft if the call would not end in time."""
-        cells = sum(array.size for array in inputs.values())
+        cells = sum(array.size for array in inputs.values()) or 1  # rows may have no columns
         known = self._seconds.setdefault(signature, {})
         needed_s = min((seconds * max(1.0, cells / each) for each, seconds in known.items()), default=0.0)
         if not self.budget.allows(needed_s) and (known or self.budget.cancelled):

@@ -24,12 +24,6 @@ MODELS: Sequence[AwkwardModel] = (
 )
 
 
-#: These show faults that are being mended.
-NOT_YET = {
-    *("extremes", "pooled", "top_two", "softmax", "divided", "sorted_within_rows", "split_words"),
-}
-
-
 def write(folder: Path, models: Sequence[AwkwardModel] = MODELS) -> None:
     """All of them as '<folder>/<name>/1'."""
     for each in models:

@@ -16,7 +16,7 @@ import pytest
 
 from app.core.inference import STRING, Array
 from tests.awkward.awkward_model import Asked, AwkwardModel, Outputs
-from tests.awkward.catalog import MODELS, NOT_YET, DirectCalls, write
+from tests.awkward.catalog import MODELS, DirectCalls, write
 from tests.awkward.protocols import PROTOCOLS, carries, typed
 from tests.every_protocol.driver import Driver, Fault, Question, Rejected
 from tests.every_protocol.live import Live, live
@@ -70,7 +70,7 @@ def running(
         runner.run(context.__aexit__(None, None, None))
 
 
-@pytest.mark.parametrize("model", [each for each in MODELS if each.name not in NOT_YET], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_a_request_in_company_is_answered_as_alone(
     model: AwkwardModel, running: tuple[str, asyncio.Runner, Live], direct: DirectCalls
 ) -> None:

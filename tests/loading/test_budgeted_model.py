@@ -45,6 +45,14 @@ def test_a_call_begins_only_if_it_is_expected_to_end_in_time() -> None:
     assert slow.calls == [1, 4, 4]
 
 
+def test_rows_without_columns_are_called_again() -> None:
+    slow = SlowModel()
+    model = BudgetedModel(slow, TimeBudget(10.0, slow.clock), slow.clock)
+    for rows in (1, 2, 4):
+        model.run("f", {"x": np.ones((rows, 0), np.float32)}, ())
+    assert slow.calls == [1, 2, 4]
+
+
 def test_the_first_call_of_a_signature_always_begins() -> None:
     slow = SlowModel()
     model = BudgetedModel(slow, TimeBudget(0.0, slow.clock), slow.clock)
