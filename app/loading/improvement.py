@@ -127,8 +127,12 @@ class Improvement:
 
     def _improve(self, budget: TimeBudget) -> None:
         self._tell_step("larger batches")
+        proven = self._sizes
         self._grow()
         self._signatures = self._rows.by_probe(self._loaded, self._signatures, self._sizes, budget.part(_ROWS_SHARE))
+        if not self._rows.in_time:
+            self._sizes = proven
+            logger.warning("%s gets batches of at most %d rows: no time to compare more", self, proven.largest)
         self.tell_rows()
         self._adopt()
 

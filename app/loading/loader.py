@@ -144,6 +144,8 @@ class Loader:
 
         # 3. Whose rows see each other, as far as small batches show it.
         signatures = rows.by_probe(loaded, signatures, first, TimeBudget(_ROW_PROBE_S))
+        if not rows.in_time:
+            first = BatchSizes(first.allowed[:1])
 
         # 4. The model, and what is still to be done for it.
         model = Model(place(signatures=signatures, sizes=first), self._batcher, sizes)

@@ -25,10 +25,12 @@ class FoundRows(NamedTuple):
 
     alone: why each runs alone; empty if rows of several share calls.
     unproven: what was not tried of that, and why.
+    in_time: false if calls of these sizes were left out for lack of time.
     """
 
     alone: str
     unproven: str = ""
+    in_time: bool = True
 
     def __str__(self) -> str:
         if self.alone:
@@ -50,6 +52,11 @@ class RowIndependence:
         self._model = model
         self._wanted = wanted
         self.found: dict[str, FoundRows] = {}
+
+    @property
+    def in_time(self) -> bool:
+        """Whether there was time to compare rows that share calls; otherwise batches may not be so large."""
+        return all(found.in_time or found.alone for found in self.found.values())
 
     def by_graph(self, signatures: Signatures) -> dict[str, ModelSignature]:
         """The signatures; those that write state, or that the setting denies to share calls, run alone."""
@@ -80,10 +87,10 @@ class RowIndependence:
         probed = self._setting(signature.name) == "probe" and sizes.largest > 1
         if not probed or not signature.batchable or signature.alone or signature.writes:
             return signature
-        dependent, unproven = probe_rows(loaded, signature, sizes, budget)
+        dependent, unproven, in_time = probe_rows(loaded, signature, sizes, budget)
         reasons = {output: f"output {output!r}: {reason}" for output, reason in dependent.items()}
         signature = replace(signature, alone=reasons) if reasons else signature
-        self.found[signature.name] = FoundRows(signature.why_alone(), "" if reasons else unproven)
+        self.found[signature.name] = FoundRows(signature.why_alone(), "" if reasons else unproven, in_time)
         return signature
 
     def _setting(self, signature: str) -> str:

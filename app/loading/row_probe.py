@@ -59,10 +59,12 @@ class ProbedRows(NamedTuple):
 
     dependent: by output, why requests that want it must run alone.
     unproven: what was not tried, and why; empty if everything was.
+    in_time: false if a call was left out for lack of time: larger batches may differ.
     """
 
     dependent: Mapping[str, str]
     unproven: str = ""
+    in_time: bool = True
 
 
 def probe_rows(
@@ -121,12 +123,13 @@ class _Probe:
         self._row_s = inf  # the seconds of a call, by its rows: the least so far
         self._rejected = False  # whether the model rejected the values of the last call
         self._unproven: list[str] = []
+        self._in_time = True
 
     def find(self) -> ProbedRows:
         # 1. Rows that the model accepts, and their answers alone.
         compared = self._accepted()
         if not compared:
-            return ProbedRows({}, "the model rejects the values that it was tried with")
+            return ProbedRows({}, "the model rejects the values that it was tried with", self._in_time)
 
         # 2. Outputs that have no row for the row, and outputs that differ in equal calls, cannot be compared.
         answer = compared[0].answer
@@ -141,7 +144,7 @@ class _Probe:
 
         # 3. All others are compared.
         dependent |= self._confirmed(self._found(compared, left - varying))
-        return ProbedRows(dependent, "; ".join(dict.fromkeys(self._unproven)))
+        return ProbedRows(dependent, "; ".join(dict.fromkeys(self._unproven)), self._in_time)
 
     def _confirmed(self, suspects: dict[str, str]) -> dict[str, str]:
         """The suspects that differ with other values, too; all of them if that could not be tried."""
@@ -228,6 +231,7 @@ class _Probe:
         """
         count, self._rejected = len(rows), False
         if not self._budget.allows(0.0 if self._row_s == inf else count * self._row_s):
+            self._in_time = False
             self._unproven.append(f"calls of {count} rows take too long")
             return None
         begin_s = self._clock()

@@ -150,6 +150,23 @@ def test_a_size_for_which_there_is_no_time_is_dropped(caplog: pytest.LogCaptureF
     with_loaded(LargeCallsWait(), scenario, load_budget_s=0.0)
 
 
+@pytest.mark.parametrize(("of_first_s", "of_rest", "largest"), [(60.0, 0.0, 8), (0.0, 0.0, 1), (0.0, 0.5, 32)])
+def test_rows_share_calls_only_of_sizes_for_which_there_was_time_to_compare_them(
+    of_first_s: float, of_rest: float, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine left none: rows of a model that mixes them shared calls."""
+    monkeypatch.setattr("app.loading.loader._ROW_PROBE_S", of_first_s)
+    monkeypatch.setattr("app.loading.improvement._ROWS_SHARE", of_rest)
+    loaded = LargeCallsWait()
+    loaded.allowed.set()
+
+    async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
+        await until(lambda: done(told))
+        assert await largest_batch(model) == largest
+
+    with_loaded(loaded, scenario)
+
+
 def test_memory_is_freed_after_the_call_under_way_and_nothing_is_called_then() -> None:
     loaded = LargeCallsWait()
 

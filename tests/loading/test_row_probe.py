@@ -207,6 +207,7 @@ def test_a_slow_model_is_not_called_at_the_largest_size(centred: bool) -> None:
     found = probe_rows(model, model.signature, SIZES, TimeBudget(9.0, lambda: now), lambda: now)
     assert set(found.dependent) == ({"y"} if centred else set())
     assert "calls of 2 rows take too long" in found.unproven
+    assert not found.in_time
     assert now <= 9.0
     assert set(model.rows) == {1, 2}
 
