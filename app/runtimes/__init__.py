@@ -5,5 +5,6 @@ Only server imports it; other packages know it by the interfaces of app/runtime.
 
 import os
 
-# TensorFlow reads this once, while it is imported, so it is set before every import. 2 shows TensorFlow's errors only.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# TensorFlow reads this once, while it is imported, so it is set before every import. 3 shows fatal errors only: others
+# are raised, too, and XLA logs three as it reads compiled code of its own from the disk, although nothing is wrong.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

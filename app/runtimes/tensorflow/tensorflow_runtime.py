@@ -18,6 +18,7 @@ from app.runtimes.tensorflow.error_mapping import first_meaningful_line, is_pass
 from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+from app.runtimes.tensorflow.variants.compiled_code import keep_compiled_code
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ class TensorFlowRuntime:
     """
 
     def __init__(self, options: RuntimeOptions) -> None:
+        if options.variants.cache is not None:  # before the first look at devices: TensorFlow reads its flags then
+            keep_compiled_code(options.variants.cache, tf.__version__)
         threading = tf.config.threading
         _set_threads("intra_op_threads", options.intra_op_threads, threading.set_intra_op_parallelism_threads)
         _set_threads("inter_op_threads", options.inter_op_threads, threading.set_inter_op_parallelism_threads)

@@ -8,8 +8,9 @@ xla     compiled by XLA for one shape of each input. Small variables are constan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +19,7 @@ from app.core.inference import STRING, Array, ModelSignature
 from app.core.value_kinds import Reach
 from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph, TensorFunction, Tensors, trace
 from app.runtimes.tensorflow.execution.operations import rejecting_nodes, rounds_to_integers
+from app.runtimes.tensorflow.execution.programs import PROGRAMS, Programs
 from app.runtimes.tensorflow.execution.staging import InputShapes
 
 PLAIN, FROZEN, XLA = "plain", "frozen", "xla"
@@ -57,12 +59,22 @@ class VariantMaker:
     Args:
         traced: the plain variant, a concrete function for all outputs.
         frozen_limit_mb: larger variables are not frozen, because their constants take several times their memory.
+        content: names the content of the model and where it runs; None if nothing compiled may serve another load.
     """
 
-    def __init__(self, signature: ModelSignature, traced: Any, frozen_limit_mb: int) -> None:
+    def __init__(
+        self,
+        signature: ModelSignature,
+        traced: Any,
+        frozen_limit_mb: int,
+        content: Hashable = None,
+        programs: Programs = PROGRAMS,
+    ) -> None:
         self._signature = signature
         self._traced = traced
         self._frozen_limit_mb = frozen_limit_mb
+        self._content = content
+        self._programs = programs
         self._frozen: Variant | None = None
         self._inlined: InlinedGraph | None = None
 
@@ -87,12 +99,23 @@ class VariantMaker:
         specs = (*signature.inputs.values(), *signature.outputs.values())
         if any(spec.dtype == STRING for spec in specs):
             raise VariantNotPossible("XLA has no strings")
-        if self._inlined is None:
-            self._inlined = InlinedGraph(signature, self._traced)
-        if rounds_to_integers(self._inlined.graph):
+        inlined = self._inlined_once()
+        if rounds_to_integers(inlined.graph):
             raise VariantNotPossible("XLA rounds some floating-point numbers to other integers")
         shapes = {name: inputs[name].shape for name in sorted(signature.inputs)}
-        return Variant(XLA, _compiled(signature, self._to_compile(), self._inlined, shapes), tuple(shapes.values()))
+        key = None if self._content is None else (self._content, signature.name, tuple(shapes.values()))
+        make = partial(self._compiled, inlined, shapes)
+        return Variant(XLA, self._programs.get(key, make), tuple(shapes.values()))
+
+    def _compiled(self, inlined: InlinedGraph, shapes: Mapping[str, tuple[int, ...]]) -> TensorFunction:
+        return _compiled(self._signature, self._to_compile(), inlined, shapes)
+
+    def _inlined_once(self) -> InlinedGraph:
+        """The graph of which parts run beside XLA's code; small variables are constants, as there."""
+        if self._inlined is None:
+            small = self._variables_mb <= min(_XLA_CONSTANTS_MB, self._frozen_limit_mb)
+            self._inlined = InlinedGraph(self._signature, self._traced, with_constants=small)
+        return self._inlined
 
     def _freeze(self) -> Variant:
         if self._frozen is None:

@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ class SavedModel:
         self._path = path
         self._options = options
         self._kind = kind
+        self._content = cache_key(path, device=device, frozen_limit_mb=options.frozen_limit_mb)
         definitions = read_signatures(path)
         # The functions borrow their variables and tables from the loaded object: it must live as long.
         with tf.device(device):
@@ -75,7 +77,7 @@ class SavedModel:
 
     def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
         options = self._options
-        search = VariantSearch(self._functions, sizes, options, report)
+        search = self._search(sizes, report)
         if options.wanted == PLAIN or self._keeps_state():
             return search.adopt([])
         if options.wanted != "auto":
@@ -88,7 +90,7 @@ class SavedModel:
 
     def adopt(self, choices: Sequence[VariantChoice], sizes: Sequence[int], report: ProgressReport) -> None:
         """Uses the variants that were chosen on another replica, where they are possible here too."""
-        VariantSearch(self._functions, sizes, self._options, report).adopt(choices)
+        self._search(sizes, report).adopt(choices)
         gc.collect()
 
     def why_one_replica(self) -> str:
@@ -119,8 +121,12 @@ class SavedModel:
         function = self._functions[signature]
         return ShapeSearch(function, self._maker(function), budget, measured=False).use_fastest(trials)
 
+    def _search(self, sizes: Sequence[int], report: ProgressReport) -> VariantSearch:
+        make_maker = partial(VariantMaker, content=self._content)
+        return VariantSearch(self._functions, sizes, self._options, report, make_maker=make_maker)
+
     def _maker(self, function: SignatureFunction) -> VariantMaker:
-        return VariantMaker(function.signature, function.plain, self._options.frozen_limit_mb)
+        return VariantMaker(function.signature, function.plain, self._options.frozen_limit_mb, self._content)
 
     def _fastest(self, search: VariantSearch, sizes: Sequence[int], budget: TimeBudget) -> Sequence[VariantChoice]:
         folder = self._options.cache

@@ -1,0 +1,75 @@
+"""What XLA compiled in this process. TensorFlow keeps compiled code until the process ends, whoever forgets it.
+
+Rules
+1. A program that needs nothing of the loaded model but its content (no variable, no table) is kept here and used again
+   when the same content is loaded again: reloads take no more memory.
+2. After MOST_COMPILED programs nothing is compiled any more in this process, and models run their other variants.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+#: Each takes 0.1 to 0.3 MB, so this is at most some 600 MB. Chosen.
+MOST_COMPILED = 2000
+
+#: Programs that are kept for another load; each holds constants of up to 1 MB. Chosen.
+MOST_KEPT = 256
+
+
+class TooManyPrograms(Exception):
+    """So much was compiled in this process that no more is."""
+
+
+class Programs:
+    """Compiled functions by content. May be used from any thread."""
+
+    def __init__(self, most_compiled: int = MOST_COMPILED, most_kept: int = MOST_KEPT) -> None:
+        self.compiled = 0
+        self._most_compiled = most_compiled
+        self._most_kept = most_kept
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The concrete function of this key, kept or made; it is compiled at its first call.
+
+        Args:
+            key: all that decides what is compiled; None keeps nothing.
+
+        Raises:
+            TooManyPrograms: it would have to be compiled.
+            Exception: as `make`.
+        """
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            if self.compiled >= self._most_compiled:
+                raise TooManyPrograms(
+                    f"XLA compiled {self.compiled} programs in this process, and no more are compiled"
+                )
+            self.compiled += 1
+            if self.compiled == self._most_compiled:
+                logger.warning(
+                    "XLA compiled %d programs in this process; TensorFlow keeps their memory, so what is loaded from "
+                    "now on runs without XLA", self.compiled,
+                )  # fmt: skip
+
+        made = make()
+        if key is not None and not made.captured_inputs:
+            with self._lock:
+                self._kept[key] = made
+                while len(self._kept) > self._most_kept:
+                    self._kept.popitem(last=False)
+        return made
+
+
+#: TensorFlow's own store is the process's, too.
+PROGRAMS = Programs()

@@ -1,0 +1,73 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.runtimes.tensorflow.variants.compiled_code import keep_compiled_code, kind_of_machine, prune
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from app.runtime import RuntimeOptions, VariantOptions
+from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
+TensorFlowRuntime(RuntimeOptions(variants=VariantOptions(cache=Path(sys.argv[1]))))
+import tensorflow as tf
+double = tf.function(lambda x: tf.tanh(x) * 2.0, jit_compile=True, autograph=False)
+print(double(tf.zeros([3, 4])).numpy().sum())
+"""
+
+
+def test_what_one_process_compiled_another_one_reads(tmp_path: Path) -> None:
+    seen = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+        )
+        assert done.stdout == "0.0\n"
+        assert "Error parsing" not in done.stderr
+        (file,) = (tmp_path / "xla").rglob("*.pb")
+        assert file.parent.stat().st_mode & 0o777 == 0o700
+        seen.append(file.stat().st_mtime_ns)
+    assert seen[0] == seen[1]
+
+
+@pytest.fixture
+def no_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_XLA_FLAGS", "--other=1")
+
+
+@pytest.mark.usefixtures("no_flags")
+def test_flags_of_others_stay(tmp_path: Path) -> None:
+    folder = keep_compiled_code(tmp_path, "2.21")
+    assert os.environ["TF_XLA_FLAGS"].startswith("--other=1 ")
+    assert os.environ["TF_XLA_FLAGS"].endswith(f" --tf_xla_persistent_cache_directory={folder}")
+    assert keep_compiled_code(tmp_path / "second", "2.21") is None
+    assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.usefixtures("no_flags")
+def test_a_folder_that_cannot_be_used_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert keep_compiled_code(tmp_path / "file", "2.21") is None
+    assert keep_compiled_code(tmp_path / "with space", "2.21") is None
+    assert os.environ["TF_XLA_FLAGS"] == "--other=1"
+
+
+def test_the_oldest_code_and_empty_files_go(tmp_path: Path) -> None:
+    for age, (name, size) in enumerate((("new", 40), ("empty", 0), ("older", 40), ("oldest", 40))):
+        (tmp_path / name).write_bytes(b"x" * size)
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    prune(tmp_path, most_bytes=100)
+    assert {file.name for file in tmp_path.iterdir()} == {"new", "older"}
+
+
+def test_another_cpu_or_tensorflow_has_code_of_its_own(tmp_path: Path) -> None:
+    names = set()
+    for text in ("flags : sse avx\n", "flags : sse avx\nprocessor : 7\n", "flags : sse avx amx\n"):
+        (tmp_path / "cpuinfo").write_text(text)
+        names.add(kind_of_machine("2.21", tmp_path / "cpuinfo"))
+    assert len(names) == 2
+    assert kind_of_machine("2.20", tmp_path / "cpuinfo") not in names
+    assert kind_of_machine("2.21", tmp_path / "none")
