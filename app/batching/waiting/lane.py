@@ -28,13 +28,14 @@ class Lane:
         deferred_rows: rows of large requests that will wait again, as they do not fit into the next call.
         unfilled_rows: the sum of `unfilled` over its requests.
         place: its entry in the order of lanes (lane_order.py); None if it has none. asleep: it is known not to be due.
+        less_urgent: requests left since then, so it may be less urgent than its place says.
         serial: of lanes that are equal otherwise, the one with the lowest number is first.
         counted: what it counts for in the work that waits (work.py), and in which band; None if it is not counted.
     """
 
     __slots__ = (
-        "_lines", "asleep", "costs", "counted", "deferred_rows", "function", "has_parts", "key", "max_rows", "place",
-        "rows", "serial", "turns", "unfilled_rows",
+        "_lines", "asleep", "costs", "counted", "deferred_rows", "function", "has_parts", "key", "less_urgent",
+        "max_rows", "place", "rows", "serial", "turns", "unfilled_rows",
     )  # fmt: skip
 
     def __init__(self, key: LaneKey, function: BatchFunction, *, fair_callers: bool = False) -> None:
@@ -47,7 +48,7 @@ class Lane:
         self.unfilled_rows = 0
         self.has_parts = False
         self.place: object = None
-        self.asleep = False
+        self.asleep = self.less_urgent = False
         self.serial = next(_serial)
         self.counted: tuple[int, CallSeconds] | None = None
         self._lines = PriorityLines()
@@ -70,6 +71,7 @@ class Lane:
 
     def remove(self, requests: Sequence[PendingRequest]) -> None:
         """These leave the lane, taken or not."""
+        self.less_urgent = True
         self._lines.remove(requests)
         if self.turns is not None:
             self.turns.remove(requests)
@@ -79,7 +81,7 @@ class Lane:
     def requeue(self, request: PendingRequest, taken: int, now: float) -> None:
         """Puts the rest of a request behind those that wait: so many rows of it were taken."""
         request.entered_s = now
-        self.has_parts = True
+        self.has_parts = self.less_urgent = True
         self._lines.requeue(request)
         if self.turns is not None:
             self.turns.charge(request, taken)

@@ -54,6 +54,8 @@ class LaneOrder:
 
     def wake(self, now: float) -> None:
         """Looks again at the lanes that are due by now."""
+        if not self._asleep:
+            return
         while (entry := self.next_asleep()) is not None and entry[0] <= now:
             *_, lane = heappop(self._asleep)
             self._push(self._awake, lane, lane.scheduling_key_s)
@@ -67,11 +69,11 @@ class LaneOrder:
             if lane.place is not entry:
                 heappop(awake)
                 continue
-            key_s, since_s = lane.scheduling_key_s, lane.waiting_since_s
-            if (key_s, since_s) == entry[:2]:
+            if not lane.less_urgent:
                 return entry
-            lane.place = entry = (key_s, since_s, lane.serial, next(_serial), lane)
-            heapreplace(awake, entry)
+            lane.less_urgent = False
+            lane.place = (lane.scheduling_key_s, lane.waiting_since_s, lane.serial, next(_serial), lane)
+            heapreplace(awake, lane.place)
         return None
 
     def next_asleep(self) -> Entry | None:
@@ -90,5 +92,5 @@ class LaneOrder:
             heap[:] = [entry for entry in heap if entry[-1].place is entry]
             heapify(heap)
         entry = (at_s, lane.waiting_since_s, lane.serial, next(_serial), lane)
-        lane.place, lane.asleep = entry, heap is self._asleep
+        lane.place, lane.asleep, lane.less_urgent = entry, heap is self._asleep, False
         heappush(heap, entry)

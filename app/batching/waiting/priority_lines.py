@@ -128,6 +128,8 @@ class PriorityLines:
     @property
     def waiting_since_s(self) -> float:
         """When the request that has waited longest entered; monotonic seconds."""
+        if len(self._lines) == 1:
+            return self.first.entered_s
         return min([line.first.entered_s for line in self._lines.values()])
 
     @property

@@ -59,7 +59,8 @@ class Room:
         own = self._models.get(model)
         if own is not None and own.versions:
             own.versions -= 1
-            self._forget_unused(model)
+            if not (own.rows or own.versions):
+                del self._models[model]
             self._share_out()
 
     def set_weight(self, model: str, weight: float) -> None:
@@ -92,6 +93,8 @@ class Room:
 
     def check(self, model: str, rows: int, *, bulk: bool, caller: str | None = None) -> None:
         """Raises Overloaded if so many more rows of a model, and of a caller if callers are told apart, do not fit."""
+        if caller is None and self.rows + self._unused + rows <= self._bulk_rows:
+            return  # it fits by any rule
         own = self._models.get(model)
         kept = self._unused - (own.unused if own is not None else 0)
         most = self._bulk_rows if bulk and self.rows else self.max_rows
@@ -114,22 +117,18 @@ class Room:
         own = self._room_of(model)
         own.rows += rows
         self.rows += rows
-        unused = max(0, own.kept - own.rows)
-        self._unused += unused - own.unused
-        own.unused = unused
-        if not own.rows:
-            self._forget_unused(model)
+        if own.kept:
+            unused = max(0, own.kept - own.rows)
+            self._unused += unused - own.unused
+            own.unused = unused
+        if not (own.rows or own.versions):
+            del self._models[model]
 
     def _room_of(self, model: str) -> _ModelRoom:
         own = self._models.get(model)
         if own is None:
             own = self._models[model] = _ModelRoom()
         return own
-
-    def _forget_unused(self, model: str) -> None:
-        own = self._models[model]
-        if not (own.rows or own.versions):
-            del self._models[model]
 
     def __repr__(self) -> str:
         models = ", ".join(f"{name}: {own.rows}, {own.kept} kept" for name, own in self._models.items())
