@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -48,13 +48,16 @@ class Model:
         self.name = placement.model
         self.version = placement.version
         self.sizes = sizes or placement.sizes
-        self.signatures = placement.signatures
         self.release: Callable[[], None] = placement.loaded.close
         self._placement = placement
         self._earlier: list[RequestPlacement] = []  # those with requests that are not answered yet
         self._batcher = batcher
         self._all_outputs = {signature: FunctionKey(signature) for signature in self.signatures}
         self._closed: asyncio.Future[None] | None = None
+
+    @property
+    def signatures(self) -> Mapping[str, ModelSignature]:
+        return self._placement.signatures
 
     def signature(self, name: str) -> ModelSignature:
         """The signature of that name. Raises SignatureNotFound."""
@@ -155,7 +158,9 @@ class Model:
         """
         if not self.closing:
             self._earlier = [each for each in (*self._earlier, self._placement) if each.open_requests]
-            self._placement, self.signatures = placement, placement.signatures
+            for signature, what in self._placement.stopped:
+                placement.stop(signature, what)
+            self._placement = placement
 
     @property
     def closing(self) -> bool:

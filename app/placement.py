@@ -8,10 +8,12 @@ checked in full, every time.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from app.batching.function import BatchFunction, Run
+from app.batching.function import BatchFunction, PlainWay, Run
 from app.batching.request import LaneKey
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
@@ -21,7 +23,7 @@ from app.core.errors import ModelNotReady
 from app.core.inference import InferenceRequest, InnerShapes, ModelSignature
 from app.core.masks import with_masks
 from app.core.validation import check_outputs, check_shapes, count_rows, find_signature, shapes_fit
-from app.runtime import LoadedModel, replicas_of
+from app.runtime import LoadedModel, PlainModel, replicas_of
 
 #: Callers choose subsets of outputs and the shapes of inputs, so both caches are bounded. Both sizes are chosen.
 _MAX_FUNCTIONS = 256
@@ -60,6 +62,7 @@ class RequestPlacement:
 
     Attributes:
         functions: those in use or used lately, by key; one with requests under way is never dropped.
+        stopped: what is not used any more, as (signature, what); see `stop`.
         closed: True once the version accepts no request any more.
     """
 
@@ -88,6 +91,7 @@ class RequestPlacement:
             _MAX_FUNCTIONS, spared=lambda function: function.requests_under_way > 0
         )
         self.closed = False
+        self.stopped: dict[tuple[str, str], None] = {}
         self.generation = generation
         self._batching = batching
         self._strict_shapes = strict_shapes
@@ -183,12 +187,39 @@ class RequestPlacement:
             initial_estimates=None if key.alone else self.costs.get(signature.name),
             ragged_outputs=RaggedRows(wanted) if ragged else None,
             replicas=runs,
+            plain=self._plain_way(signature, key.outputs),
         )
         functions_before = len(self.functions)
         self.functions.keep(key, function)
         if len(self.functions) == functions_before:
             self._drop_forms_without_function()
         return function
+
+    def _plain_way(self, signature: ModelSignature, outputs: tuple[str, ...]) -> PlainWay | None:
+        """None if the model writes state or draws random numbers: an answer to an equal call may be another one."""
+        loaded, writes = self.loaded, any(each.writes for each in self.loaded.signatures.values())
+        if writes or signature.draws or not isinstance(loaded, PlainModel):
+            return None
+        return PlainWay(
+            lambda inputs: loaded.run_plain(signature.name, inputs, outputs), partial(self.stop, signature.name)
+        )
+
+    def stop(self, signature: str, what: str) -> None:
+        """Use 'variant', 'padding' or 'sharing' no more: a shadow check found that it changes answers."""
+        self.stopped[signature, what] = None
+        if what == "variant" and isinstance(self.loaded, PlainModel):
+            self.loaded.stop_variants(signature)
+        elif what == "padding" and signature in self.paddings:
+            self.paddings[signature].enabled = False
+        elif what == "sharing":
+            known = self.signatures[signature]
+            reason = "a shadow check found that a row's answer depends on the other rows"
+            alone = replace(known, alone=dict.fromkeys(known.outputs, reason))
+            self.signatures = {**self.signatures, signature: alone}
+            self._forms.clear()
+            for key, function in self.functions.items():
+                if key.signature == signature:
+                    function.batchable = False
 
     def _drop_forms_without_function(self) -> None:
         """One function was dropped. No form may lead to it any more: its requests would not be counted."""

@@ -103,6 +103,17 @@ class ReplicatedModel(LoadedModel, Protocol):
         """One on each of the runtime's devices, in their order."""
 
 
+@runtime_checkable
+class PlainModel(LoadedModel, Protocol):
+    """A LoadedModel that can be executed as it was saved, beside the way that is used."""
+
+    def run_plain(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        """As `run`, as saved."""
+
+    def stop_variants(self, signature: str) -> None:
+        """From now on `run` executes the signature as it was saved."""
+
+
 def replicas_of(model: LoadedModel) -> Sequence[LoadedModel]:
     """Its replicas; the model itself if it lives on one device alone."""
     return model.replicas if isinstance(model, ReplicatedModel) else (model,)

@@ -40,6 +40,7 @@ from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.scheduler import Scheduler
+from app.batching.shadow_check import ShadowChecks
 from app.batching.waiting.lane import Lane
 from app.core.errors import InvalidRequest, OutOfMemory, ServingError
 from app.core.events import BatchExecuted, BatchRejected, Listener, ignore
@@ -101,6 +102,7 @@ class Batcher:
         self._completion = Completion(listener, self._check_drained, in_order=preserve_order)
         self._deadlines = Deadlines()
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
+        self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
         self._slowest_call_s = 0.0  # hardly a call takes longer, of any function
 
         # The next dispatch
@@ -188,6 +190,7 @@ class Batcher:
         outcome = execution.outcomes[0]
         if isinstance(outcome, InvalidRequest | OutOfMemory):
             return None
+        self._shadow.observe(batch, execution, joined=len(arrivals_s) > 1)
 
         waits = [execution.started_s - arrival_s for arrival_s in arrivals_s]
         failures = (len(waits), rows) if isinstance(outcome, ServingError) else (0, 0)
@@ -345,8 +348,17 @@ class Batcher:
             batch.record_latency(seconds, succeeded=execution.succeeded)
             self._slowest_call_s = max(seconds, self._slowest_call_s * _FADE)
             self._scheduler.record_end(batch, seconds)
+            if self._drained is None:
+                self._shadow.observe(batch, execution)
         except Exception:
             logger.exception("The costs of a call could not be recorded: %r", batch)
+
+    def _has_waiting(self) -> bool:
+        return self.queue.rows > 0
+
+    def _shadow_ended(self) -> None:
+        self._dispatch_soon()
+        self._check_drained()
 
     # --- the end, and health ---
 

@@ -92,14 +92,33 @@ class DeviceSlots:
         self._busy[batch] = device, now + batch.expected_s
 
         def done(execution: Execution) -> None:
-            self._give_back(device, batch)
+            self._give_back(device)
+            del self._busy[batch]
             ended(batch, execution)
 
         try:
             device.start(partial(execute, batch.function, batch.requests, self._clock, device.replica), done)
         except Exception:
-            self._give_back(device, batch)
+            self._give_back(device)
+            del self._busy[batch]
             batch.fail(f"Device {device.name} takes no work")
+            raise
+
+    def lend(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Runs other work than a batch on a free device; `done` is called when that is free again.
+
+        Raises whatever a device raises that takes no work.
+        """
+        device = self._take()
+
+        def ended(result: T) -> None:
+            self._give_back(device)
+            done(result)
+
+        try:
+            device.start(work, ended)
+        except Exception:
+            self._give_back(device)
             raise
 
     def _take(self) -> Device:
@@ -111,10 +130,9 @@ class DeviceSlots:
         self._busy_hardware[device.hardware] += 1
         return device
 
-    def _give_back(self, device: Device, batch: BatchInFlight) -> None:
+    def _give_back(self, device: Device) -> None:
         self.free.append(device)
         self._busy_hardware[device.hardware] -= 1
-        del self._busy[batch]
 
     def remaining_s(self, now: float) -> list[float]:
         """The seconds that each batch in flight is expected to take from now on."""

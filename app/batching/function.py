@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
 from app.batching.cost_model import Costs
 from app.batching.shapes.padding import ShapePadding
@@ -26,6 +27,16 @@ Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 _MAX_SHAPES = 256
 
 
+class PlainWay(NamedTuple):
+    """How shadow checks compute a request as the model does without Ferry, and what they may turn off.
+
+    stop: from now on 'variant', 'padding' or 'sharing' is not used for the signature.
+    """
+
+    run: Run
+    stop: Callable[[str], None]
+
+
 @dataclass(slots=True, eq=False)
 class BatchFunction:
     """What a lane's batches are run through.
@@ -40,6 +51,7 @@ class BatchFunction:
         requests_under_way: how many requests wait or are being computed.
         on_idle: called after the last of these was answered.
         replicas: the model on each of its devices, if there are several.
+        plain: for shadow checks; None if there are none.
         learnt: the costs of calls by their inner shape, of the shapes that were asked for last.
     """
 
@@ -54,6 +66,7 @@ class BatchFunction:
     requests_under_way: int = 0
     on_idle: Callable[[], None] | None = None
     replicas: Sequence[Run] = ()
+    plain: PlainWay | None = None
     learnt: BoundedCache[InnerShapes, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
     _by_magnitude: dict[int, tuple[int, Costs]] = field(default_factory=dict)
 

@@ -115,6 +115,11 @@ class SignatureExplanation(_Document):
     costs: Sequence[CostCurveDocument]
     costs_left_out: int = Field(description="Curves of further shapes that are not listed.")
     variants: Sequence[VariantDocument]
+    shadow_checks: dict[str, int] = Field(
+        default_factory=dict,
+        description="Requests computed again, alone and plain, by result: agrees; variant, padding or sharing if that "
+        "changed the answer and is not used any more; random; failed.",
+    )
     shapes: MixedShapesDocument
 
 

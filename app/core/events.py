@@ -106,6 +106,20 @@ class RowsProbed(NamedTuple):
     explanation: str
 
 
+class ShadowChecked(NamedTuple):
+    """A request was computed again, alone and plain.
+
+    result: 'agrees'; 'variant', 'padding' or 'sharing' if that changed the answer, and is not used any more; 'random'
+    if equal calls differ; 'failed'. `seconds`: how long it took.
+    """
+
+    model: str
+    version: int
+    signature: str
+    result: str
+    seconds: float
+
+
 class ShapesProbed(NamedTuple):
     """Whether requests of different shapes share calls of a signature with free inner shapes; how, or why not."""
 
@@ -135,6 +149,7 @@ Event = (
     | ModelPlaced
     | VariantsChosen
     | RowsProbed
+    | ShadowChecked
     | ShapesProbed
     | ModelImproving
 )

@@ -47,6 +47,7 @@ def advise(signature: SignatureExplanation, options: BatchingOptionsDocument, si
         return [*_refusals(signature), f"calls counted so far: {signature.calls}; ask again after some traffic."]
     wait, compute = signature.wait_ms, signature.compute_ms
     found = [
+        *_shadow_checks(signature),
         *_why_alone(signature, options, sizes, wait, compute),
         *_fullness(signature, options, sizes),
         *_saturation(signature, options, wait, compute),
@@ -59,6 +60,15 @@ def advise(signature: SignatureExplanation, options: BatchingOptionsDocument, si
         f"nothing to change: calls hold {signature.rows_per_call:.3g} rows, requests wait {wait.mean:.3g} ms, "
         f"and calls take {compute.mean:.3g} ms."
     ]
+
+
+def _shadow_checks(signature: SignatureExplanation) -> Iterator[str]:
+    for guilty in ("variant", "padding", "sharing"):
+        if signature.shadow_checks.get(guilty):
+            yield (
+                f"a shadow check found that its {guilty} changed an answer, so it is not used any more: report this "
+                "model, or turn that off by a setting."
+            )
 
 
 def _why_alone(

@@ -124,6 +124,7 @@ class BatchingExplainer:
             costs=curves,
             costs_left_out=len(learnt) - len(curves),
             variants=[VariantDocument(**each) for each in variants.get(signature.name, [])],
+            shadow_checks=self._facts.shadow_checks.get(f"{model.name}/{model.version}", {}).get(signature.name, {}),
             shapes=self._shapes_of(model, signature),
         )
 

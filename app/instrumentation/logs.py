@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from app.core.events import ModelStateChanged, RowsProbed, ShapesProbed, Subscriptions, VariantsChosen
+from app.core.events import ModelStateChanged, RowsProbed, ShadowChecked, ShapesProbed, Subscriptions, VariantsChosen
 
 logger = logging.getLogger("ferry")
 
@@ -42,6 +42,15 @@ def _rows_probed(event: RowsProbed) -> None:
     )  # fmt: skip
 
 
+def _shadow_checked(event: ShadowChecked) -> None:
+    if event.result in {"variant", "padding", "sharing"}:
+        logger.warning(
+            "Model %s version %d, signature %r: an answer differs from the model's own because of its %s, which is "
+            "not used any more",
+            event.model, event.version, event.signature, event.result,
+        )  # fmt: skip
+
+
 def _shapes_probed(event: ShapesProbed) -> None:
     logger.log(
         logging.INFO if event.padded else logging.WARNING,
@@ -55,6 +64,7 @@ SUBSCRIPTIONS: Subscriptions = {
     ModelStateChanged: _model_state_changed,
     VariantsChosen: _variants_chosen,
     RowsProbed: _rows_probed,
+    ShadowChecked: _shadow_checked,
     ShapesProbed: _shapes_probed,
 }
 

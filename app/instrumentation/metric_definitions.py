@@ -54,6 +54,11 @@ REJECTED_BATCHES = MetricDefinition(
 REJECTED_SECONDS = MetricDefinition(
     "ferry_rejected_seconds_total", "counter", _FUNCTION, "Seconds of these calls."
 )  # fmt: skip
+SHADOW_CHECKS = MetricDefinition(
+    "ferry_shadow_checks_total", "counter", ("result", *_FUNCTION),
+    "Requests computed again, alone and plain, by result: agrees; variant, padding or sharing if that changed the "
+    "answer and is not used any more; random; failed.",
+)  # fmt: skip
 QUEUE_ROWS = MetricDefinition("ferry_queue_rows", "gauge", (), "Rows that wait for a device.")
 REPLICAS = MetricDefinition(
     "ferry_replicas", "gauge", ("model", "version"), "Number of devices that hold a replica of a version."
@@ -75,8 +80,8 @@ IMPROVING = MetricDefinition(
 #: In the order of docs/metrics.md.
 FERRY_METRICS = (
     REQUESTS, REQUEST_SECONDS, QUEUE_ROWS, QUEUE_SECONDS, COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS,
-    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, REJECTED_BATCHES, REJECTED_SECONDS, REPLICAS, EXECUTION_VARIANT,
-    IMPROVING, MODEL_PROBLEM,
+    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, SHADOW_CHECKS, REJECTED_BATCHES, REJECTED_SECONDS, REPLICAS,
+    EXECUTION_VARIANT, IMPROVING, MODEL_PROBLEM,
 )  # fmt: skip
 
 _INTRODUCTION = """\

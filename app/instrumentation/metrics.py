@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -9,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from app.core.events import ModelImproving, ModelPlaced, ModelStateChanged, Subscriptions, VariantsChosen
+from app.core.events import ModelImproving, ModelPlaced, ModelStateChanged, ShadowChecked, Subscriptions, VariantsChosen
 from app.core.versions import ModelProblem
 from app.instrumentation import metric_definitions as definitions
 from app.instrumentation.counts import SECONDS, BatchCounts, Counts
@@ -34,6 +35,7 @@ class Metrics(Collector):
         problems: Callable[[], Sequence[ModelProblem]] = tuple,
     ) -> None:
         self._counts = counts
+        self._shadow_checks = Counter[tuple[str, str, str, str]]()
         self._problems = problems
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -44,6 +46,7 @@ class Metrics(Collector):
         self.subscriptions: Subscriptions = {
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
+            ShadowChecked: self._shadow_checked,
             VariantsChosen: self._variants_chosen,
             ModelStateChanged: self._model_state_changed,
         }
@@ -55,6 +58,10 @@ class Metrics(Collector):
         """The counted metrics, as prometheus_client asks for them."""
         yield from self._requests()
         yield from self._batches()
+        checks = _counter(definitions.SHADOW_CHECKS)
+        for labels, count in self._shadow_checks.copy().items():
+            checks.add_metric(labels, count)
+        yield checks
         yield self._model_problems()
 
     def _gauge(self, definition: MetricDefinition) -> Gauge:
@@ -112,6 +119,12 @@ class Metrics(Collector):
     def _variants_chosen(self, event: VariantsChosen) -> None:
         for size, (variant, speed_up) in event.variants.items():
             self._variant.labels(event.model, event.version, event.signature, size, variant).set(speed_up)
+
+    def _shadow_checked(self, event: ShadowChecked) -> None:
+        self._shadow_checks[event.result, event.model, str(event.version), event.signature] += 1
+        if event.result == "variant":
+            labels = {"model": event.model, "version": str(event.version), "signature": event.signature}
+            self._variant.remove_by_labels(labels)
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == "END":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from app.core.events import (
@@ -9,6 +10,7 @@ from app.core.events import (
     ModelPlaced,
     ModelStateChanged,
     RowsProbed,
+    ShadowChecked,
     ShapesProbed,
     Subscriptions,
     VariantsChosen,
@@ -20,6 +22,7 @@ class ModelFacts:
 
     devices: by 'model/version', those with a replica of it.
     rows: by 'model/version' and signature, whether rows of several requests share calls, or why not.
+    shadow_checks: by 'model/version' and signature, how many had each result.
     variants: by 'model/version' and signature, how each batch size is executed.
     improving: by 'model/version', the step of the background work that is still to make it faster.
     """
@@ -29,11 +32,13 @@ class ModelFacts:
         self.variants: dict[str, dict[str, list[dict[str, Any]]]] = {}
         self.rows: dict[str, dict[str, str]] = {}
         self.improving: dict[str, str] = {}
+        self.shadow_checks: dict[str, dict[str, Counter[str]]] = {}
         self._shapes: dict[str, dict[str, ShapesProbed]] = {}
         self.subscriptions: Subscriptions = {
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
             RowsProbed: self._rows_probed,
+            ShadowChecked: self._shadow_checked,
             ShapesProbed: self._shapes_probed,
             VariantsChosen: self._variants_chosen,
             ModelStateChanged: self._model_state_changed,
@@ -62,6 +67,15 @@ class ModelFacts:
         else:
             self.improving.pop(f"{event.model}/{event.version}", None)
 
+    def _shadow_checked(self, event: ShadowChecked) -> None:
+        version = f"{event.model}/{event.version}"
+        self.shadow_checks.setdefault(version, {}).setdefault(event.signature, Counter())[event.result] += 1
+        if event.result == "variant":
+            self.variants.get(version, {}).pop(event.signature, None)
+        elif event.result == "sharing":
+            text = "each request runs alone: a shadow check found that a row's answer depends on the other rows"
+            self.rows.setdefault(version, {})[event.signature] = text
+
     def _shapes_probed(self, event: ShapesProbed) -> None:
         self._shapes.setdefault(f"{event.model}/{event.version}", {})[event.signature] = event
 
@@ -73,5 +87,5 @@ class ModelFacts:
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == "END":
-            for facts in (self.devices, self.rows, self.variants, self.improving, self._shapes):
+            for facts in (self.devices, self.rows, self.shadow_checks, self.variants, self.improving, self._shapes):
                 facts.pop(f"{event.model}/{event.version}", None)

@@ -115,7 +115,7 @@ def test_padding_is_told_until_it_goes_wrong() -> None:
 
     async def scenario(world: World) -> None:
         spec = TensorSpec("x", np.dtype(np.float32), (None, None))
-        world.model.signatures = {"free": ModelSignature("free", {"x": spec}, {"y": spec})}
+        world.model._placement.signatures = {"free": ModelSignature("free", {"x": spec}, {"y": spec})}
         world.tell(ShapesProbed("m", 1, "free", True, "padded: x[?,d1]"))
         assert world.signature("free").shapes.model_dump() == {
             "free": True, "shared": True, "explanation": "padded: x[?,d1]",
@@ -137,11 +137,13 @@ def test_what_shares_no_calls_is_said() -> None:
         spec = TensorSpec("x", np.dtype(np.float32), (None,))
         splits = TensorSpec("x_1", np.dtype(np.int64), (None,))
         ragged = ModelSignature("r", {"x": spec, "x_1": splits}, {"y": spec}, ragged={"x": ("x_1",)})
-        world.model.signatures = {"r": ragged}
+        world.model._placement.signatures = {"r": ragged}
         assert world.signature("r").shapes.explanation.startswith("ragged")
         words = TensorSpec("words", np.dtype(np.float32), (None, None))
         out = {"y": spec, "y_1": splits}
-        world.model.signatures = {"o": ModelSignature("o", {"words": words}, out, ragged_outputs={"y": ("y_1",)})}
+        world.model._placement.signatures = {
+            "o": ModelSignature("o", {"words": words}, out, ragged_outputs={"y": ("y_1",)})
+        }
         assert world.signature("o").shapes.model_dump() == {
             "free": True, "shared": False, "explanation": "only equal shapes share a batch: outputs are ragged",
         }  # fmt: skip

@@ -2,7 +2,15 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.core.events import BatchExecuted, ModelImproving, ModelPlaced, RequestFinished, VariantsChosen, tell_all
+from app.core.events import (
+    BatchExecuted,
+    ModelImproving,
+    ModelPlaced,
+    RequestFinished,
+    ShadowChecked,
+    VariantsChosen,
+    tell_all,
+)
 from app.core.versions import ModelProblem, ProblemKind
 from app.instrumentation.counts import Counts
 from app.instrumentation.metric_definitions import FERRY_METRICS, reference_page
@@ -25,6 +33,7 @@ def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     tell(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001]))
     tell(ModelPlaced("m", 1, ("CPU:0",)))
     tell(ModelImproving("m", 1, "larger batches"))
+    tell(ShadowChecked("m", 1, "s", "agrees", 0.1))
     tell(VariantsChosen("m", 1, "s", {1: ("xla", 2.0)}))
 
     shown = {}

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -169,3 +170,56 @@ def test_named_outputs_share_a_lane_in_any_order() -> None:
     placement = RequestPlacement("m", 3, loaded, SIZES)
     lanes = {placement.place(InferenceRequest(rows_of(1.0), "s", each))[0] for each in (("c", "a"), ("a", "c"))}
     assert lanes == {LaneKey("m", 3, "s", ("a", "c"), ((2,),))}
+
+
+class PlainFake(FakeLoadedModel):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopped: list[str] = []
+
+    def run_plain(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        return self.run(signature, inputs, outputs)
+
+    def stop_variants(self, signature: str) -> None:
+        self.stopped.append(signature)
+
+
+def test_what_a_shadow_check_found_guilty_is_not_used_any_more() -> None:
+    loaded = PlainFake()
+    placement = RequestPlacement("m", 3, loaded, SIZES)
+    request = InferenceRequest(rows_of(1.0))
+    _, function, _ = placement.place(request)
+    assert function.plain is not None
+    function.plain.stop("variant")
+    assert loaded.stopped == ["serving_default"]
+    function.plain.stop("sharing")
+    assert not function.batchable
+    assert placement.signatures["serving_default"].why_alone()
+    assert not placement.place(request)[1].batchable
+    assert placement.place(pair(2, 2))[1].batchable, "another signature"
+
+
+def test_what_writes_state_or_draws_is_not_checked() -> None:
+    for facts in ({"writes": ("AssignVariableOp",)}, {"draws": ("RandomUniform",)}):
+        loaded = PlainFake()
+        signature = replace(loaded.signatures["serving_default"], **facts)
+        loaded.signatures = {**loaded.signatures, "serving_default": signature}
+        placement = RequestPlacement("m", 3, loaded, SIZES)
+        assert placement.place(InferenceRequest(rows_of(1.0)))[1].plain is None
+        assert (placement.place(pair(2, 2))[1].plain is None) == ("writes" in facts), "it may read what is written"
+
+
+def test_what_was_found_guilty_stays_so_when_the_model_gets_faster() -> None:
+    async def main() -> None:
+        loaded = PlainFake()
+        first = RequestPlacement("m", 3, loaded, SIZES)
+        batcher = Batcher([FakeDevice()], WorkConserving(), 64, clock=asyncio.get_running_loop().time)
+        model = Model(first, batcher)
+        first.stop("serving_default", "sharing")
+        first.stop("pair", "variant")
+        assert model.signatures["serving_default"].why_alone()
+        model.adopt(RequestPlacement("m", 3, loaded, SIZES, generation=1))
+        assert model.signatures["serving_default"].why_alone()
+        assert loaded.stopped == ["pair", "pair"]
+
+    run_in_fake_time(main())

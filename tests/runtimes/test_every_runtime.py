@@ -13,7 +13,7 @@ from app.core.inference import STRING, Array
 from app.core.sample_inputs import zero_inputs
 from app.core.time_budget import TimeBudget
 from app.loading.warm_up import tune, warm_up
-from app.runtime import LoadedModel, Runtime, RuntimeOptions, VariantOptions, create_runtime, runtime_names
+from app.runtime import LoadedModel, PlainModel, Runtime, RuntimeOptions, VariantOptions, create_runtime, runtime_names
 from app.runtimes.tensorflow import private_api
 from tests.support import broken_savedmodels, savedmodels
 from tests.support.waiting import HANG_S
@@ -329,3 +329,13 @@ def test_a_folder_that_cannot_be_loaded_says_why(
         runtime.load(tmp_path / "rubbish" / "3")
     assert "\n" not in str(error.value)
     assert str(tmp_path) not in str(error.value)
+
+
+def test_a_model_is_executed_as_saved_beside_its_variants(load: Load) -> None:
+    model = load(savedmodels.make_image_net)
+    assert isinstance(model, PlainModel)
+    image = {"image": np.ones((2, 8, 8), np.float32)}
+    want = model.run_plain(DEFAULT, image, ())
+    np.testing.assert_allclose(model.run(DEFAULT, image, ())["probabilities"], want["probabilities"], rtol=1e-4)
+    model.stop_variants(DEFAULT)
+    np.testing.assert_array_equal(model.run(DEFAULT, image, ("probabilities",))["probabilities"], want["probabilities"])

@@ -117,6 +117,10 @@ class SignatureFunction:
         with self._turn:
             return call(inputs)
 
+    def run_plain(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        """As `__call__`, without variants."""
+        return self.prepare(self._graph(frozenset(outputs) or self._all), inputs, outputs)(inputs)
+
     def prepare(self, graph: Any, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> PreparedCall:
         """How to call a concrete function with inputs of these shapes.
 

@@ -22,6 +22,13 @@ class Replicas:
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         return self._first.run(signature, inputs, outputs)
 
+    def run_plain(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        return self._first.run_plain(signature, inputs, outputs)
+
+    def stop_variants(self, signature: str) -> None:
+        for replica in self.replicas:
+            replica.stop_variants(signature)
+
     def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
         """Searches on the first device and uses the choices on all, because all are of the same kind."""
         choices = self._first.tune(sizes, report, budget)

@@ -75,6 +75,20 @@ class SavedModel:
         except Exception as error:
             raise map_error(error) from error
 
+    def run_plain(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        function = self._functions.get(signature)
+        if function is None:
+            raise self._no_signature(signature)
+        try:
+            return function.run_plain(inputs, outputs)
+        except Exception as error:
+            raise map_error(error) from error
+
+    def stop_variants(self, signature: str) -> None:
+        if signature in self._functions:
+            self._functions[signature].use({})
+            self._functions[signature].use_compiled(())
+
     def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
         options = self._options
         search = self._search(sizes, report)

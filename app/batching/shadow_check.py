@@ -1,0 +1,263 @@
+"""Shadow checks: now and then a request is computed again as it would be alone, by the plain model, and compared.
+
+What was proven at load was proven with values and sizes of Ferry's choice; callers choose others. Of what differs one
+thing at a time is changed, to find out which of them is guilty, and that is not used any more for the signature:
+- variant: the execution variant answers otherwise than the plain model for the same inputs;
+- padding: the inner shape that the inputs were padded to changes the answer;
+- sharing: the other rows of the call change it.
+
+Rules (test_shadow_check.py)
+1. Checks take at most `SHARE` of the seconds of all calls, plus one check.
+2. A check begins only when a device is free and nothing waits, unless none was made for `_LATEST_S`.
+3. At most one request is kept, while it is checked, in copies: its own arrays may be used again.
+4. A signature whose plain answers to equal calls differ is not checked any more. Those that write state never are: they
+   have no PlainWay.
+
+`ShadowChecks` lives on the event loop; `check` runs on a device thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf
+from statistics import median
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from app.batching.batch import BatchInFlight, Execution
+from app.batching.function import BatchFunction, PlainWay
+from app.core.agreement import TOLERANCES, agree
+from app.core.bounded_cache import BoundedCache
+from app.core.errors import ServingError
+from app.core.events import Listener, ShadowChecked
+from app.core.inference import Array, InnerShapes
+from app.core.reply import Outputs
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Of the seconds of all calls. Chosen.
+SHARE = 0.005
+
+#: Seconds after which a check is made although requests wait. Chosen.
+_LATEST_S = 60.0
+
+#: Signatures of which is known what is large, and what was found. Chosen.
+_MAX_SIGNATURES = 256
+
+#: Answers of one signature whose largest values say what is large. Chosen.
+_SCALES = 16
+
+AGREES, RANDOM, FAILED = "agrees", "random", "failed"
+VARIANT, PADDING, SHARING = "variant", "padding", "sharing"
+
+#: By output, what is large: differences of sums that cancel out are compared with it.
+Scales = Mapping[str, float]
+
+
+class Lender(Protocol):
+    """DeviceSlots, as shadow checks use it."""
+
+    @property
+    def free(self) -> Sequence[object]: ...
+
+    def lend(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
+
+
+class Sample(NamedTuple):
+    """A request that was answered, in copies, and the call that it was part of.
+
+    rows, shape: of the call; `shape` is None if the inputs were not padded.
+    """
+
+    function: BatchFunction
+    plain: PlainWay
+    inputs: Mapping[str, Array]
+    answer: Outputs
+    own_rows: int
+    rows: int
+    shape: InnerShapes | None
+    scales: Scales
+
+
+def check(sample: Sample) -> str:
+    """What is wrong with the answer: AGREES for nothing. Blocking; never raises."""
+    try:
+        return _check(sample)
+    except ServingError:
+        return FAILED
+    except Exception:
+        logger.exception("A shadow check failed")
+        return FAILED
+
+
+def _check(sample: Sample) -> str:
+    # 1. Alone, as the model answers without Ferry.
+    function, plain, scales = sample.function, sample.plain.run, sample.scales
+    alone = plain(sample.inputs)
+    if same(alone, sample.answer, scales):
+        return AGREES
+    if not same(alone, plain(sample.inputs), scales):
+        return RANDOM
+    if not function.batchable:
+        return VARIANT
+
+    # 2. The same rows repeated, as large as the call was, in both ways.
+    inputs = _repeated(sample)
+    expected = plain(inputs)
+    if not same(expected, function.run(inputs), scales):
+        return VARIANT
+
+    # 3. Without the padding of the inner shape.
+    if sample.shape is not None:
+        unpadded = plain(_repeated(sample._replace(shape=None)))
+        if same(alone, _first(unpadded, sample.own_rows), scales) and not same(alone, _cut(sample, expected), scales):
+            return PADDING
+    return SHARING
+
+
+def _repeated(sample: Sample) -> dict[str, Array]:
+    function, inputs = sample.function, sample.inputs
+    if function.ragged is not None:
+        return function.ragged.join([inputs], sample.own_rows, sample.rows)
+    if sample.shape is not None and function.padding is not None:
+        return function.padding.join([inputs], sample.rows, sample.shape)
+    more = sample.rows - sample.own_rows
+    return {name: np.concatenate([array, np.repeat(array[:1], more, 0)]) for name, array in inputs.items()}
+
+
+def _cut(sample: Sample, outputs: Outputs) -> Outputs:
+    padding = sample.function.padding
+    assert padding is not None  # noqa: S101 - the sample was padded
+    return padding.cut(_first(outputs, sample.own_rows), sample.inputs)
+
+
+def _first(outputs: Mapping[str, Array], rows: int) -> Outputs:
+    return {name: output[:rows] for name, output in outputs.items()}
+
+
+def same(expected: Outputs, actual: Outputs, scales: Scales) -> bool:
+    """Whether they agree within rounding, beside values as large as `scales`."""
+    if expected.keys() != actual.keys():
+        return False
+    for name, output in expected.items():
+        if output.shape != actual[name].shape:
+            return False
+        scale = scales.get(name, 0.0)
+        if not agree({name: _beside(output, scale)}, {name: _beside(actual[name], scale)}, TOLERANCES):
+            return False
+    return True
+
+
+def _beside(output: Array, scale: float) -> Array:
+    if not np.issubdtype(output.dtype, np.inexact):
+        return output
+    return np.append(output, np.asarray(scale, output.dtype))
+
+
+class ShadowChecks:
+    """Chooses what is checked, and acts on what is found. Everything here runs on the event loop.
+
+    Args:
+        waiting: whether requests wait for a device.
+        ended: called after a check, when its device is free again.
+    """
+
+    def __init__(
+        self,
+        slots: Lender,
+        waiting: Callable[[], bool],
+        ended: Callable[[], None],
+        listener: Listener,
+        clock: Callable[[], float],
+    ) -> None:
+        # --- surroundings ---
+        self._slots = slots
+        self._waiting = waiting
+        self._ended = ended
+        self._listener = listener
+        self._clock = clock
+
+        # --- the budget ---
+        self._calls_s = 0.0
+        self._spent_s = 0.0
+        self._last_s = -inf
+        self._running = False
+
+        # --- what was found ---
+        self._turn = 0
+        self._stopped: BoundedCache[tuple[str, int, str, str], None] = BoundedCache(_MAX_SIGNATURES)
+        self._scales: BoundedCache[tuple[str, int, str], dict[str, deque[float]]] = BoundedCache(_MAX_SIGNATURES)
+
+    def observe(self, batch: BatchInFlight, execution: Execution, *, joined: bool = False) -> None:
+        """A batch was executed and is not answered yet. Checks one of its requests if it is time for that.
+
+        Args:
+            joined: its request is joined from several of one row or more.
+        """
+        self._calls_s += execution.ended_s - execution.started_s
+        if self._running or self._spent_s > SHARE * self._calls_s or batch.function.plain is None:
+            return
+        now = self._clock()
+        if not self._slots.free or (self._waiting() and now - self._last_s < _LATEST_S):
+            return
+        sample = self._sample(batch, execution)
+        if sample is None:
+            return
+        if joined:  # one of its rows: which rows are whose is not known here
+            inputs, answer = _first(sample.inputs, 1), _first(sample.answer, 1)
+            sample = sample._replace(inputs=inputs, answer=answer, own_rows=1)
+        self._slots.lend(partial(check, sample), partial(self._done, batch.key[:3], sample, now))
+        self._running = True
+        sample.function.requests_under_way += 1  # its model is not unloaded meanwhile
+
+    def _sample(self, batch: BatchInFlight, execution: Execution) -> Sample | None:
+        self._turn += 1
+        place = self._turn % len(batch.requests)
+        request, answer = batch.requests[place], execution.outcomes[place]
+        function = batch.function
+        if isinstance(answer, ServingError) or execution.mismatch or not request.rows or function.plain is None:
+            return None
+        rows = function.sizes.padded(batch.rows) if function.batchable else request.rows
+        shape, padding = None, function.padding
+        if padding is not None and function.batchable:
+            shape = padding.call_shape([each.inputs for each in batch.requests], rows)
+            shape = None if shape == padding.shape(request.inputs) else shape
+        inputs, outputs = _copied(request.inputs), _copied(answer)
+        scales = self._learn_scales(batch, outputs)
+        return Sample(function, function.plain, inputs, outputs, request.rows, rows, shape, scales)
+
+    def _learn_scales(self, batch: BatchInFlight, outputs: Outputs) -> dict[str, float]:
+        known = self._scales.get(batch.key[:3]) or self._scales.keep(batch.key[:3], {})
+        for name, output in outputs.items():
+            if output.size and np.issubdtype(output.dtype, np.inexact):
+                sizes = np.abs(output[np.isfinite(output)])
+                known.setdefault(name, deque(maxlen=_SCALES)).append(float(sizes.max()) if sizes.size else 0.0)
+        return {name: median(values) for name, values in known.items()}
+
+    def _done(self, key: tuple[str, int, str], sample: Sample, started_s: float, result: str) -> None:
+        # 1. The budget.
+        self._running = False
+        sample.function.leave()
+        self._last_s = self._clock()
+        seconds = self._last_s - started_s
+        self._spent_s += seconds
+
+        # 2. What was found.
+        found = (*key, result)
+        if result == RANDOM or found in self._stopped:  # it differs without it, too: this says nothing
+            sample.function.plain = None
+        elif result in {VARIANT, PADDING, SHARING}:
+            self._stopped.keep(found, None)
+            sample.plain.stop(result)
+        self._listener(ShadowChecked(*key, result, seconds))
+        self._ended()
+
+
+def _copied(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: array.copy() for name, array in arrays.items()}

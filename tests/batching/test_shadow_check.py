@@ -1,0 +1,196 @@
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from app.batching.batcher import Batcher
+from app.batching.function import BatchFunction, PlainWay
+from app.batching.policy import WorkConserving
+from app.batching.shadow_check import SHARE, Sample, check, same
+from app.batching.shapes.padding import ShapePadding
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import InvalidRequest
+from app.core.events import BatchExecuted, Event, ShadowChecked
+from app.core.inference import Array
+from tests.support.fakes import KEY, FakeDevice, infer, rows_of, run_in_fake_time
+
+Run = Callable[[Mapping[str, Array]], dict[str, Array]]
+
+PADDING = ShapePadding({"x": ("n",)}, {"y": ()}, {"x": 0.0})
+
+
+def double(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    return {"y": 2 * inputs["x"]}
+
+
+def total(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    return {"y": inputs["x"].sum(1)}
+
+
+def mean(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    return {"y": inputs["x"].mean(1)}
+
+
+def centred(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    return {"y": inputs["x"] - inputs["x"].mean(0) * (len(inputs["x"]) > 1)}
+
+
+def sample(plain: Run, answer: Any, run: Run | None = None, **more: Any) -> Sample:
+    """A request of one row, computed in a call of 4."""
+    padded = more.get("shape") is not None
+    function = BatchFunction(run or plain, BatchSizes((1, 4)), padding=PADDING if padded else None)
+    x = np.array([[1.0, 2.0]], np.float32)
+    outputs = {"y": np.array(answer, np.float32)}
+    values = {"own_rows": 1, "rows": 4, "shape": None, "scales": {}, **more}
+    return Sample(function, PlainWay(plain, lambda _: None), {"x": x}, outputs, **values)
+
+
+def test_what_is_guilty_is_found_by_changing_one_thing_at_a_time() -> None:
+    assert check(sample(double, [[2, 4]])) == "agrees"
+    assert check(sample(double, [[2, 5]], run=lambda inputs: {"y": 2 * inputs["x"] + 1})) == "variant"
+    assert check(sample(mean, [0.75], shape=((4,),))) == "padding"
+    assert check(sample(total, [3], shape=((4,),))) == "agrees"
+    assert check(sample(centred, [[-1, -2]])) == "sharing"
+
+
+def test_a_request_that_ran_alone_differs_by_the_variant_only() -> None:
+    alone = sample(double, [[2, 5]])
+    alone.function.batchable = False
+    assert check(alone) == "variant"
+
+
+def test_a_model_whose_equal_calls_differ_says_nothing() -> None:
+    random = np.random.default_rng(1)
+    assert check(sample(lambda inputs: {"y": inputs["x"] + random.random()}, [[2, 4]])) == "random"
+
+
+def test_what_the_model_rejects_alone_or_fails_at_says_nothing() -> None:
+    def reject(_: Mapping[str, Array]) -> dict[str, Array]:
+        raise InvalidRequest("no")
+
+    def fail(_: Mapping[str, Array]) -> dict[str, Array]:
+        raise ZeroDivisionError
+
+    assert check(sample(reject, [[2, 4]])) == check(sample(fail, [[2, 4]])) == "failed"
+
+
+def test_a_sum_that_cancels_out_is_compared_with_what_is_usual() -> None:
+    small, rounded = {"y": np.array([1e-6], np.float32)}, {"y": np.array([2e-6], np.float32)}
+    assert same(small, rounded, {"y": 1.0})
+    assert not same(small, rounded, {})
+    assert same({"y": np.array([np.nan])}, {"y": np.array([np.nan])}, {})
+    assert not same({"y": np.array([1])}, {"y": np.array([2])}, {"y": 1e9})
+
+
+class Watched:
+    """A batcher on one device, whose calls take a second, with shadow checks."""
+
+    def __init__(self, plain: Run | None, run: Run = double, devices: int = 1) -> None:
+        self.events: list[Event] = []
+        self.stopped: list[str] = []
+        self.plain_calls = 0
+        self.function = BatchFunction(run, BatchSizes((1, 2, 4)))
+        if plain is not None:
+            self.function.plain = PlainWay(self._counted(plain), self.stopped.append)
+        slots = [FakeDevice(1.0) for _ in range(devices)]
+        clock = asyncio.get_running_loop().time
+        self.batcher = Batcher(slots, WorkConserving(), 64, self.events.append, clock, admission=False)
+
+    def _counted(self, plain: Run) -> Run:
+        def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            self.plain_calls += 1
+            return plain(inputs)
+
+        return run
+
+    async def ask(self, value: float = 1.0, count: int = 1) -> list[list[float]]:
+        answers = await asyncio.gather(
+            *[infer(self.batcher, KEY, self.function, rows_of(value + n), 1) for n in range(count)]
+        )
+        return [answer.outputs["y"][0].tolist() for answer in answers]
+
+    def checks(self) -> list[ShadowChecked]:
+        return [event for event in self.events if isinstance(event, ShadowChecked)]
+
+
+def test_checks_take_no_more_than_their_share_and_one_check() -> None:
+    async def main() -> None:
+        watched = Watched(double)
+        for _ in range(900):
+            await watched.ask()
+            calls_s = sum(event.compute_s for event in watched.events if isinstance(event, BatchExecuted))
+            spent_s = sum(event.seconds for event in watched.checks())
+            assert spent_s <= SHARE * calls_s + 1.0
+        assert {event.result for event in watched.checks()} == {"agrees"}
+        assert 4 <= len(watched.checks()) <= 6
+
+    run_in_fake_time(main())
+
+
+def test_while_requests_wait_a_check_waits_for_a_minute() -> None:
+    async def main() -> None:
+        watched = Watched(double)
+        await watched.ask()
+        await asyncio.sleep(5.0)
+        watched.batcher._shadow._calls_s = 1e6
+        await watched.ask(count=64)
+        assert len(watched.checks()) == 1, "16 calls, and always somebody waited"
+        await asyncio.sleep(5.0)
+        assert len(watched.checks()) == 2, "the last one was checked"
+        watched.batcher._shadow._last_s -= 60.0
+        await watched.ask(count=12)
+        assert len(watched.checks()) == 3
+
+    run_in_fake_time(main())
+
+
+def test_what_is_guilty_is_stopped_once_and_told() -> None:
+    async def main() -> None:
+        watched = Watched(double, run=lambda inputs: {"y": 3 * inputs["x"]})
+        watched.batcher._shadow._calls_s = 1e6
+        for _ in range(3):
+            await watched.ask(count=3)
+            await asyncio.sleep(9.0)
+        assert [event.result for event in watched.checks()] == ["variant", "variant"]
+        assert watched.stopped == ["variant"]
+        assert watched.function.plain is None, "it differs without it, too: checks say nothing"
+
+    run_in_fake_time(main())
+
+
+def test_a_random_model_is_not_checked_again() -> None:
+    async def main() -> None:
+        random = np.random.default_rng(1)
+        watched = Watched(lambda inputs: {"y": inputs["x"] + random.random()})
+        watched.batcher._shadow._calls_s = 1e6
+        for _ in range(3):
+            await watched.ask()
+            await asyncio.sleep(9.0)
+        assert [event.result for event in watched.checks()] == ["random"]
+        assert watched.function.plain is None
+
+    run_in_fake_time(main())
+
+
+def test_a_signature_without_a_plain_way_is_never_checked() -> None:
+    async def main() -> None:
+        watched = Watched(None)
+        await watched.ask(count=9)
+        assert watched.checks() == []
+
+    run_in_fake_time(main())
+
+
+def test_the_answer_does_not_wait_for_the_check_and_arrays_may_be_used_again() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        watched = Watched(double, devices=2)
+        begin_s = loop.time()
+        assert await watched.ask(5.0) == [[10.0, 10.0]]
+        assert loop.time() - begin_s == 1.0
+        assert watched.function.requests_under_way == 1, "the model is not unloaded while it is checked"
+        await asyncio.sleep(2.0)
+        assert watched.function.requests_under_way == 0
+
+    run_in_fake_time(main())
