@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,6 +23,7 @@ from app.runtimes.tensorflow.execution.operations import devices_named
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import PLAIN, XLA, VariantMaker
 from app.runtimes.tensorflow.saved_model.signature_defs import TAGS, read_signatures
+from app.runtimes.tensorflow.variants.compiled_code import kind_of_machine
 from app.runtimes.tensorflow.variants.shape_search import ShapeSearch
 from app.runtimes.tensorflow.variants.variant_cache import cache_key, recall, remember
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch
@@ -171,7 +171,7 @@ class SavedModel:
             self._path,
             tensorflow=tf.__version__,
             device=self._kind,
-            machine=[platform.machine(), os.cpu_count(), tf.config.threading.get_intra_op_parallelism_threads()],
+            machine=[kind_of_machine(), os.cpu_count(), tf.config.threading.get_intra_op_parallelism_threads()],
             sizes=list(sizes),
             options=[sorted(options.forbidden), budget.seconds, options.frozen_limit_mb],
         )

@@ -66,8 +66,8 @@ def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
             file.unlink(missing_ok=True)
 
 
-def kind_of_machine(tensorflow: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """A name for all that compiled code depends on: TensorFlow's version and what the CPU can do."""
+def kind_of_machine(tensorflow: str = "", cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """A name for all that compiled code depends on: what the CPU can do, and TensorFlow's version."""
     lines: list[str] = []
     with suppress(OSError):
         lines = [
