@@ -167,6 +167,17 @@ def test_a_function_that_is_not_batchable_takes_one_row() -> None:
     assert batch_function(FakeFunction(), 8, batchable=False).max_rows == 1
 
 
+def test_an_answered_request_is_not_failed_any_more() -> None:
+    waiting, answered = pending(), pending()
+    answered.reply.set_result("answer")
+    for request in (waiting, answered):
+        request.fail(Overloaded("late"))
+    assert isinstance(waiting.reply, FakeReply)
+    assert isinstance(answered.reply, FakeReply)
+    assert len(waiting.reply.answers) == 1
+    assert answered.reply.answers == ["answer"]
+
+
 def test_an_answered_request_keeps_no_memory() -> None:
     request = pending()
     request.release()

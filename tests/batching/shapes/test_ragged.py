@@ -134,3 +134,28 @@ def test_rows_of_different_lengths_share_a_call() -> None:
     assert [each["sums"].tolist() for each in found if isinstance(each, dict)] == [[6], [], [4, 0]]
     assert len(calls) == 1
     assert len(calls[0]) == 4
+
+
+def test_ragged_outputs_are_parted_by_request() -> None:
+    def doubled(inputs: object) -> dict[str, Array]:
+        found: dict[str, Array] = inputs  # type: ignore[assignment]
+        return {"doubles": found["words"] * 2, "ends": found["words_1"], "scale": found["scale"]}
+
+    outputs = RaggedRows({"doubles": ("ends",)})
+    sent: list[Rows] = [[([1, 2, 3], []), ([4], [])], [], [([], []), ([5, 6], [])]]
+    requests = [PendingRequest(request(each), len(each), FakeReply(), 0.0) for each in sent]
+    execution = execute(batch_function(doubled, ragged=RAGGED, ragged_outputs=outputs), requests, lambda: 0.0)
+    found = [(each["doubles"].tolist(), each["ends"].tolist()) for each in execution.outcomes if isinstance(each, dict)]
+    assert found == [([2, 4, 6, 8], [0, 3, 4]), ([], [0]), ([10, 12], [0, 0, 2])]
+    assert execution.mismatch == ""
+
+
+def test_ragged_outputs_that_are_not_the_rows_end_the_sharing() -> None:
+    def less(inputs: object) -> dict[str, Array]:
+        found: dict[str, Array] = inputs  # type: ignore[assignment]
+        return {"doubles": found["words"], "ends": found["words_1"][:-1]}
+
+    outputs = RaggedRows({"doubles": ("ends",)})
+    requests = [PendingRequest(request([([1], [])]), 1, FakeReply(), 0.0) for _ in range(2)]
+    execution = execute(batch_function(less, ragged=RAGGED, ragged_outputs=outputs), requests, lambda: 0.0)
+    assert execution.mismatch == "Output 'ends' are no row splits of 'doubles'"

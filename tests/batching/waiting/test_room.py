@@ -100,3 +100,24 @@ def test_sums_are_right_and_no_more_waits_than_fits(
         assert sum(map(shared.kept, "abcd")) <= 15
         if change == "add" and number <= shared.kept(model) - rows and shared.rows + sum(unused.values()) <= 30:
             assert sum(waiting[model]) == rows + number
+
+
+def test_a_caller_may_have_as_much_as_it_leaves_for_all() -> None:
+    shared = room(10, "m")
+    shared.check("m", 10, bulk=False, caller="a")  # nothing of its own waits
+    shared.add("m", 4, "a")
+    with pytest.raises(Overloaded, match="4 of its rows wait, 6 are left for all callers, 3 more do not fit"):
+        shared.check("m", 3, bulk=False, caller="a")
+    shared.check("m", 2, bulk=False, caller="a")
+    shared.check("m", 6, bulk=False, caller="b")
+    shared.check("m", 6, bulk=False)
+
+
+def test_a_caller_of_whom_nothing_waits_is_forgotten() -> None:
+    shared = room(10, "m")
+    for caller in ("a", "b"):
+        shared.add("m", 3, caller)
+    shared.add("m", -1, "a")
+    shared.add("m", -2, "a")
+    assert shared._callers == {"b": 3}
+    shared.check("m", 7, bulk=False, caller="a")
