@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -28,6 +29,9 @@ from app.runtime import LoadedModel, PlainModel, replicas_of
 #: Callers choose subsets of outputs and the shapes of inputs, so both caches are bounded. Both sizes are chosen.
 _MAX_FUNCTIONS = 256
 _MAX_FORMS = 1024
+
+#: Numbers all placements, so that none shares a lane with another: not with that of the version's earlier files either.
+_PLACEMENTS = count(1)
 
 #: A request that runs alone counts as one row, whatever its inputs are.
 _ALONE = BatchSizes((1,))
@@ -58,9 +62,9 @@ class RequestPlacement:
         paddings: by signature, how requests of different shapes are padded to share a call.
         costs: by signature and batch size, the seconds of a call that were measured during warm-up.
         signatures: as callers see them, if they differ from the loaded ones: callers may leave masks out.
-        generation: how many placements of this version came before it.
 
     Attributes:
+        generation: its number; requests that were placed in another way never share a call.
         functions: those in use or used lately, by key; one with requests under way is never dropped.
         stopped: what is not used any more, as (signature, what); see `stop`.
         closed: True once the version accepts no request any more.
@@ -78,7 +82,6 @@ class RequestPlacement:
         paddings: Mapping[str, ShapePadding] = MappingProxyType({}),
         costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
         signatures: Mapping[str, ModelSignature] | None = None,
-        generation: int = 0,
     ) -> None:
         self.model = model
         self.version = version
@@ -92,7 +95,7 @@ class RequestPlacement:
         )
         self.closed = False
         self.stopped: dict[tuple[str, str], None] = {}
-        self.generation = generation
+        self.generation = next(_PLACEMENTS)
         self._batching = batching
         self._strict_shapes = strict_shapes
         self._forms: BoundedCache[_Form, tuple[LaneKey, BatchFunction]] = BoundedCache(_MAX_FORMS)

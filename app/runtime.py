@@ -159,6 +159,9 @@ class Runtime(Protocol):
 
 _REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.tensorflow_runtime:TensorFlowRuntime"}
 
+#: What says what is missing in the folder of a version. It is called in another process and imports no runtime.
+_MISSING_PART: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.saved_model.files:missing_part"}
+
 
 def runtime_names() -> Sequence[str]:
     return tuple(_REGISTRY)
@@ -169,3 +172,15 @@ def create_runtime(name: str, options: RuntimeOptions) -> Runtime:
     module, attribute = _REGISTRY[name].split(":")
     make: Callable[[RuntimeOptions], Runtime] = getattr(import_module(module), attribute)
     return make(options)
+
+
+def missing_part_of(name: str) -> Callable[[Path], str] | None:
+    """The function of runtime `name` that says what is missing in a version's folder; empty text if it is whole.
+
+    It reads little, blocking, and raises OSError where it cannot. None if the runtime does not say.
+    """
+    if name not in _MISSING_PART:
+        return None
+    module, attribute = _MISSING_PART[name].split(":")
+    missing_part: Callable[[Path], str] = getattr(import_module(module), attribute)
+    return missing_part

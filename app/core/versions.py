@@ -29,9 +29,13 @@ class VersionStatus:
 class ProblemKind(StrEnum):
     """What keeps a version from being served."""
 
-    FAILED = "failed"
-    MISSING = "missing"
-    UNREADABLE = "unreadable"
+    FAILED = "failed"  # it could not be loaded
+    MISSING = "missing"  # there is no version
+    CHANGING = "changing"  # its files are being written
+    INCOMPLETE = "incomplete"  # a part is not there, or cut short
+    UNREADABLE = "unreadable"  # an error of the storage
+    SILENT = "silent"  # the storage does not answer
+    READING = "reading"  # it is being examined: no problem yet
 
 
 class ModelProblem(NamedTuple):

@@ -52,7 +52,6 @@ class Place(Protocol):
         sizes: BatchSizes,
         paddings: Mapping[str, ProbedPadding],
         costs: Mapping[str, Mapping[int, float]],
-        generation: int,
     ) -> RequestPlacement: ...
 
 
@@ -99,7 +98,6 @@ class Improvement:
         self._told_rows: dict[str, FoundRows] = {}
         self._costs: Mapping[str, Mapping[int, float]] = {}
         self._paddings: Mapping[str, ProbedPadding] = {}
-        self._generation = 0
 
     def announce(self) -> None:
         """Tells that there is something to do."""
@@ -172,13 +170,11 @@ class Improvement:
             compile_buckets(self._loaded, signatures, self._paddings, self._sizes.allowed, self._report, budget=budget)
 
     def _adopt(self) -> None:
-        self._generation += 1
         placement = self._place(
             signatures=self._signatures,
             sizes=self._sizes,
             paddings=self._paddings,
             costs=self._costs,
-            generation=self._generation,
         )
         self._on_loop(partial(self.model.adopt, placement))
 

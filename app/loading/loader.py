@@ -181,7 +181,6 @@ class Loader:
         sizes: BatchSizes,
         paddings: Mapping[str, ProbedPadding] = MappingProxyType({}),
         costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
-        generation: int = 0,
     ) -> RequestPlacement:
         return RequestPlacement(
             name,
@@ -193,7 +192,6 @@ class Loader:
             paddings={signature: probed.padding for signature, probed in paddings.items() if probed.padding},
             costs=costs,
             signatures=signatures,
-            generation=generation,
         )
 
     def _devices(self, loaded: LoadedModel) -> Sequence[str]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady
-from app.core.versions import VersionStatus
+from app.core.versions import ModelProblem, VersionState, VersionStatus
 from app.repository.servable import Servable
 
 if TYPE_CHECKING:
@@ -17,13 +17,15 @@ class Catalog:
     """The servables by model name and version, and the labels of versions by model name.
 
     ModelRepository and Reconciler write to its attributes. `complete`: the first poll of the disk has ended; before
-    that an unknown model may still appear.
+    that an unknown model may still appear. `held`: the versions on disk that should be loaded and cannot, or not yet;
+    one that is served from its earlier files may be among them.
     """
 
     def __init__(self, default_model: str = "") -> None:
         self.default_model = default_model
         self.models: dict[str, dict[int, Servable]] = {}
         self.labels: Mapping[str, Mapping[str, int]] = {}
+        self.held: dict[str, dict[int, ModelProblem]] = {}
         self.complete = False
 
     def resolve(self, name: str, version: int | None = None, label: str | None = None) -> Model:
@@ -50,15 +52,19 @@ class Catalog:
                 newest = servable
         if newest is not None and newest.model is not None:
             return newest.model
-        if reason := _why_unavailable(name, servables.values()):
+        held = self.held.get(name, {}).values()
+        if reason := _why_unavailable(
+            name, servables.values(), [each for each in held if version in {None, each.version}]
+        ):
             raise ModelNotReady(reason)
         self._check_complete()
         wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
         raise ModelNotFound(f"Servable not found for request: {wanted}")
 
     def names(self) -> list[str]:
-        """Every model that is served, is loading, or failed to load and is still on disk."""
-        return sorted(name for name, each in self.models.items() if not all(s.ended for s in each.values()))
+        """Every model that is served, is loading, is held, or failed to load and is still on disk."""
+        living = {name for name, each in self.models.items() if not all(s.ended for s in each.values())}
+        return sorted(living | {name for name, held in self.held.items() if held})
 
     def default_name(self) -> str:
         """The model behind the short routes.
@@ -87,19 +93,29 @@ class Catalog:
             ModelNotFound: no such model, or no such version of it.
             ModelNotReady: the models have not all been found yet.
         """
-        servables = self.models.get(name)
-        if not servables:
+        held = self.held.get(name, {}).items()
+        statuses = {number: VersionStatus(number, VersionState.START, each.text) for number, each in held}
+        for servable in self.models.get(name, {}).values():
+            if not (servable.ended and servable.version in statuses):
+                statuses[servable.version] = servable.status
+        if not statuses:
             self._check_complete()
             raise ModelNotFound(f"Could not find any versions of model {name}")
         if version is None:
-            return [servables[number].status for number in sorted(servables, reverse=True)]
-        if version not in servables:
+            return [statuses[number] for number in sorted(statuses, reverse=True)]
+        if version not in statuses:
             raise ModelNotFound(f"Could not find version {version} of model {name}")
-        return [servables[version].status]
+        return [statuses[version]]
 
     def why_unavailable(self, name: str) -> str:
         """Why no version of the model can be called; empty if one can, or if it has none."""
-        return "" if self.available(name) else _why_unavailable(name, self.models.get(name, {}).values())
+        if self.available(name):
+            return ""
+        return _why_unavailable(name, self.models.get(name, {}).values(), self.held.get(name, {}).values())
+
+    def why_failed(self, name: str) -> str:
+        """Why no version of the model could be loaded; empty if one can be called, or nothing was tried yet."""
+        return "" if self.available(name) else _why_unavailable(name, self.models.get(name, {}).values(), ())
 
     def servables(self) -> list[Servable]:
         return [servable for servables in self.models.values() for servable in servables.values()]
@@ -112,10 +128,10 @@ class Catalog:
             raise ModelNotReady("Models are still loading")
 
 
-def _why_unavailable(name: str, servables: Collection[Servable]) -> str:
+def _why_unavailable(name: str, servables: Collection[Servable], held: Collection[ModelProblem]) -> str:
     if any(servable.loading for servable in servables):
         return f"Model {name} is still loading"
     failed = [servable for servable in servables if servable.failed_on is not None]
-    if not failed:
-        return ""
-    return max(failed, key=lambda servable: servable.version).why_failed
+    if failed:
+        return max(failed, key=lambda servable: servable.version).why_failed
+    return max(held, key=lambda each: each.version or 0).text if held else ""

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from heapq import nlargest
 from pathlib import Path
+from stat import S_ISDIR
+from typing import NamedTuple
 
 from app.repository.model_config import ModelConfig
+from app.repository.storage_process import at
 
 MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
 #: Name, size in bytes and modification time in nanoseconds of every file below a folder.
 Fingerprint = frozenset[tuple[str, int, int]]
+
+
+class VersionFiles(NamedTuple):
+    """The files of a version as they were; `newest_ns` is when one of them, or a folder of them, changed last."""
+
+    fingerprint: Fingerprint
+    newest_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +38,13 @@ class IgnoredFolder:
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """The complete versions of one model by number. `empty`: no subfolder has the name of a version."""
+    """One model's versions by number: the folders of those that hold a graph, and what is missing in the others.
+
+    `empty`: no subfolder has the name of a version.
+    """
 
     versions: Mapping[int, Path]
+    incomplete: Mapping[int, str]
     ignored: tuple[IgnoredFolder, ...]
     empty: bool
 
@@ -39,14 +54,26 @@ class DiskLayout:
     """What one poll found on disk.
 
     configs: the wanted models, by name.
-    models: the complete versions of each model that has a version folder, complete or not.
+    models: the versions that hold a graph, of each model that has a version folder.
+    incomplete: what is missing in the other versions, by model and number.
     unreadable: the models whose folders could not be read. Nothing is known about them.
+    files: of the newest versions of each model, by their folders.
+    empty: the models whose folders hold no version folder at all, complete or not.
+    found_none: the models folder is there and holds no model.
     """
 
     configs: Mapping[str, ModelConfig] = field(default_factory=dict)
     models: Mapping[str, Mapping[int, Path]] = field(default_factory=dict)
     ignored: frozenset[IgnoredFolder] = frozenset()
     unreadable: frozenset[str] = frozenset()
+    incomplete: Mapping[str, Mapping[int, str]] = field(default_factory=dict, compare=False)
+    files: Mapping[Path, VersionFiles] = field(default_factory=dict, compare=False)
+    empty: frozenset[str] = field(default=frozenset(), compare=False)
+    found_none: bool = field(default=False, compare=False)
+
+    def why_unreadable(self, model: str) -> str:
+        folder = self.configs[model].base_path
+        return next((f"{folder} {each.reason}" for each in self.ignored if each.path == folder), f"{folder} is empty")
 
     def without(self, names: Collection[str]) -> DiskLayout:
         configs = {name: config for name, config in self.configs.items() if name not in names}
@@ -54,11 +81,17 @@ class DiskLayout:
         return replace(self, configs=configs, models=models, unreadable=self.unreadable.difference(names))
 
 
-def scan(configs: Iterable[ModelConfig]) -> DiskLayout:
-    """Reads the folder of every model. A folder that cannot be read does not affect the others."""
+def scan(configs: Iterable[ModelConfig], silent: Collection[Path] = ()) -> DiskLayout:
+    """Reads the folder of every model. A folder that cannot be read does not affect the others.
+
+    `silent`: folders that are not touched, because their storage does not answer.
+    """
     models: dict[str, Mapping[int, Path]] = {}
+    incomplete: dict[str, Mapping[int, str]] = {}
+    files: dict[Path, VersionFiles] = {}
     ignored: set[IgnoredFolder] = set()
     unreadable: set[str] = set()
+    empty: set[str] = set()
     by_name: dict[str, ModelConfig] = {}
     for config in configs:
         if _is_unicode(config.name):
@@ -66,18 +99,25 @@ def scan(configs: Iterable[ModelConfig]) -> DiskLayout:
         else:  # no status page could print it
             ignored.add(IgnoredFolder(config.base_path, "its name is not valid UTF-8"))
     for name, config in by_name.items():
+        if config.base_path in silent:
+            unreadable.add(name)
+            ignored.add(IgnoredFolder(config.base_path, "its storage does not answer"))
+            continue
+        at(config.base_path)
         try:
             model = scan_model(config.base_path)
+            files |= {model.versions[number]: version_files(model.versions[number]) for number in _newest(model)}
         except OSError as error:
             unreadable.add(name)
             ignored.add(IgnoredFolder(config.base_path, f"cannot be read: {error.strerror}"))
             continue
         ignored.update(model.ignored)
         if model.empty:
+            empty.add(name)
             ignored.add(IgnoredFolder(config.base_path, _why_no_model(config.base_path)))
         else:
-            models[name] = model.versions
-    return DiskLayout(by_name, models, frozenset(ignored), frozenset(unreadable))
+            models[name], incomplete[name] = model.versions, model.incomplete
+    return DiskLayout(by_name, models, frozenset(ignored), frozenset(unreadable), incomplete, files, frozenset(empty))
 
 
 def scan_model(folder: Path) -> ModelFolder:
@@ -87,6 +127,7 @@ def scan_model(folder: Path) -> ModelFolder:
         OSError: the folder cannot be read.
     """
     versions: dict[int, Path] = {}
+    incomplete: dict[int, str] = {}
     ignored: list[IgnoredFolder] = []
     empty = True
     for path in subfolders(folder):
@@ -97,13 +138,15 @@ def scan_model(folder: Path) -> ModelFolder:
         empty = False
         if missing := missing_part(path):
             ignored.append(IgnoredFolder(path, missing))
+            incomplete[version] = missing
             continue
         if twin := versions.get(version):
             ignored.append(
                 IgnoredFolder(twin, f"{path.name} has the same version number {version} and is used instead")
             )
         versions[version] = path
-    return ModelFolder(versions, tuple(ignored), empty)
+    incomplete = {number: missing for number, missing in incomplete.items() if number not in versions}
+    return ModelFolder(versions, incomplete, tuple(ignored), empty)
 
 
 def version_number(name: str) -> int | None:
@@ -122,20 +165,57 @@ def missing_part(version: Path) -> str:
 
 def fingerprint(version: Path) -> Fingerprint:
     """Changes whenever a file below the folder is created, deleted or written."""
-    files = set()
-    for parent, _, names in os.walk(version):
-        for path in (Path(parent, name) for name in names):
-            with suppress(OSError):  # it was deleted meanwhile: the next poll shows it
-                stat = path.stat()
-                files.add((str(path.relative_to(version)), stat.st_size, stat.st_mtime_ns))
-    return frozenset(files)
+    return version_files(version).fingerprint
 
 
-def subfolders(folder: Path) -> list[Path]:
+def version_files(version: Path) -> VersionFiles:
+    """Links are followed. A file that is deleted meanwhile is left out: the next poll shows it."""
+    files, newest_ns = set(), 0
+    for path, stat in walk(version):
+        if not S_ISDIR(stat.st_mode):
+            files.add((str(path.relative_to(version)), stat.st_size, stat.st_mtime_ns))
+        newest_ns = max(newest_ns, stat.st_mtime_ns, stat.st_ctime_ns)
+    return VersionFiles(frozenset(files), newest_ns)
+
+
+def walk(version: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The folder and all files and folders below it, links followed; no folder twice, so that loops end."""
+    seen: set[tuple[int, int]] = set()
+    folders = [version]
+    while folders:
+        folder = folders.pop()
+        with suppress(OSError):
+            stat = folder.stat()
+            if (stat.st_dev, stat.st_ino) in seen:
+                continue
+            seen.add((stat.st_dev, stat.st_ino))
+            yield folder, stat
+            for name in sorted(os.listdir(folder)):
+                with suppress(OSError):
+                    path = folder / name
+                    stat = path.stat()
+                    if S_ISDIR(stat.st_mode):
+                        folders.append(path)
+                    else:
+                        yield path, stat
+
+
+def subfolders(folder: Path, silent: Collection[Path] = ()) -> list[Path]:
     """Sorted by name. Folders whose names begin with a dot are left out: unfinished copies, or of other programs."""
+    at(folder)
     with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
-    return [folder / name for name in names]
+        paths = sorted(folder / entry.name for entry in entries if not entry.name.startswith("."))
+    return [path for path in paths if path in silent or _is_folder(path)]
+
+
+def _is_folder(path: Path) -> bool:
+    at(path)  # a link may lead to other storage
+    return path.is_dir()
+
+
+def _newest(model: ModelFolder) -> list[int]:
+    """The versions that are most likely wanted: their files are looked at together with the folder."""
+    return nlargest(2, model.versions)
 
 
 def _is_unicode(name: str) -> bool:

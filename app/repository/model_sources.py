@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -15,8 +15,8 @@ from app.repository.version_policy import NEWEST, VersionPolicy
 class ModelSource(Protocol):
     """Finds the models. Its text says where they come from."""
 
-    def scan(self) -> DiskLayout:
-        """Reads the disk, blocking.
+    def scan(self, silent: Collection[Path] = ()) -> DiskLayout:
+        """Reads the disk, blocking, but not the folders of models in `silent`.
 
         Raises:
             OSError: no folder could be read. One model that cannot be read does not affect the others.
@@ -30,9 +30,13 @@ class ModelsFolder:
     folder: Path
     policy: VersionPolicy = NEWEST
 
-    def scan(self) -> DiskLayout:
-        layout = scan([ModelConfig(path.name, path, self.policy) for path in subfolders(self.folder)])
-        return replace(layout, configs={name: layout.configs[name] for name in layout.models})
+    def scan(self, silent: Collection[Path] = ()) -> DiskLayout:
+        found = [ModelConfig(path.name, path, self.policy) for path in subfolders(self.folder, silent)]
+        layout = scan(found, silent)
+        models = {
+            name: each for name, each in layout.configs.items() if name in layout.models or each.base_path in silent
+        }
+        return replace(layout, configs=models, found_none=not layout.models and not layout.unreadable)
 
     def __str__(self) -> str:
         return str(self.folder)
@@ -44,8 +48,8 @@ class ModelList:
 
     configs: Sequence[ModelConfig]
 
-    def scan(self) -> DiskLayout:
-        return scan(self.configs)
+    def scan(self, silent: Collection[Path] = ()) -> DiskLayout:
+        return scan(self.configs, silent)
 
     def __str__(self) -> str:
         return "the list of models"

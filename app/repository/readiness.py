@@ -29,6 +29,8 @@ class Readiness:
         self._found_at_start: frozenset[str] | None = None
         self._untried: set[str] = set()
         self._polled = False
+        #: Why the models folder could not be read; empty if it could.
+        self.source_error = ""
 
     # --- what happens ---
 
@@ -66,22 +68,36 @@ class Readiness:
         return [problem.text for problem in self.problems()] or [f"No model is served from {self._source}"]
 
     def problems(self) -> list[ModelProblem]:
-        """The versions that failed to load, and the models that have no version to load; sorted by name."""
+        """The versions that failed to load or are held, and the models whose versions are not known; sorted by name."""
         failed = [
             ModelProblem(each.name, each.version, ProblemKind.FAILED, each.why_failed)
             for each in self._catalog.servables()
             if each.failed_on is not None
         ]
-        without = [
-            ModelProblem(
-                name,
-                None,
-                ProblemKind.UNREADABLE if name in self._layout.unreadable else ProblemKind.MISSING,
-                why_no_version(name, self._layout),
-            )
-            for name in self._layout.configs.keys() - self._catalog.names()
+        held = [
+            problem
+            for problems in self._catalog.held.values()
+            for problem in problems.values()
+            if problem.kind is not ProblemKind.READING
         ]
-        return sorted([*failed, *without], key=lambda problem: (problem.model, -(problem.version or 0)))
+        names = self._catalog.names()
+        unknown = [
+            self._unknown(name) for name in self._layout.configs if name not in names or self._is_unreadable(name)
+        ]
+        source = [ModelProblem("", None, ProblemKind.UNREADABLE, self.source_error)] if self.source_error else []
+        return sorted([*source, *failed, *held, *unknown], key=lambda problem: (problem.model, -(problem.version or 0)))
+
+    def _is_unreadable(self, model: str) -> bool:
+        return model in self._layout.unreadable
+
+    def _unknown(self, model: str) -> ModelProblem:
+        """A model whose versions are not known, or that has none."""
+        text = why_no_version(model, self._layout)
+        if self._is_unreadable(model):
+            if self._catalog.available(model):
+                text = f"Changes of model {model} are not seen, and it serves on: {self._layout.why_unreadable(model)}"
+            return ModelProblem(model, None, ProblemKind.UNREADABLE, text)
+        return ModelProblem(model, None, ProblemKind.MISSING, text)
 
 
 def why_no_version(model: str, layout: DiskLayout) -> str:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.core.events import Listener
 from app.core.machine_memory import available_bytes
-from app.core.versions import VersionState
+from app.core.versions import ModelProblem, ProblemKind, VersionState
 from app.repository.catalog import Catalog
-from app.repository.disk_layout import DiskLayout, fingerprint
+from app.repository.disk_layout import DiskLayout, Fingerprint, VersionFiles, version_files
+from app.repository.intake import Held, Intake
 from app.repository.load_slots import LoadSlots
 from app.repository.retries import Retries
 from app.repository.servable import Servable
+from app.repository.storage import Storage
 from app.repository.version_policy import VersionPolicy
 
 if TYPE_CHECKING:
@@ -48,12 +50,17 @@ class Reconciler:
         load: LoadModel,
         listener: Listener,
         mirrored: Callable[[], Awaitable[None]],
+        *,
+        storage: Storage,
+        intake: Intake,
         clock: Callable[[], float],
     ) -> None:
         self._catalog = catalog
         self._load_model = load
         self._listener = listener
         self._mirrored = mirrored
+        self._storage = storage
+        self._intake = intake
         self._retries = Retries(clock)
         self._slots = LoadSlots(_MOST_LOADS, available_bytes)
         self._loader = ThreadPoolExecutor(_MOST_LOADS, thread_name_prefix="loader")
@@ -66,23 +73,84 @@ class Reconciler:
         The others stay until all wanted versions are available, so that the model is served at any time.
         """
         servables = self._catalog.models.setdefault(name, {})
-        folders = layout.models.get(name)
-        if folders is None:
+        if name not in layout.models:
+            self._catalog.held.pop(name, None)
             self._unload_all(servables.values())
         else:
-            await self._update(name, servables, folders, layout.configs[name].policy)
+            await self._update(name, servables, layout)
         _drop_old_endings(servables)
 
-    async def _update(
-        self, name: str, servables: dict[int, Servable], folders: Mapping[int, Path], policy: VersionPolicy
-    ) -> None:
-        await self._reset_failed(servables, folders)
+    async def _update(self, name: str, servables: dict[int, Servable], layout: DiskLayout) -> None:
+        folders, policy = dict(layout.models[name]), layout.configs[name].policy
+        incomplete = layout.incomplete.get(name, {})
+        held = {
+            version: Held(ProblemKind.INCOMPLETE, incomplete[version])
+            for version in policy(folders.keys() | incomplete.keys()) & incomplete.keys()
+        }
+
+        # 1. Load what is wanted and whole.
+        await self._reset_failed(servables, folders, layout)
         while (missing := _wanted(policy, servables, folders) - self._catalog.available(name)) and not self._stopping:
-            await self._load(name, max(missing), folders[max(missing)])
+            version = max(missing)
+            files = await self._files(layout, folders[version])
+            if problem := await self._examine(name, version, folders[version], files):
+                held[version] = problem
+                del folders[version]
+            else:
+                await self._load(name, version, folders[version], files.fingerprint)
+
+        # 2. Unload the rest when all that is wanted is there.
         wanted, available = _wanted(policy, servables, folders), self._catalog.available(name)
         if wanted and wanted <= available:
             for version in available - wanted:
                 self._unload(servables[version])
+
+        # 3. Load anew what changed under the same number.
+        changed = {}
+        for version in wanted & available:
+            if problem := await self._follow_changes(servables[version], folders[version], layout):
+                changed[version] = problem
+        if not self._stopping:
+            self._tell_held(name, held, changed, logged=incomplete)
+
+    async def _examine(self, name: str, version: int, folder: Path, files: VersionFiles) -> Held | None:
+        """Why the version is held. While this is found out, its status says so."""
+        reading = ModelProblem(name, version, ProblemKind.READING, f"Model {name} version {version} is being read")
+        self._catalog.held.setdefault(name, {}).setdefault(version, reading)
+        return await self._intake.held(folder, files)
+
+    async def _follow_changes(self, servable: Servable, folder: Path, layout: DiskLayout) -> Held | None:
+        """Loads an available version anew if its files changed. Returns why it could not."""
+        files = await self._files(layout, folder)
+        if not files.fingerprint or files.fingerprint == servable.files:
+            return None
+        key = servable.name, servable.version
+        refused = servable.refused is not None and servable.refused[0] == files.fingerprint
+        if not refused or self._retries.due(key):
+            if held := await self._intake.held(folder, files):
+                return held
+            await self._load_anew(servable, folder, files.fingerprint)
+        return Held(ProblemKind.FAILED, servable.refused[1]) if servable.refused else None
+
+    async def _files(self, layout: DiskLayout, folder: Path) -> VersionFiles:
+        known = layout.files.get(folder)
+        return known if known is not None else await self._storage.call(version_files, folder)
+
+    def _tell_held(
+        self, name: str, held: Mapping[int, Held], changed: Mapping[int, Held], *, logged: Collection[int]
+    ) -> None:
+        """Notes what is held, and logs each reason once; those of the versions `logged` are in the log."""
+        before = self._catalog.held.get(name, {})
+        now = self._catalog.held[name] = {
+            version: ModelProblem(name, version, each.kind, f"Model {name} version {version} {what}: {each.reason}")
+            for versions, what in ((held, "is not loaded"), (changed, "changed on disk and is not loaded anew"))
+            for version, each in versions.items()
+        }
+        serving = sorted(self._catalog.available(name))
+        for version, problem in now.items():
+            if before.get(version) != problem and version not in logged:
+                follows = f"version {serving[-1]} keeps serving" if serving else "no version is served"
+                logger.warning("%s; %s", problem.text, follows)
 
     async def unloaded(self, name: str) -> bool:
         """Waits for the versions of a model that are being unloaded; False if there were none."""
@@ -101,27 +169,44 @@ class Reconciler:
         await asyncio.gather(*self._unloading)
         self._loader.shutdown()
 
-    async def _load(self, name: str, version: int, folder: Path) -> None:
+    async def _load(self, name: str, version: int, folder: Path, files: Fingerprint) -> None:
         servable = self._catalog.models[name][version] = Servable(name, version, self._listener)
-        async with self._slots.take(partial(asyncio.to_thread, _file_bytes, folder)):
+        async with self._slots.take(partial(_total_bytes, files)):
             if self._stopping:
                 return
-            files = await asyncio.to_thread(fingerprint, folder)
-            loop = asyncio.get_running_loop()
-            await servable.load(loop.run_in_executor(self._loader, self._load_model, name, version, folder), files)
-        if servable.may_pass:
-            pause_s = self._retries.failed((name, version))
+            await servable.load(self._in_loader(servable, folder), files)
+        self._plan_retry(servable, failed=servable.failed_on is not None)
+
+    async def _load_anew(self, servable: Servable, folder: Path, files: Fingerprint) -> None:
+        async with self._slots.take(partial(_total_bytes, files)):
+            if self._stopping or servable.model is None:
+                return
+            unused = await servable.load_anew(self._in_loader(servable, folder), files)
+        self._plan_retry(servable, failed=unused is None)
+        if unused is not None:
+            self._in_background(self._close(unused), servable.name)
+
+    def _in_loader(self, servable: Servable, folder: Path) -> Awaitable[Model]:
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._loader, self._load_model, servable.name, servable.version, folder)
+
+    def _plan_retry(self, servable: Servable, *, failed: bool) -> None:
+        key = servable.name, servable.version
+        if failed and servable.may_pass:
+            pause_s = self._retries.failed(key)
             logger.warning("%s is loaded again in %g s: its files could not be read", servable, pause_s)
         else:
-            self._retries.forget((name, version))
+            self._retries.forget(key)
 
-    async def _reset_failed(self, servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> None:
+    async def _reset_failed(
+        self, servables: Mapping[int, Servable], folders: Mapping[int, Path], layout: DiskLayout
+    ) -> None:
         """Lets a failed version be tried again: its files changed or were deleted, or the failure may have passed."""
         for version, servable in servables.items():
             if servable.failed_on is None:
                 continue
             folder = folders.get(version)
-            if folder is None or await asyncio.to_thread(fingerprint, folder) != servable.failed_on:
+            if folder is None or (await self._files(layout, folder)).fingerprint != servable.failed_on:
                 self._retries.forget((servable.name, version))
                 servable.failed_on = None
             elif self._retries.due((servable.name, version)):
@@ -135,13 +220,24 @@ class Reconciler:
 
     def _unload(self, servable: Servable) -> None:
         """In its own task, so that slow answers of an old version do not delay other changes."""
-        task = asyncio.create_task(servable.unload(self._mirrored))
-        self._unloading[task] = servable.name
+        self._in_background(servable.unload(self._mirrored), servable.name)
+
+    async def _close(self, model: Model) -> None:
+        """Closes a model that no copy of the catalog names any more."""
+        try:
+            await self._mirrored()
+            await model.close()
+        except Exception:
+            logger.exception("The earlier files of version %d of model %s may not be free", model.version, model.name)
+
+    def _in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work)
+        self._unloading[task] = name
         task.add_done_callback(self._unloading.pop)
 
 
-def _file_bytes(folder: Path) -> int:
-    return sum(size for _, size, _ in fingerprint(folder))
+async def _total_bytes(files: Fingerprint) -> int:
+    return sum(size for _, size, _ in files)
 
 
 def _wanted(policy: VersionPolicy, servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> set[int]:

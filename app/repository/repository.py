@@ -12,14 +12,18 @@ from pathlib import Path
 
 from app.core.errors import ModelNotFound, ModelNotReady
 from app.core.events import Listener, ignore
+from app.core.versions import ProblemKind
 from app.repository.catalog import Catalog
 from app.repository.disk_layout import DiskLayout, IgnoredFolder
+from app.repository.folder_watch import FolderWatch
+from app.repository.intake import Intake, MissingPart, nothing_missing
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_checks import check_labels, check_list, check_platforms
 from app.repository.model_sources import ModelList, ModelSource
 from app.repository.readiness import Readiness, why_no_version
 from app.repository.reconciler import LoadModel, Reconciler
 from app.repository.shielded import shielded
+from app.repository.storage import Storage, StorageThread
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +42,9 @@ class ModelRepository:
         poll_interval_s: seconds between two polls of the disk; 0 polls once.
         labels_anywhere: new labels may name versions that are not available (yet).
         strict_readiness: see Readiness.
+        storage: how the disk is touched; by default on a thread.
+        missing_part, settle_s: see Intake.
+        empty_grace_s: so long an empty folder, maybe of a mount that went away, unloads nothing.
     """
 
     def __init__(
@@ -50,6 +57,10 @@ class ModelRepository:
         *,
         labels_anywhere: bool = False,
         strict_readiness: bool = False,
+        storage: Storage | None = None,
+        missing_part: MissingPart = nothing_missing,
+        settle_s: float = 0.0,
+        empty_grace_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
@@ -62,7 +73,13 @@ class ModelRepository:
         #: Returns when all copies of the catalog, which frontends hold, are up to date.
         self.mirrored: Callable[[], Awaitable[None]] = _no_mirror
         mirrored = lambda: self.mirrored()  # noqa: E731, PLW0108 - it is set later
-        self._reconciler = Reconciler(self.catalog, load, listener, mirrored, clock)
+        self._storage = storage or StorageThread()
+        self._settle_s = settle_s
+        self._intake = intake = Intake(self._storage, missing_part, settle_s, clock)
+        self._reconciler = Reconciler(
+            self.catalog, load, listener, mirrored, storage=self._storage, intake=intake, clock=clock
+        )
+        self._watch = FolderWatch(self._storage, catalog, empty_grace_s, clock)
         self._layout = DiskLayout()
         self._unloaded: set[str] = set()
         self._readiness = Readiness(catalog, str(source), strict=strict_readiness)
@@ -77,6 +94,12 @@ class ModelRepository:
 
     # --- life ---
 
+    async def look(self) -> None:
+        """May be called before `start`, while a runtime starts: the files that are there need no more time to rest."""
+        with suppress(OSError):  # the first poll tells
+            for folder, files in (await self._watch.scan(self._source)).files.items():
+                self._intake.notice(folder, files)
+
     async def start(self) -> None:
         """Returns when every model was loaded or failed to; the disk is watched from then on.
 
@@ -85,6 +108,7 @@ class ModelRepository:
         if isinstance(self._source, ModelList):
             await self._check(self._source)
         self._polling = asyncio.create_task(self._keep_polling(), name="watch models")
+        self._polling.add_done_callback(lambda _: self.leave_storage())
         await self._polled.wait()
         default_model, names = self.catalog.default_model, self.names()
         if default_model not in {"", *names}:
@@ -102,7 +126,7 @@ class ModelRepository:
         async with self._poll_lock:
             while missing := self._readiness.missing():
                 for name in missing:
-                    if name not in self._reconciling and (reason := self.catalog.why_unavailable(name)):
+                    if name not in self._reconciling and (reason := self.catalog.why_failed(name)):
                         raise ModelNotReady(reason)
                 await self._poll_lock.wait()
 
@@ -110,6 +134,7 @@ class ModelRepository:
         """Stops watching, waits for the load under way and for the requests that the models accepted."""
         self._stopping.set()
         self._reconciler.stop()
+        self.leave_storage()
         if self._polling is not None:
             await asyncio.wait({self._polling})
         async with self._poll_lock:
@@ -117,11 +142,17 @@ class ModelRepository:
                 await asyncio.wait(self._reconciling.values())
             await self._reconciler.close()
 
+    def leave_storage(self) -> None:
+        """Gives up what is being read. `close` does so, too."""
+        self._storage.close()
+
     async def poll_once(self) -> None:
         """Reads the disk once, then loads and unloads accordingly. Does not raise for models that fail."""
         async with self._poll_lock:
             tasks = await self._poll()
         await self._finished(tasks)
+        if not self._polled.is_set():
+            await self._finish_changes()
         await self._note_polled()
 
     def alive(self) -> bool:
@@ -147,6 +178,7 @@ class ModelRepository:
             self._unloaded.clear()
             tasks = await self._poll()
         await self._finished(tasks)
+        await self._finish_changes()
         new = [config.name for config in configs if config.name not in old]
         await self._finish_loads(new)
         for name in new:
@@ -166,6 +198,7 @@ class ModelRepository:
                 servable.failed_on = None
             tasks = await self._poll()
         await self._finished(tasks, name)
+        await self._finish_changes(name)
         await self._finish_loads([name])
         self._check_available(name)
 
@@ -194,7 +227,7 @@ class ModelRepository:
         """Raises InvalidRequest if the list may not replace the models that are served."""
         check_list(source.configs)
         check_platforms(self._layout.configs, source.configs)
-        layout = await asyncio.to_thread(source.scan)
+        layout = await self._watch.scan(source)
         check_labels(self._layout.configs, layout, self.catalog, self._labels_anywhere)
 
     async def _finish_loads(self, names: Iterable[str]) -> None:
@@ -227,6 +260,7 @@ class ModelRepository:
                     tasks = await self._poll()
                 if not self._polled.is_set():
                     await self._finished(tasks)
+                    await self._finish_changes()
             except Exception:  # a bug in one poll must not end the watch
                 logger.exception(
                     "Looking for changes of models failed; what is served stays; next try in %s s",
@@ -240,11 +274,12 @@ class ModelRepository:
     async def _poll(self) -> Mapping[str, asyncio.Task[None]]:
         """Reads the disk; the tasks that load and unload accordingly, by model. The caller holds _poll_lock."""
         try:
-            self._update_layout(await asyncio.to_thread(self._source.scan))
+            layout = await self._watch.scan(self._source)
         except OSError as error:
-            unreadable = IgnoredFolder(Path(error.filename), f"the models folder cannot be read: {error.strerror}")
-            self._report(frozenset({unreadable}))
+            self._source_failed(error)
             return {}
+        self._readiness.source_error = ""
+        self._update_layout(self._watch.spare_the_empty(layout, self._layout.configs, self._unloaded))
         self._scanned = True
         names = sorted((self._layout.configs.keys() | self.catalog.models.keys()) - self._layout.unreadable)
         return {name: self._reconcile_soon(name) for name in names}
@@ -255,6 +290,17 @@ class ModelRepository:
         if wanted:
             await asyncio.wait(wanted)
 
+    async def _finish_changes(self, name: str | None = None) -> None:
+        """Waits once for files that were too young to be loaded, of one model or of all, and polls again."""
+        if not self._some_change():
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settle_s):
+                await self._stopping.wait()
+        async with self._poll_lock:
+            tasks = await self._poll()
+        await self._finished(tasks, name)
+
     async def _note_polled(self) -> None:
         """A poll has ended, and the first one with all that it loads."""
         self.catalog.complete = self.catalog.complete or self._scanned
@@ -262,6 +308,18 @@ class ModelRepository:
         self._polled.set()
         async with self._poll_lock:
             self._poll_lock.notify_all()
+
+    def _some_change(self) -> bool:
+        held = (each for problems in self.catalog.held.values() for each in problems.values())
+        return any(each.kind is ProblemKind.CHANGING for each in held)
+
+    def _source_failed(self, error: OSError) -> None:
+        if self._stopping.is_set():
+            return
+        reason = f"the models folder cannot be read: {error.strerror or error}"
+        folder = Path(error.filename or str(self._source))
+        self._readiness.source_error = f"Changes of models are not seen: {folder}: {reason}"
+        self._report(frozenset({IgnoredFolder(folder, reason)}))
 
     def _update_layout(self, layout: DiskLayout) -> None:
         self._report(layout.ignored)

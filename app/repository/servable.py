@@ -22,6 +22,8 @@ class Servable:
 
     `model` is set exactly while the state is AVAILABLE, so it may be called whenever it is set.
     `failed_on` is the fingerprint of the files whose load failed; None if no load failed or it is to be tried again.
+    `files` is the fingerprint of the files that it was loaded from; None before.
+    `refused`: files with which it could not be loaded anew, and why; it serves from its earlier ones.
     `may_pass`: the load failed because files could not be read, so it may succeed with the same files.
     """
 
@@ -31,6 +33,8 @@ class Servable:
         self.model: Model | None = None
         self.failed_on: Fingerprint | None = None
         self.may_pass = False
+        self.files: Fingerprint | None = None
+        self.refused: tuple[Fingerprint, str] | None = None
         self._listener = listener
         self._enter(VersionState.START)
 
@@ -62,7 +66,28 @@ class Servable:
                 logger.exception("%s failed to load by an unexpected error; other versions keep serving", self)
             self._enter(VersionState.END, _text(error))
         else:
+            self.files = files
             self._enter(VersionState.AVAILABLE)
+
+    async def load_anew(self, model: Awaitable[Model], files: Fingerprint) -> Model | None:
+        """Replaces its model by one that was loaded from changed files. If that fails, it serves on as it is.
+
+        Returns the model that is not in use any more, to be closed: the old one; the new one, if it was unloaded
+        meanwhile; None if the load failed.
+        """
+        try:
+            new = await model
+        except Exception as error:
+            self.refused = files, _text(error)
+            self.may_pass = _may_pass(error)
+            logger.error("%s changed on disk and could not be loaded anew, so it serves on as it was: %s", self, error)
+            return None
+        if self.model is None:
+            return new
+        old, self.model, self.files, self.refused = self.model, new, files, None
+        logger.info("%s changed on disk and was loaded anew", self)
+        self._enter(VersionState.AVAILABLE)
+        return old
 
     async def unload(self, mirrored: Callable[[], Awaitable[None]]) -> None:
         """Leaves the catalog at once; END when the requests that it accepted are answered and its memory is free.

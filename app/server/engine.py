@@ -19,10 +19,12 @@ from app.core.batch_sizes import BatchSizes
 from app.core.events import Event, Listener
 from app.loading.loader import Loader
 from app.model import Model
+from app.repository.intake import nothing_missing
 from app.repository.model_list_watch import WatchedModels, watch_list
 from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
-from app.runtime import Runtime, RuntimeOptions, VariantOptions, create_runtime
+from app.repository.storage import StorageProcesses
+from app.runtime import Runtime, RuntimeOptions, VariantOptions, create_runtime, missing_part_of
 from app.runtimes.device_thread import DeviceThread
 from app.runtimes.tensorflow.variants.variant_cache import default_folder
 from app.server.memory import spare_from_collection
@@ -62,6 +64,10 @@ class Engine:
             settings.default_model,
             labels_anywhere=bool(models and models.labels_anywhere),
             strict_readiness=settings.strict_readiness,
+            storage=StorageProcesses(settings.storage_timeout_s) if settings.storage_timeout_s else None,
+            missing_part=missing_part_of(settings.runtime) or nothing_missing,
+            settle_s=settings.settle_s,
+            empty_grace_s=settings.empty_grace_s,
         )
 
     # --- life ---
@@ -76,7 +82,12 @@ class Engine:
         settings = self.settings
         self._loop = asyncio.get_running_loop()
         options = _runtime_options(settings)
-        runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
+        looking = asyncio.create_task(self.repository.look(), name="look at models")
+        try:
+            runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
+            await looking
+        finally:
+            looking.cancel()
         spare_from_collection()
         devices = _device_threads(runtime, settings.stuck_after_s)
         self._batcher = Batcher(
@@ -151,6 +162,7 @@ class Engine:
                 async with asyncio.timeout(_UNLOAD_TIMEOUT_S):
                     await self.repository.close()
                     unloaded = True
+        self.repository.leave_storage()
         if self._batcher is not None:
             self._batcher.close()
         return unloaded

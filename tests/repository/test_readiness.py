@@ -37,11 +37,11 @@ def test_one_broken_model_does_not_make_the_others_unavailable(tmp_path: Path) -
         assert models.unready_reasons() == []
         assert texts(models) == [
             "Model bad version 1 failed to load: 1 holds no model",
-            f"Model half has no complete version folder in {tmp_path}/half",
+            "Model half version 1 is not loaded: it holds no saved_model.pb",
         ]
         assert [problem[:3] for problem in models.problems()] == [
             ("bad", 1, ProblemKind.FAILED),
-            ("half", None, ProblemKind.MISSING),
+            ("half", 1, ProblemKind.INCOMPLETE),
         ]
 
     play(tmp_path, steps)

@@ -9,7 +9,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.events import ignore
 from app.core.inference import ModelSignature, TensorSpec, dtype_name
 from app.core.interfaces import ServedModel
-from app.core.versions import VersionState
+from app.core.versions import ModelProblem, ProblemKind, VersionState
 from app.frontends.channel.tensor_messages import dtype_of
 from app.repository.catalog import Catalog
 from app.repository.servable import Servable
@@ -27,6 +27,7 @@ class CatalogSnapshot(NamedTuple):
         described: by model id, its batch sizes and signatures.
         alone: names of models whose policy runs each request alone.
         padded: by model id, the signatures whose requests are padded to share calls.
+        held: see Catalog, by name; for each version the fields of its ModelProblem.
     """
 
     complete: bool
@@ -37,6 +38,7 @@ class CatalogSnapshot(NamedTuple):
     described: Mapping[int, tuple[Any, ...]]
     alone: Sequence[str]
     padded: Mapping[int, Sequence[str]]
+    held: Mapping[str, Sequence[tuple[str, int, str, str]]]
 
 
 def take_snapshot(
@@ -53,6 +55,7 @@ def take_snapshot(
         {number: _description(model) for number, model in callable_models.items()},
         tuple(filter(runs_alone, sorted({model.name for model in callable_models.values()}))),
         {number: tuple(filter(model.pads, model.signatures)) for number, model in callable_models.items()},
+        {name: [_problem(each) for each in held.values()] for name, held in catalog.held.items()},
     )
 
 
@@ -65,6 +68,10 @@ def read_snapshot(
     """
     catalog.default_model, catalog.complete = snapshot.default_model, snapshot.complete
     catalog.labels, catalog.models = snapshot.labels, {}
+    catalog.held = {
+        name: {version: ModelProblem(model, version, ProblemKind(kind), text) for model, version, kind, text in held}
+        for name, held in snapshot.held.items()
+    }
     for name, versions in snapshot.models.items():
         servables = catalog.models[name] = {}
         for version, state, error, failed, number in versions:
@@ -73,6 +80,10 @@ def read_snapshot(
             servable.failed_on = frozenset() if failed else None
             if number is not None:
                 servable.model = cast("Model", model_of(number, name, version))  # it has what protocols call
+
+
+def _problem(problem: ModelProblem) -> tuple[str, int, str, str]:
+    return problem.model, problem.version or 0, str(problem.kind), problem.text
 
 
 def _version(servable: Servable, id_of: Callable[[ServedModel], int]) -> tuple[int, str, str, bool, int | None]:

@@ -1,0 +1,83 @@
+"""Reads the folders of the models again and again, whatever happens to their storage.
+
+1. A folder whose storage does not answer is left out, and tried again after a pause that doubles. The others are read.
+2. What cannot be read, or is empty where models were served, may come back: it unloads nothing; the empty folder for
+   `empty_grace_s`, because a mount that went away leaves one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from app.repository.catalog import Catalog
+from app.repository.disk_layout import DiskLayout
+from app.repository.model_config import ModelConfig
+from app.repository.model_sources import ModelSource
+from app.repository.retries import Retries
+from app.repository.storage import Storage, StorageSilent
+
+logger = logging.getLogger(__name__)
+
+
+class FolderWatch:
+    """Remembers which folders are silent, and since when folders are empty. `clock`: monotonic seconds."""
+
+    def __init__(self, storage: Storage, catalog: Catalog, empty_grace_s: float, clock: Callable[[], float]) -> None:
+        self._storage = storage
+        self._catalog = catalog
+        self._empty_grace_s = empty_grace_s
+        self._clock = clock
+        self._silent: dict[Path, StorageSilent] = {}
+        self._retries = Retries(clock)
+        self._empty_since_s: dict[str, float] = {}
+
+    async def scan(self, source: ModelSource) -> DiskLayout:
+        """What lies on disk. Raises OSError: nothing can be read; StorageSilent: nothing answers."""
+        whole = Path(str(source))
+        while True:
+            silent = frozenset(path for path in self._silent if self._retries.waits(path))
+            if whole in silent:
+                raise self._silent[whole]
+            try:
+                layout = await self._storage.call(source.scan, silent)
+            except StorageSilent as error:
+                folder = Path(error.where)
+                self._silent[folder] = error
+                pause_s = self._retries.failed(folder)
+                logger.warning("%s; next try after %g s", error, pause_s)
+                if folder == whole or folder in silent:
+                    raise
+            else:
+                for path in self._silent.keys() - silent:
+                    del self._silent[path]
+                    self._retries.forget(path)
+                return layout
+
+    def spare_the_empty(
+        self, layout: DiskLayout, before: Mapping[str, ModelConfig], unloaded: Collection[str]
+    ) -> DiskLayout:
+        """The layout in which models that are served from folders that are empty for too short a time are unreadable.
+
+        Args:
+            before: the models of the last poll.
+            unloaded: the models that were taken out of service on purpose.
+        """
+        served = {name for name in before if self._catalog.available(name)}.difference(unloaded)
+        empty = served if layout.found_none else served & layout.empty
+        now_s = self._clock()
+        self._empty_since_s = {name: self._empty_since_s.get(name, now_s) for name in empty}
+        spared = {name for name, since_s in self._empty_since_s.items() if now_s - since_s < self._empty_grace_s}
+        for name in sorted(spared):
+            if self._empty_since_s[name] == now_s:
+                logger.warning(
+                    "%s is empty: its storage may have gone away. Model %s is unloaded if it stays so for %g s",
+                    before[name].base_path, name, self._empty_grace_s,
+                )  # fmt: skip
+        configs = {**layout.configs, **{name: before[name] for name in spared}}
+        return replace(layout, configs=configs, unreadable=layout.unreadable | spared)
+
+    def __repr__(self) -> str:
+        return f"<FolderWatch, silent: {sorted(map(str, self._silent))}, empty: {sorted(self._empty_since_s)}>"

@@ -1,0 +1,149 @@
+"""Whether a version on disk may be loaded now. A version that may not is held, and its reason is told.
+
+1. Its files have not changed for a moment (`settle_s`): it may still be copied. Files older than a minute count as
+   unchanged at once, so that a start is not delayed; younger ones do not, because the clock of the storage may differ.
+2. What the runtime asks for is there (`MissingPart`): the graph, whole shards of the variables, assets.
+3. Every file could be read to its end by a process that can be given up, and is in the page cache: then the runtime,
+   which holds the interpreter while it reads, reads quickly.
+
+A version is examined once; again if its files change or, where the storage failed, after a pause that doubles.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from stat import S_ISDIR, S_ISFIFO, S_ISREG
+from typing import NamedTuple
+
+from app.core.versions import ProblemKind
+from app.repository.disk_layout import Fingerprint, VersionFiles, walk
+from app.repository.retries import Retries
+from app.repository.storage import Storage, StorageSilent
+from app.repository.storage_process import at
+
+#: From a version's folder to what is missing in it; empty if nothing is. Blocking, and sent to another process.
+MissingPart = Callable[[Path], str]
+
+#: How far the clock of the storage may be wrong. Chosen.
+_CLOCK_SKEW_S = 60.0
+
+#: Bytes of one read, and seconds between two signs of life. Chosen.
+_BLOCK, _TELL_EVERY_S = 1 << 20, 0.2
+
+
+class Held(NamedTuple):
+    """Why a version is not loaded."""
+
+    kind: ProblemKind
+    reason: str
+
+
+class _Seen(NamedTuple):
+    files: Fingerprint
+    since_s: float
+    held: Held | None
+
+
+def nothing_missing(version: Path) -> str:  # noqa: ARG001 - a MissingPart
+    return ""
+
+
+class Intake:
+    """Remembers what it saw of each folder.
+
+    Args:
+        clock: monotonic seconds.
+        wall_ns: nanoseconds since the epoch, to compare with the times of files.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        missing_part: MissingPart,
+        settle_s: float,
+        clock: Callable[[], float],
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._storage = storage
+        self._missing_part = missing_part
+        self._settle_s = settle_s
+        self._clock = clock
+        self._wall_ns = wall_ns
+        self._seen: dict[Path, _Seen] = {}
+        self._retries = Retries(clock)
+
+    def notice(self, folder: Path, files: VersionFiles) -> None:
+        """The files are there now: from here on they rest."""
+        self._since(folder, files)
+
+    async def held(self, folder: Path, files: VersionFiles) -> Held | None:
+        """Why the version in `folder` may not be loaded now; None if it may. Does not raise for the storage."""
+        # 1. Changed files begin anew.
+        seen = self._since(folder, files)
+
+        # 2. They have to rest.
+        if not self._settled(seen, files):
+            return Held(ProblemKind.CHANGING, "its files are still changing")
+
+        # 3. What was found before still holds, unless the storage failed and may have come back.
+        if seen.held is not None and not self._retries.due(folder):
+            return seen.held
+
+        # 4. The examination.
+        held = await self._examine(folder)
+        self._seen[folder] = seen._replace(held=held)
+        return held
+
+    def _since(self, folder: Path, files: VersionFiles) -> _Seen:
+        seen = self._seen.get(folder)
+        if seen is None or seen.files != files.fingerprint:
+            seen = self._seen[folder] = _Seen(files.fingerprint, self._clock(), None)
+            self._retries.forget(folder)
+        return seen
+
+    def _settled(self, seen: _Seen, files: VersionFiles) -> bool:
+        old = self._wall_ns() - files.newest_ns > (self._settle_s + _CLOCK_SKEW_S) * 1e9
+        return old or self._clock() - seen.since_s >= self._settle_s
+
+    async def _examine(self, folder: Path) -> Held | None:
+        try:
+            reason = await self._storage.call(examine, folder, self._missing_part)
+        except OSError as error:
+            kind = ProblemKind.SILENT if isinstance(error, StorageSilent) else ProblemKind.UNREADABLE
+            pause_s = self._retries.failed(folder)
+            return Held(kind, f"{error}; next try after {pause_s:g} s")
+        self._retries.forget(folder)
+        return Held(ProblemKind.INCOMPLETE, reason) if reason else None
+
+
+def examine(version: Path, missing_part: MissingPart) -> str:
+    """What is missing or wrong in a version's folder; empty if all of it could be read. Blocking.
+
+    Raises OSError: a file cannot be read.
+    """
+    at(version)
+    if missing := missing_part(version):
+        return missing
+    for path, stat in walk(version):
+        if S_ISDIR(stat.st_mode):
+            continue
+        name = path.relative_to(version)
+        if not (S_ISREG(stat.st_mode) or S_ISFIFO(stat.st_mode)):
+            return f"{name} is no regular file"
+        _read(path)
+        if S_ISFIFO(stat.st_mode):
+            return f"{name} is a pipe"
+    return ""
+
+
+def _read(path: Path) -> None:
+    at(path)
+    told_s = time.monotonic()
+    block = bytearray(_BLOCK)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(block):
+            if (now_s := time.monotonic()) - told_s > _TELL_EVERY_S:
+                at(path)
+                told_s = now_s
