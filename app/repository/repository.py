@@ -34,9 +34,9 @@ class ModelRepository:
     A new version is loaded and warmed up beside the old one on a loader thread, then takes over, then the old
     one answers what it accepted and is unloaded. A version that fails to load leaves what is served as it
     is and is tried again when its files change or come back; if they could not be read, after a pause that
-    doubles. A version in memory is not loaded again when its files change: new content takes a new number, as
-    in TensorFlow Serving. When every version folder of a model is deleted, the model is unloaded; a deleted
-    version whose replacement cannot be loaded stays.
+    doubles. New content under the same number is loaded beside the old, too, and replaces it. When every
+    version folder of a model is deleted, the model is unloaded; a deleted version whose replacement cannot be
+    loaded stays.
 
     Args:
         poll_interval_s: seconds between two polls of the disk; 0 polls once.

@@ -107,6 +107,7 @@ def settings(folder: Path, **more: Any) -> Settings:
         "runtime": RUNTIME[0],
         "warm_up": False,
         "poll_interval_s": 0,
+        "settle_s": 0,
         "max_inline_ms": 0,  # models that are held must not hold the event loop
         "admission": False,  # calls that are held look slow, and the next ones would be rejected
         # Which requests share a call must not follow from measured costs, which the machine's load decides.
