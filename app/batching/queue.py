@@ -112,8 +112,8 @@ class RequestQueue:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._open(key, function)
-        more_urgent = lane.add(request)
-        self.orders[key.model].added(lane, more_urgent=more_urgent)
+        if lane.add(request) or lane.asleep:
+            self.orders[key.model].place(lane)
         self.work.changed(lane)
         lane.function.requests_under_way += 1  # of the lane: it may have been made for an earlier one of the same key
         lane.rows += weight

@@ -31,16 +31,10 @@ class LaneOrder:
         self._awake: list[Entry] = []  # by urgency
         self._asleep: list[Entry] = []  # by the time at which they are due
 
-    def added(self, lane: Lane, *, more_urgent: bool) -> None:
-        """To be called when a request was added to a lane.
-
-        Args:
-            more_urgent: the lane is new, or may be more urgent than before.
-        """
+    def place(self, lane: Lane) -> None:
+        """To be called when a lane is new, may be more urgent by a new request, or sleeps and has a new request."""
         if lane.place is None:
             self.lanes += 1
-        elif not (more_urgent or lane.asleep):
-            return
         self._push(self._awake, lane, lane.scheduling_key_s)
 
     def remove(self, lane: Lane) -> None:
