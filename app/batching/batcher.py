@@ -34,7 +34,7 @@ from app.batching.completion import Completion
 from app.batching.deadlines import Deadlines, Expiry
 from app.batching.devices import Device, DeviceSlots
 from app.batching.function import BatchFunction
-from app.batching.isolation import Isolation, Isolations
+from app.batching.isolation import Isolation, Isolations, Suspects
 from app.batching.merging import merge_buckets
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
@@ -99,6 +99,7 @@ class Batcher:
         self.queue = RequestQueue(max_queue_rows, self._scheduler.most_rows, weights, fair_callers=fair_callers)
         self._slots = DeviceSlots(devices, clock)
         self._isolations = Isolations()
+        self._suspects = Suspects()
         self._completion = Completion(listener, self._check_drained, in_order=preserve_order)
         self._deadlines = Deadlines()
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
@@ -144,6 +145,8 @@ class Batcher:
         now = self._clock()
         check_accepting(rows, self.queue.room.most_rows(key.model), deadline_s, now, draining=self._drained is not None)
         request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s, caller)
+        if self._suspects and self._suspects.has(caller, now):
+            key = key._replace(apart=True)
         self.queue.push(key, function, request)
 
         most_calls = _MARGIN * (1 + bool(self._isolations)) * (self.queue.rows + self._slots.count)
@@ -326,6 +329,8 @@ class Batcher:
     def _complete(self, batch: BatchInFlight, execution: Execution, isolated: BatchInFlight | None) -> None:
         """Answers the batch, unless its requests are run again; with it the isolation of `isolated` is over."""
         if execution.rejection is None:
+            if len(batch.requests) == 1 and isinstance(execution.outcomes[0], InvalidRequest):
+                self._suspects.note(batch.requests[0].caller, execution.ended_s)
             self._completion.complete(batch, execution)
         else:
             seconds = execution.ended_s - execution.started_s

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from app.batching.batch import BatchInFlight, Execution, RowCountMismatch
 from app.batching.request import PendingRequest
+from app.core.bounded_cache import BoundedCache
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 
 #: Groups that may fail for each doubling of the size of a batch. Measured by the worst and mean calls of all orders of
@@ -35,6 +36,12 @@ _DENSE = 0.3
 
 #: A group is so large that it has this many bad requests on average: it fails every other time.
 _BAD_OF_GROUP = 0.69
+
+#: Seconds for which a caller is remembered after a bad request. Chosen.
+_REMEMBERED_S = 10.0
+
+#: So many callers are remembered at most; the one that was noted first is forgotten. Chosen.
+_MAX_CALLERS = 1024
 
 
 class Isolation:
@@ -177,3 +184,30 @@ class Isolations:
 
     def __repr__(self) -> str:
         return f"<Isolations {[*self._waiting, *self._running.values()]}>"
+
+
+class Suspects:
+    """Callers that sent bad requests lately, and until when each is remembered; false if there are none.
+
+    A batch that one request makes fail costs its neighbours further calls. So for a short time the requests of its
+    caller share calls only with those of other such callers.
+    """
+
+    def __init__(self) -> None:
+        self._until_s: BoundedCache[str, float] = BoundedCache(_MAX_CALLERS)
+
+    def __bool__(self) -> bool:
+        return bool(self._until_s)
+
+    def note(self, caller: str, now: float) -> None:
+        """A model rejected a request of this caller at `now` (monotonic seconds). Who is not known has no name."""
+        if caller:
+            self._until_s.pop(caller, None)  # noted last, forgotten last
+            self._until_s.keep(caller, now + _REMEMBERED_S)
+
+    def has(self, caller: str, now: float) -> bool:
+        until_s = self._until_s.get(caller)
+        if until_s is not None and until_s <= now:
+            del self._until_s[caller]
+            return False
+        return until_s is not None

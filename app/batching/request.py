@@ -23,6 +23,7 @@ class LaneKey(NamedTuple):
         shape: the inner shape (all dimensions but the first) of each input; if `padded`, the largest of their bucket.
         padded: requests of this lane may have different inner shapes and are padded to share a call.
         generation: of the model's placement: requests that were placed in another way never share a call.
+        apart: its callers sent bad requests lately (isolation.py).
     """
 
     model: str
@@ -32,11 +33,12 @@ class LaneKey(NamedTuple):
     shape: InnerShapes = ()
     padded: bool = False
     generation: int = 0
+    apart: bool = False
 
     @property
-    def call(self) -> tuple[str, int, str, tuple[str, ...], int]:
+    def call(self) -> tuple[str, int, str, tuple[str, ...], int, bool]:
         """What requests of different inner shapes have in common if they may share a call."""
-        return (*self[:4], self.generation)
+        return (*self[:4], self.generation, self.apart)
 
     def __str__(self) -> str:
         return f"{self.model}/{self.version}/{self.signature}"

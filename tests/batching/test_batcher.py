@@ -916,3 +916,34 @@ def test_a_call_that_begins_counts_as_what_it_is_expected_to_take() -> None:
         await call
 
     scenario(main)
+
+
+# --- callers that sent bad requests ---
+
+
+def test_requests_of_a_caller_that_sent_a_bad_one_share_no_call_with_others_for_a_while() -> None:
+    async def main() -> None:
+        bench = Bench(largest=8)
+
+        def send(*values: float) -> None:
+            for value in values:
+                caller = "careless" if value < 0 or value > 100 else str(value)
+                bench.batcher.submit(KEY, bench.function, rows_of(value), 1, FakeReply(), caller=caller)
+
+        send(1.0, 2.0, -3.0, 4.0)
+        await asyncio.sleep(60)
+        calls_before = len(bench.model.calls)
+        assert calls_before > 1
+        send(-3.0)
+        await asyncio.sleep(1.5)
+        send(1.0, 101.0, -3.0, 4.0)  # 101 is sound, and of the same caller
+        await asyncio.sleep(60)
+        together = [[value for value in call if value > 0] for call in bench.model.calls[calls_before:]]
+        assert [1.0, 4.0] in together
+        assert [101.0] in together
+        assert not any(1.0 in call and 101.0 in call for call in together)
+        send(1.0, 101.0)
+        await bench.batcher.drain()
+        assert bench.model.calls[-1] == [1.0, 101.0]  # a minute later it is forgotten
+
+    scenario(main)

@@ -5,7 +5,7 @@ import pytest
 
 from app.batching.batch import BatchInFlight, Execution, RowCountMismatch
 from app.batching.batcher import Batcher
-from app.batching.isolation import Isolation, Isolations
+from app.batching.isolation import Isolation, Isolations, Suspects
 from app.batching.policy import create_policy
 from app.batching.request import LaneKey
 from app.batching.waiting.lane import Lane
@@ -246,3 +246,32 @@ def test_a_reply_of_a_group_is_given_once() -> None:
         ]  # fmt: skip
 
     run_in_fake_time(main())
+
+
+# --- callers that sent bad requests ---
+
+
+def test_a_caller_is_remembered_for_some_seconds_after_its_last_bad_request() -> None:
+    suspects = Suspects()
+    assert not suspects
+    suspects.note("a", 0.0)
+    suspects.note("a", 5.0)
+    assert [suspects.has("a", now) for now in (5.0, 14.9, 15.0)] == [True, True, False]
+    assert not suspects.has("b", 5.0)
+    assert not suspects
+
+
+def test_who_has_no_name_is_not_remembered() -> None:
+    suspects = Suspects()
+    suspects.note("", 0.0)
+    assert not suspects.has("", 0.0)
+
+
+def test_so_many_callers_are_remembered_at_most() -> None:
+    suspects = Suspects()
+    suspects.note("often", 0.0)
+    for number in range(2000):
+        suspects.note(str(number), 0.0)
+        suspects.note("often", 0.0)
+    assert suspects.has("often", 0.0)
+    assert [suspects.has(str(number), 0.0) for number in (0, 1999)] == [False, True]
