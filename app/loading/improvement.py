@@ -128,6 +128,8 @@ class Improvement:
         proven = self._sizes
         self._grow()
         self._signatures = self._rows.by_probe(self._loaded, self._signatures, self._sizes, budget.part(_ROWS_SHARE))
+        if budget.cancelled:  # the version ends, and nothing was found out about it
+            return
         if not self._rows.in_time:
             self._sizes = proven
             logger.warning("%s gets batches of at most %d rows: no time to compare more", self, proven.largest)
@@ -140,10 +142,10 @@ class Improvement:
 
         self._tell_step("shared calls of different shapes")
         self._probe_padding(budget)
-        self._adopt()
 
-        self._tell_found(choices)
         if not budget.cancelled:
+            self._adopt()
+            self._tell_found(choices)
             left_out = "" if budget.allows() else "; what did not fit into load_budget_s is left out"
             logger.info("%s is tuned, for batches of up to %d rows%s", self, self._sizes.largest, left_out)
 

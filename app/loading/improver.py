@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from app.loading.improvement import Improvement
+from app.loading.quick_switches import quick_switches
 
 #: Seconds between two looks whether the server is idle. Chosen.
 _POLL_S = 0.01
@@ -59,7 +60,8 @@ class Improver:
         while (improvement := self._next()) is not None:
             model = improvement.model
             gate = IdleGate(self._is_idle, lambda model=model: model.closing, self._ended.wait)  # type: ignore[misc]
-            improvement.run(gate)
+            with quick_switches():
+                improvement.run(gate)
             del improvement, model, gate  # the model's memory is freed while the thread waits
 
     def _next(self) -> Improvement | None:

@@ -30,6 +30,7 @@ from app.loading.budgeted_model import BudgetedModel
 from app.loading.improvement import Improvement
 from app.loading.improver import Improver
 from app.loading.padding_probe import ProbedPadding
+from app.loading.quick_switches import quick_switches
 from app.loading.row_independence import RowIndependence
 from app.loading.settings_of_model import of_model, warn_of_unknown
 from app.loading.warm_up import warm_up
@@ -92,7 +93,8 @@ class Loader:
         """
         self._loading.add((name, version))
         try:
-            return self._load(name, version, path)
+            with quick_switches():
+                return self._load(name, version, path)
         except BaseException as error:
             drop_frames(error)
             gc.collect()

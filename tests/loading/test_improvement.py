@@ -1,6 +1,7 @@
 """What follows in the background after a version is ready, and that requests are not touched by it."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from threading import Event, Lock
@@ -167,7 +168,10 @@ def test_rows_share_calls_only_of_sizes_for_which_there_was_time_to_compare_them
     with_loaded(loaded, scenario)
 
 
-def test_memory_is_freed_after_the_call_under_way_and_nothing_is_called_then() -> None:
+def test_memory_is_freed_after_the_call_under_way_and_nothing_is_called_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
     loaded = LargeCallsWait()
 
     async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
@@ -179,6 +183,7 @@ def test_memory_is_freed_after_the_call_under_way_and_nothing_is_called_then() -
         await closing
         assert loaded.closed
         assert max(map(len, loaded.function.calls)) == 16
+        assert not [each for each in caplog.messages if "warms up" not in each], "nothing was found out about it"
         await until(lambda: done(told))
 
     with_loaded(loaded, scenario)
