@@ -62,9 +62,9 @@ class RequestPlacement:
         paddings: by signature, how requests of different shapes are padded to share a call.
         costs: by signature and batch size, the seconds of a call that were measured during warm-up.
         signatures: as callers see them, if they differ from the loaded ones: callers may leave masks out.
+        generation: requests that were placed in another one never share a call; by default a new number.
 
     Attributes:
-        generation: its number; requests that were placed in another way never share a call.
         functions: those in use or used lately, by key; one with requests under way is never dropped.
         stopped: what is not used any more, as (signature, what); see `stop`.
         closed: True once the version accepts no request any more.
@@ -82,6 +82,7 @@ class RequestPlacement:
         paddings: Mapping[str, ShapePadding] = MappingProxyType({}),
         costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
         signatures: Mapping[str, ModelSignature] | None = None,
+        generation: int | None = None,
     ) -> None:
         self.model = model
         self.version = version
@@ -95,7 +96,7 @@ class RequestPlacement:
         )
         self.closed = False
         self.stopped: dict[tuple[str, str], None] = {}
-        self.generation = next(_PLACEMENTS)
+        self.generation = next(_PLACEMENTS) if generation is None else generation
         self._batching = batching
         self._strict_shapes = strict_shapes
         self._forms: BoundedCache[_Form, tuple[LaneKey, BatchFunction]] = BoundedCache(_MAX_FORMS)

@@ -26,7 +26,7 @@ def pair(x_rows: int, z_rows: int) -> InferenceRequest:
 
 
 def test_a_form_seen_before_has_its_lane_and_its_own_rows() -> None:
-    placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES)
+    placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES, generation=0)
     first, second = placement.place(pair(2, 2)), placement.place(pair(5, 5))
     assert first[0] == second[0] == LaneKey("m", 3, "pair", (), ((2,), (2,)))
     assert first[1] is second[1]
@@ -167,9 +167,14 @@ def test_named_outputs_share_a_lane_in_any_order() -> None:
     loaded = FakeLoadedModel()
     spec = TensorSpec("x", FLOAT, (None, 2))
     loaded.signatures = {"s": ModelSignature("s", {"x": spec}, {"a": spec, "b": spec, "c": spec})}
-    placement = RequestPlacement("m", 3, loaded, SIZES)
+    placement = RequestPlacement("m", 3, loaded, SIZES, generation=0)
     lanes = {placement.place(InferenceRequest(rows_of(1.0), "s", each))[0] for each in (("c", "a"), ("a", "c"))}
     assert lanes == {LaneKey("m", 3, "s", ("a", "c"), ((2,),))}
+
+
+def test_a_version_that_is_loaded_anew_shares_no_lane_with_its_earlier_files() -> None:
+    lanes = {RequestPlacement("m", 3, FakeLoadedModel(), SIZES).place(pair(2, 2))[0] for _ in range(2)}
+    assert len(lanes) == 2
 
 
 class PlainFake(FakeLoadedModel):
