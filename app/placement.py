@@ -7,7 +7,7 @@ checked in full, every time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -63,6 +63,7 @@ class RequestPlacement:
         costs: by signature and batch size, the seconds of a call that were measured during warm-up.
         signatures: as callers see them, if they differ from the loaded ones: callers may leave masks out.
         generation: requests that were placed in another one never share a call; by default a new number.
+        unchecked: signatures without shadow checks: a setting says that what might change answers is used all the same.
 
     Attributes:
         functions: those in use or used lately, by key; one with requests under way is never dropped.
@@ -83,6 +84,7 @@ class RequestPlacement:
         costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
         signatures: Mapping[str, ModelSignature] | None = None,
         generation: int | None = None,
+        unchecked: Collection[str] = (),
     ) -> None:
         self.model = model
         self.version = version
@@ -97,6 +99,7 @@ class RequestPlacement:
         self.closed = False
         self.stopped: dict[tuple[str, str], None] = {}
         self.generation = next(_PLACEMENTS) if generation is None else generation
+        self._unchecked = unchecked
         self._batching = batching
         self._strict_shapes = strict_shapes
         self._forms: BoundedCache[_Form, tuple[LaneKey, BatchFunction]] = BoundedCache(_MAX_FORMS)
@@ -202,7 +205,7 @@ class RequestPlacement:
     def _plain_way(self, signature: ModelSignature, outputs: tuple[str, ...]) -> PlainWay | None:
         """None if the model writes state or draws random numbers: an answer to an equal call may be another one."""
         loaded, writes = self.loaded, any(each.writes for each in self.loaded.signatures.values())
-        if writes or signature.draws or not isinstance(loaded, PlainModel):
+        if writes or signature.draws or signature.name in self._unchecked or not isinstance(loaded, PlainModel):
             return None
         return PlainWay(
             lambda inputs: loaded.run_plain(signature.name, inputs, outputs), partial(self.stop, signature.name)

@@ -31,7 +31,7 @@ from app.loading.improvement import Improvement
 from app.loading.improver import Improver
 from app.loading.padding_probe import ProbedPadding
 from app.loading.quick_switches import quick_switches
-from app.loading.row_independence import RowIndependence
+from app.loading.row_independence import RowIndependence, setting_of
 from app.loading.settings_of_model import of_model, warn_of_unknown
 from app.loading.warm_up import warm_up
 from app.model import Model
@@ -194,7 +194,13 @@ class Loader:
             paddings={signature: probed.padding for signature, probed in paddings.items() if probed.padding},
             costs=costs,
             signatures=signatures,
+            unchecked=self._forced(name, signatures),
         )
+
+    def _forced(self, model: str, signatures: Mapping[str, ModelSignature]) -> set[str]:
+        """The signatures for which a setting says to pad, or to share calls, even if that changes answers."""
+        always, wanted = self._settings.pad_shapes == "always", self._settings.row_independence
+        return {name for name in signatures if always or setting_of(wanted, model, name) == "assume"}
 
     def _devices(self, loaded: LoadedModel) -> Sequence[str]:
         return self._runtime.devices[: len(replicas_of(loaded))]

@@ -94,4 +94,9 @@ class RowIndependence:
         return signature
 
     def _setting(self, signature: str) -> str:
-        return self._wanted.get(f"{self._model}/{signature}") or self._wanted.get(self._model, "probe")
+        return setting_of(self._wanted, self._model, signature)
+
+
+def setting_of(wanted: Mapping[str, str], model: str, signature: str) -> str:
+    """What row_independence says of a signature."""
+    return wanted.get(f"{model}/{signature}") or wanted.get(model, "probe")

@@ -13,7 +13,7 @@ from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest
 from app.core.events import Event, ModelImproving, ModelPlaced, RowsProbed, VariantsChosen
-from app.core.inference import Array, ModelSignature, TensorSpec
+from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
 from app.loading.loader import Loader
 from app.loading.settings_of_model import of_model, warn_of_unknown
@@ -272,3 +272,29 @@ def test_an_input_that_the_model_does_not_have_is_told(caplog: pytest.LogCapture
     assert not caplog.messages
     warn_of_unknown("pad_values", {**values, "bert/tokns": 1}, "bert", SIGNATURES)
     assert caplog.messages == ["pad_values names bert/tokns, but the inputs of model bert are: mask, tokens, x"]
+
+
+class PlainModel(FakeLoadedModel):
+    def run_plain(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        return self.run(signature, inputs, outputs)
+
+    def stop_variants(self, signature: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("more", "checked"),
+    [
+        ({}, True),
+        ({"pad_shapes": "always"}, False),
+        ({"row_independence": {"m": "assume"}}, False),
+        ({"row_independence": {"m/serving_default": "assume"}}, False),
+        ({"row_independence": {"m/pair": "assume"}}, True),
+    ],
+)
+def test_what_a_setting_forces_gets_no_shadow_checks(more: dict[str, Any], checked: bool, tmp_path: Path) -> None:
+    def scenario(loader: Loader, _: list[Event]) -> None:
+        placement = loader.load("m", 3, tmp_path)._placement
+        _, function, _ = placement.place(InferenceRequest({"x": np.ones((1, 2), np.float32)}))
+        assert (function.plain is not None) == checked
+
+    with_loader(PlainModel(), scenario, tmp_path, **more)

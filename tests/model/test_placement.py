@@ -214,6 +214,12 @@ def test_what_writes_state_or_draws_is_not_checked() -> None:
         assert (placement.place(pair(2, 2))[1].plain is None) == ("writes" in facts), "it may read what is written"
 
 
+def test_what_a_setting_forces_is_not_checked() -> None:
+    placement = RequestPlacement("m", 3, PlainFake(), SIZES, unchecked={"serving_default"})
+    assert placement.place(InferenceRequest(rows_of(1.0)))[1].plain is None
+    assert placement.place(pair(2, 2))[1].plain is not None
+
+
 def test_what_was_found_guilty_stays_so_when_the_model_gets_faster() -> None:
     async def main() -> None:
         loaded = PlainFake()
