@@ -30,7 +30,7 @@ class ProblemKind(StrEnum):
     """What keeps a version from being served."""
 
     FAILED = "failed"  # it could not be loaded
-    MISSING = "missing"  # there is no version
+    MISSING = "missing"  # there is no version, or no graph in its folder
     CHANGING = "changing"  # its files are being written
     INCOMPLETE = "incomplete"  # a part is not there, or cut short
     UNREADABLE = "unreadable"  # an error of the storage

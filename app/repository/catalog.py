@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady
-from app.core.versions import ModelProblem, VersionState, VersionStatus
+from app.core.versions import ModelProblem, ProblemKind, VersionState, VersionStatus
 from app.repository.servable import Servable
 
 if TYPE_CHECKING:
@@ -114,8 +114,14 @@ class Catalog:
         return _why_unavailable(name, self.models.get(name, {}).values(), self.held.get(name, {}).values())
 
     def why_failed(self, name: str) -> str:
-        """Why no version of the model could be loaded; empty if one can be called, or nothing was tried yet."""
-        return "" if self.available(name) else _why_unavailable(name, self.models.get(name, {}).values(), ())
+        """Why no version of the model could be loaded; empty if one can be called, or nothing was tried yet.
+
+        A version whose files rest and are not whole counts as tried; a folder without a graph does not: it may come.
+        """
+        if self.available(name):
+            return ""
+        broken = [each for each in self.held.get(name, {}).values() if each.kind is ProblemKind.INCOMPLETE]
+        return _why_unavailable(name, self.models.get(name, {}).values(), broken)
 
     def servables(self) -> list[Servable]:
         return [servable for servables in self.models.values() for servable in servables.values()]

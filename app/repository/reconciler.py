@@ -84,7 +84,7 @@ class Reconciler:
         folders, policy = dict(layout.models[name]), layout.configs[name].policy
         incomplete = layout.incomplete.get(name, {})
         held = {
-            version: Held(ProblemKind.INCOMPLETE, incomplete[version])
+            version: Held(ProblemKind.MISSING, incomplete[version])
             for version in policy(folders.keys() | incomplete.keys()) & incomplete.keys()
         }
 

@@ -180,7 +180,7 @@ def test_a_file_that_is_no_list_ends_the_start(tmp_path: Path) -> None:
 def test_a_model_that_does_not_load_ends_the_start(tmp_path: Path) -> None:
     add(tmp_path, "m", 1, BROKEN)
     text = failed_start(f"--model_base_path={tmp_path}/m", "--model_name=m")
-    assert "Failed to start server. Error: Model m version 1 failed to load: m/1 cannot be loaded" in text
+    assert "Failed to start server. Error: Model m version 1 is not loaded: saved_model.pb, of 6 bytes, is cut" in text
 
 
 def test_it_works_through_a_link(tmp_path: Path) -> None:

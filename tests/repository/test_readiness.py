@@ -41,7 +41,7 @@ def test_one_broken_model_does_not_make_the_others_unavailable(tmp_path: Path) -
         ]
         assert [problem[:3] for problem in models.problems()] == [
             ("bad", 1, ProblemKind.FAILED),
-            ("half", 1, ProblemKind.INCOMPLETE),
+            ("half", 1, ProblemKind.MISSING),
         ]
 
     play(tmp_path, steps)
