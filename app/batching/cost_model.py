@@ -40,6 +40,9 @@ _FIRST_DEVIATION = 0.025
 #: event loop within a few calls.
 _SLOWER_WEIGHT = 1 / 16
 
+#: The most that the margin adds to `undisturbed_s`. Chosen.
+_MOST_UNDISTURBED_MARGIN = 0.25
+
 #: One of so many batches tries the next larger size. Measured with calls of given costs: trying a size
 #: that costs 1.5 times as much as it should takes 0.3 % of the rows per second, one that costs 3 times as much 1.3 %.
 _EXPLORE_EVERY = 256
@@ -227,11 +230,15 @@ class Costs:
         """
         return DEVIATIONS * self.deviation
 
+    @property
+    def _undisturbed_margin(self) -> float:
+        """Bounded: what a busy machine adds to calls on threads does not tell how much a call itself varies."""
+        return 1 + min(self.margin, _MOST_UNDISTURBED_MARGIN)
+
     def undisturbed_s(self, rows: int, elements: int = 0) -> float:
         """Seconds that a call takes if nothing slows it down, and its margin.
 
-        Infinity if no such call and no larger one was made: what a smaller one took says nothing. The margin at most
-        doubles the time: what a busy machine adds to calls on threads does not tell how much a call itself varies.
+        Infinity if no such call and no larger one was made: what a smaller one took says nothing.
 
         Args:
             rows: padding included.
@@ -239,14 +246,14 @@ class Costs:
         """
         bits = elements.bit_length()
         known = [seconds for (size, least), seconds in self._undisturbed.items() if size >= rows and least >= bits]
-        return min(known, default=inf) * (1 + min(self.margin, 1.0))
+        return min(known, default=inf) * self._undisturbed_margin
 
     def rows_within(self, seconds: float) -> int:
         """The largest size that is not known to take so long; 0 if it is not known that one row takes less."""
         if self.undisturbed_s(1) >= seconds:
             return 0
-        margin = 1 + min(self.margin, 1.0)
-        slow = min([size for (size, _), each_s in self._undisturbed.items() if each_s * margin >= seconds], default=inf)
+        most_s = seconds / self._undisturbed_margin
+        slow = min([size for (size, _), each_s in self._undisturbed.items() if each_s >= most_s], default=inf)
         return max([size for size in self._sizes if size < slow], default=0)
 
     def record_undisturbed(self, rows: int, seconds: float, elements: int = 0, *, succeeded: bool = True) -> None:
