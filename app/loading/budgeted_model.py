@@ -25,6 +25,7 @@ class BudgetedModel:
         self.budget = budget
         self._loaded = loaded
         self._clock = clock
+        self._waited_s = 0.0
         self._seconds: dict[str, dict[int, float]] = {}  # by signature and cells, the shortest call
         others = [each for each in replicas_of(loaded) if each is not loaded][1:]
         self._others = [BudgetedModel(each, budget, clock) for each in others]
@@ -38,14 +39,21 @@ class BudgetedModel:
         for replica in self.replicas:
             replica.budget = budget
 
+    def work_clock(self) -> float:
+        """Seconds; it stands still while a call waits until it may begin. To measure calls with."""
+        return self._clock() - self._waited_s
+
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         """As LoadedModel; raises NoTimeLeft if the call would not end in time."""
         cells = sum(array.size for array in inputs.values()) or 1  # rows may have no columns
         known = self._seconds.setdefault(signature, {})
         needed_s = min((seconds * max(1.0, cells / each) for each, seconds in known.items()), default=0.0)
-        if not self.budget.allows(needed_s) and (known or self.budget.cancelled):
-            raise NoTimeLeft(f"a call of signature {signature!r} would take {needed_s:.3g} s")
+        asked_s = self._clock()
+        allowed = self.budget.allows(needed_s)
         begin_s = self._clock()
+        self._waited_s += begin_s - asked_s
+        if not allowed and (known or self.budget.cancelled):
+            raise NoTimeLeft(f"a call of signature {signature!r} would take {needed_s:.3g} s")
         results = self._loaded.run(signature, inputs, outputs)
         known[cells] = min(known.get(cells, float("inf")), self._clock() - begin_s)
         return results

@@ -138,7 +138,7 @@ class Improvement:
 
         self._tell_step("execution variants")
         choices = tune(self._loaded, self._sizes.allowed, self._report, budget.part(_SEARCH_SHARE))
-        self._costs = measure_calls(self._calls, self._signatures, self._sizes.allowed)
+        self._costs = measure_calls(self._calls, self._signatures, self._sizes.allowed, self._calls.work_clock)
 
         self._tell_step("shared calls of different shapes")
         self._probe_padding(budget)
@@ -167,7 +167,7 @@ class Improvement:
         settings, signatures = self._settings, self._signatures
         buckets = ShapeBuckets(tuple(settings.shape_buckets))
         options = PaddingOptions(settings.pad_shapes, buckets, of_model(settings.pad_values, self.model.name))
-        self._paddings = probe_padding(self._calls, self._sizes, options, signatures=signatures)
+        self._paddings = probe_padding(self._calls, self._sizes, options, self._calls.work_clock, signatures=signatures)
         if settings.pad_shapes == "auto":
             compile_buckets(self._loaded, signatures, self._paddings, self._sizes.allowed, self._report, budget=budget)
 

@@ -8,6 +8,7 @@ from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.padding_probe import PaddingOptions, probe_padding
+from app.loading.warm_up import measure_calls
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -43,6 +44,19 @@ def test_a_call_begins_only_if_it_is_expected_to_end_in_time() -> None:
         model.run("f", {"x": np.ones((8, 3), np.float32)}, ())
     model.run("f", {"x": np.ones((4, 3), np.float32)}, ())
     assert slow.calls == [1, 4, 4]
+
+
+def test_what_is_measured_does_not_count_the_wait_of_a_busy_server() -> None:
+    slow = SlowModel()
+    spec = TensorSpec("x", FLOAT32, (None, 3))
+    slow.signatures = {"f": ModelSignature("f", {"x": spec}, {"y": spec})}
+
+    def opens_late() -> bool:
+        slow.now += 0.1
+        return True
+
+    model = BudgetedModel(slow, TimeBudget(100.0, slow.clock, opens_late), slow.clock)
+    assert measure_calls(model, model.signatures, [1], model.work_clock) == {"f": {1: pytest.approx(1.0)}}
 
 
 def test_rows_without_columns_are_called_again() -> None:
