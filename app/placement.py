@@ -195,6 +195,7 @@ class RequestPlacement:
             ragged_outputs=RaggedRows(wanted) if ragged else None,
             replicas=runs,
             plain=self._plain_way(signature, key.outputs),
+            steady=not signature.loops,
         )
         functions_before = len(self.functions)
         self.functions.keep(key, function)

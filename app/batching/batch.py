@@ -101,7 +101,7 @@ class BatchInFlight:
 
     def is_quick(self, limit_s: float) -> bool:
         """Whether its call is known to take less than `limit_s`; what is not known is not quick."""
-        return self.costs.undisturbed_s(self.call_rows, self.elements) < limit_s
+        return self.function.steady and self.costs.undisturbed_s(self.call_rows, self.elements) < limit_s
 
     def record_latency(self, seconds: float, *, succeeded: bool = True) -> None:
         """Takes the time of its call into account; what a batch took whose requests failed is no cost of its size.

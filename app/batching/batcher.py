@@ -166,7 +166,8 @@ class Batcher:
 
     def _computes_now(self, function: BatchFunction) -> bool:
         """Whether a request would find a free device and no queue, and may share its call."""
-        free = function.batchable and self._scheduler.eager and not self.queue.rows and bool(self._slots.free)
+        shares = function.batchable and function.steady
+        free = shares and self._scheduler.eager and not self.queue.rows and bool(self._slots.free)
         return free and self._drained is None and not self._completion.order
 
     def run_coalesced(
@@ -276,7 +277,8 @@ class Batcher:
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> bool:
         """Returns whether it was executed on the event loop."""
         # 1. Take requests; the list may be empty, as all may have been cancelled in this turn.
-        inline = lane.costs.undisturbed_s(min(lane.rows, plan.rows)) < self._max_inline_s
+        quick = lane.costs.undisturbed_s(min(lane.rows, plan.rows)) < self._max_inline_s
+        inline = quick and lane.function.steady
         shared = plan.shared and not inline and len(self._slots.free) > 1
         rows = self._slots.rows_for_next(lane, plan.rows) if shared else plan.rows
         requests = self.queue.take(lane, rows, plan.most_rows, now)

@@ -44,6 +44,7 @@ class BatchFunction:
     Attributes:
         run: the model on its first device.
         batchable: false if requests run alone, as they came, each counted as one row.
+        steady: false if values may decide how long a call takes, so that no earlier call tells: it has loops.
         padding: if given, requests of different inner shapes share calls.
         ragged, ragged_outputs: if given, rows of different lengths share calls, or are returned by them.
         initial_estimates: seconds by batch size, measured before the first call, if they do not depend on the shape.
@@ -67,6 +68,7 @@ class BatchFunction:
     on_idle: Callable[[], None] | None = None
     replicas: Sequence[Run] = ()
     plain: PlainWay | None = None
+    steady: bool = True
     learnt: BoundedCache[InnerShapes, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
     _by_magnitude: dict[int, tuple[int, Costs]] = field(default_factory=dict)
 

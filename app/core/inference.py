@@ -83,7 +83,7 @@ class ModelSignature:
     `alone`: by output, why each request that wants it runs alone and unpadded although the shapes are batchable.
     `writes`: the types of its operations that write what is kept between calls; each call of it counts.
     `draws`: the types of its operations that draw random numbers.
-    `loops`: it has a loop, which might never end for infinite values.
+    `loops`: it has a loop, which may take as long as values say, and might never end for infinite ones.
     `ragged`: by the name of a RaggedTensor's values, the names of its row splits, outermost first; all are inputs.
     `ragged_outputs`: the same for outputs.
     `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (masks.py).

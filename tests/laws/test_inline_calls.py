@@ -94,3 +94,18 @@ def test_small_calls_are_made_on_the_event_loop_beside_large_ones_that_are_not()
         return model
 
     assert run_in_fake_time(main()).inline_s == [16 * ELEMENT_S] * 3
+
+
+def test_a_call_that_may_take_as_long_as_its_values_say_is_never_made_on_the_event_loop() -> None:
+    async def main() -> Model:
+        model = Model()
+        function = batch_function(model, 64, steady=False, initial_estimates={1: 1e-6, 64: 1e-6})
+        clock = asyncio.get_running_loop().time
+        batcher = Batcher([TimedDevice(model)], WorkConserving(), 1000, clock=clock, max_inline_s=LIMIT_S)
+        for _ in range(3):
+            key, x = LaneKey("m", 1, "s", shape=((4,),)), np.zeros((1, 4), np.float32)
+            await infer(batcher, key, function, {"x": x}, 1)
+            assert batcher.run_coalesced(key, function, {"x": x}, 1, [clock()]) is None
+        return model
+
+    assert run_in_fake_time(main()).inline_s == []
