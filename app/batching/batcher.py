@@ -59,6 +59,10 @@ _MARGIN = 2
 _FADE = 0.99
 
 
+#: One of so many groups of coalesced requests whose calls are small goes through the queue. Chosen.
+_SMALL_GROUPS = 32
+
+
 class Batcher:
     """Queues requests in order of arrival and runs them in batches on free devices.
 
@@ -104,6 +108,7 @@ class Batcher:
         self._deadlines = Deadlines()
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
         self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
+        self._small_groups = 0  # of coalesced requests, because larger calls are not known to be quick
         self._slowest_call_s = 0.0  # hardly a call takes longer, of any function
 
         # The next dispatch
@@ -160,9 +165,18 @@ class Batcher:
         return RequestHandle(request, self.cancel)
 
     def coalescable_rows(self, function: BatchFunction) -> int:
-        """How many rows like the last ones would be computed right now, on the event loop; 0 if they would wait."""
+        """How many rows like the last ones would be computed right now, on the event loop; 0 if they would wait.
+
+        Now and then also 0 where these are few: then they wait in the queue, for a larger call. It is timed there, and
+        may be quicker than it was in a bad moment.
+        """
         costs = function.last_costs
-        return costs.rows_within(self._max_inline_s) if costs is not None and self._computes_now(function) else 0
+        rows = costs.rows_within(self._max_inline_s) if costs is not None and self._computes_now(function) else 0
+        if 0 < rows < function.max_rows:
+            self._small_groups += 1
+            if not self._small_groups % _SMALL_GROUPS:
+                return 0
+        return rows
 
     def _computes_now(self, function: BatchFunction) -> bool:
         """Whether a request would find a free device and no queue, and may share its call."""

@@ -109,3 +109,20 @@ def test_a_call_that_may_take_as_long_as_its_values_say_is_never_made_on_the_eve
         return model
 
     assert run_in_fake_time(main()).inline_s == []
+
+
+def test_a_size_that_was_measured_in_a_bad_moment_is_timed_again() -> None:
+    async def main() -> None:
+        model = Model()
+        function = batch_function(model, 64, initial_estimates={1: 1e-5, 2: 1e-5, 64: 1.0})
+        clock = asyncio.get_running_loop().time
+        batcher = Batcher([TimedDevice(model)], WorkConserving(), 1000, clock=clock, max_inline_s=LIMIT_S)
+        key, row = LaneKey("m", 1, "s", shape=((4,),)), np.zeros((1, 4), np.float32)
+        await infer(batcher, key, function, {"x": row}, 1)
+        assert batcher.coalescable_rows(function) == 32
+        answers = [batcher.coalescable_rows(function) for _ in range(100)]
+        assert 1 <= answers.count(0) <= 5
+        await asyncio.gather(*[infer(batcher, key, function, {"x": row}, 1) for _ in range(64)])
+        assert batcher.coalescable_rows(function) == 64
+
+    run_in_fake_time(main())
