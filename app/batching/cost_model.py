@@ -253,8 +253,9 @@ class Costs:
         if self.undisturbed_s(1) >= seconds:
             return 0
         most_s = seconds / self._undisturbed_margin
-        slow = min([size for (size, _), each_s in self._undisturbed.items() if each_s >= most_s], default=inf)
-        return max([size for size in self._sizes if size < slow], default=0)
+        quick = max([size for (size, _), each_s in self._undisturbed.items() if each_s < most_s], default=0)
+        slow = [size for (size, _), each_s in self._undisturbed.items() if each_s >= most_s and size > quick]
+        return max([size for size in self._sizes if size < min(slow, default=inf)], default=0)
 
     def record_undisturbed(self, rows: int, seconds: float, elements: int = 0, *, succeeded: bool = True) -> None:
         """Takes a call's time into account: a quicker one at once, a slower one little by little.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from app.core.errors import InvalidRequest, OutOfMemory
@@ -18,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 #: Seconds to measure the calls of one signature; the sizes that are left are estimated. Chosen.
 _MEASURING_S = 1.0
+
+#: Calls of one size that are timed at most, and seconds after which none is added. Chosen.
+_MOST_TIMED, _SIZE_S = 10, 0.02
 
 
 def warm_up(
@@ -127,12 +131,20 @@ def measure_calls(
                 if not budget.allows():
                     break
                 try:
-                    found[rows] = min(_timed_run(model, signature, rows, clock) for _ in range(2))
+                    found[rows] = _least_s(partial(_timed_run, model, signature, rows, clock))
                 except (InvalidRequest, NoTimeLeft):
                     break
             if found:
                 costs[signature.name] = found
     return costs
+
+
+def _least_s(timed: Callable[[], float]) -> float:
+    """Of several calls, since the others may have been disturbed; of a long call only two."""
+    found = [timed(), timed()]
+    while len(found) < _MOST_TIMED and sum(found) < _SIZE_S:
+        found.append(timed())
+    return min(found)
 
 
 def _timed_run(model: LoadedModel, signature: ModelSignature, rows: int, clock: Callable[[], float]) -> float:
