@@ -11,7 +11,7 @@ import typer
 
 from app.config.sources import load_settings
 from app.core.errors import ModelNotFound
-from app.repository.disk_layout import missing_part, scan_model
+from app.repository.disk.disk_layout import missing_part, scan_model
 
 if TYPE_CHECKING:
     from app.runtime import LoadedModel

@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from app.repository.catalog import Catalog
-from app.repository.disk_layout import DiskLayout
+from app.repository.disk.disk_layout import DiskLayout
+from app.repository.disk.retries import Retries
+from app.repository.disk.storage import Storage, StorageSilent
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelSource
-from app.repository.retries import Retries
-from app.repository.storage import Storage, StorageSilent
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from app.core.errors import InvalidRequest
 from app.repository.catalog import Catalog
-from app.repository.disk_layout import DiskLayout
+from app.repository.disk.disk_layout import DiskLayout
 from app.repository.model_config import TENSORFLOW, ModelConfig
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from app.repository.disk_layout import DiskLayout, scan, subfolders
+from app.repository.disk.disk_layout import DiskLayout, scan, subfolders
 from app.repository.model_config import ModelConfig
 from app.repository.version_policy import NEWEST, VersionPolicy
 

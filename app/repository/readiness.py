@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from app.core.versions import ModelProblem, ProblemKind
 from app.repository.catalog import Catalog
-from app.repository.disk_layout import DiskLayout
+from app.repository.disk.disk_layout import DiskLayout
 
 
 class Readiness:

@@ -15,12 +15,12 @@ from app.core.events import Listener
 from app.core.machine_memory import available_bytes
 from app.core.versions import ModelProblem, ProblemKind, VersionState
 from app.repository.catalog import Catalog
-from app.repository.disk_layout import DiskLayout, Fingerprint, VersionFiles, version_files
-from app.repository.intake import Held, Intake
+from app.repository.disk.disk_layout import DiskLayout, Fingerprint, VersionFiles, version_files
+from app.repository.disk.intake import Held, Intake
+from app.repository.disk.retries import Retries
+from app.repository.disk.storage import Storage
 from app.repository.load_slots import LoadSlots
-from app.repository.retries import Retries
 from app.repository.servable import Servable
-from app.repository.storage import Storage
 from app.repository.version_policy import VersionPolicy
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from app.core.errors import ModelNotFound, ModelNotReady
 from app.core.events import Listener, ignore
 from app.core.versions import ProblemKind
 from app.repository.catalog import Catalog
-from app.repository.disk_layout import DiskLayout, IgnoredFolder
+from app.repository.disk.disk_layout import DiskLayout, IgnoredFolder
+from app.repository.disk.intake import Intake, MissingPart, nothing_missing
+from app.repository.disk.storage import Storage, StorageThread
 from app.repository.folder_watch import FolderWatch
-from app.repository.intake import Intake, MissingPart, nothing_missing
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_checks import check_labels, check_list, check_platforms
 from app.repository.model_sources import ModelList, ModelSource
 from app.repository.readiness import Readiness, why_no_version
 from app.repository.reconciler import LoadModel, Reconciler
 from app.repository.shielded import shielded
-from app.repository.storage import Storage, StorageThread
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from app.core.errors import FilesUnreadable, ServingError
 from app.core.events import Listener, ModelStateChanged
 from app.core.versions import VersionState, VersionStatus
-from app.repository.disk_layout import Fingerprint
+from app.repository.disk.disk_layout import Fingerprint
 
 if TYPE_CHECKING:
     from app.model import Model

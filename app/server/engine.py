@@ -19,11 +19,11 @@ from app.core.batch_sizes import BatchSizes
 from app.core.events import Event, Listener
 from app.loading.loader import Loader
 from app.model import Model
-from app.repository.intake import nothing_missing
+from app.repository.disk.intake import nothing_missing
+from app.repository.disk.storage import StorageProcesses
 from app.repository.model_list_watch import WatchedModels, watch_list
 from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
-from app.repository.storage import StorageProcesses
 from app.runtime import Runtime, RuntimeOptions, VariantOptions, create_runtime, missing_part_of
 from app.runtimes.device_thread import DeviceThread
 from app.runtimes.tensorflow.variants.variant_cache import default_folder

@@ -11,12 +11,12 @@ import pytest
 
 from app.core.errors import ModelNotFound
 from app.core.versions import ProblemKind
+from app.repository.disk.storage import StorageSilent, StorageThread
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
-from app.repository.storage import StorageSilent, StorageThread
+from tests.repository.disk.test_retries import Time
 from tests.repository.fakes import FakeLoader, add
-from tests.repository.test_retries import Time
 
 
 @dataclass

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from app.repository.disk_layout import DiskLayout, IgnoredFolder
+from app.repository.disk.disk_layout import DiskLayout, IgnoredFolder
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.version_policy import All

@@ -10,7 +10,7 @@ import pytest
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady
 from app.core.events import ignore
 from app.core.versions import VersionState, VersionStatus
-from app.repository.disk_layout import DiskLayout
+from app.repository.disk.disk_layout import DiskLayout
 from app.repository.model_sources import ModelsFolder
 from app.repository.repository import ModelRepository
 from app.repository.servable import Servable

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from app.repository.storage_process import AT, ERROR, LENGTH, message
+from app.repository.disk.storage_process import AT, ERROR, LENGTH, message
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 #: Calls at the same time, so that one that waits for its time limit does not stop the others. Chosen.
 _MOST = 4
 
-_PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from app.repository.storage_process import main; main()"
+_PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from app.repository.disk.storage_process import main; main()"
 
 
 class StorageSilent(OSError):
@@ -174,7 +174,7 @@ class _StorageProcess:
 
 def _spawn(connection: socket.socket) -> subprocess.Popen[bytes]:
     """A process of its own session: what is typed in a terminal does not reach it. It ends with its connection."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     with connection:
         return subprocess.Popen(  # noqa: S603 - this interpreter, and nothing that users give
             [sys.executable, "-I", "-S", "-c", _PROGRAM, str(root)],

@@ -11,12 +11,12 @@ import pytest
 
 from app.core.errors import ModelNotReady
 from app.core.versions import ProblemKind, VersionState
-from app.repository.disk_layout import version_files
-from app.repository.intake import Held, Intake, examine, nothing_missing
+from app.repository.disk.disk_layout import version_files
+from app.repository.disk.intake import Held, Intake, examine, nothing_missing
+from app.repository.disk.storage import StorageSilent, StorageThread
 from app.repository.repository import ModelRepository
-from app.repository.storage import StorageSilent, StorageThread
+from tests.repository.disk.test_retries import Time
 from tests.repository.fakes import FakeLoader, add, repository
-from tests.repository.test_retries import Time
 
 A_MINUTE_NS = 60 * 10**9
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from app.repository.disk.storage import StorageProcesses, StorageSilent
 from app.repository.model_sources import ModelsFolder
-from app.repository.storage import StorageProcesses, StorageSilent
 from tests.repository.fakes import add
 from tests.support.waiting import HANG_S, until
 

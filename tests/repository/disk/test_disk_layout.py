@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.repository import disk_layout
-from app.repository.disk_layout import IgnoredFolder, fingerprint, missing_part, scan_model, version_number
+from app.repository.disk import disk_layout
+from app.repository.disk.disk_layout import IgnoredFolder, fingerprint, missing_part, scan_model, version_number
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelsFolder
 from tests.repository.fakes import add, remove

@@ -12,8 +12,8 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import NamedTuple
 
+from app.repository.disk.storage_process import at
 from app.repository.model_config import ModelConfig
-from app.repository.storage_process import at
 
 MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 

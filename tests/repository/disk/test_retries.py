@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import FilesUnreadable, InferenceFailed
+from app.repository.disk.retries import Retries
 from app.repository.repository import ModelRepository
-from app.repository.retries import Retries
 from tests.repository.fakes import FakeModel, add, repository
 
 

@@ -18,10 +18,10 @@ from stat import S_ISDIR, S_ISFIFO, S_ISREG
 from typing import NamedTuple
 
 from app.core.versions import ProblemKind
-from app.repository.disk_layout import Fingerprint, VersionFiles, walk
-from app.repository.retries import Retries
-from app.repository.storage import Storage, StorageSilent
-from app.repository.storage_process import at
+from app.repository.disk.disk_layout import Fingerprint, VersionFiles, walk
+from app.repository.disk.retries import Retries
+from app.repository.disk.storage import Storage, StorageSilent
+from app.repository.disk.storage_process import at
 
 #: From a version's folder to what is missing in it; empty if nothing is. Blocking, and sent to another process.
 MissingPart = Callable[[Path], str]
