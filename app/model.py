@@ -14,8 +14,8 @@ from app.batching.request import RequestHandle
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, InnerShapes, ModelSignature
-from app.core.interfaces import answer_of
-from app.core.reply import COMPLETED, Answer, Completed, Reply
+from app.core.interfaces import Cancellable, answer_of
+from app.core.reply import COMPLETED, Answer, Reply
 from app.core.validation import find_signature
 from app.placement import FunctionKey, RequestPlacement
 
@@ -97,31 +97,36 @@ class Model:
         return self.response(request, await answer_of(partial(self.submit, request)))
 
     def coalescable_rows(self, signature: str) -> int:
-        """How many rows would be computed now, for all outputs, on the event loop, without waiting in the queue."""
+        """How many rows of requests for all outputs that arrive together are best submitted as one; 0 if none are."""
         key = self._all_outputs.get(signature)
         function = None if key is None else self._placement.functions.get(key)
         return 0 if function is None or self._closed is not None else self._batcher.coalescable_rows(function)
 
     def submit_coalesced(
         self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply
-    ) -> Completed | None:
-        """Compute the rows of several requests now, in one call; None if they have to be submitted one by one.
+    ) -> Cancellable | None:
+        """Submit the rows of several requests as one; None if they have to be submitted one by one.
 
-        `reply` gets the Answer to all of them, or a ServingError, before this returns.
+        `reply` gets the Answer to all of them, or a ServingError: before this returns if they are computed at once.
 
         Args:
             arrivals_s: monotonic seconds, one for each request.
         """
         try:
             key, function, rows = self._placement.place(request)
-            answer = self._batcher.run_coalesced(key, function, request.inputs, rows, arrivals_s)
         except ServingError as error:
             reply.set_exception(error)
             return COMPLETED
-        if answer is None:
-            return None
-        reply.set_result(answer)
-        return COMPLETED
+        return self._batcher.submit_coalesced(
+            key,
+            function,
+            request.inputs,
+            rows,
+            reply,
+            arrivals_s=arrivals_s,
+            deadline_s=request.deadline_s,
+            caller=request.caller,
+        )
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)

@@ -30,7 +30,7 @@ from types import MappingProxyType
 
 from app.batching.admission import check_accepting, check_deadline
 from app.batching.batch import BatchInFlight, Execution, execute
-from app.batching.completion import Completion
+from app.batching.completion import Completion, answer
 from app.batching.deadlines import Deadlines, Expiry
 from app.batching.devices import Device, DeviceSlots
 from app.batching.function import BatchFunction
@@ -43,9 +43,10 @@ from app.batching.scheduler import Scheduler
 from app.batching.shadow_check import ShadowChecks
 from app.batching.waiting.lane import Lane
 from app.core.errors import InvalidRequest, OutOfMemory, ServingError
-from app.core.events import BatchExecuted, BatchRejected, Listener, ignore
-from app.core.inference import Array, BatchTiming
-from app.core.reply import ANSWERED, Answer, Reply
+from app.core.events import BatchRejected, Listener, ignore
+from app.core.inference import Array
+from app.core.interfaces import Cancellable
+from app.core.reply import COMPLETED, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -57,10 +58,6 @@ _MARGIN = 2
 
 #: How much of the slowest call is remembered at the next one: half of it after 69 calls. Chosen.
 _FADE = 0.99
-
-
-#: One of so many groups of coalesced requests whose calls are small goes through the queue. Chosen.
-_SMALL_GROUPS = 32
 
 
 class Batcher:
@@ -108,7 +105,6 @@ class Batcher:
         self._deadlines = Deadlines()
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
         self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
-        self._small_groups = 0  # of coalesced requests, because larger calls are not known to be quick
         self._slowest_call_s = 0.0  # hardly a call takes longer, of any function
 
         # The next dispatch
@@ -148,9 +144,15 @@ class Batcher:
             ShuttingDown, RequestTooLarge, DeadlineExceeded: nothing was queued.
         """
         now = self._clock()
-        check_accepting(rows, self.queue.room.most_rows(key.model), deadline_s, now, draining=self._drained is not None)
-        request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s, caller)
-        if self._suspects and self._suspects.has(caller, now):
+        return self._queue(
+            key, function, PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s, caller), now
+        )
+
+    def _queue(self, key: LaneKey, function: BatchFunction, request: PendingRequest, now: float) -> RequestHandle:
+        most_rows, draining = self.queue.room.most_rows(key.model), self._drained is not None
+        deadline_s = request.deadline_s
+        check_accepting(request.rows, most_rows, deadline_s, now, draining=draining)
+        if self._suspects and self._suspects.has(request.caller, now):
             key = key._replace(apart=True)
         self.queue.push(key, function, request)
 
@@ -165,60 +167,63 @@ class Batcher:
         return RequestHandle(request, self.cancel)
 
     def coalescable_rows(self, function: BatchFunction) -> int:
-        """How many rows like the last ones would be computed right now, on the event loop; 0 if they would wait.
-
-        Now and then also 0 where these are few: then they wait in the queue, for a larger call. It is timed there, and
-        may be quicker than it was in a bad moment.
-        """
+        """How many rows of requests that arrive together are best submitted as one; 0 if a row takes long."""
         costs = function.last_costs
-        rows = costs.rows_within(self._max_inline_s) if costs is not None and self._computes_now(function) else 0
-        if 0 < rows < function.max_rows:
-            self._small_groups += 1
-            if not self._small_groups % _SMALL_GROUPS:
-                return 0
-        return rows
+        quick = costs is not None and costs.undisturbed_s(1) < self._max_inline_s
+        return function.max_rows if quick and function.batchable else 0
 
-    def _computes_now(self, function: BatchFunction) -> bool:
-        """Whether a request would find a free device and no queue, and may share its call."""
-        shares = function.batchable and function.steady
-        free = shares and self._scheduler.eager and not self.queue.rows and bool(self._slots.free)
+    def submit_coalesced(
+        self,
+        key: LaneKey,
+        function: BatchFunction,
+        inputs: Mapping[str, Array],
+        rows: int,
+        reply: Reply,
+        *,
+        arrivals_s: Sequence[float],
+        deadline_s: float = inf,
+        caller: str = "",
+    ) -> Cancellable | None:
+        """Takes the rows of requests that arrived in the same turn of the event loop as one request.
+
+        They are computed now, before this returns, if that is quick and nothing waits; otherwise they are queued.
+        Returns None if each has to be submitted by itself: the model rejected them, or they find no room together.
+        `reply` gets an InvalidRequest or OutOfMemory if they were queued and the model rejects them.
+
+        Args:
+            arrivals_s: of each of the requests, monotonic seconds; `submit` says what the others are.
+        """
+        if not (function.batchable and 0 < rows <= function.max_rows):
+            return None
+        request = PendingRequest(inputs, rows, reply, arrivals_s[0], deadline_s, 0.0, caller)
+        request.coalesced_s = arrivals_s
+        batch = BatchInFlight(Lane(key, function), [request], "idle")
+        if self._computes_now and batch.is_quick(self._max_inline_s):
+            return self._compute_coalesced(batch)
+        try:
+            return self._queue(key, function, request, self._clock())
+        except ServingError:  # a single one may find room, and in time
+            return None
+
+    @property
+    def _computes_now(self) -> bool:
+        """Whether a request would find a free device and no queue."""
+        free = self._scheduler.eager and not self.queue.rows and bool(self._slots.free)
         return free and self._drained is None and not self._completion.order
 
-    def run_coalesced(
-        self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, arrivals_s: Sequence[float]
-    ) -> Answer | None:
-        """One call, right now, for the rows of requests that arrived in the same turn of the event loop.
-
-        Returns None if each has to be submitted by itself: they cannot be computed now, or the model rejected them.
-
-        Raises:
-            InferenceFailed: the model failed, for all of them.
-        """
-        if not (0 < rows <= function.max_rows and self._computes_now(function)):
-            return None
-        batch = BatchInFlight(Lane(key, function), [PendingRequest(inputs, rows, ANSWERED, arrivals_s[0])], "idle")
-        if not batch.is_quick(self._max_inline_s):
-            return None
-        execution = execute(function, batch.requests, self._clock)
-        compute_s = execution.ended_s - execution.started_s
-        batch.record_latency(compute_s, succeeded=execution.succeeded)
+    def _compute_coalesced(self, batch: BatchInFlight) -> Cancellable | None:
+        """One call, right now; None if it was rejected."""
+        batch.function.requests_under_way += 1
+        execution = execute(batch.function, batch.requests, self._clock)
+        batch.record_latency(execution.ended_s - execution.started_s, succeeded=execution.succeeded)
         if execution.mismatch:
-            function.stop_batching(execution.mismatch)
+            batch.function.stop_batching(execution.mismatch)
+        if execution.mismatch or isinstance(execution.outcomes[0], InvalidRequest | OutOfMemory):
+            batch.leave()
             return None
-        outcome = execution.outcomes[0]
-        if isinstance(outcome, InvalidRequest | OutOfMemory):
-            return None
-        self._shadow.observe(batch, execution, joined=len(arrivals_s) > 1)
-
-        waits = [execution.started_s - arrival_s for arrival_s in arrivals_s]
-        failures = (len(waits), rows) if isinstance(outcome, ServingError) else (0, 0)
-        padded_rows, padding_ratio = execution.padded_rows, execution.padding_ratio
-        self._listener(
-            BatchExecuted(*key[:3], rows, padded_rows, "idle", compute_s, waits, *failures, 0, padding_ratio)
-        )
-        if isinstance(outcome, ServingError):
-            raise outcome
-        return Answer(outcome, BatchTiming(waits[0], compute_s, rows))
+        self._shadow.observe(batch, execution)
+        self._listener(answer(batch, execution))
+        return COMPLETED
 
     def cancel(self, request: PendingRequest) -> None:
         """Removes a request from the queue. A batch that is being computed stays whole: its other requests need it."""

@@ -127,14 +127,18 @@ def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
     """Gives each request that still waits its rows or its error, and releases all."""
     compute_s = execution.ended_s - execution.started_s
     requests, rows = batch.requests, batch.rows
-    waits = [execution.started_s - request.arrival_s for request in requests]
-    failed_rows = []
-    for request, outcome, wait_s in zip(requests, execution.outcomes, waits, strict=True):
+    waits, failed, failed_rows, expired = [], 0, 0, 0
+    for request, outcome in zip(requests, execution.outcomes, strict=True):
+        wait_s = execution.started_s - request.arrival_s
+        of_request = [execution.started_s - each for each in request.coalesced_s] or [wait_s]
+        expired += len(of_request) if request.deadline_s <= execution.started_s else 0
         if isinstance(outcome, ServingError):
-            failed_rows.append(request.rows)
+            failed += len(of_request)
+            failed_rows += request.rows
             request.fail(outcome)
         else:
             request.answer(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
+        waits += of_request
         request.release()
 
     batch.leave()
@@ -145,8 +149,8 @@ def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
         batch.reason,
         compute_s,
         waits,
-        len(failed_rows),
-        sum(failed_rows),
-        sum([request.deadline_s <= execution.started_s for request in requests]),
+        failed,
+        failed_rows,
+        expired,
         execution.padding_ratio,
     )

@@ -40,7 +40,8 @@ _FIRST_DEVIATION = 0.025
 #: event loop within a few calls.
 _SLOWER_WEIGHT = 1 / 16
 
-#: The most that the margin adds to `undisturbed_s`. Chosen.
+#: The most that the margin adds to `undisturbed_s`: what a busy machine adds to calls on threads does not tell how much
+#: a call itself varies. Chosen.
 _MOST_UNDISTURBED_MARGIN = 0.25
 
 #: One of so many batches tries the next larger size. Measured with calls of given costs: trying a size
@@ -230,11 +231,6 @@ class Costs:
         """
         return DEVIATIONS * self.deviation
 
-    @property
-    def _undisturbed_margin(self) -> float:
-        """Bounded: what a busy machine adds to calls on threads does not tell how much a call itself varies."""
-        return 1 + min(self.margin, _MOST_UNDISTURBED_MARGIN)
-
     def undisturbed_s(self, rows: int, elements: int = 0) -> float:
         """Seconds that a call takes if nothing slows it down, and its margin.
 
@@ -246,16 +242,7 @@ class Costs:
         """
         bits = elements.bit_length()
         known = [seconds for (size, least), seconds in self._undisturbed.items() if size >= rows and least >= bits]
-        return min(known, default=inf) * self._undisturbed_margin
-
-    def rows_within(self, seconds: float) -> int:
-        """The largest size that is not known to take so long; 0 if it is not known that one row takes less."""
-        if self.undisturbed_s(1) >= seconds:
-            return 0
-        most_s = seconds / self._undisturbed_margin
-        quick = max([size for (size, _), each_s in self._undisturbed.items() if each_s < most_s], default=0)
-        slow = [size for (size, _), each_s in self._undisturbed.items() if each_s >= most_s and size > quick]
-        return max([size for size in self._sizes if size < min(slow, default=inf)], default=0)
+        return min(known, default=inf) * (1 + min(self.margin, _MOST_UNDISTURBED_MARGIN))
 
     def record_undisturbed(self, rows: int, seconds: float, elements: int = 0, *, succeeded: bool = True) -> None:
         """Takes a call's time into account: a quicker one at once, a slower one little by little.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import NamedTuple, Protocol
@@ -78,11 +78,12 @@ class PendingRequest:
         priority_offset_s: see priority.py.
         caller: who sent it, for fairness among callers; empty if nobody asks.
         lane: the key of the lane that it waits in; None while it waits in none.
+        coalesced_s: if it stands for several that arrived in the same turn of the event loop, when each arrived.
     """
 
     __slots__ = (
-        "arrival_s", "caller", "deadline_s", "entered_s", "inputs", "lane", "parts", "priority_offset_s", "reply",
-        "rows",
+        "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "inputs", "lane", "parts",
+        "priority_offset_s", "reply", "rows",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - one is made for each request, and names cost time
@@ -105,6 +106,7 @@ class PendingRequest:
         self.priority_offset_s = priority_offset_s
         self.lane: LaneKey | None = None
         self.parts: PartsOfRequest | None = None
+        self.coalesced_s: Sequence[float] = ()
 
     @property
     def weight(self) -> int:

@@ -194,12 +194,8 @@ class ShadowChecks:
         self._stopped: BoundedCache[tuple[str, int, str, str], None] = BoundedCache(_MAX_SIGNATURES)
         self._scales: BoundedCache[tuple[str, int, str], dict[str, deque[float]]] = BoundedCache(_MAX_SIGNATURES)
 
-    def observe(self, batch: BatchInFlight, execution: Execution, *, joined: bool = False) -> None:
-        """A batch was executed and is not answered yet. Checks one of its requests if it is time for that.
-
-        Args:
-            joined: its request is joined from several of one row or more.
-        """
+    def observe(self, batch: BatchInFlight, execution: Execution) -> None:
+        """A batch was executed and is not answered yet. Checks one of its requests if it is time for that."""
         self._calls_s += execution.ended_s - execution.started_s
         if self._running or self._spent_s > SHARE * self._calls_s or batch.function.plain is None:
             return
@@ -209,9 +205,6 @@ class ShadowChecks:
         sample = self._sample(batch, execution)
         if sample is None:
             return
-        if joined:  # one of its rows: which rows are whose is not known here
-            inputs, answer = _first(sample.inputs, 1), _first(sample.answer, 1)
-            sample = sample._replace(inputs=inputs, answer=answer, own_rows=1)
         self._slots.lend(partial(check, sample), partial(self._done, batch.key[:3], sample, now))
         self._running = True
         sample.function.requests_under_way += 1  # its model is not unloaded meanwhile
@@ -230,7 +223,10 @@ class ShadowChecks:
             shape = None if shape == padding.shape(request.inputs) else shape
         inputs, outputs = _copied(request.inputs), _copied(answer)
         scales = self._learn_scales(batch, outputs)
-        return Sample(function, function.plain, inputs, outputs, request.rows, rows, shape, scales)
+        sample = Sample(function, function.plain, inputs, outputs, request.rows, rows, shape, scales)
+        if request.coalesced_s:  # one of its rows: which rows are whose is not known here
+            sample = sample._replace(inputs=_first(inputs, 1), answer=_first(outputs, 1), own_rows=1)
+        return sample
 
     def _learn_scales(self, batch: BatchInFlight, outputs: Outputs) -> dict[str, float]:
         known = self._scales.get(batch.key[:3]) or self._scales.keep(batch.key[:3], {})

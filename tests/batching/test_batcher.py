@@ -544,9 +544,9 @@ def test_requests_that_arrived_together_cost_what_their_padded_size_costs() -> N
         costs = bench.function.costs(KEY.shape)
         assert costs.curve.call_s(4) == pytest.approx(1.0, rel=1e-3)
         for _ in range(20):
-            answer = bench.batcher.run_coalesced(KEY, bench.function, rows_of(2.0, 3), 3, [bench.loop.time()] * 2)
-            assert answer is not None
-            assert answer.outputs["y"].tolist() == [[4.0, 4.0]] * 3
+            reply, arrivals_s = bench.loop.create_future(), [bench.loop.time()] * 2
+            bench.batcher.submit_coalesced(KEY, bench.function, rows_of(2.0, 3), 3, reply, arrivals_s=arrivals_s)
+            assert (await reply).outputs["y"].tolist() == [[4.0, 4.0]] * 3
         assert set(costs.measured) == {4}
         assert costs.curve.call_s(4) < 0.5
 
@@ -592,27 +592,60 @@ def test_a_call_of_a_size_or_shape_that_was_never_timed_is_not_made_on_the_event
     scenario(main)
 
 
-def test_requests_of_a_size_that_was_never_timed_are_not_coalesced() -> None:
+def test_coalesced_requests_are_computed_at_once_only_if_their_size_was_timed() -> None:
     async def main() -> None:
         bench = Bench(inline_s=2.0)
         await bench.send(1.0)
         batcher, function, now = bench.batcher, bench.function, bench.loop.time()
-        assert batcher.coalescable_rows(function) == 4  # the others are not known to be slow
-        assert batcher.run_coalesced(KEY, function, rows_of(1.0, 4), 4, [now] * 4) is None
-        assert batcher.run_coalesced(KEY, function, rows_of(1.0, 1), 1, [now]) is not None
+        assert batcher.coalescable_rows(function) == 4
+        for rows, at_once in ((4, False), (1, True)):
+            reply = bench.loop.create_future()
+            assert batcher.submit_coalesced(KEY, function, rows_of(1.0, rows), rows, reply, arrivals_s=[now] * rows)
+            assert reply.done() == at_once
+            await reply
 
     scenario(main)
 
 
-def test_no_more_rows_are_coalesced_than_are_quick_together() -> None:
+def test_where_a_row_takes_long_nothing_is_coalesced() -> None:
     async def main() -> None:
         bench = Bench(inline_s=2.0)
         await bench.send(1.0)
-        costs = bench.function.costs(KEY.shape)
-        costs.record_undisturbed(4, 3.0)
-        assert bench.batcher.coalescable_rows(bench.function) == 2
-        costs.record_undisturbed(1, 1000.0)
+        bench.function.costs(KEY.shape).record_undisturbed(1, 1000.0)
         assert bench.batcher.coalescable_rows(bench.function) == 0
+
+    scenario(main)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_coalesced_requests_count_one_by_one(known: bool) -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        await bench.send(1.0, rows=4 if known else 1)
+        arrivals_s = [bench.loop.time() - 3.0, bench.loop.time() - 1.0]
+        reply = bench.loop.create_future()
+        bench.batcher.submit_coalesced(KEY, bench.function, rows_of(2.0, 4), 4, reply, arrivals_s=arrivals_s)
+        answer = await reply
+        assert (answer.timing.queue_s, answer.timing.rows) == (3.0, 4)
+        batch = bench.events[-1]
+        assert (batch.rows, list(batch.queue_s)) == (4, [3.0, 1.0])
+        assert not bench.function.requests_under_way
+
+    scenario(main)
+
+
+def test_coalesced_requests_that_find_no_room_together_are_left_to_be_submitted_one_by_one() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0, max_rows=8)
+        await bench.send(1.0)
+        waiting = [bench.send(1.0) for _ in range(6)]
+        await turns(1)
+        reply = bench.loop.create_future()
+        arrivals_s = [bench.loop.time()] * 4
+        handle = bench.batcher.submit_coalesced(KEY, bench.function, rows_of(2.0, 4), 4, reply, arrivals_s=arrivals_s)
+        assert handle is None
+        assert not reply.done()
+        await asyncio.gather(*waiting)
 
     scenario(main)
 

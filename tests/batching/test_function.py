@@ -1,3 +1,5 @@
+from math import inf
+
 from app.batching.cost_model import Costs
 from tests.support.fakes import FakeFunction, batch_function
 
@@ -44,7 +46,7 @@ def test_a_forgotten_shape_gets_its_costs_back_as_a_guess() -> None:
 def test_a_guess_holds_until_the_first_call_and_makes_no_call_quick() -> None:
     costs = Costs(batch_function(FakeFunction()).sizes, guess={1: 1.0, 2: 1.0, 4: 1.0})
     margin = costs.margin
-    assert costs.rows_within(100.0) == 0
+    assert costs.undisturbed_s(1) == inf
     costs.record_call(4, 10.0)
     assert costs.curve is not None
     assert costs.curve.call_s(4) == 10.0

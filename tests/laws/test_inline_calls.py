@@ -71,7 +71,10 @@ def test_no_call_above_the_limit_is_made_on_the_event_loop(turns: list[tuple[int
             key = LaneKey("m", 1, "s", shape=((size,),))
             await asyncio.gather(*[infer(batcher, key, function, {"x": x}, rows) for _ in range(requests)])
             joined = np.zeros((2 * rows, size), np.float32)
-            batcher.run_coalesced(key, function, {"x": joined}, 2 * rows, [clock()] * 2)
+            reply = asyncio.get_running_loop().create_future()
+            handle = batcher.submit_coalesced(key, function, {"x": joined}, 2 * rows, reply, arrivals_s=[clock()] * 2)
+            if handle is not None:
+                await reply
         return model
 
     assert all(seconds < LIMIT_S for seconds in run_in_fake_time(main()).inline_s)
@@ -105,24 +108,32 @@ def test_a_call_that_may_take_as_long_as_its_values_say_is_never_made_on_the_eve
         for _ in range(3):
             key, x = LaneKey("m", 1, "s", shape=((4,),)), np.zeros((1, 4), np.float32)
             await infer(batcher, key, function, {"x": x}, 1)
-            assert batcher.run_coalesced(key, function, {"x": x}, 1, [clock()]) is None
+            reply = asyncio.get_running_loop().create_future()
+            assert batcher.submit_coalesced(key, function, {"x": x}, 1, reply, arrivals_s=[clock()]) is not None
+            assert not reply.done()
+            await reply
         return model
 
     assert run_in_fake_time(main()).inline_s == []
 
 
-def test_a_size_that_was_measured_in_a_bad_moment_is_timed_again() -> None:
-    async def main() -> None:
+def test_coalesced_requests_whose_call_is_too_long_for_the_event_loop_share_one_call_of_a_device() -> None:
+    async def main() -> Model:
         model = Model()
-        function = batch_function(model, 64, initial_estimates={1: 1e-5, 2: 1e-5, 64: 1.0})
+        function = batch_function(model, 64, initial_estimates={1: 1e-5, 64: 1.0})  # measured in a bad moment
         clock = asyncio.get_running_loop().time
         batcher = Batcher([TimedDevice(model)], WorkConserving(), 1000, clock=clock, max_inline_s=LIMIT_S)
-        key, row = LaneKey("m", 1, "s", shape=((4,),)), np.zeros((1, 4), np.float32)
-        await infer(batcher, key, function, {"x": row}, 1)
-        assert batcher.coalescable_rows(function) == 32
-        answers = [batcher.coalescable_rows(function) for _ in range(100)]
-        assert 1 <= answers.count(0) <= 5
-        await asyncio.gather(*[infer(batcher, key, function, {"x": row}, 1) for _ in range(64)])
+        key, rows = LaneKey("m", 1, "s", shape=((4,),)), np.zeros((64, 4), np.float32)
+        await infer(batcher, key, function, {"x": rows[:1]}, 1)
+        inline = list(model.inline_s)
         assert batcher.coalescable_rows(function) == 64
+        for seen in ([], [64 * 4 * ELEMENT_S]):  # on a device, which shows how quick it is; then here
+            reply = asyncio.get_running_loop().create_future()
+            batcher.submit_coalesced(key, function, {"x": rows}, 64, reply, arrivals_s=[clock()] * 64)
+            await reply
+            for _ in range(100):
+                function.costs(key.shape).record_undisturbed(64, 64 * 4 * ELEMENT_S)
+            assert model.inline_s == inline + seen
+        return model
 
     run_in_fake_time(main())

@@ -218,18 +218,22 @@ def test_a_stuck_request_holds_no_other_beyond_its_deadline() -> None:
     run_in_fake_time(main())
 
 
-def test_no_request_is_coalesced_while_a_batch_is_held_for_an_earlier_one() -> None:
+def test_a_coalesced_request_waits_for_an_earlier_batch_as_any_other() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
+        start_s = loop.time()
         workers = [FakeDevice(5.0, "slow"), FakeDevice(1.0, "quick")]
         policy = create_policy("work_conserving")
         batcher = Batcher(workers, policy, 10, clock=loop.time, max_inline_s=2.0, preserve_order=True)
         function, key, inputs = batch_function(FakeFunction(), 1), LaneKey("m", 1, "f"), {"x": np.ones((1, 2))}
         both = [asyncio.create_task(infer(batcher, key, function, inputs, 1)) for _ in range(2)]
         await asyncio.sleep(2.0)  # the second was quick, and waits for the first
-        assert not batcher.coalescable_rows(function)
-        assert batcher.run_coalesced(key, function, inputs, 1, [loop.time()]) is None
+        reply = loop.create_future()
+        assert batcher.submit_coalesced(key, function, inputs, 1, reply, arrivals_s=[loop.time()]) is not None
+        await asyncio.sleep(2.0)
+        assert not reply.done()
+        await reply
+        assert loop.time() - start_s == 5.0
         await asyncio.gather(*both)
-        assert batcher.coalescable_rows(function)
 
     run_in_fake_time(main())

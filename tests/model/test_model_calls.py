@@ -157,11 +157,18 @@ def test_where_calls_are_not_quick_nothing_is_coalesced() -> None:
     async def scenario(world: World) -> None:
         await world.know()
         assert world.model.coalescable_rows("serving_default") == 0
-        reply = FakeReply()
-        assert world.model.submit_coalesced(InferenceRequest(rows_of(5.0)), [0.0], reply) is None
-        assert not reply.answers
 
     play(scenario, inline_s=0.5)
+
+
+def test_more_rows_than_a_batch_holds_are_not_coalesced() -> None:
+    async def scenario(world: World) -> None:
+        await world.know()
+        reply, rows = FakeReply(), 1 + world.model.coalescable_rows("serving_default")
+        assert world.model.submit_coalesced(InferenceRequest(rows_of(5.0, rows)), [0.0] * rows, reply) is None
+        assert not reply.answers
+
+    play(scenario, inline_s=QUICK_S)
 
 
 def test_which_signatures_pad() -> None:

@@ -1,9 +1,10 @@
 """Coalescing: requests that arrive in one iteration of the event loop are computed as one.
 
 Under load many sockets are readable in one iteration, and most of what a small request costs is Python's overhead for
-each request. If a model is fast enough for inline execution and no request is queued, requests with the same head are
-decoded into one array, computed by one call and answered together. Nothing else runs in between, so no request is
-overtaken, expires or is cancelled meanwhile. A fast model in another process (frontends/) gets them in one message.
+each request. If a row of the model is fast enough for inline execution, requests with the same head are decoded into
+one array, submitted as one request, computed by one call and answered together. If that call is made at once, nothing
+else runs in between, and no request is overtaken, expires or is cancelled meanwhile. A fast model in another process
+(frontends/) gets them in one message.
 
 In all other cases, and if one of them is unusual or invalid, the requests begin one by one, in order of arrival.
 """
