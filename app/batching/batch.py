@@ -103,17 +103,18 @@ class BatchInFlight:
         """Whether its call is known to take less than `limit_s`; what is not known is not quick."""
         return self.function.steady and self.costs.undisturbed_s(self.call_rows, self.elements) < limit_s
 
-    def record_latency(self, seconds: float, *, succeeded: bool = True) -> None:
+    def record_latency(self, seconds: float, max_inline_s: float, *, succeeded: bool = True) -> None:
         """Takes the time of its call into account; what a batch took whose requests failed is no cost of its size.
 
         Requests of other lanes may be longer, so the time of a merged batch says little of its own lane.
         """
-        rows, function = self.call_rows, self.function
+        rows, function, costs = self.call_rows, self.function, self.costs
         call_s = seconds if function.batchable else seconds / len(self.requests)
-        function.record_costs(self.key.shape, self.costs)
-        self.costs.record_undisturbed(rows, call_s, self.elements, succeeded=succeeded)
+        function.record_costs(self.key.shape, costs)
+        if call_s < max_inline_s or costs.undisturbed_s(rows) < max_inline_s:  # counting its elements takes time
+            costs.record_undisturbed(rows, call_s, self.elements, succeeded=succeeded)
         if succeeded and len(self.lanes) == 1:
-            self.costs.record_call(rows, call_s)
+            costs.record_call(rows, call_s)
 
     def fail(self, text: str) -> None:
         """Answers all its requests with an InferenceFailed: it was not executed."""

@@ -215,7 +215,7 @@ class Batcher:
         """One call, right now; None if it was rejected."""
         batch.function.requests_under_way += 1
         execution = execute(batch.function, batch.requests, self._clock)
-        batch.record_latency(execution.ended_s - execution.started_s, succeeded=execution.succeeded)
+        batch.record_latency(execution.ended_s - execution.started_s, self._max_inline_s, succeeded=execution.succeeded)
         if execution.mismatch:
             batch.function.stop_batching(execution.mismatch)
         if execution.mismatch or isinstance(execution.outcomes[0], InvalidRequest | OutOfMemory):
@@ -371,7 +371,7 @@ class Batcher:
             if execution.mismatch:
                 batch.function.stop_batching(execution.mismatch)
             seconds = execution.ended_s - execution.started_s
-            batch.record_latency(seconds, succeeded=execution.succeeded)
+            batch.record_latency(seconds, self._max_inline_s, succeeded=execution.succeeded)
             self._slowest_call_s = max(seconds, self._slowest_call_s * _FADE)
             self._scheduler.record_end(batch, seconds)
             if self._drained is None:

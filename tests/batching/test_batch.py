@@ -1,6 +1,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -359,16 +360,16 @@ def test_a_call_costs_its_padded_rows_and_what_runs_alone_its_share(
 ) -> None:
     function = batch_function(FakeFunction(), 8, batchable=batchable)
     batch = BatchInFlight(Lane(KEY, function), [pending(), pending(), pending()], "idle")
-    batch.record_latency(6.0)
+    batch.record_latency(6.0, inf)
     assert measured(batch) == expected
 
 
 def test_what_failed_or_was_merged_is_no_cost_of_its_lane() -> None:
     function = batch_function(FakeFunction(), 8)
     failed = BatchInFlight(Lane(KEY, function), [pending()], "idle")
-    failed.record_latency(6.0, succeeded=False)
+    failed.record_latency(6.0, inf, succeeded=False)
     assert measured(failed) == {}
     merged = BatchInFlight(Lane(KEY, function), [pending()], "idle")
     merged.merge(Lane(LaneKey("m", 1, "f", (), ((3,),), True), function), [pending()])
-    merged.record_latency(6.0)
+    merged.record_latency(6.0, inf)
     assert measured(merged) == {}

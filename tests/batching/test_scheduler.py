@@ -90,7 +90,7 @@ class Scene:
 
     def end(self, batch: BatchInFlight, seconds: float) -> None:
         self.scheduler.record_end(batch, seconds)
-        batch.record_latency(seconds, succeeded=True)
+        batch.record_latency(seconds, 0.0, succeeded=True)
         self.calls.append((batch.key.model, seconds))
 
     def play(self, calls: int, **seconds: float) -> None:

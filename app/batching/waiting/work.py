@@ -2,7 +2,7 @@
 
 A lane counts with all its calls at the key of its most urgent request. Keys are rounded to bands of 1/32 s, so the work
 before a key is a sum over few bands, however many lanes there are. Lanes that changed are counted anew when the work
-is asked for, and earlier if they become many; so neither a request nor a question pays for more than a few of them.
+is asked for, and one by one if they become many; so neither a request nor a question pays for more than a few of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PAST_S = 2 * DEFAULT_LEVEL * LEVEL_S
 _MANY_BANDS = 128
 
 #: At most so many changed lanes are left to be counted by the next question. Chosen.
-_MAX_CHANGED = 4
+_MAX_CHANGED = 8
 
 
 def call_seconds(lane: Lane, rows: float, wait_s: float, full_rows: int) -> CallSeconds:
@@ -67,8 +67,9 @@ class WaitingWork:
         """To be called when what waits in a lane has changed."""
         self._changed[lane] = None
         if len(self._changed) > _MAX_CHANGED:
-            for _ in range(2):
-                self._count(self._changed.popitem()[0])
+            oldest = next(iter(self._changed))
+            del self._changed[oldest]
+            self._count(oldest)
 
     def gone(self, lane: Lane) -> None:
         """To be called when nothing waits in a lane any more."""
