@@ -13,7 +13,8 @@ import sys
 import tempfile
 import urllib.request
 
-from bench.live_server import ROOT, live_server
+from bench.support.cache import ROOT
+from bench.support.live_server import live_server
 
 SCRIPT = """
 wrk.method = "POST"

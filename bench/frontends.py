@@ -19,10 +19,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import wrk
-from bench.forms import FORMS, Body
-from bench.live_server import live_process
 from bench.models import ensure_models, read_samples, saved_model
+from bench.support import wrk
+from bench.support.forms import FORMS, Body
+from bench.support.live_server import live_process
 
 ONE, SEVERAL = "one process", "frontends"
 ENGINE, FRONTEND = "app.frontends.engine.engine_process", "app.frontends.frontend.frontend_process"

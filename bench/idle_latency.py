@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.live_server import ROOT, live_server
+from bench.support.cache import ROOT
+from bench.support.live_server import live_server
 
 
 def direct_call(body: bytes) -> Callable[[], object]:

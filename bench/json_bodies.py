@@ -25,7 +25,7 @@ from app.codecs.json.writing import dumps
 from app.core.inference import ModelSignature, TensorSpec
 from app.protocols.open_inference.json_documents import decode_data, encode_data, named_objects, parse
 from app.server.memory import keep_freed_memory
-from bench.machine import machine_line
+from bench.support.machine import machine_line
 
 Array = np.ndarray[Any, Any]
 

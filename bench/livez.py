@@ -28,7 +28,7 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from bench.live_server import live_server
+from bench.support.live_server import live_server
 from tests.support.bodies import PROTOBUF, as_protobuf
 
 if TYPE_CHECKING:

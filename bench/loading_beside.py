@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import wrk
-from bench.figures import Spread, ratio_by_round
-from bench.forms import FORMS
-from bench.live_server import is_tuned, live_server
 from bench.models import ensure_models, read_samples, saved_model
-from bench.workloads import WORKLOADS
+from bench.support import wrk
+from bench.support.figures import Spread, ratio_by_round
+from bench.support.forms import FORMS
+from bench.support.live_server import is_tuned, live_server
+from bench.support.workloads import WORKLOADS
 
 #: Chosen: the p99 of a served model may grow by so much while another loads.
 MOST = 1.5
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each run")
     parser.add_argument("--connections", type=int, default=4)
-    parser.add_argument("--served", default="mlp", help="a workload of bench.workloads")
+    parser.add_argument("--served", default="mlp", help="a workload of bench.support.workloads")
     parser.add_argument("--loaded", default="transformer", help="a model of bench.models")
     options = parser.parse_args()
     if not wrk.is_installed():

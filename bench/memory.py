@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import wrk
 from bench.models import ensure_models
 from bench.peers.descriptor import find_peers
 from bench.peers.peer_under_load import PeerUnderLoad
-from bench.workloads import WORKLOADS
+from bench.support import wrk
+from bench.support.workloads import WORKLOADS
 
 #: wrk counts time, not requests: the first run says how long a tenth takes.
 _FIRST_S, _LONGEST_S = 1.0, 60.0

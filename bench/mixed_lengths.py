@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from bench import models
-from bench.cache import CACHE, ROOT
+from bench.support.cache import CACHE, ROOT
 
 Array = np.ndarray[Any, Any]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.cache import CACHE, ROOT
+from bench.support.cache import CACHE, ROOT
 
 Array = np.ndarray[Any, Any]
 FOLDER = CACHE / "savedmodels"

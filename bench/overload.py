@@ -28,8 +28,8 @@ from pathlib import Path
 from app.bench.load_connection import ServerReply
 from app.bench.open_loop import LoadTarget, OpenLoopResult, open_loop, percentile, run_precisely
 from app.bench.rate_search import RateSearch
-from bench.goals import all_met, goals_table, of_script
-from bench.heavy_server import HeavyRequests, heavy_server, read_metrics
+from bench.support.goals import all_met, goals_table, of_script
+from bench.support.heavy_server import HeavyRequests, heavy_server, read_metrics
 
 FACTORS = (1, 2, 10)
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.figures import Spread, ratio_by_round
-from bench.goals import goals_table, is_peer, outcomes
 from bench.peers.plan import NOT_MADE
+from bench.support.figures import Spread, ratio_by_round
+from bench.support.goals import goals_table, is_peer, outcomes
 
 Runs = Mapping[Any, Mapping[str, Any]]
 

@@ -18,10 +18,10 @@ import numpy as np
 from app.loading.warm_up import tune
 from app.runtime import RuntimeOptions, VariantOptions, create_runtime
 from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
-from bench.cache import ROOT
-from bench.machine import machine_line
 from bench.models import ensure_models, read_samples, saved_model
 from bench.peers.best_size import batches, timed
+from bench.support.cache import ROOT
+from bench.support.machine import machine_line
 
 ROWS = (32, 1)
 

@@ -24,7 +24,7 @@ from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
 from app.core.batch_sizes import BatchSizes
-from bench.simulation import SimulatedDevice
+from bench.simulator.simulation import SimulatedDevice
 
 #: Lanes: how many share what waits; 0 for a lane for each request.
 _CASES = {"default": (1, 0), "low priority": (1, 10), "bulk": (1, BULK), "a hundred lanes": (100, 0), "lanes": (0, 0)}

@@ -19,12 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench import wrk
-from bench.figures import Spread
-from bench.forms import FORMS
-from bench.live_server import ROOT, live_process
 from bench.models import ensure_models, read_samples, saved_model
-from bench.workloads import WORKLOADS, Workload
+from bench.support import wrk
+from bench.support.cache import ROOT
+from bench.support.figures import Spread
+from bench.support.forms import FORMS
+from bench.support.live_server import live_process
+from bench.support.workloads import WORKLOADS, Workload
 
 LEAST = 0.97
 

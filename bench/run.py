@@ -21,19 +21,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import wrk
-from bench.cache import ROOT
-from bench.environments import EnvironmentFailed, python_of
-from bench.machine import commit, load_average, machine_line, version_of
 from bench.models import ensure_models
 from bench.page import markdown
 from bench.peers.comparison import Figures, compare
 from bench.peers.descriptor import Peer, find_peers
+from bench.peers.environments import EnvironmentFailed, python_of
 from bench.peers.peer_under_load import VARIANTS, python
 from bench.peers.plan import expected_s
-from bench.progress import Progress
-from bench.scripts import SCRIPTS, Script, run_script
-from bench.workloads import WORKLOADS, Workload
+from bench.support import wrk
+from bench.support.cache import ROOT
+from bench.support.machine import commit, load_average, machine_line, version_of
+from bench.support.progress import Progress
+from bench.support.scripts import SCRIPTS, Script, run_script
+from bench.support.workloads import WORKLOADS, Workload
 
 RESULTS = ROOT / "bench" / "results"
 

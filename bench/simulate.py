@@ -1,12 +1,12 @@
 """Ferry's batching beside other servers' in simulated time.
 
     python -m bench.simulate [--seeds 1,2,3,4] [--json FILE] [--markdown FILE] [--plot PNG]
-    python -m bench.simulate --real [--json FILE]       beside a real run of Ferry, see bench/real_run.py
+    python -m bench.simulate --real [--json FILE]       beside a real run of Ferry, see bench/simulator/real_run.py
 
 The very batcher, queue and policies that serve, under a clock that jumps, with calls of given costs. Each seed is
 another draw of all arrivals. For the other servers' policies the table shows the setting of a grid that serves an
-arrival pattern best over all seeds, for Ferry always the defaults; ratios are taken within a seed. bench/bound.py
-defines the bound.
+arrival pattern best over all seeds, for Ferry always the defaults; ratios are taken within a seed.
+bench/simulator/bound.py defines the bound.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import numpy as np
 
 from app.batching.policy import SelfTuning
 from app.core.batch_sizes import BatchSizes
-from bench import real_run
-from bench.arrivals import PATTERNS
-from bench.bound import most_in_time
-from bench.figures import Spread
-from bench.peer_policies import PEERS, Setting, settings_of
-from bench.simulation import Arrival, CallCosts, Costs, Outcome, simulate
+from bench.simulator import real_run
+from bench.simulator.arrivals import PATTERNS
+from bench.simulator.bound import most_in_time
+from bench.simulator.peer_policies import PEERS, Setting, settings_of
+from bench.simulator.simulation import Arrival, CallCosts, Costs, Outcome, simulate
+from bench.support.figures import Spread
 
 SIZES = BatchSizes.powers_of_two(64)
 DEADLINE_S = 0.1

@@ -20,10 +20,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.figures import Spread, ratio_by_round
-from bench.live_server import ROOT, is_ready, is_tuned, started_process
 from bench.models import ensure_models, saved_model
 from bench.revisions import other_tree
+from bench.support.cache import ROOT
+from bench.support.figures import Spread, ratio_by_round
+from bench.support.live_server import is_ready, is_tuned, started_process
 
 #: By round, seconds.
 Times = dict[int, float]

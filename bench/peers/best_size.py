@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.forms import Array
 from bench.peers.in_process import obey
+from bench.support.forms import Array
 
 #: The search for the best size looks again at those that came near it, for the machine is not as fast at all times.
 PASSES, SECONDS, LEAST_CALLS, NEAR = 3, 0.4, 2, 0.7

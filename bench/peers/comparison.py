@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.environments import EnvironmentFailed
 from bench.peers.descriptor import Peer
+from bench.peers.environments import EnvironmentFailed
 from bench.peers.peer_under_load import PeerUnderLoad
 from bench.peers.plan import Run, alternating, closed_s, common_rate, open_s, rejection, start_s
 from bench.peers.process import PeerFailed
-from bench.progress import Progress
-from bench.workloads import Workload
+from bench.support.progress import Progress
+from bench.support.workloads import Workload
 
 #: What the open loop's generator can send beside a busy server on two cores and still be in time.
 GENERATOR_LIMIT = 3000.0

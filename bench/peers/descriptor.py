@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.forms import FORMS
+from bench.support.forms import FORMS
 
 FOLDER = Path(__file__).parent
 _WIRES = ("json", "binary")
@@ -20,7 +20,7 @@ class WrongDescriptor(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`path` may contain {model}; `form` is a name in bench/forms.py."""
+    """`path` may contain {model}; `form` is a name in bench/support/forms.py."""
 
     path: str
     form: str

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from app.bench.open_loop import percentile
-from bench.forms import Array, agrees
+from bench.support.forms import Array, agrees
 
 #: Requests done and how long each took, in seconds; from seconds to run and callers.
 Measure = Callable[[float, int], tuple[int, list[float]]]

@@ -12,16 +12,16 @@ from typing import Any
 
 from app.bench.load_connection import write_request
 from app.bench.open_loop import LoadTarget, open_loop, run_precisely
-from bench.answers import Probe, Sample, WrongAnswer, ask
-from bench.cache import CACHE
-from bench.environments import python_of
-from bench.forms import FORMS
 from bench.models import read_samples, samples_file, saved_model
 from bench.peers.descriptor import FOLDER, Peer
+from bench.peers.environments import python_of
 from bench.peers.plan import run_s
 from bench.peers.process import START_S, PeerFailed, PeerProcess, free_port
-from bench.workloads import Workload
-from bench.wrk import closed_loop
+from bench.support.answers import Probe, Sample, WrongAnswer, ask
+from bench.support.cache import CACHE
+from bench.support.forms import FORMS
+from bench.support.workloads import Workload
+from bench.support.wrk import closed_loop
 
 #: Where Ferry remembers the execution variants that it chose; the limit that runs the same ones reads them there.
 VARIANTS = CACHE / "variants"

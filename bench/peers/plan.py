@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.peers.descriptor import Peer
-from bench.workloads import Workload
+from bench.support.workloads import Workload
 
 #: What a start takes; several servers start side by side, two limits search for their best batch size.
 START_S, SEARCH_S = 6.0, 16.0

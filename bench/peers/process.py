@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.answers import Sample, WrongAnswer, ask
-from bench.cache import ROOT
+from bench.support.answers import Sample, WrongAnswer, ask
+from bench.support.cache import ROOT
 
 START_S = 180.0
 

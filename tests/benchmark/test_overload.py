@@ -4,8 +4,8 @@ import pytest
 
 from app.bench.load_connection import ServerReply
 from app.bench.open_loop import OpenLoopResult
-from bench.goals import all_met, goals_table, of_script
 from bench.overload import FACTORS, Offer, Replies, figures_of, report
+from bench.support.goals import all_met, goals_table, of_script
 
 DEADLINE_S = 0.2
 

@@ -7,7 +7,7 @@ import pytest
 
 from bench.page import markdown
 from bench.peers.plan import NOT_MADE
-from bench.wrk import read_report
+from bench.support.wrk import read_report
 
 MEASURED = {"commit": "abc", "when": "today", "load_average": 0.5}
 

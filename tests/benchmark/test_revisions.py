@@ -7,7 +7,7 @@ import pytest
 
 from bench import revisions
 from bench.revisions import other_tree, slower
-from bench.workloads import WORKLOADS
+from bench.support.workloads import WORKLOADS
 
 
 def test_a_median_below_the_bound_is_slower() -> None:

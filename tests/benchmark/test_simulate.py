@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from app.batching.policy import SelfTuning, WorkConserving
 from app.core.batch_sizes import BatchSizes
 from bench import simulate as script
-from bench.arrivals import LENGTHS, PATTERNS, SHARES
-from bench.bound import most_in_time
-from bench.figures import Spread
-from bench.peer_policies import PEERS, AdditiveIncrease, FixedTimeout, PreferredSizes, settings_of
 from bench.simulate import DEADLINE_S, SIZES
-from bench.simulation import Arrival, Costs, simulate
+from bench.simulator.arrivals import LENGTHS, PATTERNS, SHARES
+from bench.simulator.bound import most_in_time
+from bench.simulator.peer_policies import PEERS, AdditiveIncrease, FixedTimeout, PreferredSizes, settings_of
+from bench.simulator.simulation import Arrival, Costs, simulate
+from bench.support.figures import Spread
 
 ROW_S = 0.01
 LINEAR = Costs(0.0, ROW_S)

@@ -17,7 +17,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import WouldBeLate
 from app.core.inference import Array
 from app.core.reply import Answer
-from bench.simulation import SimulatedDevice
+from bench.simulator.simulation import SimulatedDevice
 from tests.support.fakes import FakeReply, run_in_fake_time
 
 CALL_S = 0.1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.batching.policy import SelfTuning
-from bench.simulation import Arrival, Costs, Outcome, simulate
+from bench.simulator.simulation import Arrival, Costs, Outcome, simulate
 
 COSTS = Costs(0.008, 0.0008)
 CAPACITY = 64 / COSTS.call_s(64)

@@ -22,7 +22,7 @@ from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.interfaces import answer_of
 from app.core.reply import Answer, Outcome, Reply
 from app.runtime import RuntimeOptions
-from bench.simulated_time import fake_time, run_in_fake_time
+from bench.simulator.simulated_time import fake_time, run_in_fake_time
 
 __all__ = ["fake_time", "run_in_fake_time"]  # time does not pass by itself in tests
 

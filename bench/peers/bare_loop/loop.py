@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.forms import Array
 from bench.peers.best_size import run_best_size
 from bench.peers.in_process import check, samples
 from bench.peers.saved_model import INPUT, Signature, tf
+from bench.support.forms import Array
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 

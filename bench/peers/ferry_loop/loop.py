@@ -16,9 +16,9 @@ from app.core.batch_sizes import BatchSizes
 from app.core.time_budget import TimeBudget
 from app.loading.warm_up import tune
 from app.runtime import RuntimeOptions, VariantOptions, create_runtime
-from bench.forms import Array
 from bench.peers.best_size import run_best_size
 from bench.peers.in_process import check, samples
+from bench.support.forms import Array
 
 SIGNATURE = "serving_default"
 

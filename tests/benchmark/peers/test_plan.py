@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bench.peers.descriptor import find_peers
 from bench.peers.plan import alternating, closed_s, common_rate, expected_s, open_s, rejection, run_s, start_s
-from bench.workloads import WORKLOADS
+from bench.support.workloads import WORKLOADS
 
 PEERS = st.lists(st.text(min_size=1), min_size=1, unique=True)
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import machine
-from bench.cache import ROOT
 from bench.peers.descriptor import find_peers
+from bench.support import machine
+from bench.support.cache import ROOT
 
 
 def test_the_results_that_a_run_writes_do_not_make_it_another_revision(

@@ -8,7 +8,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from bench.cache import ROOT
+from bench.support.cache import ROOT
 
 
 def machine_line() -> str:

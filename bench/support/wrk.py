@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.forms import Body
+from bench.support.forms import Body
 
 #: wrk calls init once a thread; requests are made once and sent again and again.
 #:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from types import TracebackType
 
-from bench.forms import Array, Body, Form, agrees
+from bench.support.forms import Array, Body, Form, agrees
 
 
 class WrongAnswer(Exception):

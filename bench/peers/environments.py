@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.cache import CACHE
+from bench.support.cache import CACHE
 
 
 class EnvironmentFailed(Exception):

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.answers import Sample
-from bench.forms import FORMS
 from bench.peers.process import PeerFailed, PeerProcess, tree
+from bench.support.answers import Sample
+from bench.support.forms import FORMS
 from tests.support.processes import free_port
 from tests.support.waiting import HANG_S
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from app.bench.open_loop import OpenLoopResult, arrivals
-from bench.called import Call
-from bench.real_run import LOADS, Pair, Played, costs_of, curve_alone, differences, report, simulated_like
-from bench.simulation import MeasuredCosts
+from bench.simulator.called import Call
+from bench.simulator.real_run import LOADS, Pair, Played, costs_of, curve_alone, differences, report, simulated_like
+from bench.simulator.simulation import MeasuredCosts
 
 ALONE = {1: 0.01, 2: 0.012, 4: 0.016, 8: 0.024, 16: 0.04, 32: 0.072, 64: 0.136}
 

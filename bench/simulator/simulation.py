@@ -18,8 +18,8 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.events import BatchExecuted, Event
 from app.core.inference import Array
-from bench.peer_policies import AdditiveIncrease
-from bench.simulated_time import run_in_fake_time
+from bench.simulator.peer_policies import AdditiveIncrease
+from bench.simulator.simulated_time import run_in_fake_time
 
 T = TypeVar("T")
 

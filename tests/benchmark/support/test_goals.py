@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from bench.goals import GOALS, HEAVY, all_met, goals_table, of_script, outcomes
 from bench.peers.descriptor import find_peers
-from bench.scripts import SCRIPTS
-from bench.workloads import WORKLOADS
+from bench.support.goals import GOALS, HEAVY, all_met, goals_table, of_script, outcomes
+from bench.support.scripts import SCRIPTS
+from bench.support.workloads import WORKLOADS
 
 TITLES = {name: peer.title for name, peer in find_peers().items()}
 

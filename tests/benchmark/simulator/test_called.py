@@ -1,7 +1,7 @@
 """Calls are counted once each, however many replies tell of them."""
 
 from app.bench.load_connection import ServerReply
-from bench.called import Call, Called
+from bench.simulator.called import Call, Called
 
 
 def reply(rows: int, compute_ms: str) -> ServerReply:

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import environments
-from bench.environments import EnvironmentFailed, python_of
+from bench.peers import environments
+from bench.peers.environments import EnvironmentFailed, python_of
 
 
 @pytest.fixture(autouse=True)

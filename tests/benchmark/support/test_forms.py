@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from bench.forms import FORMS, agrees
+from bench.support.forms import FORMS, agrees
 
 ROW = np.arange(6, dtype=np.float32).reshape(2, 3)
 HEADER = "inference-header-content-length"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from bench.simulation import Arrival
+from bench.simulator.simulation import Arrival
 
 #: Lengths and how often they occur: 1 on average.
 LENGTHS, SHARES = (0.25, 0.5, 1.0, 2.0, 4.0), (0.24, 0.36, 0.2, 0.12, 0.08)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.cache import ROOT
+from bench.support.cache import ROOT
 
 
 @dataclass(frozen=True, slots=True)

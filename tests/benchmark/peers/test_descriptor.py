@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.forms import FORMS
 from bench.peers.descriptor import FOLDER, WrongDescriptor, find_peers, read_peer
-from bench.workloads import WORKLOADS
+from bench.support.forms import FORMS
+from bench.support.workloads import WORKLOADS
 
 RIGHT = 'title = "T"\nabout = "a"\ncommand = ["{python}"]\n'
 PEERS = find_peers()

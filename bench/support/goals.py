@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from bench.figures import Spread
+from bench.support.figures import Spread
 
 Results = Mapping[str, Any]
 ByRound = Mapping[Any, float]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.figures import Spread, ratio_by_round
+from bench.support.figures import Spread, ratio_by_round
 
 VALUES = st.lists(st.floats(0, 1e6), min_size=1)
 

@@ -23,11 +23,11 @@ import numpy as np
 from app.batching.policy import SelfTuning
 from app.bench.open_loop import LoadTarget, OpenLoopResult, arrivals, open_loop, run_precisely
 from app.core.batch_sizes import BatchSizes
-from bench.called import Call, Called
-from bench.cores import for_server_and_load, on_cores
-from bench.heavy_server import INPUT, MODEL, VARIANTS, HeavyRequests, heavy_server
 from bench.models import read_samples, saved_model
-from bench.simulation import Arrival, CallCosts, MeasuredCosts, Outcome, simulate
+from bench.simulator.called import Call, Called
+from bench.simulator.simulation import Arrival, CallCosts, MeasuredCosts, Outcome, simulate
+from bench.support.cores import for_server_and_load, on_cores
+from bench.support.heavy_server import INPUT, MODEL, VARIANTS, HeavyRequests, heavy_server
 
 #: Of what the server answers where it is asked for much more.
 LOADS = (0.7, 1.5)

@@ -11,12 +11,12 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.bench.load_connection import ServerReply, write_request
-from bench.answers import Sample, WrongAnswer
-from bench.cache import CACHE
-from bench.cores import for_server_and_load, on_cores
-from bench.forms import FORMS
-from bench.live_server import live_process
 from bench.models import ensure_models, read_samples, saved_model
+from bench.support.answers import Sample, WrongAnswer
+from bench.support.cache import CACHE
+from bench.support.cores import for_server_and_load, on_cores
+from bench.support.forms import FORMS
+from bench.support.live_server import live_process
 
 MODEL, INPUT = "transformer", "tokens"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.simulation import Arrival, CallCosts
+from bench.simulator.simulation import Arrival, CallCosts
 
 
 def most_in_time(arrivals: Sequence[Arrival], costs: CallCosts, deadline_s: float, sizes: Sequence[int]) -> int:

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from bench.answers import Sample, WrongAnswer
-from bench.forms import FORMS
+from bench.support.answers import Sample, WrongAnswer
+from bench.support.forms import FORMS
 
 SAMPLE = Sample(FORMS["v1-json"], "x", np.zeros(2, np.float32), np.array([1.0, 2.0], np.float32))
 

@@ -1,6 +1,6 @@
 import pytest
 
-from bench.progress import Progress
+from bench.support.progress import Progress
 
 
 def test_what_is_left_follows_the_pace_so_far() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from bench.support.cache import ROOT
 
 
 @contextmanager
