@@ -10,6 +10,13 @@ from app.core.events import ModelStateChanged, RowsProbed, ShadowChecked, Shapes
 
 logger = logging.getLogger("ferry")
 
+#: What follows when a shadow check stops something.
+_AFTERWARDS = {
+    "variant": "all batch sizes run plain",
+    "padding": "only equal shapes share a batch",
+    "sharing": "each request runs alone",
+}
+
 
 def configure(level: str) -> None:
     """Sends Ferry's and uvicorn's records to standard error in one form."""
@@ -43,11 +50,11 @@ def _rows_probed(event: RowsProbed) -> None:
 
 
 def _shadow_checked(event: ShadowChecked) -> None:
-    if event.result in {"variant", "padding", "sharing"}:
+    if event.result in _AFTERWARDS:
         logger.warning(
             "Model %s version %d, signature %r: an answer differs from the model's own because of its %s, which is "
-            "not used any more",
-            event.model, event.version, event.signature, event.result,
+            "not used any more: %s",
+            event.model, event.version, event.signature, event.result, _AFTERWARDS[event.result],
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Ferry's Prometheus page. It is written when it is asked for: from the counts, and from the queue's length."""
+"""Ferry's Prometheus page. It is written when it is asked for: from the counts, the facts, and the queue's length."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from app.core.events import ModelImproving, ModelPlaced, ModelStateChanged, ShadowChecked, Subscriptions, VariantsChosen
+from app.core.events import ModelImproving, ModelPlaced, ModelStateChanged, ShadowChecked, Subscriptions
 from app.core.versions import ModelProblem
 from app.instrumentation import metric_definitions as definitions
 from app.instrumentation.counts import SECONDS, BatchCounts, Counts
 from app.instrumentation.histogram import Histogram, Labels, histogram_family, merge_histograms
 from app.instrumentation.metric_definitions import MetricDefinition
+from app.instrumentation.model_facts import ModelFacts
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -31,15 +32,16 @@ class Metrics(Collector):
     def __init__(
         self,
         counts: Counts,
+        facts: ModelFacts,
         queue_rows: Callable[[], int],
         problems: Callable[[], Sequence[ModelProblem]] = tuple,
     ) -> None:
         self._counts = counts
+        self._facts = facts
         self._shadow_checks = Counter[tuple[str, str, str, str]]()
         self._problems = problems
         self._registry = CollectorRegistry()
         self._registry.register(self)
-        self._variant = self._gauge(definitions.EXECUTION_VARIANT)
         self._replicas = self._gauge(definitions.REPLICAS)
         self._improving = self._gauge(definitions.IMPROVING)
         self._gauge(definitions.QUEUE_ROWS).set_function(queue_rows)
@@ -47,7 +49,6 @@ class Metrics(Collector):
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
             ShadowChecked: self._shadow_checked,
-            VariantsChosen: self._variants_chosen,
             ModelStateChanged: self._model_state_changed,
         }
 
@@ -62,6 +63,7 @@ class Metrics(Collector):
         for labels, count in self._shadow_checks.copy().items():
             checks.add_metric(labels, count)
         yield checks
+        yield self._execution_variants()
         yield self._model_problems()
 
     def _gauge(self, definition: MetricDefinition) -> Gauge:
@@ -103,6 +105,17 @@ class Metrics(Collector):
             rejected_s.add_metric(labels, counts.rejected_s)
         yield from (batches, padded_rows, failed, expired, rejected, rejected_s)
 
+    def _execution_variants(self) -> Metric:
+        definition = definitions.EXECUTION_VARIANT
+        gauge = GaugeMetricFamily(definition.name, definition.help, labels=definition.labels)
+        for name, signatures in self._facts.variants.copy().items():
+            model, _, version = name.rpartition("/")
+            for signature, sizes in signatures.copy().items():
+                for each in sizes:
+                    labels = (model, version, signature, str(each["batch_size"]), each["variant"])
+                    gauge.add_metric(labels, each["speed_up"])
+        return gauge
+
     def _model_problems(self) -> Metric:
         definition = definitions.MODEL_PROBLEM
         gauge = GaugeMetricFamily(definition.name, definition.help, labels=definition.labels)
@@ -116,19 +129,12 @@ class Metrics(Collector):
     def _model_improving(self, event: ModelImproving) -> None:
         self._improving.labels(event.model, event.version).set(bool(event.step))
 
-    def _variants_chosen(self, event: VariantsChosen) -> None:
-        for size, (variant, speed_up) in event.variants.items():
-            self._variant.labels(event.model, event.version, event.signature, size, variant).set(speed_up)
-
     def _shadow_checked(self, event: ShadowChecked) -> None:
         self._shadow_checks[event.result, event.model, str(event.version), event.signature] += 1
-        if event.result == "variant":
-            labels = {"model": event.model, "version": str(event.version), "signature": event.signature}
-            self._variant.remove_by_labels(labels)
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == "END":
-            for gauge in (self._variant, self._replicas, self._improving):
+            for gauge in (self._replicas, self._improving):
                 gauge.remove_by_labels({"model": event.model, "version": str(event.version)})
 
 

@@ -16,9 +16,15 @@ from app.core.events import (
     VariantsChosen,
 )
 
+_PLAIN = {"variant": "plain", "speed_up": 1.0}
+_NOT_PADDED = "only equal shapes share a batch: a shadow check found that padding changes the answers"
+_ALONE = "each request runs alone: a shadow check found that a row's answer depends on the other rows"
+
 
 class ModelFacts:
     """A subscriber that records what is found about a version while it is loaded, until the version ends.
+
+    What a shadow check stopped is shown as stopped, whenever the choice of it is told.
 
     devices: by 'model/version', those with a replica of it.
     rows: by 'model/version' and signature, whether rows of several requests share calls, or why not.
@@ -59,7 +65,8 @@ class ModelFacts:
         self.devices[f"{event.model}/{event.version}"] = list(event.devices)
 
     def _rows_probed(self, event: RowsProbed) -> None:
-        self.rows.setdefault(f"{event.model}/{event.version}", {})[event.signature] = event.explanation
+        text = _ALONE if self._stopped(event, "sharing") else event.explanation
+        self.rows.setdefault(f"{event.model}/{event.version}", {})[event.signature] = text
 
     def _model_improving(self, event: ModelImproving) -> None:
         if event.step:
@@ -71,17 +78,28 @@ class ModelFacts:
         version = f"{event.model}/{event.version}"
         self.shadow_checks.setdefault(version, {}).setdefault(event.signature, Counter())[event.result] += 1
         if event.result == "variant":
-            self.variants.get(version, {}).pop(event.signature, None)
+            for each in self.variants.get(version, {}).get(event.signature, ()):
+                each.update(_PLAIN)
+        elif event.result == "padding":
+            found = ShapesProbed(event.model, event.version, event.signature, False, _NOT_PADDED)
+            self._shapes.setdefault(version, {})[event.signature] = found
         elif event.result == "sharing":
-            text = "each request runs alone: a shadow check found that a row's answer depends on the other rows"
-            self.rows.setdefault(version, {})[event.signature] = text
+            self.rows.setdefault(version, {})[event.signature] = _ALONE
+
+    def _stopped(self, event: RowsProbed | ShapesProbed | VariantsChosen, what: str) -> bool:
+        """Requests may be answered in a new way, and checked, before that way is told."""
+        checks = self.shadow_checks.get(f"{event.model}/{event.version}", {})
+        return checks.get(event.signature, Counter())[what] > 0
 
     def _shapes_probed(self, event: ShapesProbed) -> None:
+        if self._stopped(event, "padding"):
+            event = event._replace(padded=False, explanation=_NOT_PADDED)
         self._shapes.setdefault(f"{event.model}/{event.version}", {})[event.signature] = event
 
     def _variants_chosen(self, event: VariantsChosen) -> None:
         self.variants.setdefault(f"{event.model}/{event.version}", {})[event.signature] = [
             {"batch_size": size, "variant": variant, "speed_up": round(speed_up, 2)}
+            | (_PLAIN if self._stopped(event, "variant") else {})
             for size, (variant, speed_up) in event.variants.items()
         ]
 

@@ -58,14 +58,15 @@ class Server:
         self._starting: asyncio.Task[None] | None = None
         self._started_s = time.monotonic()
         counts = Counts()
+        self._facts = ModelFacts()
         self._metrics = metrics.Metrics(
             counts,
+            self._facts,
             lambda: self.engine.queue_rows(),  # noqa: PLW0108 - no engine yet
             lambda: self.repository.problems(),  # noqa: PLW0108 - likewise
         )
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
         statistics = ModelStatistics(counts)
-        self._facts = ModelFacts()
         self._explanations = BatchingExplainer(counts, self._facts)
         self.listener = listener = tell_all(
             counts.subscriptions,

@@ -15,6 +15,7 @@ from app.core.versions import ModelProblem, ProblemKind
 from app.instrumentation.counts import Counts
 from app.instrumentation.metric_definitions import FERRY_METRICS, reference_page
 from app.instrumentation.metrics import Metrics
+from app.instrumentation.model_facts import ModelFacts
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -27,8 +28,9 @@ def test_the_documentation_is_generated_from_the_list_of_metrics() -> None:
 
 def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     counts = Counts()
-    metrics = Metrics(counts, lambda: 0, lambda: [ModelProblem("m", 2, ProblemKind.FAILED, "it is broken")])
-    tell = tell_all(counts.subscriptions, metrics.subscriptions)
+    facts = ModelFacts()
+    metrics = Metrics(counts, facts, lambda: 0, lambda: [ModelProblem("m", 2, ProblemKind.FAILED, "it is broken")])
+    tell = tell_all(counts.subscriptions, metrics.subscriptions, facts.subscriptions)
     tell(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 0.1))
     tell(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001]))
     tell(ModelPlaced("m", 1, ("CPU:0",)))

@@ -1,18 +1,29 @@
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.core.events import BatchExecuted, BatchRejected, Event, ModelStateChanged, RequestFinished, tell_all
+from app.core.events import (
+    BatchExecuted,
+    BatchRejected,
+    Event,
+    ModelStateChanged,
+    RequestFinished,
+    ShadowChecked,
+    VariantsChosen,
+    tell_all,
+)
 from app.core.versions import ModelProblem, ProblemKind
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
+from app.instrumentation.model_facts import ModelFacts
 
 MODEL = {"model": "m", "version": "1", "signature": "s"}
 
 
 def told(*events: Event) -> Metrics:
-    counts = Counts()
-    metrics = Metrics(counts, lambda: 0)
+    counts, facts = Counts(), ModelFacts()
+    metrics = Metrics(counts, facts, lambda: 0)
+    tell = tell_all(counts.subscriptions, metrics.subscriptions, facts.subscriptions)
     for event in events:
-        tell_all(counts.subscriptions, metrics.subscriptions)(event)
+        tell(event)
     return metrics
 
 
@@ -54,7 +65,7 @@ def test_calls_whose_requests_are_run_again_are_counted_with_their_seconds() -> 
 
 def test_the_queue_is_read_when_asked() -> None:
     rows = 0
-    metrics = Metrics(Counts(), lambda: rows)
+    metrics = Metrics(Counts(), ModelFacts(), lambda: rows)
     rows = 7
     assert value(metrics, "ferry_queue_rows") == 7
 
@@ -64,11 +75,26 @@ def test_models_that_do_not_work_are_there_while_they_do_not() -> None:
         ModelProblem("bad", 2, ProblemKind.FAILED, "it holds no graph"),
         ModelProblem("gone", None, ProblemKind.MISSING, "it has no folder"),
     ]
-    metrics = Metrics(Counts(), lambda: 0, lambda: problems)
+    metrics = Metrics(Counts(), ModelFacts(), lambda: 0, lambda: problems)
     assert value(metrics, "ferry_model_problem", model="bad", version="2", kind="failed") == 1
     assert value(metrics, "ferry_model_problem", model="gone", version="0", kind="missing") == 1
     problems.clear()
     assert not [name for name, _ in samples(metrics) if name == "ferry_model_problem"]
+
+
+def test_batch_sizes_whose_variant_a_shadow_check_stopped_are_plain() -> None:
+    metrics = told(
+        VariantsChosen("m", 1, "s", {1: ("xla", 2.0), 8: ("frozen", 1.5)}),
+        VariantsChosen("m", 1, "t", {1: ("xla", 2.0)}),
+        ShadowChecked("m", 1, "s", "variant", 0.1),
+        ShadowChecked("m", 1, "t", "padding", 0.1),
+    )
+    shown = {labels: speed_up for (name, labels), speed_up in samples(metrics).items() if "variant" in name}
+    assert shown == {
+        frozenset({**MODEL, "batch_size": "1", "variant": "plain"}.items()): 1.0,
+        frozenset({**MODEL, "batch_size": "8", "variant": "plain"}.items()): 1.0,
+        frozenset({**MODEL, "signature": "t", "batch_size": "1", "variant": "xla"}.items()): 2.0,
+    }
 
 
 def test_every_metric_has_a_help_text() -> None:

@@ -1,4 +1,15 @@
-from app.core.events import BatchExecuted, ModelPlaced, ModelStateChanged, ShapesProbed, VariantsChosen, tell_all
+import pytest
+
+from app.core.events import (
+    BatchExecuted,
+    ModelPlaced,
+    ModelStateChanged,
+    RowsProbed,
+    ShadowChecked,
+    ShapesProbed,
+    VariantsChosen,
+    tell_all,
+)
 from app.instrumentation.model_facts import ModelFacts
 
 
@@ -56,3 +67,19 @@ def test_execution_variants_are_shown_until_the_version_ends() -> None:
     tell(ModelStateChanged("m", 1, "END"))
     tell(ModelStateChanged("m", 1, "END"))
     assert set(facts.variants) == {"m/2"}
+
+
+@pytest.mark.parametrize("stopped_first", [False, True])
+def test_what_a_shadow_check_stopped_is_shown_as_stopped(stopped_first: bool) -> None:
+    chosen = [
+        VariantsChosen("m", 1, "f", {1: ("xla", 2.0), 8: ("plain", 1.0)}),
+        ShapesProbed("m", 1, "f", True, "padded"),
+        RowsProbed("m", 1, "f", False, False, "rows share calls"),
+    ]
+    stopped = [ShadowChecked("m", 1, "f", result, 0.1) for result in ("agrees", "variant", "padding", "sharing")]
+    facts = ModelFacts()
+    for event in (*stopped, *chosen) if stopped_first else (*chosen, *stopped):
+        tell_all(facts.subscriptions)(event)
+    assert facts.variants["m/1"]["f"] == [{"batch_size": n, "variant": "plain", "speed_up": 1.0} for n in (1, 8)]
+    assert facts.mixed_shapes()["m/1"]["f"].startswith("only equal shapes share a batch: a shadow check found")
+    assert facts.rows["m/1"]["f"].startswith("each request runs alone: a shadow check found")

@@ -15,6 +15,7 @@ from app.core.inference import InferenceRequest
 from app.instrumentation import logs
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
+from app.instrumentation.model_facts import ModelFacts
 from app.server.server import Server
 from tests.support import savedmodels
 
@@ -91,10 +92,11 @@ def test_gains_are_logged_and_measured_until_the_version_ends(caplog: pytest.Log
     assert caplog.messages == [
         "Model m version 1 executes signature 'f', by batch size: 1-2 xla (1.20-1.42x); 8 plain; 16 xla (1.30x)"
     ]
-    metrics = Metrics(Counts(), lambda: 0)
-    tell = tell_all(metrics.subscriptions)
+    facts = ModelFacts()
+    metrics = Metrics(Counts(), facts, lambda: 0)
+    tell = tell_all(metrics.subscriptions, facts.subscriptions)
     tell(event)
-    assert b'ferry_execution_variant{batch_size="1",model="m",signature="f",variant="xla",version="1"} 1.416' in (
+    assert b'ferry_execution_variant{batch_size="1",model="m",signature="f",variant="xla",version="1"} 1.42' in (
         metrics.render()
     )
     tell(ModelStateChanged("m", 1, "UNLOADING"))
