@@ -129,7 +129,8 @@ class Settings(BaseSettings):
     pad_values: Values = Field(
         default_factory=dict,
         description="Value that an input is padded with, by <input> or <model>/<input>, such as tokens=1,bert/mask=0. "
-        "Other inputs are padded with 0 or the empty string.",
+        "Other inputs are padded with 0 or the empty string. A model with an input that cannot hold its value is not "
+        "served.",
     )
     mask_inputs: Links = Field(
         default_factory=dict,

@@ -32,7 +32,7 @@ from app.loading.improver import Improver
 from app.loading.padding_probe import ProbedPadding
 from app.loading.quick_switches import quick_switches
 from app.loading.row_independence import RowIndependence, setting_of
-from app.loading.settings_of_model import of_model, warn_of_unknown
+from app.loading.settings_of_model import check_pad_values, of_model, warn_of_unknown
 from app.loading.warm_up import warm_up
 from app.model import Model
 from app.placement import RequestPlacement
@@ -88,7 +88,7 @@ class Loader:
         """Read the version in folder `path` and make it ready.
 
         Raises:
-            InvalidRequest: its batching parameters are wrong.
+            InvalidRequest: its batching parameters are wrong, or pad_values does not fit one of its inputs.
             InferenceFailed: the folder holds no model that can be loaded, or the model failed during warm-up.
         """
         self._loading.add((name, version))
@@ -128,6 +128,7 @@ class Loader:
         # 1. The signatures as callers see them: they may leave out the masks that settings declare.
         for setting in ("pad_values", "mask_inputs"):
             warn_of_unknown(setting, getattr(settings, setting), name, loaded.signatures)
+        check_pad_values(settings.pad_values, name, loaded.signatures)
         rows = RowIndependence(name, settings.row_independence)
         signatures = rows.by_graph(with_declared_masks(loaded.signatures, of_model(settings.mask_inputs, name)))
         place = partial(self._place, name, version, loaded)

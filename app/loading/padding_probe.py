@@ -36,6 +36,7 @@ from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
 from app.loading.padding_limits import ProvenSizes, neutral_up_to
 from app.loading.probe_rows import NamedShapes, inner_shape, probe_row, shapes_to_try
 from app.loading.probe_values import KINDS
+from app.loading.settings_of_model import element
 from app.runtime import LoadedModel
 
 #: Largest allowed difference from the answer alone. Chosen.
@@ -55,7 +56,7 @@ class PaddingOptions(NamedTuple):
     """How requests may be padded.
 
     pad: 'auto' only if padding is neutral, 'always' also if it changes answers, or 'never'.
-    values: by input, what it is padded with; other inputs with 0, '' or False.
+    values: by input, what it is padded with, an element of its dtype; other inputs with 0, '' or False.
     """
 
     pad: str = "auto"
@@ -270,13 +271,7 @@ class _Probe:
         return probe_row(self._signature, inputs, sizes, kind, self._random)
 
     def _pad_value(self, name: str, dtype: np.dtype[Any]) -> Any:
-        value = self._options.values.get(name, "" if dtype == STRING else 0)
-        if dtype == STRING:
-            return str(value).encode()
-        try:
-            return np.array(value, dtype)[()]
-        except (ValueError, TypeError, OverflowError):
-            raise NotUnderstood(f"input {name!r} cannot be padded with {value!r}") from None
+        return element(self._options.values.get(name, "" if dtype == STRING else 0), dtype)
 
 
 def _pairs(small: Sizes, large: Sizes, least: Sizes) -> list[tuple[Sizes, Sizes]]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from app.core.inference import ModelSignature
+import numpy as np
+
+from app.core.errors import InvalidRequest
+from app.core.inference import STRING, ModelSignature, dtype_name
 
 logger = logging.getLogger(__name__)
 
@@ -29,3 +32,42 @@ def warn_of_unknown(
         if of == model and given and given not in known:
             inputs = ", ".join(sorted(known))
             logger.warning("%s names %s, but the inputs of model %s are: %s", setting, name, model, inputs)
+
+
+def check_pad_values(values: Mapping[str, object], model: str, signatures: Mapping[str, ModelSignature]) -> None:
+    """Raises InvalidRequest if pad_values has a value for an input of this model that the input cannot hold."""
+    for signature in signatures.values():
+        for name, spec in signature.inputs.items():
+            setting = f"{model}/{name}" if f"{model}/{name}" in values else name
+            if setting not in values:
+                continue
+            try:
+                element(values[setting], spec.dtype)
+            except ValueError as error:
+                raise InvalidRequest(
+                    f"pad_values: {setting}={values[setting]} does not fit input {name!r} of model {model}, signature "
+                    f"{signature.name!r}: {error}"
+                ) from None
+
+
+def element(value: object, dtype: np.dtype[Any]) -> Any:
+    """The value as an element of an array of this dtype. Raises ValueError, which says what is expected."""
+    if dtype == STRING:
+        return str(value).encode()
+    try:
+        with np.errstate(over="raise"):
+            found = np.array(value, np.int64 if dtype.kind == "b" else dtype)[()]
+    except (ValueError, TypeError, OverflowError, FloatingPointError):
+        raise ValueError(f"expected {_range(dtype)}") from None
+    if dtype.kind in "biu" and (found != value or (dtype.kind == "b" and found not in {0, 1})):
+        raise ValueError(f"expected {_range(dtype)}")
+    return dtype.type(found)
+
+
+def _range(dtype: np.dtype[Any]) -> str:
+    if dtype.kind == "b":
+        return "0 or 1 (bool)"
+    if dtype.kind in "iu":
+        bounds = np.iinfo(dtype)
+        return f"a whole number from {bounds.min} to {bounds.max} ({dtype_name(dtype)})"
+    return f"a number of type {dtype_name(dtype)}"

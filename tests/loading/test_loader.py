@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,10 +14,10 @@ from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest
 from app.core.events import Event, ModelImproving, ModelPlaced, RowsProbed, VariantsChosen
-from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
+from app.core.inference import STRING, Array, InferenceRequest, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
 from app.loading.loader import Loader
-from app.loading.settings_of_model import of_model, warn_of_unknown
+from app.loading.settings_of_model import check_pad_values, of_model, warn_of_unknown
 from app.model import Model
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice
 from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime
@@ -272,6 +273,50 @@ def test_an_input_that_the_model_does_not_have_is_told(caplog: pytest.LogCapture
     assert not caplog.messages
     warn_of_unknown("pad_values", {**values, "bert/tokns": 1}, "bert", SIGNATURES)
     assert caplog.messages == ["pad_values names bert/tokns, but the inputs of model bert are: mask, tokens, x"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [
+        (np.float32, "abc", "a number of type float32"),
+        (np.float32, 1e40, "a number of type float32"),
+        (ml_dtypes.bfloat16, "abc", "a number of type bfloat16"),
+        (np.int32, "abc", "a whole number from -2147483648 to 2147483647 (int32)"),
+        (np.uint8, 256, "a whole number from 0 to 255 (uint8)"),
+        (np.int8, 1.5, "a whole number from -128 to 127 (int8)"),
+        (bool, 2, "0 or 1 (bool)"),
+    ],
+)
+def test_a_pad_value_that_its_input_cannot_hold_is_refused(dtype: Any, value: object, expected: str) -> None:
+    signatures = {"f": ModelSignature("f", {"x": TensorSpec("x", np.dtype(dtype), (None, None))}, {})}
+    for setting in ("x", "bert/x"):
+        with pytest.raises(InvalidRequest) as refused:
+            check_pad_values({"x": value, setting: value}, "bert", signatures)
+        assert str(refused.value) == (
+            f"pad_values: {setting}={value} does not fit input 'x' of model bert, signature 'f': expected {expected}"
+        )
+    check_pad_values({"x": value, "bert/x": 1}, "bert", signatures)
+    check_pad_values({"y": value, "other/x": value}, "bert", signatures)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [(np.float32, 0.1), (np.float32, "nan"), (np.int64, -3), (np.int32, 2.0), (bool, 1), (STRING, "abc"), (STRING, 1)],
+)
+def test_a_pad_value_that_its_input_can_hold_is_taken(dtype: Any, value: object) -> None:
+    signatures = {"f": ModelSignature("f", {"x": TensorSpec("x", np.dtype(dtype), (None, None))}, {})}
+    check_pad_values({"x": value}, "bert", signatures)
+
+
+def test_a_model_whose_pad_value_is_wrong_is_not_served_and_its_memory_is_freed(tmp_path: Path) -> None:
+    model = CountedModel()
+
+    def scenario(loader: Loader, _: list[Event]) -> None:
+        with pytest.raises(InvalidRequest, match=r"^pad_values: x=abc does not fit input 'x' of model m"):
+            loader.load("m", 3, tmp_path)
+
+    with_loader(model, scenario, tmp_path, pad_values={"x": "abc"})
+    assert model.closes == 1
 
 
 class PlainModel(FakeLoadedModel):

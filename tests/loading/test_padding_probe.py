@@ -136,12 +136,6 @@ def test_another_value_may_be_the_neutral_one() -> None:
     assert words.padding.values == {"x": b""}
 
 
-def test_a_value_that_the_input_cannot_hold_pads_nothing() -> None:
-    assert probe(lambda sent: sent["tokens"], TOKENS, values={"tokens": "a"}).reason == (
-        "input 'tokens' cannot be padded with 'a'"
-    )
-
-
 @pytest.mark.parametrize(
     ("run", "text"),
     [
