@@ -227,7 +227,13 @@ def main() -> None:
         models.mkdir()
         for model in chosen:
             model.make(made / model.name / "1")
-        settings = {"models": models, "poll_interval_s": 0.2, "grpc_port": 0, "variant_cache": Path(folder) / "cache"}
+        settings = {
+            "models": models,
+            "poll_interval_s": 0.2,
+            "empty_grace_s": 0,  # a model that is taken away leaves an empty folder
+            "grpc_port": 0,
+            "variant_cache": Path(folder) / "cache",
+        }
         with live_server(wait_until="/livez", **settings) as port:
             latencies = []
             for model in chosen:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from app.loading.improvement import Improvement
 from app.loading.quick_switches import quick_switches
@@ -20,12 +18,12 @@ _IDLE_POLLS = 3
 #: On a server that is never idle the work gets this share of the time. Chosen.
 _LEAST_SHARE = 0.05
 
-#: The thread's nice value: it takes a core that nobody else wants. Chosen.
-_NICE = 10
-
 
 class Improver:
     """Runs improvements one after another, the newest first, since a new version is about to get all requests.
+
+    Its thread is as nice as the event loop's: a nicer one that holds the GIL would keep it as long as others keep the
+    cores.
 
     Args:
         is_idle: whether no request waits or is computed and no version is being loaded. Called on the thread.
@@ -55,8 +53,6 @@ class Improver:
             self._changed.notify()
 
     def _run(self) -> None:
-        with suppress(OSError, AttributeError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)  # of this thread alone, on Linux
         while (improvement := self._next()) is not None:
             model = improvement.model
             gate = IdleGate(self._is_idle, lambda model=model: model.closing, self._ended.wait)  # type: ignore[misc]

@@ -27,7 +27,7 @@ from app.repository.repository import ModelRepository
 from app.runtime import Runtime, RuntimeOptions, VariantOptions, create_runtime, missing_part_of
 from app.runtimes.device_thread import DeviceThread
 from app.runtimes.tensorflow.variants.variant_cache import default_folder
-from app.server.memory import spare_from_collection
+from app.server.memory import spared_from_collection
 
 logger = logging.getLogger(__name__)
 
@@ -84,11 +84,11 @@ class Engine:
         options = _runtime_options(settings)
         looking = asyncio.create_task(self.repository.look(), name="look at models")
         try:
-            runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
-            await looking
+            with spared_from_collection():
+                runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
+                await looking
         finally:
             looking.cancel()
-        spare_from_collection()
         devices = _device_threads(runtime, settings.stuck_after_s)
         self._batcher = Batcher(
             devices,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -33,8 +35,21 @@ def keep_freed_memory() -> bool:
 def spare_from_collection() -> None:
     """Exclude all objects that exist now from garbage collection, and collect less often.
 
-    A full collection walks every object TensorFlow keeps for ever: 0.2 s with the GIL held, seen as the p99.
+    A full collection walks every object TensorFlow keeps for ever: 0.2 s with the GIL held, seen as the p99. So there
+    is none before, either: the little garbage among them stays.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
+
+
+@contextmanager
+def spared_from_collection() -> Iterator[None]:
+    """The same at the end of the block, and no collection while it runs: imports make a million objects to walk."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        spare_from_collection()
+        if collects:
+            gc.enable()

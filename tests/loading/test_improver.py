@@ -1,8 +1,13 @@
+import os
+import threading
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
-from app.loading.improver import IdleGate
+from app.loading.improvement import Improvement
+from app.loading.improver import IdleGate, Improver
+from tests.support.waiting import HANG_S
 
 
 class World:
@@ -59,3 +64,28 @@ def test_nothing_begins_after_the_end(reason: str) -> None:
     assert world.now < 1.1
     world.busy = lambda _: False
     assert not world.gate()
+
+
+class Niceness:
+    """An improvement that looks how nice the thread is that makes it."""
+
+    def __init__(self) -> None:
+        self.model = self
+        self.closing = False
+        self.found: int | None = None
+        self.ended = threading.Event()
+
+    def announce(self) -> None:
+        pass
+
+    def run(self, _: object) -> None:
+        self.found = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        self.ended.set()
+
+
+def test_the_thread_is_no_nicer_than_the_event_loop() -> None:
+    improver, niceness = Improver(lambda: True), Niceness()
+    improver.add(cast(Improvement, niceness))
+    assert niceness.ended.wait(HANG_S)
+    improver.close()
+    assert niceness.found == os.getpriority(os.PRIO_PROCESS, threading.get_native_id())

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from app.batching.policy import BatchingOptions
 from app.config.settings import Settings
 from app.core.errors import InvalidRequest, ModelNotFound, ShuttingDown
 from app.core.inference import Array, InferenceRequest
+from app.runtime import RuntimeOptions
 from app.server.server import Server
 from tests.support.fakes import FakeLoadedModel, FakeRuntime, rows_of
 from tests.support.waiting import HANG_S, until
@@ -44,12 +46,23 @@ class HeldLoadRuntime(FakeRuntime):
         return super().load(path)
 
 
+class CollectingRuntime(FakeRuntime):
+    """Notes whether garbage is collected while it starts."""
+
+    collected = True
+
+    def __init__(self, options: RuntimeOptions | None = None) -> None:
+        super().__init__(options)
+        CollectingRuntime.collected = gc.isenabled()
+
+
 @pytest.fixture(autouse=True)
 def _fake_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, maker in {"fake": "FakeRuntime", "missing": "NoSuchRuntime"}.items():
         monkeypatch.setitem(runtime._REGISTRY, name, f"tests.support.fakes:{maker}")
     monkeypatch.setitem(runtime._REGISTRY, "held", "tests.server.test_server:HeldRuntime")
     monkeypatch.setitem(runtime._REGISTRY, "held_load", "tests.server.test_server:HeldLoadRuntime")
+    monkeypatch.setitem(runtime._REGISTRY, "collecting", "tests.server.test_server:CollectingRuntime")
 
 
 def settings(folder: Path, runtime_name: str = "fake", **more: object) -> Settings:
@@ -109,6 +122,16 @@ def test_several_batches_in_flight(tmp_path: Path) -> None:
     async def main() -> None:
         server = await started(Server(settings(tmp_path, batches_in_flight=3)))
         assert "<DeviceSlots 3 of 3 free>" in repr(server.engine._batcher)
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_no_garbage_is_collected_while_the_runtime_starts(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = await started(Server(settings(tmp_path, "collecting")))
+        assert not CollectingRuntime.collected
+        assert gc.isenabled()
         await server.stop()
 
     asyncio.run(main())
