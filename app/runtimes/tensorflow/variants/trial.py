@@ -40,7 +40,7 @@ class Trial:
     """Runs plain twice with ordinary inputs, for its answer and its time; with unusual values when a variant needs it.
 
     Args:
-        inputs: ordinary ones: `rows` rows, or one call's if the signature is not batchable.
+        inputs: ordinary ones: `rows` rows, or one call's and `rows` 1 if the signature is not batchable.
         budget: each call begins only if it is expected to end in time.
         rejected: the examples that plain rejected in earlier trials of this signature; it grows.
 
@@ -148,8 +148,7 @@ class Trial:
         """What plain answers to the examples; kept, because each variant is asked the same."""
         if reach not in self._proofs:
             accepted = [each for each in examples if str(each) not in self._rejected]
-            size = self._rows if self._function.signature.batchable else 1
-            batches = [accepted[start : start + size] for start in range(0, len(accepted), size)]
+            batches = [accepted[start : start + self._rows] for start in range(0, len(accepted), self._rows)]
             known = [[each] for each in examples if str(each) in self._rejected]
             self._proofs[reach] = [proof for batch in (*batches, *known) for proof in self._answers(batch)]
         return self._proofs[reach]
@@ -188,10 +187,10 @@ class _Proof:
         if self.expected is None:
             return str(self.examples[0])
         by_rows = all(array.shape[:1] == (self.rows,) for array in (*self.expected.values(), *actual.values()))
-        for row in range(self.rows if by_rows else 1):
-            place = slice(row, row + 1) if by_rows else ...
-            want, got = _part(self.expected, place), _part(actual, place)
-            if not agree(want, got) and not agree(want, got, moved=_part(self._moved(), place)):
+        parts: Sequence[Any] = [slice(row, row + 1) for row in range(self.rows)] if by_rows else [...]
+        for row, part in enumerate(parts):
+            want, got = _part(self.expected, part), _part(actual, part)
+            if not agree(want, got) and not agree(want, got, moved=_part(self._moved(), part)):
                 return str(self.examples[min(row, len(self.examples) - 1)])
         return ""
 
