@@ -24,18 +24,14 @@ from app.batching.waiting.lane_order import LaneOrder
 from app.batching.waiting.room import Room
 from app.batching.waiting.work import WaitingWork
 
-#: A padded lane by its size: the cells of a row, its number, and the lane.
+#: A padded lane by its size: the cells of a row, its number, which no other lane has, and the lane.
 _Sized = tuple[int, int, Lane]
 
 
-def _place(sized: _Sized) -> tuple[int, int]:
-    return sized[:2]
-
-
-def _cells(lane: Lane) -> int:
-    """The cells of a row of a padded lane."""
+def _sized(lane: Lane) -> _Sized:
     padding = lane.function.padding
-    return padding.cells(lane.key.shape) if padding is not None else 1
+    assert padding is not None  # noqa: S101 - the lane is padded
+    return padding.cells(lane.key.shape), lane.serial, lane
 
 
 def _largest(lane: Lane) -> int:
@@ -88,21 +84,20 @@ class RequestQueue:
 
         Requests of the lanes that were told may be taken meanwhile.
         """
-        sized, cells = self._sized.get(lane.key.call, []), _cells(lane)
-        below = above = (cells, -1)
+        sized = self._sized.get(lane.key.call, [])
+        below = above = own = _sized(lane)
         while True:
             # Found anew each time, because lanes come and go meanwhile.
-            last, first = bisect_left(sized, below, key=_place) - 1, bisect_right(sized, above, key=_place)
+            last, first = bisect_left(sized, below) - 1, bisect_right(sized, above)
             smaller = sized[last] if last >= 0 else None
             larger = sized[first] if first < len(sized) else None
-            if smaller is not None and (larger is None or cells / smaller[0] <= larger[0] / cells):
-                below, nearest = smaller[:2], smaller
+            if smaller is not None and (larger is None or own[0] / smaller[0] <= larger[0] / own[0]):
+                below = nearest = smaller
             elif larger is not None:
-                above, nearest = larger[:2], larger
+                above = nearest = larger
             else:
                 return
-            if nearest[2] is not lane:
-                yield nearest[0], nearest[2]
+            yield nearest[0], nearest[2]
 
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
         """Puts a request into the lane of `key`. Raises Overloaded if there is no room."""
@@ -206,7 +201,7 @@ class RequestQueue:
         if key.model not in self.orders:
             self.orders[key.model] = LaneOrder()
         if key.padded:
-            insort(self._sized.setdefault(key.call, []), (_cells(lane), lane.serial, lane))
+            insort(self._sized.setdefault(key.call, []), _sized(lane))
         return lane
 
     def _close(self, lane: Lane) -> None:
@@ -219,7 +214,7 @@ class RequestQueue:
             del self.orders[key.model]
         if key.padded:
             sized = self._sized[key.call]
-            del sized[bisect_left(sized, (_cells(lane), lane.serial), key=_place)]
+            del sized[bisect_left(sized, _sized(lane))]
             if not sized:
                 del self._sized[key.call]
         if not self._lanes:

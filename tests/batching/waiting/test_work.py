@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from math import floor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching.cost_model import CallSeconds
+from app.batching.function import BatchFunction
+from app.batching.queue import RequestQueue
+from app.batching.request import LaneKey, PendingRequest
+from app.batching.waiting.lane import Lane
+from app.batching.waiting.work import call_seconds
+from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function
+
+BAND_S = 1 / 32
+
+
+def function(rows_per_s: int = 0, seconds: tuple[float, ...] = (1.0, 1.5, 2.0)) -> BatchFunction:
+    """Calls of 1, 2 and 4 rows; so many rows come a second."""
+    sizes = [2**power for power in range(len(seconds))]
+    made = batch_function(FakeFunction(), sizes[-1], initial_estimates=dict(zip(sizes, seconds, strict=True)))
+    costs = made.costs(())
+    costs.record_dispatch(0, 0.0)
+    costs.record_dispatch(rows_per_s // 8, 0.125)
+    assert costs.rows_per_s == rows_per_s
+    return made
+
+
+# --- the calls of a lane ---
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds"), [(0, 0.0), (1, 1.0), (2, 1.5), (3, 2.0), (4, 2.0), (5, 3.0), (8, 4.0), (9, 5.0), (0.5, 1.0)]
+)
+def test_rows_take_full_calls_and_one_for_the_rest(rows: float, seconds: float) -> None:
+    assert call_seconds(Lane(KEY, function()), rows, 0.0, 4).seconds == seconds
+
+
+def test_a_full_call_may_be_smaller_than_the_largest() -> None:
+    assert call_seconds(Lane(KEY, function()), 3, 0.0, 2).seconds == 1.5 + 1.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "wait_s", "seconds"),
+    [(1, 0.0, 1.0), (1, 0.125, 1.5), (1, 0.15, 2.0), (1, 9.0, 2.0), (5, 0.0, 4.0), (2, 0.125, 2.0)],
+)
+def test_the_last_call_has_rows_that_come_meanwhile(rows: int, wait_s: float, seconds: float) -> None:
+    """Eight rows a second."""
+    assert call_seconds(Lane(KEY, function(8)), rows, wait_s, 4).seconds == seconds
+
+
+def test_calls_vary_independently() -> None:
+    lane = Lane(KEY, function())
+    lane.costs.deviation = 0.5
+    assert call_seconds(lane, 9, 0.0, 4) == (5.0, 0.25 * (2**2 + 2**2 + 1**2))
+
+
+def test_nothing_is_known_of_calls_that_were_never_made() -> None:
+    assert call_seconds(Lane(KEY, batch_function(FakeFunction())), 9, 1.0, 4) == (0.0, 0.0)
+
+
+# --- the calls of all lanes ---
+
+
+class Work:
+    """Lanes of several models, a second for each row; nobody comes meanwhile."""
+
+    def __init__(self) -> None:
+        self.queue = RequestQueue(10**6)
+        self.function = function(seconds=(1.0,))
+        self.rows: dict[LaneKey, list[PendingRequest]] = {}
+
+    def push(self, lane: int, arrival_s: float, model: str = "m") -> PendingRequest:
+        key = LaneKey(model, 1, str(lane))
+        request = PendingRequest({}, 1, FakeReply(), arrival_s)
+        self.queue.push(key, self.function, request)
+        return request
+
+    def before(self, key_s: float, lane: Lane, now: float = 0.0) -> CallSeconds:
+        return self.queue.work.before(key_s, lane, now)
+
+    def expected(self, key_s: float, lane: Lane) -> float:
+        band = floor(key_s / BAND_S)
+        lanes = [each for each in self.queue.lanes if each is not lane]
+        return float(sum(each.rows for each in lanes if floor(each.scheduling_key_s / BAND_S) <= band))
+
+    def lane_of(self, request: PendingRequest) -> Lane:
+        assert request.lane is not None
+        return self.queue.lane(request.lane)
+
+
+@pytest.mark.parametrize("lanes", [1, 7, 8, 9, 40, 400])
+def test_the_work_before_a_key_is_that_of_all_lanes_up_to_it_but_its_own(lanes: int) -> None:
+    work = Work()
+    requests = [work.push(number % lanes, number / 10) for number in range(lanes + lanes // 2)]
+    for request in (requests[0], requests[len(requests) // 2], requests[-1]):
+        lane = work.lane_of(request)
+        for key_s in (lane.scheduling_key_s, lane.scheduling_key_s - BAND_S, lane.scheduling_key_s + BAND_S, 1e6):
+            assert work.before(key_s, lane).seconds == pytest.approx(work.expected(key_s, lane))
+
+
+def test_keys_of_one_band_count_as_equal() -> None:
+    work = Work()
+    first, second = work.push(1, 10.0), work.push(2, 10.0 + 0.9 * BAND_S)
+    work.push(3, 10.0 + BAND_S)
+    assert work.before(first.scheduling_key_s, work.lane_of(first)).seconds == 1.0
+    assert work.before(second.scheduling_key_s, work.lane_of(second)).seconds == 1.0
+
+
+def test_work_varies_as_all_calls_do() -> None:
+    work = Work()
+    late, own = work.push(1, 20.0), work.push(2, 10.0)
+    for _ in range(2):
+        work.push(3, 5.0)
+    lane = work.lane_of(own)
+    lane.costs.deviation = 0.5  # all lanes have the same costs
+    variance = 0.25
+    assert work.before(late.scheduling_key_s, lane) == (3.0, 3 * variance)
+    assert work.before(own.scheduling_key_s, lane) == (2.0, 2 * variance)
+    assert work.before(0.0, lane) == (0.0, 0.0)
+
+
+def test_the_work_of_a_model_is_that_of_its_other_lanes() -> None:
+    work = Work()
+    own = work.push(1, 0.0)
+    for lane, model in ((1, "m"), (2, "m"), (2, "m"), (3, "m"), (1, "other")):
+        work.push(lane, 9.0, model)
+    lane = work.lane_of(own)
+    lane.costs.deviation = 0.5
+    work.before(0.0, lane)
+    assert work.queue.work.of_model(lane) == (3.0, 0.75)
+    alone = work.push(1, 9.0, "alone")
+    assert work.queue.work.of_model(work.lane_of(alone)) == (0.0, 0.0)
+
+
+def test_rows_that_come_while_what_was_counted_before_is_served_are_counted() -> None:
+    work, grows, own = Work(), LaneKey("m", 1, "grows"), LaneKey("m", 1, "own")
+    made = function(8)
+    work.queue.push(grows, made, PendingRequest({}, 1, FakeReply(), 0.0))
+    work.before(1e6, work.queue.lane(grows))
+    work.queue.push(own, function(), PendingRequest({}, 1, FakeReply(), 0.0))
+    lane = work.queue.lane(own)
+    assert work.before(1e6, lane).seconds == 1.0, "when it was counted nothing waited before it"
+    work.queue.push(grows, made, PendingRequest({}, 1, FakeReply(), 0.0))
+    assert work.before(1e6, lane).seconds == 2.0
+
+
+def test_work_that_is_long_overdue_is_kept_in_one_sum() -> None:
+    """Who waits since longer ago than any new request can claim is before all of these, in whatever order."""
+    work = Work()
+    requests = [work.push(number, number / 10) for number in range(200)]
+    new = work.push(1000, 30.0)
+    lane = work.lane_of(new)
+    assert work.before(new.scheduling_key_s, lane, now=30.0).seconds == pytest.approx(200.0)
+    assert len(work.queue.work._bands) <= 2
+    for number in range(0, 200, 2):
+        work.queue.remove(requests[number])
+    work.push(1, 1.0)  # an old lane changes
+    assert work.before(new.scheduling_key_s, lane, now=30.0).seconds == pytest.approx(101.0)
+    assert work.before(new.scheduling_key_s, work.lane_of(requests[1]), now=30.0).seconds == pytest.approx(100.0)
+
+
+def test_bands_that_a_new_request_may_be_before_are_not_joined() -> None:
+    """The highest priority counts as 0.4 s of waiting."""
+    work = Work()
+    for number in range(200):
+        work.push(number, 20.0 + number / 20)
+    new = work.push(1000, 29.6)
+    lane = work.lane_of(new)
+    key_s = new.scheduling_key_s
+    assert work.before(key_s, lane, now=30.0).seconds == pytest.approx(work.expected(key_s, lane))
+    assert len(work.queue.work._bands) < 64
+    assert work.before(key_s, lane, now=25.0).seconds == pytest.approx(work.expected(key_s, lane)), "time stands"
+
+
+def test_when_nothing_waits_sums_begin_at_nothing_again() -> None:
+    work = Work()
+    work.function = function(seconds=(0.1,))
+    for _ in range(3):
+        requests = [work.push(number, number / 10) for number in range(200)]
+        work.before(1e6, work.lane_of(requests[0]), now=30.0)
+        for request in requests:
+            work.queue.remove(request)
+        (alone,) = [work.push(1, 31.0)]
+        assert work.before(1e6, work.lane_of(alone), now=31.0) == (0.0, 0.0)
+        assert work.queue.work.of_model(work.lane_of(alone)) == (0.0, 0.0)
+        assert work.queue.work._past_s == 0.0
+        work.queue.remove(alone)
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["push", "push", "remove", "ask"]), st.integers(0, 20), st.floats(0.0, 60.0)),
+    min_size=5,
+    max_size=60,
+)
+
+
+@given(steps)
+def test_whatever_came_and_left_the_work_is_that_of_what_waits(steps: list[tuple[str, int, float]]) -> None:
+    work = Work()
+    waiting = [work.push(99, 0.0)]
+    for step, number, at_s in steps:
+        if step == "push":
+            waiting.append(work.push(number, at_s))
+        elif step == "remove" and len(waiting) > 1:
+            work.queue.remove(waiting.pop(1 + number % (len(waiting) - 1)))
+        elif step == "ask":
+            lane = work.lane_of(waiting[number % len(waiting)])
+            assert work.before(at_s, lane).seconds == pytest.approx(work.expected(at_s, lane))
+            others = sum(each.rows for each in work.queue.lanes if each is not lane)
+            assert work.queue.work.of_model(lane).seconds == pytest.approx(others)
