@@ -15,7 +15,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, InnerShapes, ModelSignature
 from app.core.interfaces import Cancellable, answer_of
-from app.core.reply import COMPLETED, Answer, Reply
+from app.core.reply import COMPLETED, Answer, CoalescedReply, Reply
 from app.core.validation import find_signature
 from app.placement import FunctionKey, RequestPlacement
 
@@ -100,10 +100,12 @@ class Model:
         """How many rows of requests for all outputs that arrive together are best submitted as one; 0 if none are."""
         key = self._all_outputs.get(signature)
         function = None if key is None else self._placement.functions.get(key)
-        return 0 if function is None or self._closed is not None else self._batcher.coalescable_rows(function)
+        return (
+            0 if function is None or self._closed is not None else self._batcher.coalescable_rows(self.name, function)
+        )
 
     def submit_coalesced(
-        self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply
+        self, request: InferenceRequest, arrivals_s: Sequence[float], reply: CoalescedReply
     ) -> Cancellable | None:
         """Submit the rows of several requests as one; None if they have to be submitted one by one.
 

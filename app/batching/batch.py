@@ -71,6 +71,22 @@ class BatchInFlight:
             part._shares = [(function_of[request], 1) for request in requests]
         return part
 
+    def take_apart(self) -> list[PendingRequest]:
+        """Puts the requests that coalesced ones stand for in their place, and returns them."""
+        apart: list[PendingRequest] = []
+        if not any([request.coalesced_s for request in self.requests]):  # noqa: C419 - quicker
+            return apart
+        functions = [function for function, count in self._shares for _ in range(count)]
+        requests, self.requests, self._shares = self.requests, [], []
+        for function, request in zip(functions, requests, strict=True):
+            own = request.apart() if request.coalesced_s else [request]
+            if request.coalesced_s:
+                apart += own
+                function.requests_under_way += len(own) - 1
+            self.requests += own
+            self._shares.append((function, len(own)))
+        return apart
+
     @property
     def expected_s(self) -> float:
         """The seconds that its call is expected to take; 0 if that is unknown."""
@@ -206,7 +222,8 @@ def _run_together(
         error = _serving_error(raised)
 
     # 1. The outputs cannot be split, one of several requests is invalid, or the batch is too large.
-    isolated = len(requests) > 1 and isinstance(error, InvalidRequest | OutOfMemory)
+    several = len(requests) > 1 or bool(requests[0].coalesced_s)
+    isolated = several and isinstance(error, InvalidRequest | OutOfMemory)
     if isolated or isinstance(error, RowCountMismatch):
         return [], error
     # 2. A request alone, or the model failed: each request gets an error of its own.

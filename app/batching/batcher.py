@@ -30,7 +30,7 @@ from types import MappingProxyType
 
 from app.batching.admission import check_accepting, check_deadline
 from app.batching.batch import BatchInFlight, Execution, execute
-from app.batching.completion import Completion, answer
+from app.batching.completion import Completion
 from app.batching.deadlines import Deadlines, Expiry
 from app.batching.devices import Device, DeviceSlots
 from app.batching.function import BatchFunction
@@ -42,11 +42,11 @@ from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.scheduler import Scheduler
 from app.batching.shadow_check import ShadowChecks
 from app.batching.waiting.lane import Lane
-from app.core.errors import InvalidRequest, OutOfMemory, ServingError
+from app.core.errors import InvalidRequest, ServingError
 from app.core.events import BatchRejected, Listener, ignore
 from app.core.inference import Array
 from app.core.interfaces import Cancellable
-from app.core.reply import COMPLETED, Reply
+from app.core.reply import CoalescedReply, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -160,17 +160,20 @@ class Batcher:
         if deadline_s - now < most_calls * self._slowest_call_s and self._admission:  # seldom: it costs time
             check_deadline(request, self.queue, self._slots, self._scheduler, now, self._isolations.expected_s)
 
-        self._deadlines.push(request)
-        if deadline_s < self._expiry.at_s:
-            self._expiry.arm(deadline_s)
+        self._watch_deadline(request)
         self._dispatch_soon()
         return RequestHandle(request, self.cancel)
 
-    def coalescable_rows(self, function: BatchFunction) -> int:
+    def _watch_deadline(self, request: PendingRequest) -> None:
+        self._deadlines.push(request)
+        if request.deadline_s < self._expiry.at_s:
+            self._expiry.arm(request.deadline_s)
+
+    def coalescable_rows(self, model: str, function: BatchFunction) -> int:
         """How many rows of requests that arrive together are best submitted as one; 0 if a row takes long."""
         costs = function.last_costs
         quick = costs is not None and costs.undisturbed_s(1) < self._max_inline_s
-        return function.max_rows if quick and function.batchable else 0
+        return self._scheduler.most_coalesced(model, function) if quick and function.batchable else 0
 
     def submit_coalesced(
         self,
@@ -178,7 +181,7 @@ class Batcher:
         function: BatchFunction,
         inputs: Mapping[str, Array],
         rows: int,
-        reply: Reply,
+        reply: CoalescedReply,
         *,
         arrivals_s: Sequence[float],
         deadline_s: float = inf,
@@ -187,8 +190,8 @@ class Batcher:
         """Takes the rows of requests that arrived in the same turn of the event loop as one request.
 
         They are computed now, before this returns, if that is quick and nothing waits; otherwise they are queued.
-        Returns None if each has to be submitted by itself: the model rejected them, or they find no room together.
-        `reply` gets an InvalidRequest or OutOfMemory if they were queued and the model rejects them.
+        Returns None if each has to be submitted by itself, because they find no room together. If the model rejects
+        them, each is run again and answered as if it had been submitted alone.
 
         Args:
             arrivals_s: of each of the requests, monotonic seconds; `submit` says what the others are.
@@ -198,32 +201,23 @@ class Batcher:
         request = PendingRequest(inputs, rows, reply, arrivals_s[0], deadline_s, 0.0, caller)
         request.coalesced_s = arrivals_s
         batch = BatchInFlight(Lane(key, function), [request], "idle")
-        if self._computes_now and batch.is_quick(self._max_inline_s):
-            return self._compute_coalesced(batch)
+        now = self._clock()
         try:
-            return self._queue(key, function, request, self._clock())
+            if not (self._computes_now and batch.is_quick(self._max_inline_s)):
+                return self._queue(key, function, request, now)
         except ServingError:  # a single one may find room, and in time
             return None
+        function.requests_under_way += 1
+        self._execute(batch, now, inline=True)
+        if self._isolations.waiting:
+            self._dispatch_soon()
+        return RequestHandle(request, self.cancel)
 
     @property
     def _computes_now(self) -> bool:
         """Whether a request would find a free device and no queue."""
         free = self._scheduler.eager and not self.queue.rows and bool(self._slots.free)
         return free and self._drained is None and not self._completion.order
-
-    def _compute_coalesced(self, batch: BatchInFlight) -> Cancellable | None:
-        """One call, right now; None if it was rejected."""
-        batch.function.requests_under_way += 1
-        execution = execute(batch.function, batch.requests, self._clock)
-        batch.record_latency(execution.ended_s - execution.started_s, self._max_inline_s, succeeded=execution.succeeded)
-        if execution.mismatch:
-            batch.function.stop_batching(execution.mismatch)
-        if execution.mismatch or isinstance(execution.outcomes[0], InvalidRequest | OutOfMemory):
-            batch.leave()
-            return None
-        self._shadow.observe(batch, execution)
-        self._listener(answer(batch, execution))
-        return COMPLETED
 
     def cancel(self, request: PendingRequest) -> None:
         """Removes a request from the queue. A batch that is being computed stays whole: its other requests need it."""
@@ -330,11 +324,12 @@ class Batcher:
 
     def _execute(self, batch: BatchInFlight, now: float, *, inline: bool) -> bool:
         """Executes the batch here, or gives it to a device. Returns `inline`."""
+        if not batch.function.batchable:
+            self._take_apart(batch)
         if inline:
             execution = execute(batch.function, batch.requests, self._clock)
             self._record_start(batch)  # after the call, because nothing else runs during it
-            self._record_end(batch, execution)
-            self._complete(batch, execution, self._isolations.record_end(batch, execution, now))
+            self._complete(batch, execution, self._record_end(batch, execution))
         else:
             self._slowest_call_s = max(self._slowest_call_s, batch.expected_s)
             self._slots.start(batch, now, self._ended)
@@ -342,8 +337,7 @@ class Batcher:
         return inline
 
     def _ended(self, batch: BatchInFlight, execution: Execution) -> None:
-        self._record_end(batch, execution)
-        isolated = self._isolations.record_end(batch, execution, self._clock())
+        isolated = self._record_end(batch, execution)
         self._dispatch()  # first: the device must not wait for the replies
         self._complete(batch, execution, isolated)
 
@@ -365,7 +359,18 @@ class Batcher:
         self._scheduler.record_start(batch)
         self._completion.record_start(batch, self._isolations.part_of(batch))
 
-    def _record_end(self, batch: BatchInFlight, execution: Execution) -> None:
+    def _record_end(self, batch: BatchInFlight, execution: Execution) -> BatchInFlight | None:
+        """Returns the batch whose isolation is over with this one."""
+        self._learn(batch, execution)
+        if execution.rejection is not None:
+            self._take_apart(batch)
+        return self._isolations.record_end(batch, execution, self._clock())
+
+    def _take_apart(self, batch: BatchInFlight) -> None:
+        for request in batch.take_apart():
+            self._watch_deadline(request)
+
+    def _learn(self, batch: BatchInFlight, execution: Execution) -> None:
         """Never raises: what is learnt of a call must not keep its requests from being answered."""
         try:
             if execution.mismatch:

@@ -129,7 +129,8 @@ class RequestQueue:
     def take(self, lane: Lane, rows: int, most_rows: int, now: float) -> list[PendingRequest]:
         """Takes requests off the front while they fit into `rows`, at least the first.
 
-        A request of more than `most_rows` rows is cut: the part that fits is taken, the rest stays in the lane. The
+        A request of more than `most_rows` rows is cut: the part that fits is taken, the rest stays in the lane.
+        Coalesced requests are no larger than a call and are never cut: each of them is to be answered as a whole. The
         function counts taken requests as under way until BatchInFlight.leave. A request that was answered meanwhile
         (cancelled, and not removed by its caller yet) is dropped, so the list may be empty.
         """
@@ -143,7 +144,7 @@ class RequestQueue:
                 continue
             weight = request.rows or 1
             if weight > room:
-                if weight > most_rows and room > 0:
+                if weight > most_rows and room > 0 and not request.coalesced_s:
                     large = request
                     break
                 if taken:

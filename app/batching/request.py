@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from app.batching.priority import PATIENCE_S
 from app.core.errors import InferenceFailed
 from app.core.inference import Array, InnerShapes
-from app.core.reply import ANSWERED, Answer, Reply
+from app.core.reply import ANSWERED, Answer, CoalescedReply, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,8 @@ class PendingRequest:
         priority_offset_s: see priority.py.
         caller: who sent it, for fairness among callers; empty if nobody asks.
         lane: the key of the lane that it waits in; None while it waits in none.
-        coalesced_s: if it stands for several that arrived in the same turn of the event loop, when each arrived.
+        coalesced_s: if it stands for several that arrived in the same turn of the event loop, when each arrived; its
+            reply is a CoalescedReply then.
     """
 
     __slots__ = (
@@ -121,6 +122,17 @@ class PendingRequest:
     def scheduling_key_s(self) -> float:
         """The place of its lane among lanes: the one with the lowest key is scheduled first. See priority.py."""
         return min(self.deadline_s, self.entered_s + PATIENCE_S) - self.priority_offset_s
+
+    def apart(self) -> list[PendingRequest]:
+        """The requests that it stands for, each with its own rows and reply. They take its place: it is released."""
+        reply, inputs, start, apart = cast(CoalescedReply, self.reply), self.inputs, 0, []
+        for (rows, own_reply), arrival_s in zip(reply.apart(), self.coalesced_s, strict=True):
+            own, start = {name: array[start : start + rows] for name, array in inputs.items()}, start + rows
+            apart.append(
+                PendingRequest(own, rows, own_reply, arrival_s, self.deadline_s, self.priority_offset_s, self.caller)
+            )
+        self.release()
+        return apart
 
     def answer(self, answer: Answer) -> None:
         """Answers it with its own rows, unless it is answered. Never raises."""

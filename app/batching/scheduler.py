@@ -12,8 +12,12 @@ P. Goyal, H. M. Vin, H. Cheng: Start-time fair queuing, SIGCOMM 1996.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
+from typing import NamedTuple
 
 from app.batching.batch import BatchInFlight
+from app.batching.cost_model import Costs
+from app.batching.function import BatchFunction
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
 from app.batching.waiting.lane import Lane
@@ -63,6 +67,16 @@ class FairQueueing:
         return self._weights.get(model, 1.0)
 
 
+class _EmptyLane(NamedTuple):
+    """A lane in which nothing waits yet, as policies see it."""
+
+    costs: Costs
+    max_rows: int
+    rows: int = 0
+    waiting_since_s: float = 0.0
+    timeout_s: float = inf
+
+
 class Scheduler:
     """Plans batches by one policy, or by a model's own.
 
@@ -85,6 +99,14 @@ class Scheduler:
 
     def most_rows(self, lane: Lane) -> int:
         return self._policy_of(lane).most_rows(lane)
+
+    def most_coalesced(self, model: str, function: BatchFunction) -> int:
+        """The rows of a full batch of a lane like the one that was called last; 0 if none was called yet."""
+        costs = function.last_costs
+        if costs is None:
+            return 0
+        policy = self._policies.get(model, self._policy)
+        return policy.most_rows(_EmptyLane(costs, function.max_rows))
 
     def first_due(self, queue: RequestQueue, now: float) -> tuple[BatchPlan, Lane]:
         """The lane to take the next batch from, and its plan; if no lane is due, the one that is due next."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import InferenceRequest, InferenceResponse, ModelSignature
-from app.core.reply import Answer, Reply
+from app.core.reply import Answer, CoalescedReply, Reply
 from app.core.versions import VersionStatus
 
 
@@ -81,7 +81,7 @@ class ServedModel(Computing, Protocol):
         """
 
     def submit_coalesced(
-        self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Reply
+        self, request: InferenceRequest, arrivals_s: Sequence[float], reply: CoalescedReply
     ) -> Cancellable | None:
         """Submit the rows of several requests as one; None if they have to be submitted one by one.
 

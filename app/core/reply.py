@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from app.core.errors import ServingError
@@ -26,6 +27,13 @@ class Reply(Protocol):
     def done(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
     def set_exception(self, exception: Exception, /) -> None: ...
+
+
+class CoalescedReply(Reply, Protocol):
+    """The reply of several requests that are computed as one."""
+
+    def apart(self) -> Sequence[tuple[int, Reply]]:
+        """The rows of each of the requests, and its own reply: this one is not set any more."""
 
 
 class _Answered:

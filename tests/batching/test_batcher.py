@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from math import inf, sqrt
 
+import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
@@ -20,6 +21,8 @@ from app.core.errors import (
     ShuttingDown,
 )
 from app.core.events import BatchExecuted, BatchRejected, Event, tell_all
+from app.core.inference import Array
+from app.core.interfaces import Cancellable
 from app.core.reply import Answer
 from tests.support.fakes import (
     KEY,
@@ -597,7 +600,7 @@ def test_coalesced_requests_are_computed_at_once_only_if_their_size_was_timed() 
         bench = Bench(inline_s=2.0)
         await bench.send(1.0)
         batcher, function, now = bench.batcher, bench.function, bench.loop.time()
-        assert batcher.coalescable_rows(function) == 4
+        assert batcher.coalescable_rows("m", function) == 4
         for rows, at_once in ((4, False), (1, True)):
             reply = bench.loop.create_future()
             assert batcher.submit_coalesced(KEY, function, rows_of(1.0, rows), rows, reply, arrivals_s=[now] * rows)
@@ -612,7 +615,7 @@ def test_where_a_row_takes_long_nothing_is_coalesced() -> None:
         bench = Bench(inline_s=2.0)
         await bench.send(1.0)
         bench.function.costs(KEY.shape).record_undisturbed(1, 1000.0)
-        assert bench.batcher.coalescable_rows(bench.function) == 0
+        assert bench.batcher.coalescable_rows("m", bench.function) == 0
 
     scenario(main)
 
@@ -977,5 +980,114 @@ def test_requests_of_a_caller_that_sent_a_bad_one_share_no_call_with_others_for_
         send(1.0, 101.0)
         await bench.batcher.drain()
         assert bench.model.calls[-1] == [1.0, 101.0]  # a minute later it is forgotten
+
+    scenario(main)
+
+
+class Coalesced(FakeReply):
+    """The reply of several requests of one row each."""
+
+    def __init__(self, requests: int) -> None:
+        super().__init__()
+        self.own = [FakeReply() for _ in range(requests)]
+
+    def done(self) -> bool:
+        return super().done() or all(reply.done() for reply in self.own)
+
+    def apart(self) -> list[tuple[int, FakeReply]]:
+        return [(1, reply) for reply in self.own]
+
+
+def values_of(*values: float) -> dict[str, Array]:
+    return {"x": np.array([[value, value] for value in values], np.float32)}
+
+
+def coalesce(bench: Bench, *values: float, timeout_s: float = inf) -> tuple[Coalesced, Cancellable]:
+    """Submits a request of one row for each value, all as one."""
+    reply, now = Coalesced(len(values)), bench.loop.time()
+    handle = bench.batcher.submit_coalesced(
+        KEY, bench.function, values_of(*values), len(values), reply,
+        arrivals_s=[now] * len(values), deadline_s=now + timeout_s,
+    )  # fmt: skip
+    assert handle is not None
+    return reply, handle
+
+
+def outcomes(reply: Coalesced) -> list[object]:
+    """The value of each of the coalesced requests, or the type of its error."""
+    assert all(len(own.answers) == 1 for own in reply.own)
+    answers = [own.answers[0] for own in reply.own]
+    return [each.outputs["y"][:, 0].tolist() if isinstance(each, Answer) else type(each) for each in answers]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_of_coalesced_requests_that_the_model_rejects_only_the_bad_one_fails(at_once: bool) -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        await bench.send(1.0, rows=4 if at_once else 1)
+        reply, _ = coalesce(bench, 2.0, -3.0, 4.0, 5.0)
+        await asyncio.sleep(10.0)
+        assert outcomes(reply) == [[4.0], InvalidRequest, [8.0], [10.0]]
+        assert not reply.answers  # it was taken apart
+        assert not bench.function.requests_under_way
+        batches = [event for event in bench.events if isinstance(event, BatchExecuted)]
+        assert sum(len(list(batch.queue_s)) for batch in batches) == 1 + 4  # each counts once
+        assert sum(batch.failed for batch in batches) == 1
+
+    scenario(main)
+
+
+def test_coalesced_requests_that_were_accepted_before_a_drain_are_answered_though_one_of_them_is_bad() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        await bench.send(1.0)
+        reply, _ = coalesce(bench, 2.0, -3.0, 4.0, 5.0)
+        await bench.batcher.drain()
+        assert outcomes(reply) == [[4.0], InvalidRequest, [8.0], [10.0]]
+
+    scenario(main)
+
+
+def test_coalesced_requests_that_are_run_apart_keep_their_deadline_and_may_be_cancelled() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=0.0)
+        bench.batcher._max_inline_s = 0.0
+        reply, _ = coalesce(bench, -2.0, 3.0, 4.0, 5.0, timeout_s=2.5)
+        await asyncio.sleep(1.5)  # they failed together, and the first two run again
+        reply.own[3].set_exception(InvalidRequest("its client has gone"))
+        await asyncio.sleep(5.0)
+        assert outcomes(reply)[2:] == [DeadlineExceeded, InvalidRequest]
+        assert 4.0 not in [value for call in bench.model.calls[1:] for value in call]
+        assert bench.batcher.idle
+        assert not bench.function.requests_under_way
+
+    scenario(main)
+
+
+def test_coalesced_requests_of_which_outputs_do_not_follow_rows_run_one_by_one() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        await bench.send(1.0)
+        bench.function.run = lambda inputs: {"y": inputs["x"].sum(keepdims=True)}
+        reply, _ = coalesce(bench, 2.0, 3.0)
+        waiting, _ = coalesce(bench, 4.0, 5.0)
+        await asyncio.sleep(10.0)
+        assert outcomes(reply) == [[4.0], [6.0]]
+        assert outcomes(waiting) == [[8.0], [10.0]]
+
+    scenario(main)
+
+
+def test_coalesced_requests_are_not_cut_into_parts() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        await bench.send(1.0)
+        reply, _ = coalesce(bench, 2.0, 3.0, 4.0)
+        bench.batcher.tune("m", SelfTuning(BatchingOptions(max_batch_size=2)))
+        assert bench.batcher.coalescable_rows("m", bench.function) == 2
+        await asyncio.sleep(10.0)
+        assert [len(call) for call in bench.model.calls[1:]] == [4]
+        (answer,) = reply.answers
+        assert isinstance(answer, Answer)
 
     scenario(main)

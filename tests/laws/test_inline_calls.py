@@ -126,7 +126,7 @@ def test_coalesced_requests_whose_call_is_too_long_for_the_event_loop_share_one_
         key, rows = LaneKey("m", 1, "s", shape=((4,),)), np.zeros((64, 4), np.float32)
         await infer(batcher, key, function, {"x": rows[:1]}, 1)
         inline = list(model.inline_s)
-        assert batcher.coalescable_rows(function) == 64
+        assert batcher.coalescable_rows("m", function) == 64
         for seen in ([], [64 * 4 * ELEMENT_S]):  # on a device, which shows how quick it is; then here
             reply = asyncio.get_running_loop().create_future()
             batcher.submit_coalesced(key, function, {"x": rows}, 64, reply, arrivals_s=[clock()] * 64)

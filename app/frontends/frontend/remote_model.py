@@ -13,7 +13,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import Cancellable, answer_of
-from app.core.reply import COMPLETED, Answer, Reply
+from app.core.reply import COMPLETED, Answer, CoalescedReply, Reply
 from app.core.validation import find_signature
 
 #: Chosen: requests are coalesced if calls take less, since their rows can wait so long for each other without notice.
@@ -81,7 +81,7 @@ class RemoteModel:
         self,
         request: InferenceRequest,
         arrivals_s: Sequence[float],  # noqa: ARG002 - the interface of Model
-        reply: Reply,
+        reply: CoalescedReply,
     ) -> Cancellable:
         """Send the rows of several requests as one. Never raises."""
         try:

@@ -21,7 +21,7 @@ from app.codecs.json.writing import dumps
 from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener
-from app.core.inference import DEFAULT_SIGNATURE, InferenceRequest, InferenceResponse, ModelSignature
+from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
@@ -122,9 +122,11 @@ class TensorFlowRest(HttpProtocol):
             return None
         inputs, rows = read
         request = InferenceRequest(inputs, deadline_s=started_s + self.limits.request_timeout_ms / 1e3)
-        return Coalesced(
-            model, request, rows, max_rows, lambda outputs: HttpReply(encode_predict(outputs, by_row=True))
-        )
+
+        def reply(outputs: dict[str, Array]) -> Sendable | Written:
+            return written(outputs, lambda: HttpReply(encode_predict(outputs, by_row=True)))
+
+        return Coalesced(model, request, rows, max_rows, reply)
 
     def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes) -> Computation:
         # 1. Read the body, in its own format.

@@ -138,7 +138,7 @@ class Coalesced:
     request: InferenceRequest
     rows: Sequence[int]
     max_rows: int
-    reply: Callable[[dict[str, Array]], Sendable]
+    reply: Callable[[dict[str, Array]], Sendable | Written]
 
 
 class HttpProtocol:

@@ -20,13 +20,17 @@ from dataclasses import dataclass
 from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import Cancellable
-from app.core.reply import COMPLETED, Answer
+from app.core.reply import COMPLETED, Answer, Reply
 from app.transports.http.exchange import Coalesced
 from app.transports.http.server_timing import server_timing
 from app.transports.http1.direct_exchange import DirectExchange
 from app.transports.http1.reply_buffer import ReplyBuffer
 
 logger = logging.getLogger(__name__)
+
+#: A request whose head is that much older than its last byte is not coalesced, nor one that spent a tenth of its time.
+#: Chosen: reading every socket once takes less.
+_SLOW_BODY_S = 0.05
 
 _Arrived = list[tuple[DirectExchange, bytes]]
 
@@ -59,14 +63,16 @@ class Coalescer:
 def _by_head(arrived: _Arrived) -> list[_Arrived]:
     """Groups of at least two requests with the same head, and of the same caller if callers are told apart.
 
-    Requests whose client has gone or whose deadline passed while the body arrived are left out: they begin alone.
+    Requests whose client has gone, or that began long before the others since their bodies came slowly, are left out:
+    they begin alone, because all of a group have the deadline of the earliest.
     """
     groups: dict[object, _Arrived] = {}
     callers = arrived[0][0].protocol.limits.callers
-    now = arrived[0][0].protocol.clock()
+    protocol = arrived[0][0].protocol
+    earliest_s = protocol.clock() - min(_SLOW_BODY_S, protocol.limits.request_timeout_ms / 1e4)
     for each in arrived:
         exchange = each[0]
-        if not (exchange.answered or exchange.late(now)):
+        if exchange.started_s >= earliest_s and not exchange.answered:
             key = exchange.head if callers is None else (exchange.head, exchange.caller)
             groups.setdefault(key, []).append(each)
     return [group for group in groups.values() if len(group) > 1]
@@ -137,6 +143,12 @@ class CoalescedRequests:
     def done(self) -> bool:
         return all(exchange.answered for exchange, _ in self.arrived)
 
+    def apart(self) -> list[tuple[int, Reply]]:
+        return [
+            (count, _OwnReply(exchange, self.coalesced))
+            for (exchange, _), count in zip(self.arrived, self.rows, strict=True)
+        ]
+
     def set_result(self, answer: Answer, /) -> None:
         model, signature = self.coalesced.model, self.coalesced.request.signature
         if any(output.shape[:1] != (sum(self.rows),) for output in answer.outputs.values()):
@@ -165,3 +177,22 @@ class CoalescedRequests:
         for exchange, body in self.arrived:
             if not exchange.answered:
                 exchange.begin(body)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _OwnReply:
+    """The reply of one of several coalesced requests, after the batcher has taken them apart."""
+
+    exchange: DirectExchange
+    coalesced: Coalesced
+
+    def done(self) -> bool:
+        return self.exchange.answered
+
+    def set_result(self, answer: Answer, /) -> None:
+        self.exchange.record_model(self.coalesced.model, self.coalesced.request.signature)
+        self.exchange.answer(self.coalesced, answer.outputs, server_timing(answer.timing))
+
+    def set_exception(self, error: Exception, /) -> None:
+        self.exchange.record_model(self.coalesced.model, self.coalesced.request.signature)
+        self.exchange.set_exception(error)

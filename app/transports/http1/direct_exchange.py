@@ -79,10 +79,6 @@ class DirectExchange(Exchange):
         """Who sent it; empty if callers are not told apart."""
         return self.protocol.caller(self)
 
-    def late(self, now: float) -> bool:
-        """Is the configured time for a request over at `now` (monotonic seconds)?"""
-        return now - self.started_s >= self.protocol.limits.request_timeout_ms / 1e3
-
     def begin(self, body: bytes) -> None:
         """Submits the request, whose body is complete."""
         self.begun = True
@@ -124,7 +120,7 @@ class DirectExchange(Exchange):
             reply = coalesced.reply(outputs)
         except Exception as error:
             reply = failure_reply(error, self)
-        self._send(reply)
+        self._send_when_written(reply)
 
     # --- the batcher's Reply ---
 
@@ -141,12 +137,7 @@ class DirectExchange(Exchange):
             reply = computation.reply(computation.model.response(computation.request, answer))
         except Exception as error:
             reply = failure_reply(error, self)
-        if is_still_written(reply):
-            task = asyncio.ensure_future(self._send_later(reply))
-            self._connection.tasks.add(task)
-            task.add_done_callback(self._connection.tasks.discard)
-        else:
-            self._send(cast(Sendable, reply))
+        self._send_when_written(reply)
 
     def set_exception(self, exception: Exception, /) -> None:
         self.answered = True
@@ -169,6 +160,14 @@ class DirectExchange(Exchange):
             self.head.rejection = Rejection.of(rejected, self._size, self.protocol.clock(), asked)
 
     # --- the end ---
+
+    def _send_when_written(self, reply: Sendable | Written) -> None:
+        if is_still_written(reply):
+            task = asyncio.ensure_future(self._send_later(reply))
+            self._connection.tasks.add(task)
+            task.add_done_callback(self._connection.tasks.discard)
+        else:
+            self._send(cast(Sendable, reply))
 
     async def _send_later(self, writing: Written) -> None:
         try:

@@ -791,6 +791,40 @@ def test_a_request_whose_deadline_passes_while_its_body_arrives_is_not_computed(
     run_in_fake_time(main())
 
 
+def test_a_request_whose_body_comes_slowly_does_not_shorten_the_time_of_others() -> None:
+    async def main() -> None:
+        world = World(True, inline_s=2 * COMPUTE_S)
+        await world.hear(rows(1.0), 2 * COMPUTE_S)
+        clients = [world.connect() for _ in range(3)]
+        slow = rows(5.0)
+        clients[0][0].data_received(slow[:-3])
+        await asyncio.sleep(TIMEOUT_MS / 1e3 - COMPUTE_S / 2)
+        world.loaded.function.calls.clear()
+        clients[0][0].data_received(slow[-3:])
+        for connection, _ in clients[1:]:
+            connection.data_received(rows(2.0))
+        await asyncio.sleep(0)
+        assert [2.0, 2.0] in world.loaded.function.calls
+
+    run_in_fake_time(main())
+
+
+def test_long_replies_of_coalesced_requests_are_written_in_a_thread() -> None:
+    async def main() -> None:
+        world = World(True, inline_s=2 * COMPUTE_S)
+        await world.hear(rows(1.0), 2 * COMPUTE_S)
+        protocol = world.protocols["v1"]
+        head = RequestHead("POST", PREDICT, b"", [(b"content-type", b"application/json")])
+        coalesced = protocol.begin_coalesced(head, [json.dumps(ROW).encode()] * 2, fake_time())
+        assert coalesced is not None
+        reply = coalesced.reply({"y": np.zeros((1, 2**16 + 1), np.float32)})
+        assert is_still_written(reply)
+        await reply
+        assert not is_still_written(coalesced.reply({"y": np.zeros((1, 2), np.float32)}))
+
+    run_in_fake_time(main())
+
+
 def test_a_bug_in_coalescing_loses_no_request(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Remote):
         def submit_coalesced(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Any:
