@@ -144,7 +144,7 @@ class Model:
         return all(each.batchable for key, each in functions if key.signature == signature and each.padding is None)
 
     def learnt_costs(self) -> Iterator[LearntCosts]:
-        """Of each function that was called, and of each other signature that was timed during warm-up."""
+        """Of each function that was called, and of each other signature that was timed before requests."""
         called = set()
         for (signature, outputs, _, bucket), function in self._placement.functions.items():
             for shape, costs in function.learnt.items():

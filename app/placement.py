@@ -60,7 +60,7 @@ class RequestPlacement:
         batching: if False, each request is a call of its own, without padding.
         strict_shapes: if False, a request whose shapes do not fit the signature runs alone, and the model judges it.
         paddings: by signature, how requests of different shapes are padded to share a call.
-        costs: by signature and batch size, the seconds of a call that were measured during warm-up.
+        costs: by signature and batch size, the seconds of a call that were measured before requests used it.
         signatures: as callers see them, if they differ from the loaded ones: callers may leave masks out.
         generation: requests that were placed in another one never share a call; by default a new number.
         unchecked: signatures without shadow checks: a setting says that what might change answers is used all the same.

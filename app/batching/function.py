@@ -117,7 +117,7 @@ class BatchFunction:
         self.batchable = False
         if self.padding is not None:
             self.padding.enabled = False
-            logger.warning("Padding did not go as it did at warm-up, only equal shapes share a call: %s", mismatch)
+            logger.warning("Padding went otherwise than when it was tried, only equal shapes share calls: %s", mismatch)
         else:
             logger.warning(
                 "The outputs do not follow the rows of the inputs: requests run one by one from now on: %s", mismatch

@@ -1,8 +1,8 @@
 """Bucket merging: a batch that is not full takes requests of other buckets, if that saves time. No I/O, no clock.
 
-A call costs as much as `call_cells` cells (elements of its inputs) beside what its own cells cost; that was measured at
-warm-up. So merging saves a call and costs padding. Padding rows, added to reach a batch size, are computed anyway:
-requests that are no longer than the batch fill them for free.
+A call costs as much as `call_cells` cells (elements of its inputs) beside what its own cells cost; that was measured
+by the padding probe. So merging saves a call and costs padding. Padding rows, added to reach a batch
+size, are computed anyway: requests that are no longer than the batch fill them for free.
 
 Within each lane it is first come, first served.
 """

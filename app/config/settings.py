@@ -112,14 +112,14 @@ class Settings(BaseSettings):
     row_independence: Rows = Field(
         default_factory=dict,
         description="Whether rows of several requests may share a call, by <model> or <model>/<signature>, such as "
-        "bert=assume,gan/train=deny. probe: if warm-up finds that no row sees another one and the graph writes no "
-        "state. assume: always. deny: never; each request runs alone and unpadded. Others: probe.",
+        "bert=assume,gan/train=deny. probe: if calls at load show that no row sees another one, and the graph writes "
+        "no state. assume: always. deny: never; each request runs alone and unpadded. Others: probe.",
     )
     pad_shapes: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="Pad requests of different inner shapes so that they can share a batch. auto: only if warm-up "
-        "finds that padding does not change the answers. always: also if it changes them. never: only requests of "
-        "equal shapes share a batch.",
+        description="Pad requests of different inner shapes so that they can share a batch. auto: only if calls "
+        "in the background show that padding does not change the answers. always: also if it changes them. never: "
+        "only requests of equal shapes share a batch.",
     )
     shape_buckets: Sizes = Field(
         default_factory=list,
@@ -235,12 +235,13 @@ class Settings(BaseSettings):
     load_budget_s: NonNegativeFloat = Field(
         30.0,
         description="Most seconds of work to warm up a version and make it faster, after it was read. What does not "
-        "fit is left out. Waiting for a moment without requests does not count.",
+        "fit is left out, except the first calls and the first probe of rows, which take 6 s at most for nearly all "
+        "models. Waiting for a moment without requests does not count.",
     )
     execution_variant: Literal["auto", "plain", "frozen", "xla"] = Field(
         "auto",
         description="How models are executed. plain: as saved. frozen: variables become constants. xla: compiled by "
-        "XLA. auto: the fastest, measured during warm-up.",
+        "XLA. auto: the fastest, measured in the background.",
     )
     forbidden_variants: Names[Literal["frozen", "xla"]] = Field(
         default_factory=list, description="Variants that auto does not try, such as frozen,xla."

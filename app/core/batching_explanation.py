@@ -104,7 +104,7 @@ class SignatureExplanation(_Document):
     rows_per_call: float
     requests_per_call: float
     batch_sizes: Sequence[BatchSizeDocument]
-    closed_by: dict[str, int] = Field(description="Why batches were closed: full, idle, delay or drain.")
+    closed_by: dict[str, int] = Field(description="Why batches were closed: full, idle, delay, drain or retry.")
     wait_ms: DurationsDocument | None = Field(description="Time from arrival to the start of the call.")
     compute_ms: DurationsDocument | None = Field(description="Duration of calls.")
     padding: PaddingDocument

@@ -141,11 +141,15 @@ class BatchingExplainer:
             return MixedShapesDocument(free=False, shared=False, explanation="all requests have the same inner shapes")
         found = self._facts.shapes_probed(model.name, model.version, signature.name)
         if found is None:
-            padding_off = "pad_shapes is never, or there was no warm-up"
-            return _apart("outputs are ragged" if signature.ragged_outputs else padding_off)
+            return _apart("outputs are ragged" if signature.ragged_outputs else self._why_not_probed(model))
         if found.padded and not model.pads(signature.name):
-            return _apart("padding did not go as it did at warm-up")
+            return _apart("padding did not go as it did when it was tried")
         return MixedShapesDocument(free=True, shared=found.padded, explanation=found.explanation)
+
+    def _why_not_probed(self, model: Model) -> str:
+        if f"{model.name}/{model.version}" in self._facts.improving:
+            return "pad_shapes is never, or padding is still to be tried"
+        return "pad_shapes is never, or there was no warm-up"
 
     def _counted(self, model: str, version: int) -> _Counted:
         """A copy of the counts of one version since the process began."""

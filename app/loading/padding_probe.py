@@ -1,4 +1,4 @@
-"""Finds out during warm-up for which signatures requests of different shapes may share a call, padded.
+"""Finds out in the background for which signatures requests of different shapes may share a call, padded.
 
 A signature does not say this, so the model is called:
 1. Which free dimensions always have the same size, and which output dimension follows which input dimension? Two calls

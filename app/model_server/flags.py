@@ -72,7 +72,7 @@ _USED = (
     Flag("enable_serialization_as_tensor_content", False, "gRPC outputs as tensor_content instead of typed fields."),
 )
 
-_XLA = "Ferry measures at warm-up whether XLA is faster; FERRY_EXECUTION_VARIANT fixes the choice."
+_XLA = "Ferry measures whether XLA is faster; FERRY_EXECUTION_VARIANT fixes the choice."
 
 _IDLE = (
     Flag("rest_api_num_threads", 0, "HTTP is served by an event loop, not by threads."),
@@ -86,7 +86,7 @@ _IDLE = (
     Flag("platform_config_file", "", "There is one platform, tensorflow, configured by flags."),
     Flag("per_process_gpu_memory_fraction", 0.0, "GPU memory is allocated as it is needed."),
     Flag("saved_model_tags", "serve", "The graph tagged serve is served."),
-    Flag("num_request_iterations_for_warmup", 1, "Warm-up runs every batch size at least once."),
+    Flag("num_request_iterations_for_warmup", 1, "Ferry calls every batch size before requests do."),
     Flag("remove_unused_fields_from_bundle_metagraph", True, "Ferry keeps only the parts that serving needs."),
     Flag("prefer_tflite_model", False, "SavedModels are served, TensorFlow Lite models are not."),
     Flag("num_tflite_pools", 1, "SavedModels are served, TensorFlow Lite models are not."),

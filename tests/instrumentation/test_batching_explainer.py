@@ -14,7 +14,15 @@ from app.batching.policy import BatchingOptions, SelfTuning
 from app.batching.shapes.padding import ShapePadding
 from app.core.batch_sizes import BatchSizes
 from app.core.batching_explanation import ROWS_LOST, BatchingExplanation, SignatureExplanation
-from app.core.events import BatchExecuted, ModelStateChanged, RequestFinished, ShapesProbed, VariantsChosen, tell_all
+from app.core.events import (
+    BatchExecuted,
+    ModelImproving,
+    ModelStateChanged,
+    RequestFinished,
+    ShapesProbed,
+    VariantsChosen,
+    tell_all,
+)
 from app.core.inference import InferenceRequest, ModelSignature, TensorSpec
 from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts
@@ -105,7 +113,12 @@ def test_of_many_shapes_some_are_listed() -> None:
         assert (len(found.costs), found.costs_left_out) == (32, 8)
         assert found.speed_up is None
         assert (found.shapes.free, found.shapes.shared) == (True, False)
-        assert "pad_shapes is never" in found.shapes.explanation
+        assert (
+            found.shapes.explanation == "only equal shapes share a batch: pad_shapes is never, or there was no warm-up"
+        )
+        world.tell(ModelImproving("m", 1, "larger batches"))
+        explanation = world.signature("free").shapes.explanation
+        assert explanation == "only equal shapes share a batch: pad_shapes is never, or padding is still to be tried"
 
     play(scenario, signatures={"free": signature})
 
@@ -123,7 +136,7 @@ def test_padding_is_told_until_it_goes_wrong() -> None:
         padding.enabled = False
         assert world.signature("free").shapes.model_dump() == {
             "free": True, "shared": False,
-            "explanation": "only equal shapes share a batch: padding did not go as it did at warm-up",
+            "explanation": "only equal shapes share a batch: padding did not go as it did when it was tried",
         }  # fmt: skip
 
     play(scenario, paddings={"free": padding})

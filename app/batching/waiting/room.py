@@ -2,7 +2,7 @@
 
 Rules (test_room.py, tests/laws/test_room.py)
 - Half of the queue is kept for the models that are served, for each by its weight; the other half is for all. So a
-  model that has fewer rows waiting than are kept for it is never refused for lack of room, whatever other models do.
+  model that has fewer rows waiting than are kept for it is never rejected for lack of room, whatever other models do.
 - Where one model is served, nothing is kept: it may fill the queue.
 - While anything waits, bulk requests may use half of the queue at most; an empty queue takes one of any size.
 - With fairness among callers a caller may have as many rows waiting as are free. So there is always about as much room
