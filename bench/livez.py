@@ -3,7 +3,8 @@
 One server with an empty models folder gets the models of tests/awkward one after the other. From the moment that a
 model appears until it is gone again, a thread asks `/livez` every 5 ms. As soon as it is served, eight clients ask it
 for everything that the tests ask, and for full batches of that. Prints for each model p99 and the worst answer, in
-milliseconds and as a share of the goals, beside those of the idle server; the exit status is 1 if one fails.
+milliseconds and as a share of the goals, and in the last columns those of a bare server that was asked at the same
+time: what it is late, the machine is, not Ferry. The exit status is 1 if a model fails.
 Usage: python -m bench.livez [--seconds 2] [--models NAME ...] [--json FILE]
 """
 
@@ -28,6 +29,8 @@ from urllib.request import urlopen
 
 import numpy as np
 
+from app.bench.open_loop import percentile
+from bench.support.bare_server import bare_server
 from bench.support.live_server import live_server
 from tests.support.bodies import PROTOBUF, as_protobuf
 
@@ -47,21 +50,29 @@ _MOST_ROWS = 64
 _WITHIN_S = 180.0
 
 
+class Ports(NamedTuple):
+    server: int
+    bare: int
+
+
 class Latency(NamedTuple):
-    """Of the answers of `/livez` while one model was there; seconds."""
+    """Of the answers of `/livez` while one model was there, and of a bare server meanwhile; seconds."""
 
     model: str
     answers: int
     p99_s: float
     worst_s: float
+    bare_p99_s: float
+    bare_worst_s: float
 
     @classmethod
-    def of(cls, model: str, seconds: Sequence[float]) -> Latency:
+    def of(cls, model: str, seconds: Sequence[float], bare: Sequence[float]) -> Latency:
         """Raises ValueError without answers."""
-        if not seconds:
+        if not (seconds and bare):
             raise ValueError("no answer")
-        ordered = sorted(seconds)
-        return cls(model, len(ordered), ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))], ordered[-1])
+        of_server, of_bare = sorted(seconds), sorted(bare)
+        p99_s, bare_p99_s = percentile(of_server, 0.99), percentile(of_bare, 0.99)
+        return cls(model, len(seconds), p99_s, of_server[-1], bare_p99_s, of_bare[-1])
 
     @property
     def passes(self) -> bool:
@@ -71,6 +82,7 @@ class Latency(NamedTuple):
 def table(latencies: Sequence[Latency]) -> str:
     """One line a model, the worst first, then how many pass."""
     head = f"{'model':28} {'answers':>7} {'p99, ms':>8} {'of goal':>7} {'worst, ms':>9} {'of goal':>7}"
+    head += f"  {'':4} {'bare p99':>8} {'worst':>6}"
     passed = sum(each.passes for each in latencies)
     goals = f"p99 <= {1e3 * P99_GOAL_S:g} ms, worst <= {1e3 * WORST_GOAL_S:g} ms"
     lines = map(line, sorted(latencies, key=lambda latency: -latency.worst_s))
@@ -82,11 +94,12 @@ def line(latency: Latency) -> str:
     return (
         f"{latency.model:28} {latency.answers:7} {1e3 * p99_s:8.1f} {p99_s / P99_GOAL_S:7.2f}"
         f" {1e3 * worst_s:9.1f} {worst_s / WORST_GOAL_S:7.2f}  {'pass' if latency.passes else 'FAIL'}"
+        f" {1e3 * latency.bare_p99_s:8.1f} {1e3 * latency.bare_worst_s:6.1f}"
     )
 
 
 class Watch:
-    """Asks `/livez` on one connection, in a thread, until it is stopped."""
+    """Asks `/livez` of a server on one connection, in a thread, until it is stopped."""
 
     def __init__(self, port: int) -> None:
         self.seconds: list[float] = []
@@ -171,27 +184,27 @@ def send_all(port: int, posts: Sequence[Post], seconds: float) -> None:
 # --- the measurement ---
 
 
-def watched(port: int, models: Path, made: Path, posts: Sequence[Post], seconds: float) -> Latency:
+def watched(ports: Ports, models: Path, made: Path, posts: Sequence[Post], seconds: float) -> Latency:
     """Moves the model in folder `made` into the server's folder, calls it for so many seconds, and takes it away."""
-    watch = Watch(port)
-    with watch.during():
+    watch, bare = map(Watch, ports)
+    with watch.during(), bare.during():
         made.rename(models / made.name)
-        _wait_for(port, made.name, "AVAILABLE")
-        load = get_context("spawn").Process(target=send_all, args=(port, posts, seconds))
+        _wait_for(ports.server, made.name, "AVAILABLE")
+        load = get_context("spawn").Process(target=send_all, args=(ports.server, posts, seconds))
         load.start()
         load.join()
         (models / made.name).rename(made)
-        _wait_for(port, made.name, "END")
+        _wait_for(ports.server, made.name, "END")
     if load.exitcode:
         raise RuntimeError(f"{made.name}: the load failed")
-    return Latency.of(made.name, watch.seconds)
+    return Latency.of(made.name, watch.seconds, bare.seconds)
 
 
-def idle(port: int, seconds: float) -> Latency:
-    watch = Watch(port)
-    with watch.during():
+def idle(ports: Ports, seconds: float) -> Latency:
+    watch, bare = map(Watch, ports)
+    with watch.during(), bare.during():
         time.sleep(seconds)
-    return Latency.of("(idle)", watch.seconds)
+    return Latency.of("(idle)", watch.seconds, bare.seconds)
 
 
 def _wait_for(port: int, model: str, state: str) -> None:
@@ -234,12 +247,13 @@ def main() -> None:
             "grpc_port": 0,
             "variant_cache": Path(folder) / "cache",
         }
-        with live_server(wait_until="/livez", **settings) as port:
-            latencies = []
+        with live_server(wait_until="/livez", **settings) as port, bare_server() as bare_port:
+            ports, latencies = Ports(port, bare_port), []
             for model in chosen:
-                latencies.append(watched(port, models, made / model.name, requests_for(model), arguments.seconds))
+                posts = requests_for(model)
+                latencies.append(watched(ports, models, made / model.name, posts, arguments.seconds))
                 print(line(latencies[-1]), flush=True)
-            latencies.append(idle(port, arguments.seconds))  # not at first: the server imports TensorFlow then
+            latencies.append(idle(ports, arguments.seconds))  # at first the server imports TensorFlow
     print(table(latencies))
     if arguments.json:
         arguments.json.write_text(json.dumps([each._asdict() for each in latencies]))

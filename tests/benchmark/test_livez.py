@@ -10,18 +10,27 @@ from tests.awkward.awkward_model import Asked, AwkwardModel, floats, ints
 
 def test_p99_and_the_worst_answer_decide() -> None:
     quick = [0.001] * 990
-    assert Latency.of("m", [*quick, *[0.019] * 10]).passes
-    assert not Latency.of("m", [*quick, *[0.021] * 10]).passes
-    assert Latency.of("m", [*quick, 0.099]).passes
-    assert not Latency.of("m", [*quick, 0.101]).passes
-    with pytest.raises(ValueError, match="no answer"):
-        Latency.of("m", [])
+    assert Latency.of("m", [*quick, *[0.019] * 10], quick).passes
+    assert not Latency.of("m", [*quick, *[0.021] * 10], quick).passes
+    assert Latency.of("m", [*quick, 0.099], quick).passes
+    assert not Latency.of("m", [*quick, 0.101], quick).passes
+    for seconds, bare in [([], quick), (quick, [])]:
+        with pytest.raises(ValueError, match="no answer"):
+            Latency.of("m", seconds, bare)
+
+
+def test_a_slow_machine_is_shown_and_excuses_nothing() -> None:
+    latency = Latency.of("m", [0.2], [0.001, 0.3])
+    assert (latency.bare_p99_s, latency.bare_worst_s) == (0.3, 0.3)
+    assert not latency.passes
 
 
 def test_the_table_begins_with_the_worst_and_ends_with_the_count() -> None:
-    _, first, second, last = table([Latency("good", 9, 0.01, 0.05), Latency("bad", 9, 0.01, 0.2)]).splitlines()
-    assert first.split() == ["bad", "9", "10.0", "0.50", "200.0", "2.00", "FAIL"]
-    assert second.split() == ["good", "9", "10.0", "0.50", "50.0", "0.50", "pass"]
+    _, first, second, last = table(
+        [Latency("good", 9, 0.01, 0.05, 0.002, 0.004), Latency("bad", 9, 0.01, 0.2, 0.003, 0.005)]
+    ).splitlines()
+    assert first.split() == ["bad", "9", "10.0", "0.50", "200.0", "2.00", "FAIL", "3.0", "5.0"]
+    assert second.split() == ["good", "9", "10.0", "0.50", "50.0", "0.50", "pass", "2.0", "4.0"]
     assert last == "1 of 2 pass: p99 <= 20 ms, worst <= 100 ms"
 
 
