@@ -1,14 +1,19 @@
+from __future__ import annotations
+
 import asyncio
 import gc
 from collections.abc import Callable, Sequence
 from itertools import count
 from math import inf, sqrt
+from weakref import ref
 
 import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
+from app.batching.cost_model import Costs
 from app.batching.devices import Device
+from app.batching.function import PlainWay
 from app.batching.policy import BatchingOptions, BatchPlan, LaneView, SelfTuning
 from app.batching.request import LaneKey
 from app.core.errors import (
@@ -20,8 +25,7 @@ from app.core.errors import (
     ServingError,
     ShuttingDown,
 )
-from app.core.events import BatchExecuted, BatchRejected, Event, tell_all
-from app.core.inference import Array
+from app.core.events import BatchExecuted, BatchRejected, Event, ShadowChecked, tell_all
 from app.core.interfaces import Cancellable
 from app.core.reply import Answer
 from tests.support.fakes import (
@@ -35,6 +39,20 @@ from tests.support.fakes import (
     rows_of,
     run_in_fake_time,
 )
+
+
+class Coalesced(FakeReply):
+    """The reply of several requests of one row each."""
+
+    def __init__(self, requests: int) -> None:
+        super().__init__()
+        self.own = [FakeReply() for _ in range(requests)]
+
+    def done(self) -> bool:
+        return super().done() or all(reply.done() for reply in self.own)
+
+    def apart(self) -> list[tuple[int, FakeReply]]:
+        return [(1, reply) for reply in self.own]
 
 
 class Bench:
@@ -86,6 +104,15 @@ class Bench:
             priority_offset_s=priority_offset_s,
         )
         return asyncio.create_task(call)
+
+    def coalesce(self, *values: float, timeout_s: float = inf) -> tuple[Coalesced, Cancellable | None]:
+        """Submits a request of one row for each value, all as one."""
+        reply, now, rows = Coalesced(len(values)), self.loop.time(), len(values)
+        inputs = {"x": np.array([[value, value] for value in values], np.float32).reshape(-1, 2)}
+        handle = self.batcher.submit_coalesced(
+            KEY, self.function, inputs, rows, reply, arrivals_s=[now] * rows, deadline_s=now + timeout_s
+        )
+        return reply, handle
 
     @property
     def reasons(self) -> list[str]:
@@ -614,7 +641,9 @@ def test_where_a_row_takes_long_nothing_is_coalesced() -> None:
     async def main() -> None:
         bench = Bench(inline_s=2.0)
         await bench.send(1.0)
-        bench.function.costs(KEY.shape).record_undisturbed(1, 1000.0)
+        costs = bench.function.costs(KEY.shape)
+        costs.record_undisturbed(0, 0.001)  # of requests without rows, which tells nothing of a row
+        costs.record_undisturbed(1, 1000.0)
         assert bench.batcher.coalescable_rows("m", bench.function) == 0
 
     scenario(main)
@@ -649,6 +678,164 @@ def test_coalesced_requests_that_find_no_room_together_are_left_to_be_submitted_
         assert handle is None
         assert not reply.done()
         await asyncio.gather(*waiting)
+
+    scenario(main)
+
+
+def test_after_a_batch_on_the_event_loop_what_was_read_meanwhile_shares_the_next_one() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        bench.function = batch_function(bench.model, initial_estimates=QUICK)
+
+        def submit(*values: float) -> None:
+            for value in values:
+                bench.batcher.submit(KEY, bench.function, rows_of(value), 1, FakeReply())
+
+        submit(1, 2, 3, 4, 5)
+        bench.loop.call_soon(submit, 6, 7, 8)
+        await turns()
+        assert bench.model.calls == [[1, 2, 3, 4], [5, 6, 7, 8]]
+
+    scenario(main)
+
+
+QUICK = {1: 0.001, 2: 0.001, 4: 0.001}
+
+
+def test_rows_that_may_not_share_a_call_or_are_none_or_too_many_are_not_coalesced() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        assert bench.batcher.coalescable_rows("m", bench.function) == 0, "nothing was measured yet"
+        bench.function = batch_function(bench.model, initial_estimates=QUICK)
+        bench.function.record_costs(KEY.shape, bench.function.costs(KEY.shape))
+        for rows in (0, 5):
+            reply, handle = bench.coalesce(*[1.0] * rows)
+            assert (handle, reply.answers) == (None, [])
+        assert bench.batcher.coalescable_rows("m", bench.function) == 4
+        bench.function.stop_batching("because of what a call returned")
+        assert bench.batcher.coalescable_rows("m", bench.function) == 0
+        assert bench.coalesce(1.0)[1] is None
+        await bench.batcher.drain()
+        assert bench.model.calls == []
+
+    scenario(main)
+
+
+def test_coalesced_requests_do_not_overtake_those_that_wait() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        bench.function = batch_function(bench.model, initial_estimates=QUICK)
+        waiting = bench.send(1.0)
+        await turns(1)
+        reply, _ = bench.coalesce(2.0, 2.0)
+        assert not reply.done()
+        await waiting
+        assert reply.done()
+        assert bench.model.calls == [[1.0, 2.0, 2.0, 1.0]]
+
+    scenario(main)
+
+
+def test_coalesced_requests_wait_for_a_free_device_although_their_call_is_quick() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        slow = bench.send(1.0, key=KEY._replace(signature="slow"))
+        await turns()
+        bench.function = batch_function(bench.model, initial_estimates=QUICK)
+        reply, _ = bench.coalesce(2.0, 2.0)
+        assert not reply.done()
+        await slow
+        assert reply.done()
+        assert bench.now == 1.0
+
+    scenario(main)
+
+
+def test_coalesced_requests_wait_for_others_as_long_as_the_options_say() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0, delay_s=5.0)
+        bench.function = batch_function(bench.model, initial_estimates=QUICK)
+        reply, _ = bench.coalesce(1.0, 1.0)
+        await asyncio.sleep(4.0)
+        assert not reply.done()
+        await bench.send(2.0)
+        assert reply.done()
+        assert bench.now == 5.0
+
+    scenario(main)
+
+
+def test_while_the_batcher_drains_nothing_is_coalesced() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        bench.function = batch_function(bench.model, initial_estimates=QUICK)
+        await bench.batcher.drain()
+        reply, handle = bench.coalesce(1.0, 1.0)
+        assert (handle, reply.answers, bench.model.calls) == (None, [], [])
+
+    scenario(main)
+
+
+def test_what_failed_coalesced_requests_took_is_no_cost_of_their_size() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0, tick_s=1e-6)
+        await bench.send(1.0)
+        costs = bench.function.costs(KEY.shape)
+        before_s = costs.curve.call_s(1)
+        reply, _ = bench.coalesce(float("nan"))
+        assert [type(each) for each in reply.answers] == [InferenceFailed]
+        assert costs.curve.call_s(1) == before_s
+
+    scenario(main)
+
+
+@pytest.mark.parametrize("coalesced", [False, True])
+def test_what_is_computed_on_the_event_loop_is_checked_in_its_shadow(coalesced: bool) -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        plain = PlainWay(FakeFunction(), lambda _: None)
+        bench.function = batch_function(bench.model, initial_estimates=QUICK, plain=plain)
+        if coalesced:
+            bench.coalesce(1.0, 1.0)
+        else:
+            await bench.send(1.0)
+        await asyncio.sleep(2.0)
+        assert [event.result for event in bench.events if isinstance(event, ShadowChecked)] == ["agrees"]
+
+    scenario(main)
+
+
+def test_what_takes_just_the_limit_is_not_quick() -> None:
+    async def main() -> None:
+        limit_s = Costs(batch_function(FakeFunction()).sizes, QUICK).undisturbed_s(1)
+        for inline_s, quick in ((limit_s, False), (limit_s * 1.001, True)):
+            bench = Bench(inline_s=inline_s)
+            bench.function = batch_function(bench.model, initial_estimates=QUICK)
+            bench.function.record_costs(KEY.shape, bench.function.costs(KEY.shape))
+            assert bench.batcher.coalescable_rows("m", bench.function) == (4 if quick else 0)
+            assert bench.coalesce(1.0, 1.0)[0].done() == quick
+            await bench.batcher.drain()
+            assert bench.now == (0.0 if quick else 1.0)
+
+    scenario(main)
+
+
+def test_by_default_no_call_is_made_on_the_event_loop_and_no_answer_waits_for_an_earlier_one() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        devices = [FakeDevice(5.0, "slow"), FakeDevice(0.5, "quick")]
+        batcher = Batcher(devices, SelfTuning(), 10, clock=loop.time)
+        function = batch_function(FakeFunction(), initial_estimates=QUICK)
+        keys = [KEY._replace(signature=name) for name in "ab"]
+        slow, quick = [asyncio.create_task(infer(batcher, key, function, rows_of(1.0), 1)) for key in keys]
+        await quick
+        assert not slow.done()
+        third = asyncio.create_task(infer(batcher, keys[0], function, rows_of(1.0), 1))  # of the slow one's lane
+        await turns()
+        assert not third.done()
+        await third
+        assert not slow.done()
+        await slow
 
     scenario(main)
 
@@ -742,6 +929,45 @@ def test_a_cancelled_request_is_never_computed() -> None:
         assert bench.model.calls == [[1]]
         assert not replies[1].answers
         assert bench.function.requests_under_way == 0
+
+    scenario(main)
+
+
+def test_what_was_cancelled_keeps_no_memory() -> None:
+    async def main() -> None:
+        bench = Bench()
+        blocker = bench.send(0.0)
+        await turns()
+        inputs = rows_of(1.0)
+        array = ref(inputs["x"])
+        handle = bench.batcher.submit(KEY, bench.function, inputs, 1, FakeReply())
+        handle.cancel()
+        del inputs
+        assert array() is None
+        await blocker
+
+    scenario(main)
+
+
+def test_drain_ends_when_all_that_waits_is_cancelled_before_it_is_dispatched() -> None:
+    async def main() -> None:
+        bench = Bench()
+        handle = bench.batcher.submit(KEY, bench.function, rows_of(1.0), 1, FakeReply())
+        bench.batcher.begin_drain()
+        handle.cancel()
+        await bench.batcher.drain()
+        assert (bench.now, bench.model.calls) == (0.0, [])
+
+    scenario(main)
+
+
+def test_a_request_without_a_priority_stands_behind_one_with_any() -> None:
+    async def main() -> None:
+        bench = Bench(largest=1)
+        for value, more in ((1.0, {}), (2.0, {"priority_offset_s": 0.5}), (3.0, {})):
+            bench.batcher.submit(KEY, bench.function, rows_of(value), 1, FakeReply(), **more)
+        await bench.batcher.drain()
+        assert bench.model.computed == [2.0, 1.0, 3.0]
 
     scenario(main)
 
@@ -888,6 +1114,19 @@ def test_without_admission_what_would_be_late_expires() -> None:
     scenario(main)
 
 
+def test_what_is_late_by_a_little_is_rejected_too() -> None:
+    async def main() -> None:
+        bench = Bench(largest=1)
+        await bench.send(1.0)
+        tasks = [bench.send(float(value)) for value in range(2)]  # the first is computed, the second waits
+        await turns()
+        with pytest.raises(Overloaded, match="has 3100 ms left, and answers take 3173 ms"):
+            await bench.send(1.0, timeout_s=3.1)
+        await asyncio.gather(*tasks)
+
+    scenario(main)
+
+
 def test_options_are_changed_from_the_next_batch_on_for_one_model() -> None:
     async def main() -> None:
         bench = Bench()
@@ -923,6 +1162,36 @@ def test_a_shorter_delay_holds_for_waiting_requests() -> None:
         bench.batcher.tune("m", SelfTuning())
         await task
         assert bench.now == 2.0
+
+    scenario(main)
+
+
+def test_a_shorter_delay_of_one_model_holds_although_another_has_waited_for_longer() -> None:
+    async def main() -> None:
+        bench = Bench(delay_s=60.0)
+        other = bench.send(1.0, key=LaneKey("n", 1, "f"))
+        await asyncio.sleep(1.0)
+        task = bench.send(2.0)
+        await asyncio.sleep(1.0)
+        bench.batcher.tune("m", SelfTuning())
+        await task
+        assert bench.now == 3.0
+        await other
+        assert bench.now == 61.0
+
+    scenario(main)
+
+
+def test_room_is_kept_for_models_by_their_weight_while_they_are_served() -> None:
+    async def main() -> None:
+        bench = Bench(max_rows=40)
+        for model in "mn":
+            bench.batcher.add_version(model)
+        bench.batcher.tune("n", SelfTuning(), 3.0)
+        with pytest.raises(RequestTooLarge, match="26 rows; the queue holds at most 25"):
+            await bench.send(1.0, rows=26)
+        bench.batcher.remove_version("n")
+        assert (await bench.send(1.0, rows=26)).outputs["y"].shape == (26, 2)
 
     scenario(main)
 
@@ -984,35 +1253,6 @@ def test_requests_of_a_caller_that_sent_a_bad_one_share_no_call_with_others_for_
     scenario(main)
 
 
-class Coalesced(FakeReply):
-    """The reply of several requests of one row each."""
-
-    def __init__(self, requests: int) -> None:
-        super().__init__()
-        self.own = [FakeReply() for _ in range(requests)]
-
-    def done(self) -> bool:
-        return super().done() or all(reply.done() for reply in self.own)
-
-    def apart(self) -> list[tuple[int, FakeReply]]:
-        return [(1, reply) for reply in self.own]
-
-
-def values_of(*values: float) -> dict[str, Array]:
-    return {"x": np.array([[value, value] for value in values], np.float32)}
-
-
-def coalesce(bench: Bench, *values: float, timeout_s: float = inf) -> tuple[Coalesced, Cancellable]:
-    """Submits a request of one row for each value, all as one."""
-    reply, now = Coalesced(len(values)), bench.loop.time()
-    handle = bench.batcher.submit_coalesced(
-        KEY, bench.function, values_of(*values), len(values), reply,
-        arrivals_s=[now] * len(values), deadline_s=now + timeout_s,
-    )  # fmt: skip
-    assert handle is not None
-    return reply, handle
-
-
 def outcomes(reply: Coalesced) -> list[object]:
     """The value of each of the coalesced requests, or the type of its error."""
     assert all(len(own.answers) == 1 for own in reply.own)
@@ -1025,7 +1265,7 @@ def test_of_coalesced_requests_that_the_model_rejects_only_the_bad_one_fails(at_
     async def main() -> None:
         bench = Bench(inline_s=2.0)
         await bench.send(1.0, rows=4 if at_once else 1)
-        reply, _ = coalesce(bench, 2.0, -3.0, 4.0, 5.0)
+        reply, _ = bench.coalesce(2.0, -3.0, 4.0, 5.0)
         await asyncio.sleep(10.0)
         assert outcomes(reply) == [[4.0], InvalidRequest, [8.0], [10.0]]
         assert not reply.answers  # it was taken apart
@@ -1041,7 +1281,7 @@ def test_coalesced_requests_that_were_accepted_before_a_drain_are_answered_thoug
     async def main() -> None:
         bench = Bench(inline_s=2.0)
         await bench.send(1.0)
-        reply, _ = coalesce(bench, 2.0, -3.0, 4.0, 5.0)
+        reply, _ = bench.coalesce(2.0, -3.0, 4.0, 5.0)
         await bench.batcher.drain()
         assert outcomes(reply) == [[4.0], InvalidRequest, [8.0], [10.0]]
 
@@ -1052,7 +1292,7 @@ def test_coalesced_requests_that_are_run_apart_keep_their_deadline_and_may_be_ca
     async def main() -> None:
         bench = Bench(inline_s=0.0)
         bench.batcher._max_inline_s = 0.0
-        reply, _ = coalesce(bench, -2.0, 3.0, 4.0, 5.0, timeout_s=2.5)
+        reply, _ = bench.coalesce(-2.0, 3.0, 4.0, 5.0, timeout_s=2.5)
         await asyncio.sleep(1.5)  # they failed together, and the first two run again
         reply.own[3].set_exception(InvalidRequest("its client has gone"))
         await asyncio.sleep(5.0)
@@ -1069,8 +1309,8 @@ def test_coalesced_requests_of_which_outputs_do_not_follow_rows_run_one_by_one()
         bench = Bench(inline_s=2.0)
         await bench.send(1.0)
         bench.function.run = lambda inputs: {"y": inputs["x"].sum(keepdims=True)}
-        reply, _ = coalesce(bench, 2.0, 3.0)
-        waiting, _ = coalesce(bench, 4.0, 5.0)
+        reply, _ = bench.coalesce(2.0, 3.0)
+        waiting, _ = bench.coalesce(4.0, 5.0)
         await asyncio.sleep(10.0)
         assert outcomes(reply) == [[4.0], [6.0]]
         assert outcomes(waiting) == [[8.0], [10.0]]
@@ -1082,7 +1322,7 @@ def test_coalesced_requests_are_not_cut_into_parts() -> None:
     async def main() -> None:
         bench = Bench(inline_s=2.0)
         await bench.send(1.0)
-        reply, _ = coalesce(bench, 2.0, 3.0, 4.0)
+        reply, _ = bench.coalesce(2.0, 3.0, 4.0)
         bench.batcher.tune("m", SelfTuning(BatchingOptions(max_batch_size=2)))
         assert bench.batcher.coalescable_rows("m", bench.function) == 2
         await asyncio.sleep(10.0)
