@@ -201,8 +201,8 @@ def _run_each(
 ) -> list[Outcome]:
     """Runs each request alone, once, whatever becomes of the others; those that left meanwhile are not run."""
     run, outcomes = function.on(replica), list[Outcome]()
-    for number, request in enumerate(requests):
-        if number and (request.reply.done() or request.deadline_s <= clock()):
+    for request in requests:
+        if request.reply.done() or request.deadline_s <= clock():
             outcomes.append(DeadlineExceeded("The request's time ran out before its call began"))
             continue
         try:
@@ -227,7 +227,7 @@ def _run_together(
     if isolated or isinstance(error, RowCountMismatch):
         return [], error
     # 2. A request alone, or the model failed: each request gets an error of its own.
-    return [error] if len(requests) == 1 else [type(error)(*error.args) for _ in requests], None
+    return [copy(error) for _ in requests], None
 
 
 def _serving_error(raised: Exception) -> ServingError:
@@ -334,10 +334,10 @@ def elements_of(function: BatchFunction, requests: Sequence[PendingRequest]) -> 
 def assemble(requests: Sequence[PendingRequest], own_rows: int, rows: int) -> dict[str, Array]:
     """The inputs of requests with `own_rows` rows in all, stacked and padded to [rows, ...].
 
-    The arrays of a single request of that size are passed on without a copy.
+    The arrays of a request that has all of them are passed on without a copy.
     """
     first = requests[0]
-    if len(requests) == 1 and first.rows == rows:
+    if first.rows == rows:
         return dict(first.inputs)
     return {name: _stack([request.inputs[name] for request in requests], own_rows, rows) for name in first.inputs}
 

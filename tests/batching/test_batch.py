@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.batch import BatchInFlight, RowCountMismatch, assemble, elements_of, padding_of, split
+from app.batching.batch import (
+    BatchInFlight,
+    Execution,
+    RowCountMismatch,
+    assemble,
+    elements_of,
+    padding_of,
+    run_together,
+    split,
+)
 from app.batching.batch import execute as execute_timed
 from app.batching.function import BatchFunction
 from app.batching.request import LaneKey, PendingRequest
@@ -16,7 +25,14 @@ from app.batching.shapes.buckets import ShapeBuckets
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
 from app.batching.waiting.lane import Lane
-from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, OutOfMemory
+from app.core.errors import (
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidRequest,
+    OutOfMemory,
+    Overloaded,
+    ServingError,
+)
 from app.core.inference import Array
 from app.core.reply import Outcome
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, pending, rows_of, run_batch
@@ -66,6 +82,32 @@ def test_a_model_that_rejects_no_rows_gets_a_blank_row_that_is_cut_off() -> None
     assert shapes == [(0, 2), (1, 2)]
 
 
+def test_blank_rows_are_zeros_and_empty_strings() -> None:
+    blank = []
+
+    def picky(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if not len(inputs["x"]):
+            raise InvalidRequest("no rows")
+        blank.append({name: array.tolist() for name, array in inputs.items()})
+        return {"y": inputs["x"]}
+
+    request = pending(1.0, 0)
+    request.inputs = {"x": np.zeros((0, 2), np.int32), "s": np.zeros((0, 1), object)}
+    execute(batch_function(picky), [request])
+    assert blank == [{"x": [[0, 0]], "s": [[b""]]}]
+
+
+def test_of_a_blank_row_no_ragged_values_are_returned() -> None:
+    def picky(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if not len(inputs["x"]):
+            raise InvalidRequest("no rows")
+        return {"y": np.array([5.0, 6.0]), "ends": np.array([0, 2]), "z": inputs["x"]}
+
+    (found,) = execute(batch_function(picky, ragged_outputs=RaggedRows({"y": ["ends"]})), [pending(1.0, 0)])
+    assert isinstance(found, dict)
+    assert {name: array.tolist() for name, array in found.items()} == {"y": [], "ends": [0], "z": []}
+
+
 def test_a_model_that_rejects_a_blank_row_too_says_why_it_rejects_no_rows() -> None:
     def picky(inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise InvalidRequest(f"{len(inputs['x'])} rows rejected")
@@ -99,6 +141,44 @@ def test_any_other_failure_fails_the_batch_once() -> None:
 def test_errors_are_not_shared_between_callers() -> None:
     first, second = execute(batch_function(FakeFunction()), [pending(float("nan")), pending(1.0)])
     assert first is not second
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_each_error_says_all_that_the_model_said(requests: int) -> None:
+    def busy(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        error = Overloaded("the device is busy")
+        error.retry_after_s = 7.0
+        raise error
+
+    found = execute(batch_function(busy), [pending()] * requests)
+    assert [(type(each), str(each)) for each in found] == [(Overloaded, "the device is busy")] * requests
+    assert [each.retry_after_s for each in found if isinstance(each, Overloaded)] == [7.0] * requests
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "rejection", "succeeded"),
+    [
+        ([{}, {}], None, True),
+        ([{}, InferenceFailed()], None, False),
+        ([InferenceFailed()], None, False),
+        ([], InvalidRequest(), False),
+    ],
+)
+def test_a_call_succeeded_if_all_its_requests_did(
+    outcomes: list[Outcome], rejection: ServingError | None, succeeded: bool
+) -> None:
+    assert Execution(outcomes, 0.0, 1.0, 0, 0.0, rejection).succeeded == succeeded
+
+
+@pytest.mark.parametrize("batchable", [True, False])
+def test_without_a_device_a_batch_is_run_by_the_first_replica(batchable: bool) -> None:
+    first, second = FakeFunction(), FakeFunction()
+    function = batch_function(FakeFunction(), replicas=[first, second], batchable=batchable)
+    execute(function, [pending()])
+    run_together(function, [pending()])
+    assert (len(first.calls), second.calls) == (2, [])
+    execute_timed(function, [pending()], lambda: 0.0, replica=1)
+    assert len(second.calls) == 1
 
 
 def test_an_unexpected_exception_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
@@ -215,6 +295,7 @@ def test_padding_of_inner_shapes_is_waste_too() -> None:
     assert wasted(of_lengths(3, 3, 3), padding=LENGTHS) == 1 / 4
     assert wasted(of_lengths(3, rows=5), padding=LENGTHS) == 3 / 8
     assert wasted(of_lengths(2, 3, rows=0), padding=LENGTHS) == 0
+    assert wasted(of_lengths(0, 0, 0), padding=LENGTHS) == 0  # there are no elements at all
 
 
 def test_padding_to_a_compiled_size_is_waste_too() -> None:
@@ -247,9 +328,23 @@ def test_equal_shapes_are_stacked_as_ever() -> None:
     assert function.calls == [[2, 2]]
 
 
+def test_equal_shapes_are_not_held_to_what_padding_needs() -> None:
+    padding = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0})
+    function = batch_function(lambda inputs: {"y": inputs["x"][:, :1]}, padding=padding)
+    found = execute(function, of_lengths(2, 2))
+    assert [each["y"].tolist() for each in found if isinstance(each, dict)] == [[[2]], [[2]]]
+    assert padding.enabled
+
+
 def test_requests_without_rows_keep_their_shapes() -> None:
-    found = execute(batch_function(FakeFunction(), padding=LENGTHS), of_lengths(2, 3, rows=0))
-    assert [each["y"].shape for each in found if isinstance(each, dict)] == [(0, 2), (0, 3)]
+    def convolution(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if not len(inputs["x"]):
+            raise InvalidRequest("no rows")
+        return {"y": inputs["x"] * 2}
+
+    for run in (FakeFunction(), convolution):
+        found = execute(batch_function(run, padding=LENGTHS), of_lengths(2, 3, rows=0))
+        assert [each["y"].shape for each in found if isinstance(each, dict)] == [(0, 2), (0, 3)]
 
 
 def test_one_bad_request_among_different_shapes_fails_alone() -> None:
@@ -316,11 +411,19 @@ def test_requests_that_run_alone_are_run_once_each_and_harm_no_other() -> None:
 def test_of_requests_that_run_alone_those_that_left_meanwhile_are_not_run() -> None:
     function = FakeFunction()
     clock = iter([0.0, 1.0, 2.0, 3.0])
-    requests = [pending(1.0), pending(2.0, deadline_s=0.5), pending(3.0)]
+    requests = [pending(1.0), pending(2.0, deadline_s=2.0), pending(3.0)]
     requests[2].reply.set_result("cancelled")
     found = execute_timed(batch_function(function, batchable=False), requests, lambda: next(clock))
     assert [type(each) for each in found.outcomes] == [dict, DeadlineExceeded, DeadlineExceeded]
     assert function.calls == [[1.0]]
+
+
+def test_a_lone_request_that_left_before_its_device_began_is_not_run_either() -> None:
+    function = FakeFunction()
+    late = [pending(1.0, deadline_s=3.0)]
+    found = execute_timed(batch_function(function, batchable=False), late, lambda: 3.0)
+    assert [type(each) for each in found.outcomes] == [DeadlineExceeded]
+    assert function.calls == []
 
 
 def test_a_batch_that_cannot_be_put_together_for_lack_of_memory_is_run_in_parts(
@@ -373,3 +476,34 @@ def test_what_failed_or_was_merged_is_no_cost_of_its_lane() -> None:
     merged.merge(Lane(LaneKey("m", 1, "f", (), ((3,),), True), function), [pending()])
     merged.record_latency(6.0, inf)
     assert measured(merged) == {}
+
+
+def test_what_a_batch_is_expected_to_take_is_0_until_it_is_known() -> None:
+    batch = BatchInFlight(Lane(KEY, batch_function(FakeFunction(), 8)), [pending(rows=3)], "idle")
+    assert batch.expected_s == 0.0
+    batch.record_latency(6.0, inf)
+    assert batch.expected_s == 6.0
+    assert batch.function.last_costs is batch.costs
+
+
+def test_a_batch_is_quick_if_it_is_known_to_take_less_than_the_limit() -> None:
+    batch = BatchInFlight(Lane(KEY, batch_function(FakeFunction(), 8)), [pending(rows=3)], "idle")
+    assert batch.is_quick(1e9) is False
+    batch.record_latency(1.0, 5.0)
+    just_s = batch.costs.undisturbed_s(4)
+    assert (batch.is_quick(just_s), batch.is_quick(just_s + 0.01)) == (False, True)
+    batch.function.steady = False
+    assert not batch.is_quick(1e9)
+
+
+def test_a_batch_that_was_quick_and_becomes_slow_is_quick_no_longer() -> None:
+    batch = BatchInFlight(Lane(KEY, batch_function(FakeFunction(), 8)), [pending(rows=3)], "idle")
+    batch.record_latency(1.0, 5.0)
+    assert batch.is_quick(5.0)
+    for _ in range(50):
+        batch.record_latency(20.0, 5.0)
+    assert not batch.is_quick(5.0)
+    batch.record_latency(0.5, 5.0, succeeded=False)  # it failed early
+    assert not batch.is_quick(5.0)
+    batch.record_latency(1.0, 5.0)
+    assert batch.is_quick(5.0)

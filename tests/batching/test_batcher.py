@@ -1040,6 +1040,25 @@ def test_what_has_expired_is_not_computed_even_if_the_timer_is_late() -> None:
     scenario(main)
 
 
+@pytest.mark.parametrize("with_another", [True, False])
+def test_if_the_timer_is_late_a_dispatch_answers_what_has_expired(with_another: bool) -> None:
+    async def main() -> None:
+        loop, model, late_s = asyncio.get_running_loop(), FakeFunction(), [0.0]
+        batcher = Batcher([FakeDevice()], SelfTuning(), 10, clock=lambda: loop.time() + late_s[0])
+        function, expired, fine = batch_function(model), FakeReply(), FakeReply()
+        batcher.submit(KEY, function, rows_of(1.0), 1, expired, deadline_s=loop.time() + 0.5)
+        if with_another:
+            batcher.submit(KEY, function, rows_of(2.0), 1, fine)
+        late_s[0] = 0.5
+        await turns()
+        assert [type(each) for each in expired.answers] == [DeadlineExceeded]
+        await batcher.drain()
+        assert model.computed == ([2.0] if with_another else [])
+        assert batcher.failures(0.0) == []
+
+    scenario(main)
+
+
 def test_a_bulk_request_delays_an_interactive_one_by_no_more_than_one_batch() -> None:
     async def main() -> None:
         bench = Bench()

@@ -40,6 +40,7 @@ def due(order: InOrderCompletion) -> list[BatchInFlight]:
 def test_what_ended_first_waits_for_what_began_first() -> None:
     first, second = batch("a"), batch("a")
     order = started(first, second)
+    assert not order.holds
     order.record_end(second, EXECUTION)
     assert due(order) == []
     assert order.holds
