@@ -5,11 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight, Execution
-from app.batching.completion import Completion, InOrderCompletion
+from app.batching.completion import Completion, InOrderCompletion, answer
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.waiting.lane import Lane
 from app.core.errors import InferenceFailed
-from app.core.events import ignore
+from app.core.events import BatchExecuted, ignore
+from app.core.inference import BatchTiming
+from app.core.reply import Answer
 from tests.support.fakes import FakeFunction, FakeReply, batch_function, pending, rows_of
 
 EXECUTION = Execution([], 0.0, 1.0, 0, 0.0)
@@ -134,3 +136,67 @@ def test_a_bug_at_the_end_of_a_batch_answers_its_requests_with_an_error_and_free
 
     asyncio.run(main())
     assert "The end of a batch failed" in caplog.text
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_batch_without_answers_and_a_request_that_left_are_told_at_once(in_order: bool) -> None:
+    async def main() -> None:
+        told: list[str] = []
+        completion = Completion(ignore, lambda: told.append("left"), in_order=in_order)
+        forgotten, later = batch("a"), batch("a")
+        completion.record_start(forgotten)
+        completion.record_start(later)
+        completion.forget(forgotten)
+        assert told == ["left"]
+        completion.on_cancel()
+        assert told == ["left"] * 2
+        completion.complete(later, Execution([{}], 0.0, 1.0, 0, 0.0))
+        assert told == ["left"] * 3
+
+    asyncio.run(main())
+
+
+def test_what_waited_for_requests_that_left_is_answered_in_the_next_turn() -> None:
+    async def main() -> None:
+        completion = Completion(ignore, lambda: None, in_order=True)
+        reply = FakeReply()
+        stuck, held = batch("a"), batch("a", [PendingRequest(rows_of(1.0), 1, reply, 0.0)])
+        for each in (stuck, held):
+            completion.record_start(each)
+        completion.complete(held, Execution([{}], 0.0, 1.0, 0, 0.0))
+        stuck.requests[0].fail(InferenceFailed("its time ran out"))
+        completion.on_cancel()
+        assert not reply.done()
+        await asyncio.sleep(0)
+        assert [type(each) for each in reply.answers] == [Answer]
+
+    asyncio.run(main())
+
+
+def test_a_batch_tells_how_long_each_request_waited_and_which_failed_or_came_too_late() -> None:
+    def request(rows: int, arrivals_s: list[float], deadline_s: float = 99.0) -> PendingRequest:
+        made = PendingRequest(rows_of(1.0, rows), rows, FakeReply(), arrivals_s[0], deadline_s)
+        made.coalesced_s = arrivals_s if len(arrivals_s) > 1 else ()
+        return made
+
+    requests = [
+        request(2, [1.0]),
+        request(3, [2.0, 2.5, 3.0]),
+        request(4, [2.0]),
+        request(2, [3.0, 3.5], deadline_s=10.0),  # of two requests, and its time ran out when the call began
+        request(1, [3.0], deadline_s=10.5),
+    ]
+    replies, failed = [each.reply for each in requests], InferenceFailed("no")
+    made = batch("a", requests)
+    made.function.requests_under_way = 5
+    outputs = {"y": rows_of(2.0)["x"]}
+    execution = Execution([outputs, failed, failed, outputs, outputs], 10.0, 12.0, 4, 0.25)
+    told = answer(made, execution)
+    waits_s = [9.0, 8.0, 7.5, 7.0, 8.0, 7.0, 6.5, 7.0]
+    assert told == BatchExecuted("m", 1, "a", 12, 4, "idle", 2.0, waits_s, 4, 7, 2, 0.25)
+    assert [each.answers for each in replies] == [  # type: ignore[attr-defined]
+        [Answer(outputs, BatchTiming(9.0, 2.0, 12))], [failed], [failed],
+        [Answer(outputs, BatchTiming(7.0, 2.0, 12))], [Answer(outputs, BatchTiming(7.0, 2.0, 12))],
+    ]  # fmt: skip
+    assert all(each.inputs == {} for each in requests), "no tensors are kept"
+    assert made.function.requests_under_way == 0
