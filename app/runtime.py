@@ -157,7 +157,7 @@ class Runtime(Protocol):
         """
 
 
-_REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.tensorflow_runtime:TensorFlowRuntime"}
+_REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.start:start"}
 
 #: What says what is missing in the folder of a version. It is called in another process and imports no runtime.
 _MISSING_PART: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.saved_model.files:missing_part"}

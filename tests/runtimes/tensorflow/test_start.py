@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from app.runtimes.tensorflow.start import load_library
+from tests.support.waiting import HANG_S
+
+_LOAD_AND_TELL = """
+import sys
+from app.runtimes.tensorflow.start import load_libraries
+load_libraries()
+print("libtensorflow_cc" in open("/proc/self/maps").read(), "tensorflow" in sys.modules)
+"""
+
+
+def test_other_threads_run_while_a_library_is_loaded(tmp_path: Path) -> None:
+    library = tmp_path / "library.so"
+    os.mkfifo(library)  # reading it waits for a writer, which is this thread
+    loaded: list[bool] = []
+    thread = threading.Thread(target=lambda: loaded.append(load_library(library)))
+    thread.start()
+    with library.open("wb") as writer:
+        writer.write(b"no library")
+    thread.join(HANG_S)
+    assert loaded == [False]
+
+
+def test_the_libraries_are_there_before_tensorflow_is_imported() -> None:
+    command = [sys.executable, "-c", _LOAD_AND_TELL]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
+    assert told.stdout.split() == ["True", "False"]
+
+
+def test_a_library_that_is_not_there_is_left_to_the_import(tmp_path: Path) -> None:
+    assert not load_library(tmp_path / "none.so")
