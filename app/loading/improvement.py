@@ -155,7 +155,7 @@ class Improvement:
         for rows in self.model.sizes.allowed:
             if rows > self._sizes.largest and batchable:
                 try:
-                    warm_up(self._calls, [rows], self._report, batchable)
+                    warm_up(self._calls, [rows], self._report, batchable, larger=True)
                 except (NoTimeLeft, ServingError) as reason:
                     if not self._calls.budget.cancelled:
                         logger.warning("%s gets batches of at most %d rows: %s", self, self._sizes.largest, reason)

@@ -29,6 +29,8 @@ def warm_up(
     sizes: Sequence[int],
     report: ProgressReport,
     signatures: Mapping[str, ModelSignature] | None = None,
+    *,
+    larger: bool = False,
 ) -> Sequence[int]:
     """Call every signature at every size, ascending, on every replica; a signature that is not batchable once, one that
     writes state never.
@@ -39,6 +41,7 @@ def warm_up(
 
     Args:
         signatures: as callers see them, if they may leave masks out.
+        larger: they were called at smaller sizes before: a signature that rejects the sample inputs was told then.
 
     Raises:
         InferenceFailed: the model or the device failed; OutOfMemory if the first size does not fit into the device.
@@ -52,7 +55,7 @@ def warm_up(
     left, done = list(sizes), 0
     for replica, signature in calls:
         all_rows = left if signature.batchable else [1]
-        warm = _warm_signature(replica, signature, all_rows, _Progress(report, done, total))
+        warm = _warm_signature(replica, signature, all_rows, _Progress(report, done, total), larger=larger)
         if signature.batchable:
             left = left[: len(warm)]
         done += len(sizes) if signature.batchable else 1
@@ -71,7 +74,7 @@ class _Progress(NamedTuple):
 
 
 def _warm_signature(
-    model: LoadedModel, signature: ModelSignature, all_rows: Sequence[int], progress: _Progress
+    model: LoadedModel, signature: ModelSignature, all_rows: Sequence[int], progress: _Progress, *, larger: bool
 ) -> Sequence[int]:
     """The first of the sizes, up to one that cannot be called; see `warm_up`."""
     warm: list[int] = []
@@ -84,9 +87,10 @@ def _warm_signature(
             if rows == all_rows[0] and len(all_rows) > 1:
                 model.run(signature.name, inputs, ())  # what the first call takes says little about larger ones
         except InvalidRequest as rejection:
-            logger.warning(
-                "Signature %r is not warmed up, because it rejects the sample inputs: %s", signature.name, rejection
-            )
+            logger.log(
+                logging.DEBUG if larger else logging.WARNING,
+                "Signature %r is not warmed up, because it rejects the sample inputs: %s", signature.name, rejection,
+            )  # fmt: skip
             return all_rows
         except (OutOfMemory, NoTimeLeft) as reason:
             if not warm:

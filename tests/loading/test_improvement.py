@@ -15,7 +15,7 @@ from app.batching.policy import WorkConserving
 from app.config.settings import Settings
 from app.core import events
 from app.core.batch_sizes import BatchSizes
-from app.core.errors import InferenceFailed, OutOfMemory
+from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import Array, InferenceRequest, ModelSignature
 from app.loading.loader import Loader
 from app.model import Model
@@ -140,6 +140,23 @@ def test_a_size_that_fails_is_dropped_and_the_version_is_served(
         assert f"Model m version 1 gets batches of at most 8 rows: {error}" in caplog.messages
 
     with_loaded(LargeCallsWait(error), scenario)
+
+
+def test_a_signature_that_rejects_the_samples_is_told_once_and_not_for_each_larger_size(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Rejects(LargeCallsWait):
+        def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+            raise InvalidRequest("no image")
+
+    async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
+        await until(lambda: done(told))
+        warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert warnings == [
+            "Signature 'serving_default' is not warmed up, because it rejects the sample inputs: no image"
+        ]
+
+    with_loaded(Rejects(), scenario)
 
 
 def test_a_size_for_which_there_is_no_time_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
