@@ -44,7 +44,8 @@ _REFUSED = frozenset({"503", "UNAVAILABLE"})
 def advise(signature: SignatureExplanation, options: BatchingOptionsDocument, sizes: Sequence[int]) -> list[str]:
     """At least one sentence. `sizes` are the row counts that the model is called with."""
     if signature.calls < _LEAST_CALLS or signature.wait_ms is None or signature.compute_ms is None:
-        return [*_refusals(signature), f"calls counted so far: {signature.calls}; ask again after some traffic."]
+        few = f"calls counted so far: {signature.calls}; ask again after some traffic."
+        return [*_shadow_checks(signature), *_refusals(signature), few]
     wait, compute = signature.wait_ms, signature.compute_ms
     found = [
         *_shadow_checks(signature),

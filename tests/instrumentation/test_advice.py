@@ -102,6 +102,12 @@ def test_few_calls_say_little(calls: int) -> None:
     assert advise(few, options(), SIZES) == [f"calls counted so far: {calls}; ask again after some traffic."]
 
 
+def test_what_a_shadow_check_found_is_told_however_few_calls_there_were() -> None:
+    found, few = advise(signature(calls=1, shadow_checks={"variant": 1}), options(), SIZES)
+    assert found.startswith("a shadow check found that its variant changed an answer")
+    assert "ask again" in few
+
+
 @pytest.mark.parametrize(
     ("found", "given", "sizes", "sentence"),
     [
