@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from app.core.inference import Array
 from tests.every_protocol.driver import Driver, Fault, rows
+from tests.every_protocol.grpc_drivers import OpenInferenceRaw, TensorFlowContent
 from tests.every_protocol.live import MAX_ROWS, live
 from tests.every_protocol.models import NO_MEMORY, REJECTED
+from tests.every_protocol.open_inference_rest import Binary
 from tests.every_protocol.suite import (
     Drive,
     Run,
@@ -24,6 +28,7 @@ from tests.every_protocol.suite import (
     running,
     runtime_in_place,
 )
+from tests.every_protocol.tensorflow_rest import JsonRows
 from tests.support.waiting import HANG_S
 
 __all__ = ["run", "running", "runtime_in_place"]  # fixtures
@@ -144,3 +149,35 @@ def test_one_bad_request_fails_alone(drive: Drive, value: float, kind: Fault, sa
         assert any(len(call) > 4 for call in driver.live.model.calls), "they shared a batch at first"
 
     run(drive, scenario)
+
+
+@in_every_arrangement
+def test_requests_of_one_lane_are_answered_first_come_first_served(frontends: int, tmp_path: Path) -> None:
+    """Over HTTP and gRPC in turn: small requests do not overtake large ones, nor one protocol another."""
+
+    async def main() -> None:
+        async with live(tmp_path, frontends=frontends, max_batch_size=4) as served:
+            drivers = [drive(served) for drive in (JsonRows, TensorFlowContent, Binary, OpenInferenceRaw)]
+            sizes = [(3, 1, 4, 2, 1, 1)[number % 6] for number in range(12)]  # batches of 4: two, one, three requests
+            numbers = [100.0 + number for number in range(12)]
+            batches = [(0, 1), (2,), (3, 4, 5), (6, 7), (8,), (9, 10, 11)]
+            async with served.held():
+                # 1. They arrive one after the other, each by the next protocol.
+                answers: list[asyncio.Future[Array]] = []
+                for number, size in zip(numbers, sizes, strict=True):
+                    driver = drivers[len(answers) % len(drivers)]
+                    answers.append(asyncio.ensure_future(ask_rows(driver, *[number] * size)))
+                    await served.rows_wait(sum(sizes[: len(answers)]))
+                served.model.calls.clear()
+
+                # 2. While a batch is computed, all batches before it have been answered, and none behind it.
+                for batch, behind in zip(batches, accumulate(map(len, batches)), strict=True):
+                    await served.next_call()
+                    assert served.model.calls[-1] == [numbers[each] for each in batch for _ in range(sizes[each])]
+                    await asyncio.gather(*answers[: batch[0]])
+                    assert not any(answer.done() for answer in answers[batch[0] :])
+                    assert served.waiting_rows() == sum(sizes[behind:])
+            for number, size, answer in zip(numbers, sizes, answers, strict=True):
+                np.testing.assert_array_equal(await answer, rows(*[2 * number] * size))
+
+    asyncio.run(main())
