@@ -121,8 +121,8 @@ def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[int
     """For each size: of the sizes up to it, the largest at which a row costs at most a little more than the least."""
     row_s = [each / size for size, each in zip(sizes, seconds, strict=True)]
     return tuple(
-        next(sizes[index] for index in range(last, -1, -1) if row_s[index] <= least_s / (1 - _LEAST_GAIN))
-        for last, least_s in enumerate(accumulate(row_s, min))
+        max(sizes[index] for index in range(last) if row_s[index] <= least_s / (1 - _LEAST_GAIN))
+        for last, least_s in enumerate(accumulate(row_s, min), 1)
     )
 
 
@@ -130,8 +130,6 @@ def _seconds_through(sizes: Sequence[int], measured: Mapping[int, float]) -> tup
     known = sorted(measured)
     # A small call that cost more than a larger one is noise.
     least = list(accumulate([measured[size] for size in reversed(known)], min))[::-1]
-    if known == list(sizes):
-        return tuple(least)
     fixed, slope = _fit(known, least)
     seconds = []
     for size in sizes:
@@ -148,7 +146,7 @@ def _fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
     """a and b of a + b * size by least squares, neither below 0; of a single point its seconds and 0."""
     mean_size, mean_s = sum(sizes) / len(sizes), sum(seconds) / len(seconds)
     variance = sum((size - mean_size) ** 2 for size in sizes)
-    covariance = sum((size - mean_size) * (each - mean_s) for size, each in zip(sizes, seconds, strict=True))
+    covariance = sum((size - mean_size) * each for size, each in zip(sizes, seconds, strict=True))
     slope = min(covariance / variance, mean_s / mean_size) if variance else 0.0
     return mean_s - slope * mean_size, slope
 
@@ -251,7 +249,7 @@ class Costs:
         early: it only counts if it was slower.
         """
         key = rows, elements.bit_length()
-        known_s = self._undisturbed.get(key, seconds if succeeded else inf)
+        known_s = self._undisturbed.get(key, seconds)
         if succeeded or seconds > known_s:
             self._undisturbed[key] = min(seconds, known_s + (seconds - known_s) * _SLOWER_WEIGHT)
 

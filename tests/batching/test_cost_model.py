@@ -31,6 +31,19 @@ def test_a_single_measurement_says_nothing_of_other_sizes() -> None:
     assert CostCurve.through(SIZES, {8: 0.5}).seconds == (0.5,) * 7
 
 
+def test_sizes_in_between_follow_the_line_as_far_as_their_neighbours_allow() -> None:
+    assert CostCurve.through((1, 2, 4, 8), {1: 1.0, 2: 3.0, 4: 3.5}).seconds[:3] == (1.0, 3.0, 3.5)
+    assert CostCurve.through((1, 2, 4, 8), {1: 1.0, 4: 1.5, 8: 9.0}).seconds[1] == 1.5
+    # No call costs less than nothing, so the line begins at nothing.
+    assert CostCurve.through((1, 2, 4, 8), {2: 1.0, 4: 4.0}).seconds == pytest.approx((2.5 / 3, 1.0, 4.0, 20 / 3))
+
+
+def test_a_row_may_cost_a_tenth_more_in_a_larger_call() -> None:
+    assert CostCurve((1, 2), (0.9, 2.0)).efficient_rows == 2
+    assert CostCurve((1, 2), (0.9, 2.01)).efficient_rows == 1
+    assert CostCurve((1, 2, 4), (1.0, 1.0, 4.0)).efficient_rows == 2
+
+
 def test_a_small_call_that_was_held_up_is_noise() -> None:
     assert CostCurve.through((1, 2, 4), {1: 9.0, 2: 1.0, 4: 2.0}).seconds == (1.0, 1.0, 2.0)
 
@@ -64,6 +77,30 @@ def test_five_rows_run_as_four_and_one_or_as_eight_whichever_is_clearly_sooner(
     assert CostCurve((1, 2, 4, 8), seconds).first_rows(5) == first
 
 
+@pytest.mark.parametrize(
+    ("sizes", "seconds", "rows", "first"),
+    [
+        ((1, 2, 4, 8), (0.1, 2, 4, 5), 5, 4),  # a row costs more in four, but four and one are done sooner
+        ((1, 2, 4, 8), (0.1, 0.2, 4, 5), 7, 4),  # four, two and one
+        ((1, 2, 4, 8), (0.1, 0.2, 4.25, 5), 7, 7),  # which would be later
+        ((1, 2, 4, 8), (3, 4, 6, 10), 6, 6),  # just a tenth cheaper by the row
+        ((1, 2, 4, 8), (1.5, 3, 7.5, 10), 5, 5),  # just a tenth sooner
+        ((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.2), 8, 8),  # nothing is padded
+        ((4, 8), (1, 9), 2, 2),  # there is no smaller size
+        ((4, 8), (1, 9), 4, 4),
+        ((4, 8), (1, 1), 9, 8),  # more than a call takes
+    ],
+)
+def test_what_is_taken_of_rows_that_fill_no_call_or_more_than_one(
+    sizes: tuple[int, ...], seconds: tuple[float, ...], rows: int, first: int
+) -> None:
+    assert CostCurve(sizes, seconds).first_rows(rows) == first
+
+
+def test_more_rows_than_a_call_takes_cost_a_full_call() -> None:
+    assert CostCurve((1, 4), (1.0, 2.0)).call_s(100) == 2.0
+
+
 def test_the_rows_that_fit_a_time() -> None:
     curve = CostCurve((1, 2, 4), (1.0, 1.5, 3.0))
     assert [curve.rows_within(seconds) for seconds in (0.1, 1.0, 1.6, 3.0, 9.0)] == [1, 1, 2, 4, 4]
@@ -93,6 +130,49 @@ def test_costs_follow_what_calls_take() -> None:
     assert costs.curve.call_s(4) == pytest.approx(3.0, rel=0.12)
 
 
+def test_after_sixteen_calls_two_thirds_of_a_change_are_known() -> None:
+    costs = Costs(BatchSizes((4,)), initial_estimates={4: 1.0})
+    for _ in range(50):
+        costs.record_call(4, 1.0)
+    for _ in range(16):
+        costs.record_call(4, 2.0)
+    assert costs.curve is not None
+    assert 1.45 < costs.curve.call_s(4) < 1.7
+
+
+@pytest.mark.parametrize(("batches", "seconds"), [(100, 1.0), (127, 1.0), (128, 1.5), (400, 1.5)])
+def test_an_average_that_is_old_counts_as_much_as_the_next_call(batches: int, seconds: float) -> None:
+    costs = Costs(BatchSizes((1, 4)), initial_estimates={4: 1.0})
+    for _ in range(50):
+        costs.record_call(4, 1.0)
+    for _ in range(batches):
+        costs.record_dispatch(1, 0.0)
+    costs.record_call(4, 2.0)
+    assert costs.curve is not None
+    assert costs.curve.call_s(4) == pytest.approx(seconds)
+
+
+def test_rows_come_as_fast_as_they_came_lately_but_for_silence() -> None:
+    costs = Costs(BatchSizes((1, 64)))
+    now = 0.0
+    assert costs.rows_per_s == inf
+    costs.record_dispatch(1, now)
+    assert costs.rows_per_s == inf
+    for rows, interval_s, calls, rows_per_s in (
+        (1, 0.125, 1, 8.0),
+        (1, 0.125, 60, 8.0),
+        (2, 0.125, 8, 13.25),  # two thirds of the way to 16
+        (2, 0.125, 60, 16.0),
+        (64, 0.25, 5, 16.0),  # after a silence requests are no sign of how fast they come
+        (64, 0.3, 5, 16.0),
+        (2, 0.2, 90, 10.0),
+    ):
+        for _ in range(calls):
+            now += interval_s
+            costs.record_dispatch(rows, now)
+        assert costs.rows_per_s == pytest.approx(rows_per_s, rel=0.02)
+
+
 def test_a_call_that_was_held_up_says_little() -> None:
     costs = Costs(BatchSizes((1, 4)), initial_estimates={4: 1.0})
     for _ in range(20):
@@ -106,6 +186,49 @@ def test_seeds_are_the_first_measurements() -> None:
     curve = Costs(BatchSizes((1, 2, 4)), initial_estimates={1: 1.0, 4: 4.0}).curve
     assert curve is not None
     assert curve.seconds == pytest.approx((1.0, 2.0, 4.0))
+
+
+def test_a_seed_counts_as_one_call_before_the_first_batch() -> None:
+    costs = Costs(BatchSizes((4,)), initial_estimates={4: 1.0})
+    for _ in range(127):
+        costs.record_dispatch(4, 0.0)
+    costs.record_call(4, 1.05)
+    assert costs.curve is not None
+    assert costs.curve.call_s(4) == 1.0  # it hardly differs
+    costs = Costs(BatchSizes((4,)), initial_estimates={4: 1.0})
+    for _ in range(128):
+        costs.record_dispatch(4, 0.0)
+    costs.record_call(4, 1.05)
+    assert costs.curve is not None
+    assert costs.curve.call_s(4) == 1.025  # but the seed is old
+    costs = Costs(BatchSizes((4,)), initial_estimates={4: 1.0})
+    costs.record_call(4, 2.0)
+    assert costs.curve is not None
+    assert costs.curve.call_s(4) == 1.5
+
+
+def test_a_guess_holds_until_the_first_call_and_says_nothing_of_it() -> None:
+    assert Costs(BatchSizes((1, 4))).scaled(2.0) == {}
+    costs = Costs(BatchSizes((1, 4)), guess={1: 1.0, 4: 4.0})
+    assert costs.curve is not None
+    assert costs.curve.seconds == (1.0, 4.0)
+    assert (costs.scaled(2.0), set(costs.measured), costs.undisturbed_s(1)) == ({1: 2.0, 4: 8.0}, set(), inf)
+    margin = costs.margin
+    costs.record_call(4, 40.0)
+    assert (costs.curve.seconds, costs.margin) == ((40.0, 40.0), margin)
+    costs.record_call(4, 20.0)
+    assert costs.curve.call_s(4) == 30.0
+    assert costs.margin == pytest.approx(margin + (4 * 0.5 - margin) / 16)  # it took half as long as the first one
+
+
+def test_an_average_is_as_old_as_the_last_call() -> None:
+    costs = Costs(BatchSizes((4,)), initial_estimates={4: 1.0})
+    for _ in range(200):
+        costs.record_dispatch(4, 0.0)
+        costs.record_call(4, 1.0)
+    costs.record_call(4, 2.0)
+    assert costs.curve is not None
+    assert costs.curve.call_s(4) == 1.0  # by a sixteenth longer, which is not worth a new curve
 
 
 def test_the_margin_is_four_mean_deviations() -> None:
@@ -172,6 +295,7 @@ def test_a_size_that_was_slow_once_is_tried_again_and_estimates_follow_measureme
     assert curve.efficient_within(inf, LARGEST) == 32
     called = work(costs, 10_000)
     first = called.index(LARGEST)
+    assert first == 255
     assert called[:first] == [32] * first
     assert curve.call_s(LARGEST) == 3 * TRUE_S[LARGEST]
     assert costs.curve is not None
@@ -183,7 +307,7 @@ def test_a_size_that_was_slow_once_is_tried_again_and_estimates_follow_measureme
 def test_a_size_that_is_dear_is_seldom_tried(times: float) -> None:
     true_s = {**TRUE_S, LARGEST: times * TRUE_S[LARGEST]}
     called = work(Costs(BatchSizes(SIZES), true_s), 10_000, true_s)
-    assert 0 < called.count(LARGEST) < 50
+    assert 30 < called.count(LARGEST) < 50
     assert set(called) == {32, LARGEST}
 
 
@@ -223,6 +347,12 @@ def test_where_rows_do_not_tell_the_work_a_call_of_more_elements_is_not_known() 
     assert costs.undisturbed_s(1, 128) == inf
     costs.record_undisturbed(1, 50.0, 10_000)
     assert (costs.undisturbed_s(1, 90), costs.undisturbed_s(1, 200)) == (pytest.approx(1.1), pytest.approx(55.0))
+
+
+def test_of_a_call_whose_elements_are_counted_others_say_nothing() -> None:
+    costs = Costs(BatchSizes((1,)), initial_estimates={1: 1.0})
+    costs.record_undisturbed(1, 1.0)
+    assert costs.undisturbed_s(1, 1) == inf
 
 
 def test_a_call_that_failed_soon_does_not_look_quick() -> None:

@@ -102,7 +102,7 @@ class Room:
         if rows > free:
             others = f", {kept} are kept for other models" if kept else ""
             raise Overloaded(f"The queue is full: {self.rows} of {most} rows wait{others}, {rows} more do not fit")
-        if caller is not None and (own_rows := self._callers.get(caller, 0)) + rows > free and own_rows:
+        if caller is not None and (own_rows := self._callers.get(caller, 0)) + rows > free:
             raise Overloaded(
                 f"The queue is full for this caller: {own_rows} of its rows wait, {free} are left for all callers, "
                 f"{rows} more do not fit"

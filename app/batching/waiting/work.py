@@ -8,7 +8,7 @@ is asked for, and one by one if they become many; so neither a request nor a que
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil, floor
+from math import ceil, floor, inf
 
 from app.batching.cost_model import CallSeconds
 from app.batching.priority import DEFAULT_LEVEL, LEVEL_S
@@ -16,8 +16,8 @@ from app.batching.waiting.lane import Lane
 
 _BANDS_PER_S = 32
 
-#: No new request has a key further back than this, so older bands are one. Twice what the highest priority gives.
-_PAST_S = 2 * DEFAULT_LEVEL * LEVEL_S
+#: No new request has a key further back than this, so older bands are one. More than the highest priority gives.
+_PAST_S = DEFAULT_LEVEL * LEVEL_S
 
 #: From so many bands on those of the past are joined. Chosen.
 _MANY_BANDS = 128
@@ -61,7 +61,7 @@ class WaitingWork:
         self._models: dict[str, CallSeconds] = {}
         self._bands: dict[int, float] = {}
         self._past_s = 0.0  # the sum of all bands before this one
-        self._past_end = -(2**63)
+        self._past_end = -inf
 
     def changed(self, lane: Lane) -> None:
         """To be called when what waits in a lane has changed."""
@@ -74,8 +74,7 @@ class WaitingWork:
     def gone(self, lane: Lane) -> None:
         """To be called when nothing waits in a lane any more."""
         self._changed.pop(lane, None)
-        if lane.counted is not None:
-            self._set(lane, None)
+        self._set(lane, None)
 
     def clear(self) -> None:
         """To be called when nothing waits at all: sums of rounded numbers begin at zero again."""
@@ -94,7 +93,8 @@ class WaitingWork:
             self._join_past(now)
         band = floor(key_s * _BANDS_PER_S)
         seconds = self._past_s + sum([each for at, each in self._bands.items() if at <= band])
-        own_band, own = lane.counted or (band, CallSeconds())
+        assert lane.counted is not None  # noqa: S101 - it waits, and all lanes are counted now
+        own_band, own = lane.counted
         if own_band <= band:
             seconds -= own.seconds
         return _part_of(_difference(self._total, own), seconds)

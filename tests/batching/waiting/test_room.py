@@ -66,6 +66,47 @@ def test_bulk_requests_use_half_of_the_queue() -> None:
     add(shared, "a", 2)
 
 
+def test_a_queue_that_serves_no_model_yet_keeps_nothing() -> None:
+    assert Room(10, {}).most_rows("a") == 10
+
+
+def test_rows_of_a_model_that_is_served_no_more_are_counted_until_they_leave() -> None:
+    shared = room(40, "a", "b")
+    add(shared, "a", 5)
+    shared.remove_version("a")
+    shared.remove_version("a")  # it has none left
+    shared.add_version("a")
+    assert shared.kept("a") == 10
+    shared.check("b", 30, bulk=False)  # 5 more are kept for the other model
+    with pytest.raises(Overloaded):
+        shared.check("b", 31, bulk=False)
+
+
+def test_a_model_that_is_not_served_leaves_what_is_kept_for_others() -> None:
+    shared = room(40, "a", "b")
+    shared.check("unknown", 20, bulk=False)
+    with pytest.raises(Overloaded, match="20 are kept for other models"):
+        shared.check("unknown", 21, bulk=False)
+
+
+def test_what_is_kept_for_a_model_stays_when_its_rows_leave_and_other_models_are_forgotten() -> None:
+    shared = room(40, "a", "b")
+    for model in ("a", "unknown"):
+        shared.add(model, 5)
+        shared.add(model, -5)
+    assert repr(shared) == "<Room 0/40 rows (a: 0, 10 kept, b: 0, 10 kept)>"
+    assert shared._callers == {}
+
+
+def test_a_caller_has_as_many_bulk_requests_as_are_left_for_bulk() -> None:
+    shared = room(10, "m")
+    shared.add("m", 4, "a")
+    shared.check("m", 1, bulk=True, caller="b")
+    shared.check("m", 1, bulk=False, caller="a")
+    with pytest.raises(Overloaded, match="full for this caller: 4 of its rows wait, 1 are left"):
+        shared.check("m", 1, bulk=True, caller="a")
+
+
 changes = st.lists(
     st.tuples(
         st.sampled_from(["add", "add", "add", "leave", "weigh", "serve"]), st.sampled_from("abcd"), st.integers(1, 9)

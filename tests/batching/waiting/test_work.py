@@ -51,10 +51,18 @@ def test_the_last_call_has_rows_that_come_meanwhile(rows: int, wait_s: float, se
     assert call_seconds(Lane(KEY, function(8)), rows, wait_s, 4).seconds == seconds
 
 
+@pytest.mark.parametrize(("wait_s", "last_rows"), [(0.0, 4), (0.125, 4), (0.25, 8)])
+def test_rows_come_while_the_calls_before_the_last_one_run(wait_s: float, last_rows: int) -> None:
+    """Of 65 rows 64 are in a call of a quarter of a second; eight rows come a second, and calls have powers of two."""
+    lane = Lane(KEY, function(8, tuple(2**power / 256 for power in range(7))))
+    assert call_seconds(lane, 65, wait_s, 64).seconds == 0.25 + last_rows / 256
+
+
 def test_calls_vary_independently() -> None:
     lane = Lane(KEY, function())
     lane.costs.deviation = 0.5
-    assert call_seconds(lane, 9, 0.0, 4) == (5.0, 0.25 * (2**2 + 2**2 + 1**2))
+    assert call_seconds(lane, 10, 0.0, 4) == (5.5, 0.25 * (2**2 + 2**2 + 1.5**2))
+    assert call_seconds(lane, 0, 1.0, 4) == call_seconds(lane, -1, 1.0, 4) == (0.0, 0.0)
 
 
 def test_nothing_is_known_of_calls_that_were_never_made() -> None:
@@ -117,6 +125,9 @@ def test_work_varies_as_all_calls_do() -> None:
     lane = work.lane_of(own)
     lane.costs.deviation = 0.5  # all lanes have the same costs
     variance = 0.25
+    gone = work.push(4, 1.0)
+    work.before(0.0, lane)
+    work.queue.remove(gone)
     assert work.before(late.scheduling_key_s, lane) == (3.0, 3 * variance)
     assert work.before(own.scheduling_key_s, lane) == (2.0, 2 * variance)
     assert work.before(0.0, lane) == (0.0, 0.0)
@@ -152,9 +163,11 @@ def test_work_that_is_long_overdue_is_kept_in_one_sum() -> None:
     work = Work()
     requests = [work.push(number, number / 10) for number in range(200)]
     new = work.push(1000, 30.0)
+    for _ in range(300):
+        work.push(2000, 99.0)
     lane = work.lane_of(new)
     assert work.before(new.scheduling_key_s, lane, now=30.0).seconds == pytest.approx(200.0)
-    assert len(work.queue.work._bands) <= 2
+    assert len(work.queue.work._bands) <= 3
     for number in range(0, 200, 2):
         work.queue.remove(requests[number])
     work.push(1, 1.0)  # an old lane changes
@@ -172,22 +185,28 @@ def test_bands_that_a_new_request_may_be_before_are_not_joined() -> None:
     key_s = new.scheduling_key_s
     assert work.before(key_s, lane, now=30.0).seconds == pytest.approx(work.expected(key_s, lane))
     assert len(work.queue.work._bands) < 64
-    assert work.before(key_s, lane, now=25.0).seconds == pytest.approx(work.expected(key_s, lane)), "time stands"
+    for key_s in (29.6, 29.8, 30.0, 30.3):
+        assert work.before(key_s, lane, now=30.0).seconds == pytest.approx(work.expected(key_s, lane))
 
 
-def test_when_nothing_waits_sums_begin_at_nothing_again() -> None:
+@pytest.mark.parametrize("others", [0, 200])
+def test_when_nothing_waits_sums_begin_at_nothing_again(others: int) -> None:
+    """Of a tenth of a second beside 1e20 seconds nothing is left when these go."""
     work = Work()
-    work.function = function(seconds=(0.1,))
-    for _ in range(3):
-        requests = [work.push(number, number / 10) for number in range(200)]
-        work.before(1e6, work.lane_of(requests[0]), now=30.0)
-        for request in requests:
-            work.queue.remove(request)
-        (alone,) = [work.push(1, 31.0)]
-        assert work.before(1e6, work.lane_of(alone), now=31.0) == (0.0, 0.0)
-        assert work.queue.work.of_model(work.lane_of(alone)) == (0.0, 0.0)
-        assert work.queue.work._past_s == 0.0
-        work.queue.remove(alone)
+    work.push(0, 0.0)
+    requests = [work.push(number, 0.0) for number in range(1, 10)]
+    work.function = function(seconds=(1e20,))
+    requests.append(work.push(100, 0.0))
+    work.function = function(seconds=(1.0,))
+    requests += [work.push(1000 + number, 1 + number / 20) for number in range(others)]
+    lane = work.queue.lane(LaneKey("m", 1, "0"))
+    assert work.before(1e6, lane, now=30.0).seconds == pytest.approx(1e20)
+    for request in (requests[9], *requests[:9], *requests[10:], lane.first):
+        work.queue.remove(request)
+
+    first, second = work.push(1, 0.0), work.push(2, 0.0)
+    assert work.before(1e6, work.lane_of(first)).seconds == 1.0
+    assert work.queue.work.of_model(work.lane_of(second)).seconds == 1.0
 
 
 steps = st.lists(
