@@ -1,8 +1,8 @@
 """Admission: rejects a request at once if it cannot finish before its deadline. No I/O, no clock.
 
 `seconds_to_answer` estimates the time until a new request is answered. It looks at its own lane and at the sum of the
-work of all others (waiting/work.py), so it costs the same however many lanes and requests wait. A shape of
-which nothing is known costs 0; one that was not called yet is guessed from a similar one (function.py).
+work of all others (waiting/work.py), so it costs the same however many lanes and requests wait. A shape of which
+nothing is known costs 0; one that was not called yet is guessed from one of about its size (function.py).
 
 Calls vary independently of each other, so the deviations of a line of calls add by their squares: a single call may
 take much longer than expected, a hundred calls together hardly.

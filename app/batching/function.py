@@ -81,7 +81,7 @@ class BatchFunction:
         return self.replicas[replica] if replica < len(self.replicas) else self.run
 
     def costs(self, shape: InnerShapes) -> Costs:
-        """The costs of calls of this inner shape; of a new or forgotten one a guess from a shape of its size."""
+        """The costs of calls of this inner shape; of a new or forgotten one a guess from one of about its size."""
         costs = self.learnt.pop(shape, None)
         if costs is None:
             costs = self._new_costs(shape)
@@ -89,11 +89,13 @@ class BatchFunction:
 
     def _new_costs(self, shape: InnerShapes) -> Costs:
         guess: Mapping[int, float] = {}
-        if self._by_magnitude:
-            elements = _elements(shape)
-            magnitude = min(self._by_magnitude, key=lambda each: abs(each - elements.bit_length()))
-            their_elements, theirs = self._by_magnitude[magnitude]
-            guess = theirs.scaled(elements / their_elements)
+        elements = _elements(shape)
+        magnitude = elements.bit_length()
+        for near in (magnitude, magnitude - 1, magnitude + 1):  # what calls cost is no line through all sizes
+            if near in self._by_magnitude:
+                their_elements, theirs = self._by_magnitude[near]
+                guess = theirs.scaled(elements / their_elements)
+                break
         return Costs(self.sizes, self.initial_estimates, guess)
 
     def record_costs(self, shape: InnerShapes, costs: Costs) -> None:

@@ -29,6 +29,16 @@ def test_the_costs_of_a_new_shape_are_guessed_from_those_of_its_magnitude() -> N
     assert [*small.measured, *large.measured] == []
 
 
+def test_nothing_is_guessed_of_a_shape_that_is_much_larger_or_smaller_than_all_others() -> None:
+    """By elements a call of 1000 times as many takes 1000 times as long: admission would reject it again and again."""
+    function = batch_function(FakeFunction())
+    costs = function.costs(shape(40))
+    costs.record_call(1, 1.0)
+    function.record_costs(shape(40), costs)
+    assert function.costs(shape(40_000)).curve is None
+    assert function.costs(shape(4)).curve is None
+
+
 def test_a_forgotten_shape_gets_its_costs_back_as_a_guess() -> None:
     function = batch_function(FakeFunction())
     costs = function.costs(shape(7))
