@@ -25,7 +25,7 @@ from app.runtimes.tensorflow.execution.variant import PLAIN, XLA, VariantMaker
 from app.runtimes.tensorflow.saved_model.signature_defs import TAGS, read_signatures
 from app.runtimes.tensorflow.variants.compiled_code import kind_of_machine
 from app.runtimes.tensorflow.variants.shape_search import ShapeSearch
-from app.runtimes.tensorflow.variants.variant_cache import cache_key, recall, remember
+from app.runtimes.tensorflow.variants.variant_cache import cache_key, content_digest, recall, remember
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,8 @@ class SavedModel:
         self._path = path
         self._options = options
         self._kind = kind
-        self._content = cache_key(path, device=device, frozen_limit_mb=options.frozen_limit_mb)
+        self._digest = content_digest(path)  # the files may be gone later
+        self._content = cache_key(self._digest, device=device, frozen_limit_mb=options.frozen_limit_mb)
         definitions = read_signatures(path)
         # The functions borrow their variables and tables from the loaded object: it must live as long.
         with tf.device(device):
@@ -168,7 +169,7 @@ class SavedModel:
     def _cache_key(self, sizes: Sequence[int], budget: TimeBudget) -> str:
         options = self._options
         return cache_key(
-            self._path,
+            self._digest,
             tensorflow=tf.__version__,
             device=self._kind,
             machine=[kind_of_machine(), os.cpu_count(), tf.config.threading.get_intra_op_parallelism_threads()],

@@ -20,17 +20,23 @@ logger = logging.getLogger(__name__)
 _FORMAT = 3
 
 
-def cache_key(model: Path, **circumstances: Any) -> str:
-    """A name for a model's content and the circumstances of a search.
+def content_digest(model: Path) -> str:
+    """A name for a model's content. Its files are read at each call.
 
     The index of the variables holds a checksum of each, so the variables themselves need not be read.
     """
-    digest = hashlib.sha256(json.dumps([_FORMAT, circumstances], sort_keys=True, default=str).encode())
+    digest = hashlib.sha256()
     for name in ("saved_model.pb", "variables/variables.index"):
         file = model / name
         digest.update(file.read_bytes() if file.is_file() else b"")
         digest.update(b"\0")
     return digest.hexdigest()
+
+
+def cache_key(content: str, **circumstances: Any) -> str:
+    """A name for a model's content, by its digest, and the circumstances of a search."""
+    described = json.dumps([_FORMAT, content, circumstances], sort_keys=True, default=str)
+    return hashlib.sha256(described.encode()).hexdigest()
 
 
 def recall(folder: Path, key: str) -> list[VariantChoice] | None:

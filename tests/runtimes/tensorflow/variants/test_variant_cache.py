@@ -5,7 +5,7 @@ import pytest
 
 from app.core.value_kinds import Reach
 from app.runtime import VariantChoice
-from app.runtimes.tensorflow.variants.variant_cache import cache_key, default_folder, recall, remember
+from app.runtimes.tensorflow.variants.variant_cache import cache_key, content_digest, default_folder, recall, remember
 
 CHOICES = [VariantChoice("f", 1, "xla", 1.5, Reach.FINITE), VariantChoice("f", 8, "plain", 1.0, Reach.ANY)]
 
@@ -51,17 +51,17 @@ def test_a_folder_that_cannot_be_written_breaks_nothing(tmp_path: Path) -> None:
 
 
 def test_the_fingerprint_follows_content_and_circumstances_not_the_place(tmp_path: Path) -> None:
-    here = cache_key(model(tmp_path / "a"), tensorflow="1", sizes=[1, 2])
-    assert cache_key(model(tmp_path / "b"), sizes=[1, 2], tensorflow="1") == here
-    assert cache_key(tmp_path / "a", tensorflow="2", sizes=[1, 2]) != here
-    assert cache_key(tmp_path / "a", tensorflow="1", sizes=[1]) != here
-    assert cache_key(model(tmp_path / "c", graph=b"other"), tensorflow="1", sizes=[1, 2]) != here
-    assert cache_key(model(tmp_path / "d", variables=b"other"), tensorflow="1", sizes=[1, 2]) != here
+    here = cache_key(content_digest(model(tmp_path / "a")), tensorflow="1", sizes=[1, 2])
+    assert cache_key(content_digest(model(tmp_path / "b")), sizes=[1, 2], tensorflow="1") == here
+    assert cache_key(content_digest(tmp_path / "a"), tensorflow="2", sizes=[1, 2]) != here
+    assert cache_key(content_digest(tmp_path / "a"), tensorflow="1", sizes=[1]) != here
+    assert cache_key(content_digest(model(tmp_path / "c", graph=b"other")), tensorflow="1", sizes=[1, 2]) != here
+    assert cache_key(content_digest(model(tmp_path / "d", variables=b"other")), tensorflow="1", sizes=[1, 2]) != here
 
 
 def test_a_model_without_variables_has_a_cache_key(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"graph")
-    assert len(cache_key(tmp_path)) == 64
+    assert len(cache_key(content_digest(tmp_path))) == 64
 
 
 def test_the_default_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
