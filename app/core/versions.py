@@ -35,6 +35,7 @@ class ProblemKind(StrEnum):
     INCOMPLETE = "incomplete"  # a part is not there, or cut short
     UNREADABLE = "unreadable"  # an error of the storage
     SILENT = "silent"  # the storage does not answer
+    NO_ROOM = "no_room"  # the storage stays slow, and a local copy does not fit
     READING = "reading"  # it is being examined: no problem yet
 
 

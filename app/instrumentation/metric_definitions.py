@@ -66,7 +66,7 @@ REPLICAS = MetricDefinition(
 MODEL_PROBLEM = MetricDefinition(
     "ferry_model_problem", "gauge", ("model", "version", "kind"),
     "1 for each version that should be served and is not; kind: failed, missing, changing, incomplete, "
-    "unreadable or silent. Version 0 is the model as a whole. /readyz and /health tell the reason.",
+    "unreadable, silent or no_room. Version 0 is the model as a whole. /readyz and /health tell the reason.",
 )  # fmt: skip
 EXECUTION_VARIANT = MetricDefinition(
     "ferry_execution_variant", "gauge", (*_FUNCTION, "batch_size", "variant"),

@@ -17,6 +17,7 @@ from app.core.versions import ModelProblem, ProblemKind, VersionState
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import DiskLayout, Fingerprint, VersionFiles, version_files
 from app.repository.disk.intake import Held, Intake
+from app.repository.disk.local_copies import LocalCopies
 from app.repository.disk.retries import Retries
 from app.repository.disk.storage import Storage
 from app.repository.load_slots import LoadSlots
@@ -53,6 +54,7 @@ class Reconciler:
         *,
         storage: Storage,
         intake: Intake,
+        copies: LocalCopies,
         clock: Callable[[], float],
     ) -> None:
         self._catalog = catalog
@@ -61,6 +63,7 @@ class Reconciler:
         self._mirrored = mirrored
         self._storage = storage
         self._intake = intake
+        self._copies = copies
         self._retries = Retries(clock)
         self._slots = LoadSlots(_MOST_LOADS, available_bytes)
         self._loader = ThreadPoolExecutor(_MOST_LOADS, thread_name_prefix="loader")
@@ -117,7 +120,14 @@ class Reconciler:
         """Why the version is held. While this is found out, its status says so."""
         reading = ModelProblem(name, version, ProblemKind.READING, f"Model {name} version {version} is being read")
         self._catalog.held.setdefault(name, {}).setdefault(version, reading)
-        return await self._intake.held(folder, files)
+        return await self._intake.held(folder, files, partial(self._tell_copying, name, version))
+
+    def _tell_copying(self, name: str, version: int, why: str) -> None:
+        text = f"Model {name} version {version} is copied to a local folder, to be loaded from there: {why}"
+        held = self._catalog.held.get(name, {})
+        if version in held and held[version].kind is ProblemKind.READING:
+            held[version] = held[version]._replace(text=text)
+        logger.info("%s", text)
 
     async def _follow_changes(self, servable: Servable, folder: Path, layout: DiskLayout) -> Held | None:
         """Loads an available version anew if its files changed. Returns why it could not."""
@@ -127,7 +137,7 @@ class Reconciler:
         key = servable.name, servable.version
         refused = servable.refused is not None and servable.refused[0] == files.fingerprint
         if not refused or self._retries.due(key):
-            if held := await self._intake.held(folder, files):
+            if held := await self._intake.held(folder, files, partial(self._tell_copying, *key)):
                 return held
             await self._load_anew(servable, folder, files.fingerprint)
         return Held(ProblemKind.FAILED, servable.refused[1]) if servable.refused else None
@@ -186,9 +196,16 @@ class Reconciler:
         if unused is not None:
             self._in_background(self._close(unused), servable.name)
 
-    def _in_loader(self, servable: Servable, folder: Path) -> Awaitable[Model]:
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._loader, self._load_model, servable.name, servable.version, folder)
+    async def _in_loader(self, servable: Servable, folder: Path) -> Model:
+        loop, copy, model = asyncio.get_running_loop(), self._copies.take(folder), None
+        try:
+            model = await loop.run_in_executor(
+                self._loader, self._load_model, servable.name, servable.version, copy or folder
+            )
+            return model
+        finally:
+            if copy is not None:
+                await self._copies.loaded(copy, model)
 
     def _plan_retry(self, servable: Servable, *, failed: bool) -> None:
         key = servable.name, servable.version
@@ -220,13 +237,20 @@ class Reconciler:
 
     def _unload(self, servable: Servable) -> None:
         """In its own task, so that slow answers of an old version do not delay other changes."""
-        self._in_background(servable.unload(self._mirrored), servable.name)
+        self._in_background(self._end(servable), servable.name)
+
+    async def _end(self, servable: Servable) -> None:
+        model = servable.model
+        await servable.unload(self._mirrored)
+        if model is not None:
+            await self._copies.unloaded(model)
 
     async def _close(self, model: Model) -> None:
         """Closes a model that no copy of the catalog names any more."""
         try:
             await self._mirrored()
             await model.close()
+            await self._copies.unloaded(model)
         except Exception:
             logger.exception("The earlier files of version %d of model %s may not be free", model.version, model.name)
 

@@ -15,7 +15,9 @@ from app.core.events import Listener, ignore
 from app.core.versions import ProblemKind
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import DiskLayout, IgnoredFolder
-from app.repository.disk.intake import Intake, MissingPart, nothing_missing
+from app.repository.disk.examination import MissingPart, nothing_missing
+from app.repository.disk.intake import Intake
+from app.repository.disk.local_copies import LocalCopies
 from app.repository.disk.storage import Storage, StorageThread
 from app.repository.folder_watch import FolderWatch
 from app.repository.model_config import ModelConfig
@@ -43,6 +45,7 @@ class ModelRepository:
         labels_anywhere: new labels may name versions that are not available (yet).
         strict_readiness: see Readiness.
         storage: how the disk is touched; by default on a thread.
+        copies: of versions whose storage stays slow; by default in the temporary folder.
         missing_part, settle_s: see Intake.
         empty_grace_s: so long an empty folder, maybe of a mount that went away, unloads nothing.
     """
@@ -58,6 +61,7 @@ class ModelRepository:
         labels_anywhere: bool = False,
         strict_readiness: bool = False,
         storage: Storage | None = None,
+        copies: LocalCopies | None = None,
         missing_part: MissingPart = nothing_missing,
         settle_s: float = 0.0,
         empty_grace_s: float = 0.0,
@@ -75,9 +79,10 @@ class ModelRepository:
         mirrored = lambda: self.mirrored()  # noqa: E731, PLW0108 - it is set later
         self._storage = storage or StorageThread()
         self._settle_s = settle_s
-        self._intake = intake = Intake(self._storage, missing_part, settle_s, clock)
+        self._copies = copies = copies or LocalCopies(self._storage)
+        self._intake = intake = Intake(self._storage, missing_part, settle_s, clock, copies=copies)
         self._reconciler = Reconciler(
-            self.catalog, load, listener, mirrored, storage=self._storage, intake=intake, clock=clock
+            self.catalog, load, listener, mirrored, storage=self._storage, intake=intake, copies=copies, clock=clock
         )
         self._watch = FolderWatch(self._storage, catalog, empty_grace_s, clock)
         self._layout = DiskLayout()
@@ -107,6 +112,7 @@ class ModelRepository:
         """
         if isinstance(self._source, ModelList):
             await self._check(self._source)
+        await self._copies.delete_leftovers()
         self._polling = asyncio.create_task(self._keep_polling(), name="watch models")
         self._polling.add_done_callback(lambda _: self.leave_storage())
         await self._polled.wait()
@@ -141,6 +147,7 @@ class ModelRepository:
             if self._reconciling:
                 await asyncio.wait(self._reconciling.values())
             await self._reconciler.close()
+            await self._copies.close()
 
     def leave_storage(self) -> None:
         """Gives up what is being read. `close` does so, too."""

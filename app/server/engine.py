@@ -19,7 +19,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.events import Event, Listener
 from app.loading.loader import Loader
 from app.model import Model
-from app.repository.disk.intake import nothing_missing
+from app.repository.disk.examination import nothing_missing
 from app.repository.disk.storage import StorageProcesses
 from app.repository.model_list_watch import WatchedModels, watch_list
 from app.repository.model_sources import ModelList, ModelsFolder

@@ -19,7 +19,7 @@ from app.repository.version_policy import NEWEST, VersionPolicy
 BROKEN = b"broken"
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeModel:
     name: str
     version: int

@@ -179,17 +179,20 @@ def version_files(version: Path) -> VersionFiles:
 
 
 def walk(version: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The folder and all files and folders below it, links followed; no folder twice, so that loops end."""
+    """The folder and all files and folders below it, links followed.
+
+    What is in a folder comes once, so that loops end, even if the folder comes by several names.
+    """
     seen: set[tuple[int, int]] = set()
     folders = [version]
     while folders:
         folder = folders.pop()
         with suppress(OSError):
             stat = folder.stat()
+            yield folder, stat
             if (stat.st_dev, stat.st_ino) in seen:
                 continue
             seen.add((stat.st_dev, stat.st_ino))
-            yield folder, stat
             for name in sorted(os.listdir(folder)):
                 with suppress(OSError):
                     path = folder / name

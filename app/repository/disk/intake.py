@@ -4,7 +4,7 @@
    unchanged at once, so that a start is not delayed; younger ones do not, because the clock of the storage may differ.
 2. What the runtime asks for is there (`MissingPart`): the graph, whole shards of the variables, assets.
 3. Every file could be read to its end by a process that can be given up, and is in the page cache: then the runtime,
-   which holds the interpreter while it reads, reads quickly.
+   which holds the interpreter while it reads, reads quickly. If a second read is slow, too, there is a local copy.
 
 A version is examined once; again if its files change or, where the storage failed, after a pause that doubles.
 """
@@ -14,23 +14,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from stat import S_ISDIR, S_ISFIFO, S_ISREG
 from typing import NamedTuple
 
 from app.core.versions import ProblemKind
-from app.repository.disk.disk_layout import Fingerprint, VersionFiles, walk
+from app.repository.disk.disk_layout import Fingerprint, VersionFiles
+from app.repository.disk.examination import MissingPart, examine
+from app.repository.disk.local_copies import LocalCopies, NoRoom
 from app.repository.disk.retries import Retries
 from app.repository.disk.storage import Storage, StorageSilent
-from app.repository.disk.storage_process import at
-
-#: From a version's folder to what is missing in it; empty if nothing is. Blocking, and sent to another process.
-MissingPart = Callable[[Path], str]
 
 #: How far the clock of the storage may be wrong. Chosen.
 _CLOCK_SKEW_S = 60.0
-
-#: Bytes of one read, and seconds between two signs of life. Chosen.
-_BLOCK, _TELL_EVERY_S = 1 << 20, 0.2
 
 
 class Held(NamedTuple):
@@ -46,8 +40,7 @@ class _Seen(NamedTuple):
     held: Held | None
 
 
-def nothing_missing(version: Path) -> str:  # noqa: ARG001 - a MissingPart
-    return ""
+def _ignore(reason: str) -> None: ...
 
 
 class Intake:
@@ -65,8 +58,11 @@ class Intake:
         settle_s: float,
         clock: Callable[[], float],
         wall_ns: Callable[[], int] = time.time_ns,
+        *,
+        copies: LocalCopies | None = None,
     ) -> None:
         self._storage = storage
+        self._copies = copies or LocalCopies(storage)
         self._missing_part = missing_part
         self._settle_s = settle_s
         self._clock = clock
@@ -78,8 +74,12 @@ class Intake:
         """The files are there now: from here on they rest."""
         self._since(folder, files)
 
-    async def held(self, folder: Path, files: VersionFiles) -> Held | None:
-        """Why the version in `folder` may not be loaded now; None if it may. Does not raise for the storage."""
+    async def held(self, folder: Path, files: VersionFiles, copying: Callable[[str], None] = _ignore) -> Held | None:
+        """Why the version in `folder` may not be loaded now; None if it may. Does not raise for the storage.
+
+        Args:
+            copying: is told why a local copy is made, before.
+        """
         # 1. Changed files begin anew.
         seen = self._since(folder, files)
 
@@ -92,7 +92,7 @@ class Intake:
             return seen.held
 
         # 4. The examination.
-        held = await self._examine(folder)
+        held = await self._examine(folder, copying)
         self._seen[folder] = seen._replace(held=held)
         return held
 
@@ -107,43 +107,19 @@ class Intake:
         old = self._wall_ns() - files.newest_ns > (self._settle_s + _CLOCK_SKEW_S) * 1e9
         return old or self._clock() - seen.since_s >= self._settle_s
 
-    async def _examine(self, folder: Path) -> Held | None:
+    async def _examine(self, folder: Path, copying: Callable[[str], None]) -> Held | None:
         try:
-            reason = await self._storage.call(examine, folder, self._missing_part)
+            examined = await self._storage.call(examine, folder, self._missing_part)
+            if examined.slow:
+                copying(examined.slow)
+                await self._copies.make(folder)
         except OSError as error:
-            kind = ProblemKind.SILENT if isinstance(error, StorageSilent) else ProblemKind.UNREADABLE
             pause_s = self._retries.failed(folder)
-            return Held(kind, f"{error}; next try after {pause_s:g} s")
+            return Held(_kind(error), f"{error}; next try after {pause_s:g} s")
         self._retries.forget(folder)
-        return Held(ProblemKind.INCOMPLETE, reason) if reason else None
+        return Held(ProblemKind.INCOMPLETE, examined.missing) if examined.missing else None
 
 
-def examine(version: Path, missing_part: MissingPart) -> str:
-    """What is missing or wrong in a version's folder; empty if all of it could be read. Blocking.
-
-    Raises OSError: a file cannot be read.
-    """
-    at(version)
-    if missing := missing_part(version):
-        return missing
-    for path, stat in walk(version):
-        if S_ISDIR(stat.st_mode):
-            continue
-        name = path.relative_to(version)
-        if not (S_ISREG(stat.st_mode) or S_ISFIFO(stat.st_mode)):
-            return f"{name} is no regular file"
-        _read(path)
-        if S_ISFIFO(stat.st_mode):
-            return f"{name} is a pipe"
-    return ""
-
-
-def _read(path: Path) -> None:
-    at(path)
-    told_s = time.monotonic()
-    block = bytearray(_BLOCK)
-    with path.open("rb", buffering=0) as file:
-        while file.readinto(block):
-            if (now_s := time.monotonic()) - told_s > _TELL_EVERY_S:
-                at(path)
-                told_s = now_s
+def _kind(error: OSError) -> ProblemKind:
+    kinds = {StorageSilent: ProblemKind.SILENT, NoRoom: ProblemKind.NO_ROOM}
+    return kinds.get(type(error), ProblemKind.UNREADABLE)

@@ -12,7 +12,8 @@ import pytest
 from app.core.errors import ModelNotReady
 from app.core.versions import ProblemKind, VersionState
 from app.repository.disk.disk_layout import version_files
-from app.repository.disk.intake import Held, Intake, examine, nothing_missing
+from app.repository.disk.examination import examine, nothing_missing
+from app.repository.disk.intake import Held, Intake
 from app.repository.disk.storage import StorageSilent, StorageThread
 from app.repository.repository import ModelRepository
 from tests.repository.disk.test_retries import Time
@@ -202,9 +203,9 @@ def test_a_version_in_memory_whose_files_become_incomplete_serves_on(tmp_path: P
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     version = add(tmp_path, "m", 1)
-    assert examine(version, nothing_missing) == ""
+    assert examine(version, nothing_missing).missing == ""
     (version / "null").symlink_to("/dev/null")
-    assert examine(version, nothing_missing) == "null is no regular file"
+    assert examine(version, nothing_missing).missing == "null is no regular file"
 
 
 def test_links_to_folders_are_followed_and_loops_end(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_links_to_folders_are_followed_and_loops_end(tmp_path: Path) -> None:
     (elsewhere / "vocabulary").write_text("a\n")
     assert version_files(version).fingerprint != before
     (elsewhere / "null").symlink_to("/dev/null")
-    assert examine(version, nothing_missing) == "assets/null is no regular file"
+    assert examine(version, nothing_missing).missing == "assets/null is no regular file"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import gc
+import shutil
 import weakref
 from pathlib import Path
 
@@ -8,7 +9,11 @@ import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as SavedModelProto
 
 from app.core.errors import InvalidRequest
+from app.core.time_budget import TimeBudget
+from app.repository.disk.local_copies import keep_assets
+from app.runtime import VariantOptions
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+from tests.awkward.words import asset_read_in_each_call
 from tests.support import savedmodels
 
 
@@ -64,3 +69,23 @@ def test_any_words_of_tensorflow_become_ours(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest) as error:
         SavedModel(tmp_path).run("serving_default", {"png": np.array([b"no image"], object)}, ())
     assert isinstance(error.value.__cause__, tf.errors.InvalidArgumentError)
+
+
+def test_when_it_is_loaded_only_its_assets_are_read(tmp_path: Path) -> None:
+    """Of a local copy nothing else stays."""
+    asset_read_in_each_call(tmp_path)
+    model = SavedModel(tmp_path)
+    assert keep_assets(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["assets"]
+    assert model.run("serving_default", {"text": np.array([b"a"], object)}, ())["y"].tolist() == [b"asuffix"]
+
+
+def test_the_files_are_not_needed_to_remember_variants(tmp_path: Path) -> None:
+    savedmodels.make_image_net(tmp_path / "1")
+    cache = tmp_path / "cache"
+    for files_stay in (True, False):
+        model = SavedModel(tmp_path / "1", VariantOptions("auto", cache=cache))
+        if not files_stay:
+            shutil.rmtree(tmp_path / "1")
+        model.tune([1], lambda *_: None, TimeBudget(20.0))
+    assert len(list(cache.glob("*.json"))) == 1

@@ -1,0 +1,113 @@
+"""Reads all files of a version once, and finds out whether a second read would be as slow.
+
+Blocking, for a process that can be given up. What was read is in the page cache as a rule, so that the runtime, which
+holds the interpreter while it reads, reads quickly. Some storage keeps nothing there: FUSE with direct I/O, some
+network mounts, any where memory is short. So a small block of every 16 MiB, and of each file at least one, is read
+anew: that costs time in proportion to the bytes. Slow is a read that waits; a busy machine delays one, too, but then
+the process does not sleep.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from resource import RUSAGE_THREAD, getrusage
+from stat import S_ISDIR, S_ISFIFO, S_ISREG
+from typing import BinaryIO, NamedTuple
+
+from app.repository.disk.disk_layout import walk
+from app.repository.disk.storage_process import at
+
+#: From a version's folder to what is missing in it; empty if nothing is. Blocking, and sent to another process.
+MissingPart = Callable[[Path], str]
+
+#: Bytes of one read, and seconds between two signs of life. Chosen.
+_BLOCK, _TELL_EVERY_S = 1 << 20, 0.2
+
+#: Bytes that are read a second time, out of how many. Chosen.
+_SAMPLE, _STRIDE = 1 << 16, 1 << 24
+
+#: A second read that takes longer is slow. TensorFlow makes some six reads in a row while it holds the interpreter, as
+#: measured by bench.slow_storage; together they should take less than 20 ms.
+_SLOW_S = 0.003
+
+
+class Examined(NamedTuple):
+    """What is missing or wrong in a version, and which read of it stays slow; empty if nothing does."""
+
+    missing: str = ""
+    slow: str = ""
+
+
+def nothing_missing(version: Path) -> str:  # noqa: ARG001 - a MissingPart
+    return ""
+
+
+def examine(version: Path, missing_part: MissingPart) -> Examined:
+    """Reads the files in a version's folder to their ends, unless one is missing, wrong, or slow to read again.
+
+    Raises OSError: a file cannot be read.
+    """
+    at(version)
+    if missing := missing_part(version):
+        return Examined(missing)
+    files: list[tuple[Path, int]] = []
+    for path, stat in walk(version):
+        if S_ISDIR(stat.st_mode):
+            continue
+        name = path.relative_to(version)
+        if not (S_ISREG(stat.st_mode) or S_ISFIFO(stat.st_mode)):
+            return Examined(f"{name} is no regular file")
+        read(path)
+        if S_ISFIFO(stat.st_mode):
+            return Examined(f"{name} is a pipe")
+        files.append((path, stat.st_size))
+        if slow := slow_again(version, files[-1:]):
+            return Examined(slow=slow)
+    return Examined(slow=slow_again(version, files))  # the cache may be too small for all of them
+
+
+def read(path: Path, into: BinaryIO | None = None) -> None:
+    """Reads a file to its end, and writes it into another one, if there is one."""
+    at(path)
+    told_s = time.monotonic()
+    block = memoryview(bytearray(_BLOCK))
+    with path.open("rb", buffering=0) as file:
+        while size := file.readinto(block):
+            if into is not None:
+                into.write(block[:size])
+            if (now_s := time.monotonic()) - told_s > _TELL_EVERY_S:
+                at(path)
+                told_s = now_s
+
+
+def slow_again(version: Path, files: Iterable[tuple[Path, int]]) -> str:
+    """Which read of these files, of so many bytes, waits although it is the second one; empty if none does."""
+    for path, size in files:
+        at(path)
+        for place in range(0, size, _STRIDE):
+            waited_s = seconds_waiting(partial(_read_sample, path, place))
+            if waited_s > _SLOW_S:
+                return f"a second read of {path.relative_to(version)} took {1e3 * waited_s:.0f} ms"
+    return ""
+
+
+def _read_sample(path: Path, place: int) -> None:
+    """Opens the file anew: some storage empties the cache then."""
+    with path.open("rb", buffering=0) as file:
+        file.seek(place)
+        file.read(_SAMPLE)
+
+
+def seconds_waiting(work: Callable[[], object]) -> float:
+    """The seconds that the work took; 0 if the thread did not sleep meanwhile, where the kernel counts that."""
+    slept, began_s = _sleeps(), time.perf_counter()
+    work()
+    took_s = time.perf_counter() - began_s
+    return took_s if _sleeps() > slept or not slept else 0.0
+
+
+def _sleeps() -> int:
+    return getrusage(RUSAGE_THREAD).ru_nvcsw

@@ -1,0 +1,234 @@
+"""Versions whose storage is slow at every read are loaded from copies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections import namedtuple
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.core.versions import ProblemKind
+from app.repository.disk import examination
+from app.repository.disk.local_copies import LocalCopies, copy_version, delete_leftovers
+from app.repository.disk.storage import StorageThread
+from app.repository.repository import ModelRepository
+from tests.repository.disk.test_retries import Time
+from tests.repository.fakes import BROKEN, FakeLoader, add, repository
+from tests.support.waiting import until
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every read waits."""
+    monkeypatch.setattr(examination, "seconds_waiting", lambda _: 0.1)
+
+
+class Loader(FakeLoader):
+    """Notes what it finds in the folders that it loads from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[Path, set[str]]] = []
+
+    def __call__(self, name: str, version: int, path: Path) -> Any:
+        self.found.append((path, set(os.listdir(path))))
+        return super().__call__(name, version, path)
+
+
+def play(tmp_path: Path, steps: Callable[[ModelRepository, Loader, Time], Awaitable[None]], *, leaves: int = 0) -> None:
+    """Steps with a repository of tmp_path/models that copies to tmp_path/temporary; after it nothing is left there."""
+
+    async def run() -> None:
+        load, clock, storage = Loader(), Time(), StorageThread()
+        copies = LocalCopies(storage, tmp_path / "temporary")
+        models = repository(tmp_path / "models", load, clock=clock, storage=storage, copies=copies)
+        await steps(models, load, clock)
+        await models.close()
+
+    asyncio.run(run())
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def copied(base: Path) -> set[str]:
+    """What is in the copies, beginning with the model's name."""
+    return {"/".join(path.relative_to(base).parts[2:]) for path in base.rglob("*") if path.is_file()}
+
+
+# --- what is loaded from where ---
+
+
+def test_a_version_is_loaded_from_its_copy_which_is_deleted_then(
+    tmp_path: Path, base: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    version = add(tmp_path / "models", "m", 1)
+
+    async def steps(models: ModelRepository, load: Loader, clock: Time) -> None:
+        await models.poll_once()
+        assert models.resolve("m").version == 1
+        ((path, files),) = load.found
+        assert path.parts[-2:] == version.parts[-2:], "logs and errors name the model"
+        assert path.is_relative_to(base)
+        assert files == {"saved_model.pb"}
+        assert copied(base) == set()
+        assert caplog.messages == [
+            "Model m version 1 is copied to a local folder, to be loaded from there: "
+            "a second read of saved_model.pb took 100 ms"
+        ]
+
+    play(tmp_path, steps)
+
+
+def test_while_it_is_copied_its_status_says_so(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(tmp_path / "models", "m", 1)
+
+    async def steps(models: ModelRepository, load: Loader, clock: Time) -> None:
+        told = []
+        make = LocalCopies.make
+
+        async def telling(copies: LocalCopies, version: Path) -> None:
+            told.extend(status.error_message for status in models.statuses("m"))
+            assert models.problems() == [], "it is under way"
+            await make(copies, version)
+
+        monkeypatch.setattr(LocalCopies, "make", telling)
+        await models.poll_once()
+        assert told == [
+            "Model m version 1 is copied to a local folder, to be loaded from there: "
+            "a second read of saved_model.pb took 100 ms"
+        ]
+
+    play(tmp_path, steps)
+
+
+def test_assets_stay_until_the_model_is_unloaded(tmp_path: Path, base: Path) -> None:
+    """A model may read them at every call."""
+    version = add(tmp_path / "models", "m", 1)
+    (version / "variables").mkdir()
+    (version / "variables" / "variables.index").write_bytes(b"index")
+    (version / "assets").mkdir()
+    (version / "assets" / "vocabulary").write_text("a\n")
+
+    async def steps(models: ModelRepository, load: Loader, clock: Time) -> None:
+        await models.poll_once()
+        assert copied(base) == {"m/1/assets/vocabulary"}
+        (version / "assets" / "vocabulary").write_text("a\nb\n")
+        await models.poll_once()
+        first, second = load.made
+        assert models.resolve("m") is second
+        await until(lambda: first.closed and not first.path.exists())
+        assert (second.path / "assets" / "vocabulary").read_text() == "a\nb\n"
+        await models.unload("m")
+        await until(lambda: second.closed and not second.path.exists())
+
+    play(tmp_path, steps)
+
+
+def test_a_load_that_fails_leaves_no_copy(tmp_path: Path, base: Path) -> None:
+    add(tmp_path / "models", "m", 1, BROKEN)
+
+    async def steps(models: ModelRepository, load: Loader, clock: Time) -> None:
+        await models.poll_once()
+        assert len(load.found) == 1
+        assert copied(base) == set()
+
+    play(tmp_path, steps)
+
+
+def test_a_copy_without_room_is_told_and_tried_again(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(tmp_path / "models", "m", 1, b"x" * 1000)
+    free = [1000]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, free[0]))
+
+    async def steps(models: ModelRepository, load: Loader, clock: Time) -> None:
+        await models.poll_once()
+        ((_, _, kind, text),) = models.problems()
+        assert kind is ProblemKind.NO_ROOM
+        assert text.startswith("Model m version 1 is not loaded: no room for a local copy: it needs ")
+        assert copied(base) == set()
+        free[0] = 10**9
+        await models.poll_once()
+        assert load.found == [], "not before the pause is over"
+        clock.now_s = 1.0
+        await models.poll_once()
+        assert models.resolve("m").version == 1
+
+    play(tmp_path, steps)
+
+
+# --- how a copy is made ---
+
+
+def test_links_become_what_they_lead_to_and_loops_end(tmp_path: Path, base: Path) -> None:
+    version, elsewhere = add(tmp_path, "m", 1), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "words").write_text("a\n")
+    for name in ("assets", "more"):
+        (version / name).symlink_to(elsewhere)
+    (version / "again").symlink_to(version)
+    (version / "graph").symlink_to(version / "saved_model.pb")
+    copy = base / "0" / "m" / "1"
+    copy_version(version, copy)
+    shutil.rmtree(version)
+    shutil.rmtree(elsewhere)
+    assert {name: (copy / name).read_bytes() for name in ("saved_model.pb", "graph", "assets/words", "more/words")} == {
+        "saved_model.pb": b"good",
+        "graph": b"good",
+        "assets/words": b"a\n",
+        "more/words": b"a\n",
+    }
+    assert (copy / "again").samefile(copy)
+
+
+def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, base: Path) -> None:
+    version = add(tmp_path, "m", 1)
+    (version / "unreadable").symlink_to("/proc/self/mem")
+
+    async def run() -> None:
+        copies = LocalCopies(StorageThread(), base)
+        with pytest.raises(OSError, match="Input/output error"):
+            await copies.make(version)
+        assert copied(base) == set()
+        assert copies.take(version) is None
+        await copies.close()
+
+    asyncio.run(run())
+
+
+def test_what_an_ended_process_left_over_is_deleted_and_nothing_else(tmp_path: Path, base: Path) -> None:
+    version = add(tmp_path, "m", 1)
+    (base / "ferry-copies-left").mkdir()
+    (base / "ferry-copies-left" / "file").touch()
+    (base / "ferry-copies-link").symlink_to(version)
+    (base / "others").mkdir()
+
+    async def run() -> None:
+        living, starting = LocalCopies(StorageThread(), base), LocalCopies(StorageThread(), base)
+        await living.make(version)
+        await starting.delete_leftovers()
+        copy = living.take(version)
+        assert copy is not None
+        assert copy.exists()
+        assert not (base / "ferry-copies-left").exists()
+        await living.close()
+
+    asyncio.run(run())
+    delete_leftovers(base)
+    assert sorted(path.name for path in base.iterdir()) == ["ferry-copies-link", "others"]
+    assert version.exists()
