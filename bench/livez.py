@@ -189,12 +189,12 @@ def watched(ports: Ports, models: Path, made: Path, posts: Sequence[Post], secon
     watch, bare = map(Watch, ports)
     with watch.during(), bare.during():
         made.rename(models / made.name)
-        _wait_for(ports.server, made.name, "AVAILABLE")
+        wait_for(ports.server, made.name, "AVAILABLE")
         load = get_context("spawn").Process(target=send_all, args=(ports.server, posts, seconds))
         load.start()
         load.join()
         (models / made.name).rename(made)
-        _wait_for(ports.server, made.name, "END")
+        wait_for(ports.server, made.name, "END")
     if load.exitcode:
         raise RuntimeError(f"{made.name}: the load failed")
     return Latency.of(made.name, watch.seconds, bare.seconds)
@@ -207,7 +207,7 @@ def idle(ports: Ports, seconds: float) -> Latency:
     return Latency.of("(idle)", watch.seconds, bare.seconds)
 
 
-def _wait_for(port: int, model: str, state: str) -> None:
+def wait_for(port: int, model: str, state: str) -> None:
     """Raises TimeoutError unless a version of the model is in this state in time."""
     ends_s = time.monotonic() + _WITHIN_S
     while time.monotonic() < ends_s:
