@@ -172,8 +172,9 @@ class Batcher:
     def coalescable_rows(self, model: str, function: BatchFunction) -> int:
         """How many rows of requests that arrive together are best submitted as one; 0 if a row takes long."""
         costs = function.last_costs
-        quick = costs is not None and costs.undisturbed_s(1) < self._max_inline_s
-        return self._scheduler.most_coalesced(model, function) if quick and function.batchable else 0
+        if costs is None or not function.batchable or costs.undisturbed_s(1) >= self._max_inline_s:
+            return 0
+        return self._scheduler.most_coalesced(model, costs, function.max_rows)
 
     def submit_coalesced(
         self,
@@ -196,11 +197,14 @@ class Batcher:
         Args:
             arrivals_s: of each of the requests, monotonic seconds; `submit` says what the others are.
         """
-        if not (function.batchable and 0 < rows <= function.max_rows):
+        lane = Lane(key, function)
+        if not (
+            function.batchable and 0 < rows <= self._scheduler.most_coalesced(key.model, lane.costs, lane.max_rows)
+        ):
             return None
         request = PendingRequest(inputs, rows, reply, arrivals_s[0], deadline_s, 0.0, caller)
         request.coalesced_s = arrivals_s
-        batch = BatchInFlight(Lane(key, function), [request], "idle")
+        batch = BatchInFlight(lane, [request], "idle")
         now = self._clock()
         try:
             if not (self._computes_now and batch.is_quick(self._max_inline_s)):

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from app.batching.batch import BatchInFlight
 from app.batching.cost_model import Costs
-from app.batching.function import BatchFunction
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
 from app.batching.waiting.lane import Lane
@@ -100,13 +99,9 @@ class Scheduler:
     def most_rows(self, lane: Lane) -> int:
         return self._policy_of(lane).most_rows(lane)
 
-    def most_coalesced(self, model: str, function: BatchFunction) -> int:
-        """The rows of a full batch of a lane like the one that was called last; 0 if none was called yet."""
-        costs = function.last_costs
-        if costs is None:
-            return 0
-        policy = self._policies.get(model, self._policy)
-        return policy.most_rows(_EmptyLane(costs, function.max_rows))
+    def most_coalesced(self, model: str, costs: Costs, max_rows: int) -> int:
+        """The rows of a full batch of a lane with these costs, in which nothing waits yet."""
+        return self._policies.get(model, self._policy).most_rows(_EmptyLane(costs, max_rows))
 
     def first_due(self, queue: RequestQueue, now: float) -> tuple[BatchPlan, Lane]:
         """The lane to take the next batch from, and its plan; if no lane is due, the one that is due next."""

@@ -32,8 +32,12 @@ class Reply(Protocol):
 class CoalescedReply(Reply, Protocol):
     """The reply of several requests that are computed as one."""
 
-    def apart(self) -> Sequence[tuple[int, Reply]]:
-        """The rows of each of the requests, and its own reply: this one is not set any more."""
+    @property
+    def rows(self) -> Sequence[int]:
+        """The rows of each of them."""
+
+    def apart(self) -> Sequence[Reply]:
+        """The own reply of each of them; this one is not set any more."""
 
 
 class _Answered:

@@ -60,6 +60,14 @@ class FakeModel:
 
     def __init__(self) -> None:
         self.submitted: list[Submitted] = []
+        self.coalesced: list[Any] = []
+        self.has_room = True
+
+    def submit_coalesced(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Any:
+        if not self.has_room:
+            return None
+        self.coalesced.append(reply)
+        return self.submit(request, reply)
 
     def signature(self, name: str) -> ModelSignature:
         return find_signature(SIGNATURES, name)

@@ -11,11 +11,13 @@ import pytest
 from app.core.errors import DeadlineExceeded, InvalidRequest, ModelNotReady, ShuttingDown, SignatureNotFound
 from app.core.inference import BatchTiming, InferenceRequest, ModelSignature, TensorSpec
 from app.core.masks import with_declared_masks
+from app.core.reply import Answer
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
 from app.frontends.channel.tensor_messages import SHARED_FROM_BYTES
 from app.frontends.frontend import engine_connection
 from tests.frontends.connected_ends import SIGNATURES, ConnectedEnds, connected_ends, rejection
+from tests.support.fakes import FakeReply
 from tests.support.waiting import HANG_S, until
 
 Scenario = Callable[[ConnectedEnds], Awaitable[None]]
@@ -321,3 +323,79 @@ def test_what_is_told_is_told_in_order() -> None:
         assert made.served.told == [(labels, (0.5,))]
 
     play(scenario)
+
+
+class Coalesced(FakeReply):
+    """The reply of two requests, of one row and of two."""
+
+    rows = (1, 2)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = [FakeReply(), FakeReply()]
+
+    def done(self) -> bool:
+        return super().done() or all(reply.done() for reply in self.own)
+
+    def apart(self) -> list[FakeReply]:
+        return self.own
+
+
+def coalesce(ends: ConnectedEnds) -> Coalesced:
+    inputs = {"x": np.array([[1.0, 1], [2, 2], [3, 3]], np.float32), "text": np.array([b"a", b"b", b"c"], object)}
+    reply = Coalesced()
+    ends.remote.submit_coalesced(InferenceRequest(inputs, "serving_default", ("y",), 99.5), [0.0, 0.0], reply)
+    return reply
+
+
+def test_coalesced_requests_are_answered_as_one() -> None:
+    async def main() -> None:
+        async with connected_ends() as ends:
+            reply = coalesce(ends)
+            (submitted,) = await ends.submitted(1)
+            assert list(submitted.reply.rows) == [1, 2]  # type: ignore[attr-defined]
+            submitted.answer(y=np.float32([[1], [2], [3]]))
+            await until(reply.done)
+            (answer,) = reply.answers
+            assert isinstance(answer, Answer)
+            assert len(answer.outputs["y"]) == 3
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("drains", [False, True])
+def test_coalesced_requests_that_the_engine_takes_apart_are_answered_one_by_one(*, drains: bool) -> None:
+    async def main() -> None:
+        async with connected_ends() as ends:
+            reply = coalesce(ends)
+            await ends.submitted(1)
+            ends.engine.draining = drains  # they were accepted before
+            idle = asyncio.ensure_future(ends.engine.idle())
+            first, second = ends.model.coalesced[0].apart()
+            second.set_exception(InvalidRequest("its values are bad"))
+            await until(reply.own[1].done)
+            assert not idle.done()
+            first.set_result(Answer({"y": np.float32([[5]])}, BatchTiming(0.0, 0.0, 1)))
+            await idle
+            (answer,), (error,) = reply.own[0].answers, reply.own[1].answers
+            assert isinstance(answer, Answer)
+            assert answer.outputs["y"].tolist() == [[5]]
+            assert isinstance(error, InvalidRequest)
+            assert not reply.answers
+
+    asyncio.run(main())
+
+
+def test_coalesced_requests_that_find_no_room_together_are_submitted_one_by_one_by_the_engine() -> None:
+    async def main() -> None:
+        async with connected_ends() as ends:
+            ends.model.has_room = False
+            reply = coalesce(ends)
+            first, second = await ends.submitted(2)
+            assert [each.request.inputs["text"].tolist() for each in (first, second)] == [[b"a"], [b"b", b"c"]]
+            second.answer(y=np.float32([[2], [3]]))
+            first.answer(y=np.float32([[1]]))
+            await until(reply.done)
+            assert [own.answers[0].outputs["y"].tolist() for own in reply.own] == [[[1]], [[2], [3]]]  # type: ignore[attr-defined]
+
+    asyncio.run(main())

@@ -45,6 +45,11 @@ class MessageKind(IntEnum):
     SYNCED = 11
     #: both: offsets of blocks of shared memory that are no longer read
     FREE = 12
+    #: f: as REQUEST, with the rows of each of the requests that are sent as one before the inputs. It has the first of
+    #: the ids, each of them has one of those that follow
+    COALESCED = 13
+    #: e: id of coalesced requests; each of them is answered by its own id
+    APART = 14
 
 
 #: The first byte on a connection; the files of both shared memories come with it: requests, then answers.

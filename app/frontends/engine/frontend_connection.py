@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from app.core.errors import ModelNotReady, ServingError
 from app.core.inference import InferenceRequest
 from app.core.interfaces import Cancellable, ServedModel
-from app.core.reply import Answer
+from app.core.reply import COMPLETED, Answer
 from app.frontends.channel.messages import MessageConnection, MessageKind
 from app.frontends.channel.remote_errors import encode_error
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
@@ -63,7 +63,7 @@ class ServedRequest:
     connection: FrontendConnection
     id: int
     call: ServedCall
-    handle: Cancellable = field(init=False)
+    handle: Cancellable = COMPLETED
     answered: bool = False
 
     def done(self) -> bool:
@@ -80,6 +80,16 @@ class ServedRequest:
     def cancel(self) -> None:
         self.answered = True
         self.handle.cancel()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class ServedRequests(ServedRequest):
+    """Several requests as one. `rows`: of each."""
+
+    rows: Sequence[int] = ()
+
+    def apart(self) -> list[ServedRequest]:
+        return self.connection.apart(self)
 
 
 class FrontendConnection(MessageConnection):
@@ -102,6 +112,7 @@ class FrontendConnection(MessageConnection):
 
         self._handlers = {
             MessageKind.REQUEST: self._request,
+            MessageKind.COALESCED: self._coalesced,
             MessageKind.DEFINE: self._define,
             MessageKind.CANCEL: self._cancel,
             MessageKind.QUERY: self._query,
@@ -135,6 +146,16 @@ class FrontendConnection(MessageConnection):
         self._release(waiting)
         self.send(MessageKind.ERROR, waiting.id, *encode_error(error))
 
+    def apart(self, waiting: ServedRequests) -> list[ServedRequest]:
+        """The own reply of each; the frontend is told."""
+        self._waiting.pop(waiting.id, None)
+        self.send(MessageKind.APART, waiting.id)
+        apart = [ServedRequest(self, waiting.id + 1 + place, waiting.call) for place in range(len(waiting.rows))]
+        for each in apart:
+            each.answered = waiting.answered
+            self._waiting[each.id] = each
+        return apart
+
     def _release(self, waiting: ServedRequest) -> None:
         del self._waiting[waiting.id]
         waiting.handle.cancel()
@@ -165,31 +186,80 @@ class FrontendConnection(MessageConnection):
         answers = [(name, signature.outputs[name].dtype) for name in outputs or signature.outputs]
         self._calls[number] = ServedCall(model_id, signature_name, outputs, inputs, answers)
 
-    def _request(  # noqa: PLR0917 - the elements of a message
-        self, request_id: int, number: int, deadline_s: float, priority: int, caller: str, tensors: Sequence[Any]
-    ) -> None:
-        # 1. The model may have left since the frontend resolved it.
-        call = self._calls[number]
-        model = None if call is None else self._engine.models.get(call.model_id)
+    def _request(self, request_id: int, number: int, *message: Any) -> None:
+        call, model = self._called(number)
         if call is None or model is None:
-            skip(tensors, self._incoming)
-            gone = ModelNotReady("This version of the model is being unloaded")
-            self.send(MessageKind.ERROR, request_id, *encode_error(gone))
+            self._reject_gone(request_id, message[-1])
+            return
+        waiting = ServedRequest(self, request_id, call)
+        self._waiting[request_id] = waiting
+        try:
+            waiting.handle = model.submit(self._decoded(call, *message), waiting)
+        except Exception as error:
+            self._reject_unsubmitted(waiting, error)
+
+    def _coalesced(  # noqa: PLR0917 - the elements of a message
+        self,
+        request_id: int,
+        number: int,
+        deadline_s: float,
+        priority: int,
+        caller: str,
+        rows: Sequence[int],
+        tensors: Sequence[Any],
+    ) -> None:
+        call, model = self._called(number)
+        if call is None or model is None:
+            self._reject_gone(request_id, tensors)
             return
 
-        # 2. Submit it; whatever is wrong with it is its own error.
-        waiting = ServedRequest(self, request_id, call)
+        # 1. As one.
+        waiting = ServedRequests(self, request_id, call, rows=rows)
+        self._waiting[request_id] = waiting
+        arrivals_s = [self._loop.time()] * len(rows)
         try:
-            named, memory = zip(call.inputs, tensors, strict=True), self._incoming
-            inputs = {name: decode(tensor, dtype, memory) for (name, dtype), tensor in named}
-            request = InferenceRequest(inputs, call.signature, call.outputs, deadline_s, priority, caller)
-            waiting.handle = model.submit(request, waiting)
+            request = self._decoded(call, deadline_s, priority, caller, tensors)
+            handle = model.submit_coalesced(request, arrivals_s, waiting)
         except Exception as error:
-            if not isinstance(error, ServingError):
-                logger.exception("A request to %r failed with a bug", model)
-            self.send(MessageKind.ERROR, request_id, *encode_error(error))
-        else:
-            self._waiting[request_id] = waiting
+            self._reject_unsubmitted(waiting, error)
+            return
+        if handle is not None:
+            waiting.handle = handle
+            return
+
+        # 2. Each by itself, if they find no room together.
+        end = 0
+        for own, count in zip(waiting.apart(), rows, strict=True):
+            start, end = end, end + count
+            inputs = {name: array[start:end] for name, array in request.inputs.items()}
+            alone = InferenceRequest(inputs, call.signature, call.outputs, deadline_s, priority, caller)
+            try:
+                own.handle = model.submit(alone, own)
+            except Exception as error:
+                self._reject_unsubmitted(own, error)
+
+    def _called(self, number: int) -> tuple[ServedCall | None, ServedModel | None]:
+        """The model may have left since the frontend resolved it."""
+        call = self._calls[number]
+        return call, None if call is None else self._engine.models.get(call.model_id)
+
+    def _reject_gone(self, request_id: int, tensors: Sequence[Any]) -> None:
+        skip(tensors, self._incoming)
+        gone = ModelNotReady("This version of the model is being unloaded")
+        self.send(MessageKind.ERROR, request_id, *encode_error(gone))
+
+    def _decoded(
+        self, call: ServedCall, deadline_s: float, priority: int, caller: str, tensors: Sequence[Any]
+    ) -> InferenceRequest:
+        named, memory = zip(call.inputs, tensors, strict=True), self._incoming
+        inputs = {name: decode(tensor, dtype, memory) for (name, dtype), tensor in named}
+        return InferenceRequest(inputs, call.signature, call.outputs, deadline_s, priority, caller)
+
+    def _reject_unsubmitted(self, waiting: ServedRequest, error: Exception) -> None:
+        """Whatever is wrong with a request is its own error."""
+        if not isinstance(error, ServingError):
+            logger.exception("A request of signature %r failed with a bug", waiting.call.signature)
+        waiting.set_exception(error)
 
     def _cancel(self, request_id: int) -> None:
         waiting = self._waiting.pop(request_id, None)

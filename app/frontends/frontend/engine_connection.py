@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady, ShuttingDown
 from app.core.inference import BatchTiming, InferenceRequest
 from app.core.masks import with_masks
-from app.core.reply import Answer, Reply
+from app.core.reply import Answer, CoalescedReply, Reply
 from app.core.validation import check_outputs
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import HELLO, MessageConnection, MessageKind
@@ -94,6 +94,7 @@ class EngineConnection(MessageConnection):
         self._handlers = {
             MessageKind.ANSWER: self._answer,
             MessageKind.ERROR: self._error,
+            MessageKind.APART: self._apart,
             MessageKind.RESULT: self._result,
             MessageKind.CATALOG: self._catalog,
             MessageKind.HEALTH: observer.on_health,
@@ -103,8 +104,10 @@ class EngineConnection(MessageConnection):
 
     # --- requests ---
 
-    def submit(self, model: RemoteModel, request: InferenceRequest, reply: Reply) -> RemoteRequestHandle:
-        """See RemoteModel.submit."""
+    def submit(
+        self, model: RemoteModel, request: InferenceRequest, reply: Reply, rows: Sequence[int] = ()
+    ) -> RemoteRequestHandle:
+        """See RemoteModel.submit. `rows`: if it stands for several, the rows of each; `reply` is a CoalescedReply."""
         # 1. Nothing is sent while this frontend drains or the engine is gone.
         if self.draining:
             raise ShuttingDown("The server is shutting down")
@@ -121,7 +124,12 @@ class EngineConnection(MessageConnection):
 
         # 3. Send it.
         number = self._expect(reply, call.outputs)
-        self.send(_REQUEST, number, call.number, request.deadline_s, request.priority, request.caller, tensors)
+        head = number, call.number, request.deadline_s, request.priority, request.caller
+        if rows:
+            self._last_id += len(rows)
+            self.send(MessageKind.COALESCED, *head, rows, tensors)
+        else:
+            self.send(_REQUEST, *head, tensors)
         return RemoteRequestHandle(self, number)
 
     def cancel(self, request_id: int) -> None:
@@ -201,6 +209,12 @@ class EngineConnection(MessageConnection):
         if reply is not None and not reply.done():
             reply.set_exception(decode_error(kind, text, retry_after_s))
         self._check_idle()
+
+    def _apart(self, request_id: int) -> None:
+        reply, outputs = self._pending.pop(request_id, (None, ()))
+        if reply is not None:
+            for own_id, own in enumerate(cast(CoalescedReply, reply).apart(), request_id + 1):
+                self._pending[own_id] = own, outputs
 
     def _result(self, request_id: int, result: Any) -> None:
         reply, _ = self._pending.pop(request_id, (None, ()))

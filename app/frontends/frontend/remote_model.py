@@ -23,7 +23,9 @@ _QUICK_S = DEFAULT_MAX_INLINE_MS / 1e3
 class RequestChannel(Protocol):
     """The way to the engine."""
 
-    def submit(self, model: RemoteModel, request: InferenceRequest, reply: Reply) -> Cancellable:
+    def submit(
+        self, model: RemoteModel, request: InferenceRequest, reply: Reply, rows: Sequence[int] = ()
+    ) -> Cancellable:
         """As RemoteModel.submit."""
 
 
@@ -85,7 +87,7 @@ class RemoteModel:
     ) -> Cancellable:
         """Send the rows of several requests as one. Never raises."""
         try:
-            return self.submit(request, reply)
+            return self.channel.submit(self, request, reply, reply.rows)
         except ServingError as error:
             reply.set_exception(error)
             return COMPLETED

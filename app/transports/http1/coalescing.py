@@ -143,11 +143,8 @@ class CoalescedRequests:
     def done(self) -> bool:
         return all(exchange.answered for exchange, _ in self.arrived)
 
-    def apart(self) -> list[tuple[int, Reply]]:
-        return [
-            (count, _OwnReply(exchange, self.coalesced))
-            for (exchange, _), count in zip(self.arrived, self.rows, strict=True)
-        ]
+    def apart(self) -> list[Reply]:
+        return [_OwnReply(exchange, self.coalesced) for exchange, _ in self.arrived]
 
     def set_result(self, answer: Answer, /) -> None:
         model, signature = self.coalesced.model, self.coalesced.request.signature
