@@ -67,7 +67,6 @@ class AdditiveIncrease:
         self._target_s = target_s
         self._step = step
         self._rows = 1.0
-        self._seen_s = 0.0
 
     @property
     def eager(self) -> bool:
