@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from app.core.errors import InvalidRequest
-from app.core.free_memory import free_memory
 from app.core.inference import Array
+from app.core.machine_memory import available_bytes
 from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
@@ -46,7 +46,7 @@ class ShapeSearch:
     expected_s: float = 0.0
     measured: bool = True
     clock: Callable[[], float] = time.perf_counter
-    free_bytes: Callable[[], float] = free_memory
+    free_bytes: Callable[[], float] = available_bytes
     _variants: list[Variant] = field(default_factory=list)
     _growth: float = 1.0
     _slower: list[float] = field(default_factory=list)

@@ -26,8 +26,8 @@ from itertools import chain, zip_longest
 from math import inf
 from typing import Any
 
-from app.core.free_memory import free_memory
 from app.core.inference import ModelSignature
+from app.core.machine_memory import available_bytes
 from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.core.value_kinds import Reach
 from app.runtime import ProgressReport, VariantChoice, VariantOptions
@@ -86,7 +86,7 @@ class VariantSearch:
         report: ProgressReport,
         *,
         clock: Callable[[], float] = time.perf_counter,
-        free_bytes: Callable[[], float] = free_memory,
+        free_bytes: Callable[[], float] = available_bytes,
         make_maker: Callable[[ModelSignature, Any, int], VariantMaker] = VariantMaker,
     ) -> None:
         # --- what is searched, and how ---
