@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.admission import check_accepting, check_deadline, seconds_to_answer
+from app.batching.batch import BatchInFlight
 from app.batching.devices import DeviceSlots
 from app.batching.function import BatchFunction
 from app.batching.policy import WorkConserving
@@ -146,6 +147,24 @@ def test_calls_that_vary_may_take_longer() -> None:
     assert both_s == pytest.approx(2 * CALL_S + sqrt(2) * margin_s)  # two calls seldom both take so much longer
 
 
+def test_several_devices_vary_less_together() -> None:
+    scene = Scene()
+    request = scene.push("a")
+    scene.functions["a"].costs(()).deviation = 0.1
+    margin_s = 4 * sqrt((0.2**2 + 0.1**2) / 2**2 + 0.1**2)
+    assert scene.seconds(request, 2.0, 1.0, devices=2) == pytest.approx(1.5 + 1.0 + margin_s)
+
+
+def test_what_a_request_leaves_unfilled_is_computed_with_it() -> None:
+    scene = Scene()
+    scene.push("a")
+    costs = {1: 1.0, 2: 2.0, 4: 4.0}
+    scene.functions["b"] = BatchFunction(FakeFunction(), BatchSizes((1, 2, 4)), initial_estimates=costs)
+    request = scene.push("b", rows=3, timeout_s=0.5)
+    scene.functions["b"].costs(()).deviation = 0.0
+    assert scene.seconds(request) == 4.0
+
+
 def test_requests_that_come_while_it_waits_are_counted() -> None:
     scene = Scene()
     scene.functions["a"] = BatchFunction(FakeFunction(), BatchSizes((1, 4)), initial_estimates={1: 1.0, 4: 2.0})
@@ -210,12 +229,19 @@ def test_a_request_that_fits_and_has_time_is_accepted() -> None:
         check_accepting(4, 4, 10.0, 10.0, draining=False)
 
 
+class BusyDevice(FakeDevice):
+    """Never ends what it begins."""
+
+    def start(self, work: object, done: object) -> None:
+        pass
+
+
 class Line:
     """Requests of several models, one row in each call, which takes a second."""
 
     def __init__(self, **weights: float) -> None:
         self.queue = RequestQueue(1000)
-        self.slots = DeviceSlots([FakeDevice()], lambda: 0.0)
+        self.slots = DeviceSlots([BusyDevice()], lambda: 0.0)
         self.scheduler = Scheduler(WorkConserving(), weights)
 
     def push(self, model: str, timeout_s: float, arrival_s: float = 0.0) -> PendingRequest:
@@ -223,8 +249,8 @@ class Line:
         self.queue.push(LaneKey(model, 1, "f"), batch_function(FakeFunction(), 1, initial_estimates={1: 1.0}), request)
         return request
 
-    def check(self, request: PendingRequest) -> None:
-        check_deadline(request, self.queue, self.slots, self.scheduler, request.arrival_s)
+    def check(self, request: PendingRequest, isolation_s: float = 0.0) -> None:
+        check_deadline(request, self.queue, self.slots, self.scheduler, request.arrival_s, isolation_s)
 
 
 def test_a_request_that_would_be_late_is_rejected_and_leaves_the_queue() -> None:
@@ -247,3 +273,45 @@ def test_a_request_in_time_by_its_models_weight_is_not_rejected_because_of_other
     line.check(line.push("bert", 5.0, arrival_s=0.3))
     with pytest.raises(Overloaded):
         line.check(line.push("bert", 5.0, arrival_s=0.4))  # four calls at three of four
+
+
+def test_an_idle_server_takes_every_request_and_a_busy_one_does_not() -> None:
+    line = Line()
+    request = line.push("bert", 0.5)
+    line.check(request)
+
+    lane = line.queue.lane(LaneKey("bert", 1, "f"))
+    batch = BatchInFlight(lane, line.queue.take(lane, 1, 1, 0.0), "idle")
+    line.slots.start(batch, 0.0, lambda *_: None)
+    with pytest.raises(Overloaded, match="has 500 ms left"):
+        line.check(line.push("bert", 0.5, arrival_s=0.1))
+
+    line = Line()
+    line.push("bert", 30.0)
+    with pytest.raises(Overloaded):
+        line.check(line.push("resnet", 0.5))  # nothing is computed yet, but it is not alone
+
+
+@pytest.mark.parametrize(
+    ("ahead", "isolation_s", "needed_s"), [(3, 0.0, 4.2), (3, 0.5, 4.7), (3, 100.0, 7.4), (0, 9.0, 1.2)]
+)
+def test_groups_of_rejected_batches_go_in_turns_with_the_calls_before_its_own(
+    ahead: int, isolation_s: float, needed_s: float
+) -> None:
+    """Four calls take four seconds and 0.1 s times the root of four; all but its own call may have to wait as long."""
+    line = Line()
+    line.push("other", 30.0, arrival_s=5.0)
+    for _ in range(ahead):
+        line.push("bert", 30.0)
+    request = line.push("bert", 0.5)
+    with pytest.raises(Overloaded) as rejected:
+        line.check(request, isolation_s)
+    assert rejected.value.retry_after_s == pytest.approx(needed_s - 0.495)
+
+
+def test_a_model_that_was_never_called_rejects_nothing_whatever_is_isolated() -> None:
+    line = Line()
+    line.push("bert", 30.0)
+    request = PendingRequest({}, 1, FakeReply(), 0.0, 0.001)
+    line.queue.push(LaneKey("new", 1, "f"), batch_function(FakeFunction(), 1), request)
+    line.check(request, isolation_s=9.0)

@@ -90,6 +90,8 @@ _BY_THE_ROW = CostCurve((1, 2, 4, 8), (0.01, 0.02, 0.04, 0.08))
     [
         (0, inf, 32),
         (100, inf, 32),  # 2 * 42 ms and some headroom
+        (84.9, inf, 32),
+        (84.8, inf, 16),
         (80, inf, 16),
         (0, 0.08, 16),  # a deadline does the same
         (0, 30.0, 32),
@@ -105,6 +107,15 @@ def test_a_call_and_the_one_before_fit_the_target_and_the_time_that_requests_hav
     assert policy.plan(view) == (7.0, most_rows, "full", most_rows, True)
     if most_rows > 2:
         assert 2 * _AFFINE.call_s(most_rows) <= HEADROOM * min(timeout_s, target_p99_ms / 1000 or inf)
+
+
+def test_before_calls_are_measured_all_rows_are_taken() -> None:
+    assert SelfTuning().plan(View(3, 8, 7.0)) == (7.0, 8, "idle", 8, True)
+    assert SelfTuning().plan(View(3, 8, 7.0, explores=True)).rows == 8
+
+
+def test_where_two_rows_cost_much_more_than_one_requests_run_alone() -> None:
+    assert SelfTuning().most_rows(View(2, 2, 7.0, curve=CostCurve((1, 2), (0.01, 0.1)))) == 1
 
 
 def test_calls_that_vary_are_planned_to_take_longer() -> None:

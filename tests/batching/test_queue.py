@@ -264,7 +264,7 @@ def test_a_lane_is_as_urgent_as_its_most_urgent_request_and_in_the_order_of_keys
 
 def test_a_request_with_much_time_waits_at_most_the_patience_for_urgent_ones() -> None:
     patient = PendingRequest({}, 1, FakeReply(), 10.0, inf)
-    assert patient.scheduling_key_s == 10.0 + PATIENCE_S
+    assert patient.scheduling_key_s == 10.0 + PATIENCE_S == 11.0
     assert PendingRequest({}, 1, FakeReply(), 10.9, 10.9 + 0.05).scheduling_key_s < patient.scheduling_key_s
     assert PendingRequest({}, 1, FakeReply(), 11.0, 11.0 + 0.05).scheduling_key_s > patient.scheduling_key_s
 

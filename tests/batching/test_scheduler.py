@@ -11,7 +11,7 @@ from app.batching.batch import BatchInFlight
 from app.batching.policy import BatchingOptions, BatchPlan, LaneView, SelfTuning, WorkConserving
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
-from app.batching.scheduler import Scheduler
+from app.batching.scheduler import FairQueueing, Scheduler
 from app.batching.waiting.lane import Lane
 from tests.support.fakes import FakeFunction, FakeReply, batch_function, pending
 
@@ -194,3 +194,127 @@ def test_no_two_models_with_work_drift_apart_by_more_than_a_call_of_each(
         ]
         bound = longest / weight_of[one] + longest / weight_of[other]
         assert max(ahead) - min(ahead) <= bound * (1 + 1e-9)
+
+
+def test_a_weight_counts_from_when_it_is_set() -> None:
+    scene = Scene("bert", "resnet", bert=1, resnet=1)
+    scene.scheduler.tune("bert", WorkConserving(), weight=3)
+    scene.play(80, bert=0.1, resnet=0.1)
+    assert scene.turns == {"bert": 60, "resnet": 20}
+
+
+def test_there_are_shares_only_if_a_model_has_a_weight() -> None:
+    assert not FairQueueing({})
+    assert not FairQueueing({"bert": 0.0})
+    assert FairQueueing({"bert": 1.0})
+    assert FairQueueing({"bert": 3.0}).share("bert", ["bert", "resnet"]) == 0.75
+    assert FairQueueing({"bert": 3.0}).start_time("bert") == 0.0
+
+
+def test_calls_that_began_before_there_were_weights_are_not_charged() -> None:
+    scene = Scene("bert", "resnet")
+    before = scene.begin()
+    scene.scheduler.tune("bert", WorkConserving(), weight=1)
+    scene.end(before, 1000.0)
+    scene.play(10, bert=0.1, resnet=0.1)
+    assert abs(scene.turns["bert"] - 1 - scene.turns["resnet"]) <= 1
+
+
+def test_an_idle_device_takes_every_request_at_once_if_no_policy_waits_or_limits() -> None:
+    waits = WorkConserving(BatchingOptions(max_batch_delay_ms=1))
+    scheduler = Scheduler(WorkConserving(), {})
+    assert scheduler.eager
+    scheduler.tune("bert", waits, 0)
+    scheduler.tune("resnet", WorkConserving(), 0)
+    assert not scheduler.eager
+    scheduler.tune("bert", WorkConserving(), 0)
+    assert scheduler.eager
+    scheduler = Scheduler(waits, {})
+    assert not scheduler.eager
+    scheduler.tune("bert", WorkConserving(), 0)
+    assert not scheduler.eager
+
+
+def test_a_model_has_its_own_policy() -> None:
+    queue = queue_of([(0, 4, 9.0, 5.0)])
+    (lane,) = queue.lanes
+    scheduler = Scheduler(WorkConserving(), {})
+    scheduler.tune("other", WorkConserving(BatchingOptions(max_batch_size=1)), 0)
+    assert (scheduler.most_rows(lane), scheduler.plan(lane).rows) == (8, 8)
+    scheduler.tune("m", WorkConserving(BatchingOptions(max_batch_size=2)), 0)
+    assert (scheduler.most_rows(lane), scheduler.plan(lane).rows) == (2, 2)
+
+
+class Delayed:
+    """Lanes of two models whose devices wait for 400 ms."""
+
+    def __init__(self) -> None:
+        self.queue = RequestQueue(100)
+        self.scheduler = Scheduler(WorkConserving(BatchingOptions(max_batch_delay_ms=400)), {})
+        self.function = batch_function(FakeFunction(), 8)
+
+    def push(self, lane: str, arrival_s: float, timeout_s: float = 30.0, model: str = "m") -> PendingRequest:
+        request = PendingRequest({}, 1, FakeReply(), arrival_s, arrival_s + timeout_s)
+        self.queue.push(LaneKey(model, 1, lane), self.function, request)
+        return request
+
+    def first(self, now: float) -> tuple[str, float]:
+        plan, lane = self.scheduler.first_due(self.queue, now)
+        return lane.key.signature, round(plan.due_s, 6)
+
+
+def test_a_lane_that_is_due_goes_before_a_more_urgent_one_that_is_not() -> None:
+    delayed = Delayed()
+    delayed.push("calm", 9.5)
+    delayed.push("urgent", 9.8, timeout_s=0.25, model="other")
+    assert [delayed.first(9.85) for _ in range(2)] == 2 * [("calm", 9.9)]  # the next one, when nobody is due
+    assert [delayed.first(9.95) for _ in range(2)] == 2 * [("calm", 9.9)]
+    assert [delayed.first(10.3) for _ in range(2)] == 2 * [("urgent", 10.2)]
+    delayed.push("hasty", 10.3, timeout_s=0.01)
+    assert delayed.first(10.3) == ("urgent", 10.2)
+    delayed.push("late", 0.0)
+    assert delayed.first(10.3) == ("late", 0.4)
+
+
+def test_a_lane_is_due_just_when_its_delay_is_over() -> None:
+    delayed = Delayed()
+    delayed.push("soon", 1.0)
+    delayed.push("now", 0.0, timeout_s=30.0)
+    _, lane = delayed.scheduler.first_due(delayed.queue, 0.4)
+    assert lane.key.signature == "now"
+    assert len(delayed.queue.take(lane, 8, 8, 0.4)) == 1
+    assert delayed.first(0.4) == ("soon", 1.4)
+
+
+@pytest.mark.parametrize("model", ["m", "other"])
+def test_a_lane_whose_oldest_request_left_is_due_later_than_was_noted(model: str) -> None:
+    delayed = Delayed()
+    gone = delayed.push("first", 1.0)
+    delayed.push("first", 1.3)
+    delayed.push("second", 1.2, model=model)
+    assert delayed.first(1.3) == ("first", 1.4)
+    delayed.queue.remove(gone)
+    assert [delayed.first(1.3) for _ in range(2)] == 2 * [("second", 1.6)]
+    assert delayed.first(1.65) == ("second", 1.6)
+    delayed.push("third", 1.55, model=model)
+    assert delayed.first(1.58) == ("second", 1.6)
+
+
+def test_a_lane_that_sleeps_is_looked_at_again_when_a_request_comes_or_policies_change() -> None:
+    delayed = Delayed()
+    delayed.push("fills", 1.0)
+    assert delayed.first(1.1) == ("fills", 1.4)
+    for _ in range(7):
+        delayed.push("fills", 1.1)
+    assert delayed.first(1.1) == ("fills", 1.0), "it is full"
+
+    delayed = Delayed()
+    for lane, model in (("a", "m"), ("b", "other")):
+        delayed.push(lane, 1.0, model=model)
+    assert delayed.first(1.1) == ("a", 1.4)
+    for model in ("m", "other"):
+        delayed.scheduler.tune(model, WorkConserving(), 0)
+    delayed.queue.replan()
+    assert delayed.first(1.1) == ("a", 1.0)
+    delayed.queue.take(delayed.queue.lane(LaneKey("m", 1, "a")), 1, 8, 1.1)
+    assert delayed.first(1.1) == ("b", 1.0)
