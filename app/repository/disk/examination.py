@@ -87,7 +87,7 @@ def slow_again(version: Path, files: Iterable[tuple[Path, int]]) -> str:
     """Which read of these files, of so many bytes, waits although it is the second one; empty if none does."""
     for path, size in files:
         at(path)
-        for place in range(0, size, _STRIDE):
+        for place in range(0, max(size, 1), _STRIDE):
             waited_s = seconds_waiting(partial(_read_sample, path, place))
             if waited_s > _SLOW_S:
                 return f"a second read of {path.relative_to(version)} took {1e3 * waited_s:.0f} ms"
