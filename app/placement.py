@@ -195,7 +195,7 @@ class RequestPlacement:
             ragged_outputs=RaggedRows(wanted) if ragged else None,
             replicas=runs,
             plain=self._plain_way(signature, key.outputs),
-            steady=not signature.loops,
+            steady=not (signature.loops or signature.reads_files),
         )
         functions_before = len(self.functions)
         self.functions.keep(key, function)

@@ -44,7 +44,8 @@ class BatchFunction:
     Attributes:
         run: the model on its first device.
         batchable: false if requests run alone, as they came, each counted as one row.
-        steady: false if values may decide how long a call takes, so that no earlier call tells: it has loops.
+        steady: false if no earlier call tells how long the next one takes: it has loops, and values decide, or it reads
+            files, and the storage does.
         padding: if given, requests of different inner shapes share calls.
         ragged, ragged_outputs: if given, rows of different lengths share calls, or are returned by them.
         initial_estimates: seconds by batch size, measured before the first call, if they do not depend on the shape.

@@ -84,6 +84,7 @@ class ModelSignature:
     `writes`: the types of its operations that write what is kept between calls; each call of it counts.
     `draws`: the types of its operations that draw random numbers.
     `loops`: it has a loop, which may take as long as values say, and might never end for infinite ones.
+    `reads_files`: a call of it may wait for storage.
     `ragged`: by the name of a RaggedTensor's values, the names of its row splits, outermost first; all are inputs.
     `ragged_outputs`: the same for outputs.
     `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (masks.py).
@@ -100,6 +101,7 @@ class ModelSignature:
     writes: tuple[str, ...] = ()
     draws: tuple[str, ...] = ()
     loops: bool = False
+    reads_files: bool = False
 
     def why_alone(self, outputs: Collection[str] = ()) -> str:
         """Why a request that wants these outputs (none: all) runs alone although it is batchable; empty if it shares

@@ -54,13 +54,17 @@ def test_a_number_is_not_taken_for_a_row_of_the_form_seen_before() -> None:
         placement.place(InferenceRequest({"x": np.array(1, np.float32)}, "s"))
 
 
-@pytest.mark.parametrize("loops", [False, True])
-def test_no_call_of_a_graph_with_loops_tells_how_long_the_next_one_takes(loops: bool) -> None:
+@pytest.mark.parametrize(("loops", "reads_files"), [(False, False), (True, False), (False, True)])
+def test_no_call_of_a_graph_that_loops_or_reads_files_tells_how_long_the_next_one_takes(
+    loops: bool, reads_files: bool
+) -> None:
     loaded = FakeLoadedModel()
     spec = TensorSpec("x", FLOAT, (None,))
-    loaded.signatures = {"s": ModelSignature("s", {"x": spec}, {"y": spec}, loops=loops)}
+    loaded.signatures = {"s": ModelSignature("s", {"x": spec}, {"y": spec}, loops=loops, reads_files=reads_files)}
     placement = RequestPlacement("m", 3, loaded, SIZES)
-    assert placement.place(InferenceRequest({"x": np.zeros(2, np.float32)}, "s"))[1].steady is not loops
+    assert placement.place(InferenceRequest({"x": np.zeros(2, np.float32)}, "s"))[1].steady is not (
+        loops or reads_files
+    )
 
 
 def test_unequal_rows_of_a_form_seen_before_run_alone_if_shapes_are_not_strict() -> None:

@@ -48,6 +48,13 @@ _KEEP_NOTHING = names("""
 
 _LOOPS = frozenset({"NextIteration", "RefNextIteration", "StatelessWhile", "While"})
 
+# These read files, each time that they run.
+_READ_FILES = names("""
+    FixedLengthRecordDataset FixedLengthRecordDatasetV2 InitializeTableFromTextFile InitializeTableFromTextFileV2
+    MatchingFiles ReadFile ReaderRead ReaderReadUpTo ReaderReadUpToV2 ReaderReadV2 Restore RestoreSlice RestoreV2
+    TFRecordDataset TFRecordDatasetV2 TextLineDataset WriteFile
+""")
+
 # These accept any value of their inputs: the kernels of XLA and of TensorFlow reject only shapes, and shapes are
 # fixed where XLA is used.
 ACCEPT_ANY_VALUE = names("""
@@ -98,6 +105,10 @@ def drawing_operations(graph: Any) -> list[str]:
 
 def has_loops(graph: Any) -> bool:
     return any(node.op in _LOOPS for node in _all_nodes(graph))
+
+
+def reads_files(graph: Any) -> bool:
+    return any(node.op in _READ_FILES for node in _all_nodes(graph))
 
 
 def devices_named(graph: Any) -> set[str]:

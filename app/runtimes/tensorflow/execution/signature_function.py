@@ -19,6 +19,7 @@ from app.runtimes.tensorflow.execution.operations import (
     drawing_operations,
     has_loops,
     operations_with_state,
+    reads_files,
     writing_operations,
 )
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
@@ -79,7 +80,7 @@ class SignatureFunction:
         graph = self.plain.graph.as_graph_def()
         self.state = operations_with_state(graph)
         self.writes, self.draws = writing_operations(graph), drawing_operations(graph)
-        self.loops = has_loops(graph)
+        self.loops, self.reads_files = has_loops(graph), reads_files(graph)
         # Calls that write take turns: what a graph writes and reads again is not one step for TensorFlow.
         self._turn = Lock() if self.writes else None
         # A GPU may still read an input when the outputs that do not depend on it are there.

@@ -192,7 +192,9 @@ class SavedModel:
 def _with_facts(function: SignatureFunction) -> ModelSignature:
     """The signature with what its graph says of it."""
     writes, draws = tuple(function.writes), tuple(function.draws)
-    return replace(function.signature, writes=writes, draws=draws, loops=function.loops)
+    return replace(
+        function.signature, writes=writes, draws=draws, loops=function.loops, reads_files=function.reads_files
+    )
 
 
 def _without_end(budget: TimeBudget) -> TimeBudget:

@@ -14,6 +14,7 @@ from app.runtimes.tensorflow.execution.operations import (
     writing_operations,
 )
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+from tests.awkward.words import asset_read_in_each_call
 from tests.support import savedmodels
 
 FLOATS = tf.TensorSpec([2, 3], tf.float32, name="x")
@@ -176,3 +177,10 @@ def test_loops_are_found_in_functions() -> None:
     inner = tf.function(lambda x: tf.map_fn(lambda row: row * 2.0, x), autograph=False)
     assert has_loops(graph_of(inner))
     assert not has_loops(graph_of(lambda x: x * 2.0))
+
+
+def test_a_signature_that_reads_an_asset_in_each_call_says_so(tmp_path: Path) -> None:
+    asset_read_in_each_call(tmp_path / "1")
+    savedmodels.make_counter(tmp_path / "2")
+    assert SavedModel(tmp_path / "1").signatures["serving_default"].reads_files
+    assert not SavedModel(tmp_path / "2").signatures["serving_default"].reads_files
