@@ -11,7 +11,7 @@ import typer
 
 from app.config.sources import load_settings
 from app.core.errors import ModelNotFound
-from app.repository.disk.disk_layout import missing_part, scan_model
+from app.repository.disk.disk_layout import missing_graph, scan_model
 
 if TYPE_CHECKING:
     from app.runtime import LoadedModel
@@ -50,7 +50,7 @@ def find_version(model: str, models: Path) -> Path:
     for folder in (Path(model), models / model):
         if not folder.is_dir():
             continue
-        if not missing_part(folder):
+        if not missing_graph(folder):
             return folder
         versions = scan_model(folder).versions
         if versions:

@@ -136,7 +136,7 @@ def scan_model(folder: Path) -> ModelFolder:
             ignored.append(IgnoredFolder(path, "its name is not a version: a whole number from 0 to 2^63-1"))
             continue
         empty = False
-        if missing := missing_part(path):
+        if missing := missing_graph(path):
             ignored.append(IgnoredFolder(path, missing))
             incomplete[version] = missing
             continue
@@ -156,8 +156,8 @@ def version_number(name: str) -> int | None:
     return number if 0 <= number < 2**63 else None
 
 
-def missing_part(version: Path) -> str:
-    """What is missing in a version's folder; empty if it is complete."""
+def missing_graph(version: Path) -> str:
+    """That a version's folder holds no graph; empty if it holds one. Whether it is whole: intake.py."""
     if any((version / name).is_file() for name in MODEL_FILES):
         return ""
     return f"it holds no {MODEL_FILES[0]}"
@@ -227,6 +227,6 @@ def _is_unicode(name: str) -> bool:
 
 
 def _why_no_model(folder: Path) -> str:
-    if not missing_part(folder):
+    if not missing_graph(folder):
         return f"it holds {MODEL_FILES[0]} itself; a models folder is <name>/<version>/{MODEL_FILES[0]}"
     return "it holds no version folder, named by a whole number"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.repository.disk import disk_layout
-from app.repository.disk.disk_layout import IgnoredFolder, fingerprint, missing_part, scan_model, version_number
+from app.repository.disk.disk_layout import IgnoredFolder, fingerprint, missing_graph, scan_model, version_number
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelsFolder
 from tests.repository.fakes import add, remove
@@ -132,9 +132,9 @@ def test_one_unreadable_model_does_not_hide_the_others(tmp_path: Path, monkeypat
 
 
 def test_a_version_lacks_its_graph_until_it_is_there(tmp_path: Path) -> None:
-    assert missing_part(tmp_path) == "it holds no saved_model.pb"
+    assert missing_graph(tmp_path) == "it holds no saved_model.pb"
     (tmp_path / "saved_model.pb").touch()
-    assert missing_part(tmp_path) == ""
+    assert missing_graph(tmp_path) == ""
 
 
 def test_the_fingerprint_changes_with_every_change(tmp_path: Path) -> None:
