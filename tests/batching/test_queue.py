@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from app.batching.priority import BULK, PATIENCE_S, priority_offset_s
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
+from app.batching.shapes.padding import ShapePadding
 from app.batching.waiting.lane import Lane
 from app.core.errors import Overloaded
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, pending
@@ -102,7 +103,9 @@ def test_a_large_request_leaves_in_parts_and_waits_behind_later_requests() -> No
     (lane,) = queue.lanes
     taken = []
     while len(lane):
-        taken.append([(request.inputs["x"][0, 0], request.rows) for request in queue.take(lane, 4, 4, 1.0)])
+        requests = queue.take(lane, 4, 4, 7.0)
+        assert [len(request.inputs["x"]) for request in requests] == [request.rows for request in requests]
+        taken.append([(request.inputs["x"][0, 0], request.rows) for request in requests])
         assert queue.rows == lane.rows == sum(request.weight for request in lane)
     assert taken == [[(1, 1), (2, 3)], [(3, 2), (2, 2)], [(2, 4)]]
     assert function.requests_under_way == 5
@@ -280,3 +283,118 @@ def test_a_lane_and_its_requests_can_be_printed() -> None:
     queue.remove(request)
     request.release()
     assert repr(request) == "<PendingRequest 3 rows, arrived at 1.5 s, due by 9 s, answered>"
+
+
+def lengths_near(queue: RequestQueue, key: LaneKey) -> list[int]:
+    return [lane.key.shape[0][0] for _, lane in queue.nearest(queue.lane(key))]
+
+
+def test_lanes_that_may_be_merged_are_told_nearest_first_while_they_wait() -> None:
+    queue, padding = RequestQueue(100), ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0}, call_cells=0.0)
+    function = batch_function(FakeFunction(), padding=padding)
+    own, *others = (LaneKey("m", 1, "f", (), ((length,),), True) for length in (32, 30, 100, 40, 16, 64, 33))
+    requests = {key: pending() for key in (own, *others)}
+    for key, request in requests.items():
+        queue.push(key, function, request)
+    queue.push(LaneKey("m", 1, "other", (), ((32,),), True), function, pending())
+    assert lengths_near(queue, own) == [33, 30, 40, 16, 64, 100]  # of 16 and 64, which are as far, the smaller
+
+    queue.remove(requests[others[0]])
+    assert lengths_near(queue, own) == [33, 40, 16, 64, 100]
+    told = queue.nearest(queue.lane(own))
+    assert next(told)[1].key.shape == ((33,),)
+    for key in others[1:4]:
+        queue.remove(requests[key])
+    assert [lane.key.shape for _, lane in told] == [((64,),)]
+    for lane in list(queue.lanes):
+        queue.remove(lane.first)
+    assert queue._sized == {}
+
+
+def test_requests_without_rows_count_as_one_when_they_are_taken() -> None:
+    queue = RequestQueue(100)
+    for _ in range(3):
+        queue.push(KEY, batch_function(FakeFunction()), pending(rows=0))
+    assert len(queue.take(queue.lane(KEY), 2, 4, 0.0)) == 2
+
+
+@pytest.mark.parametrize(("all_rows", "taken"), [((4, 9), [4]), ((3, 9), [3, 1]), ((2, 4), [2]), ((4,), [4])])
+def test_only_what_is_larger_than_a_batch_is_cut_and_only_if_a_row_of_it_fits(
+    all_rows: tuple[int, ...], taken: list[int]
+) -> None:
+    queue, function = RequestQueue(100), batch_function(FakeFunction(), 4)
+    for rows in all_rows:
+        queue.push(KEY, function, pending(rows=rows))
+    assert [request.rows for request in queue.take(queue.lane(KEY), 4, 4, 0.0)] == taken
+
+
+def test_the_rest_of_a_large_request_enters_when_its_part_is_taken() -> None:
+    queue, function = RequestQueue(100), batch_function(FakeFunction(), 4)
+    large, calm = pending(rows=9), pending(arrival_s=1.0)
+    calm.priority_offset_s = -0.5
+    for request in (large, calm):
+        queue.push(KEY, function, request)
+    lane = queue.lane(KEY)
+    queue.take(lane, 4, 4, 1.2)
+    assert (lane.waiting_since_s, list(lane)) == (1.0, [large, calm])
+    queue.take(lane, 4, 4, 7.0)
+    assert list(lane) == [calm, large]
+    queue.remove(calm)
+    assert lane.waiting_since_s == 7.0
+
+
+def test_a_caller_leaves_room_to_others() -> None:
+    queue, function = RequestQueue(10, fair_callers=True), batch_function(FakeFunction(), 16)
+
+    def push(caller: str, rows: int) -> PendingRequest:
+        request = pending(rows=rows)
+        request.caller = caller
+        queue.push(KEY, function, request)
+        return request
+
+    first = push("a", 5)
+    with pytest.raises(Overloaded, match="full for this caller: 5 of its rows wait"):
+        push("a", 1)
+    push("b", 4)
+    queue.remove(first)
+    push("a", 3)
+
+
+sizes = st.one_of(
+    st.tuples(st.just("push"), st.integers(0, 11), st.sampled_from("ab")),
+    st.tuples(st.just("take"), st.integers(1, 4), st.just("")),
+    st.tuples(st.just("remove"), st.integers(0, 30), st.just("")),
+)
+
+
+@pytest.mark.parametrize("fair_callers", [False, True])
+@given(st.lists(sizes, min_size=5, max_size=40))
+def test_all_sums_are_those_of_the_requests_that_wait(fair_callers: bool, steps: list[tuple[str, int, str]]) -> None:
+    """Calls have four rows at most."""
+    queue, function = RequestQueue(10**6, fair_callers=fair_callers), batch_function(FakeFunction(), 4)
+    taken = 0
+    for step, number, caller in steps:
+        if step == "push":
+            request = pending(rows=number)
+            request.caller = caller
+            queue.push(KEY, function, request)
+        elif queue.rows:
+            lane = queue.lane(KEY)
+            waiting = list(lane)
+            if step == "take":
+                taken += len(queue.take(lane, number, 4, 1.0))
+            else:
+                assert queue.remove(waiting[number % len(waiting)])
+        waiting = [request for lane in queue.lanes for request in lane]
+        weights = [request.rows or 1 for request in waiting]
+        for lane in queue.lanes:
+            assert lane.rows == queue.rows == sum(weights)
+            assert lane.deferred_rows == sum(max(0, weight - 4) for weight in weights)
+            assert lane.unfilled_rows == sum(weight == 3 for weight in weights)
+        by_caller = {
+            caller: sum(request.rows or 1 for request in waiting if request.caller == caller)
+            for caller in {request.caller for request in waiting}
+        }
+        assert queue.room._callers == (by_caller if fair_callers else {})
+        assert function.requests_under_way == len(waiting) + taken
+        assert {model: order.lanes for model, order in queue.orders.items()} == ({"m": 1} if waiting else {})

@@ -150,7 +150,5 @@ class Lane:
 
 
 def _share(first: float, value: float, last: float) -> float:
-    """The share of what is spread evenly from `first` to `last` that lies before `value`."""
-    if value < first:
-        return 0.0
-    return min(1.0, (value - first) / (last - first)) if last > first else 1.0
+    """The share of what is spread evenly from `first` to `last` that lies before `value`, which is between them."""
+    return (value - first) / (last - first) if last > first else 1.0

@@ -124,6 +124,17 @@ def test_callers_that_are_ever_new_overtake_no_one_for_ever() -> None:
     assert taken.count("a") == 3
 
 
+def test_the_rows_before_a_callers_request_are_those_of_its_turns() -> None:
+    """Each other caller has as many rows taken as it has, if it has as many."""
+    waiting = Waiting(largest=1)
+    for _ in range(9):
+        waiting.push("a")
+    assert waiting.lane.rows_before(waiting.push("b")) == 1
+    assert waiting.lane.rows_before(waiting.push("b")) == 1 + 2
+    assert waiting.lane.rows_before(waiting.push("c")) == 2
+    assert waiting.lane.rows_before(waiting.push("a")) == 9 + 3  # all of the others
+
+
 def test_callers_that_left_are_forgotten() -> None:
     waiting = Waiting()
     waiting.push("a", rows=10**5)
