@@ -5,8 +5,9 @@ like any other), so the model is called:
 1. Some rows, of several kinds of values, are computed alone: one row, no padding. Their answers are the truth.
 2. In calls of two rows each of them stands at both places, beside others, beside its own repetition (as padding rows
    are), and beside NaN and infinities.
-3. In one call of the largest size they stand among each other, with repetitions of the first one behind.
-4. What differs is computed again with other values: rounding may make one of thousands of answers differ by chance.
+3. In a call of seven rows, a number that batches are padded from: unpadded it must not mean anything to the model.
+4. In one call of the largest size they stand among each other, with repetitions of the first one behind.
+5. What differs is computed again with other values: rounding may make one of thousands of answers differ by chance.
 
 An output that differs, or that has no row for each row of the inputs, makes requests that want it run alone. Values or
 sizes that the model rejects, and calls that would take longer than the budget, prove nothing; the result names them.
@@ -41,6 +42,9 @@ _KINDS = ("small", "large", "negative") * 2 + ("ones",) * 2
 
 #: Rows that are compared. Chosen: each kind of value beside each other kind.
 _COMPARED = 3
+
+#: Rows of a call that is not padded. Chosen: odd and no batch size, unlike the other calls; and cheap.
+_PADDED_FROM = 7
 
 #: What other rows must not notice. A maximum over rows may show infinity alone, and a sum NaN. The length is chosen.
 _EXTREMES = {
@@ -217,7 +221,13 @@ class _Probe:
                 f"if one of them is {what}", [extreme, *[rows[0]] * (least - 1)], {least - 1: 0}, ordinary=False
             )
 
-        # 3. Among many: at the first places, and as repetitions of the first one behind.
+        # 3. By a number of rows that is no batch size: a request that has it is padded, and the model may count rows.
+        if largest > _PADDED_FROM > least:
+            places = list(islice(cycle(range(len(rows))), _PADDED_FROM))
+            unpadded = _company(f"in a call of {_PADDED_FROM} rows", rows, places, _PADDED_FROM)
+            yield unpadded._replace(ordinary=False)  # a model that takes batch sizes only is right to reject it
+
+        # 4. Among many: at the first places, and as repetitions of the first one behind.
         if largest > least:
             others = list(islice(cycle(range(len(rows))), max(largest // 2, 2)))
             yield _company(f"in a call of {largest} rows", rows, others, largest)

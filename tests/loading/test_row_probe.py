@@ -217,13 +217,26 @@ def test_a_quick_model_is_called_a_few_times_and_once_at_the_largest_size() -> N
     probe(model)
     assert len(model.rows) <= 12
     assert model.rows.count(16) == 1
-    assert set(model.rows) == {1, 2, 16}
+    assert set(model.rows) == {1, 2, 7, 16}
+
+
+def test_a_model_that_counts_rows_beside_those_of_batches_is_found() -> None:
+    model = NumpyModel(lambda sent: sent["x"] + (len(sent["x"]) % 2 == 1 and len(sent["x"]) > 3))
+    assert "in a call of 7 rows" in probe(model).dependent["y"]
+
+
+def test_a_model_that_takes_batch_sizes_only_shares_calls() -> None:
+    def run(sent: dict[str, Array]) -> Array:
+        refuse_unless(len(sent["x"]) in SIZES.allowed)
+        return sent["x"]
+
+    assert probe(NumpyModel(run)).dependent == {}
 
 
 def test_sizes_that_are_allowed_are_tried() -> None:
     model = NumpyModel(lambda sent: sent["x"] + (len(sent["x"]) == 6))
     assert set(probe(model, BatchSizes((6, 9))).dependent) == {"y"}
-    assert set(model.rows) == {1, 6, 9}
+    assert set(model.rows) == {1, 6, 7, 9}
 
 
 def test_the_limits_of_a_model_are_found_around() -> None:
