@@ -9,23 +9,23 @@ def test_threads_take_turns_more_often_until_the_last_block_ends() -> None:
     usual_s = sys.getswitchinterval()
     with quick_switches():
         with quick_switches():
-            assert sys.getswitchinterval() == pytest.approx(0.0002, abs=1e-6)
-        assert sys.getswitchinterval() == pytest.approx(0.0002, abs=1e-6)
+            assert sys.getswitchinterval() == pytest.approx(0.0005, abs=1e-6)
+        assert sys.getswitchinterval() == pytest.approx(0.0005, abs=1e-6)
     assert sys.getswitchinterval() == pytest.approx(usual_s, abs=1e-6)
 
 
 def test_an_error_ends_it_too_and_a_shorter_interval_stays() -> None:
     usual_s = sys.getswitchinterval()
-    sys.setswitchinterval(0.00005)
+    sys.setswitchinterval(0.0001)
     try:
         with pytest.raises(ValueError, match="inside"):
             fail_inside()
-        assert sys.getswitchinterval() == pytest.approx(0.00005, abs=1e-6)
+        assert sys.getswitchinterval() == pytest.approx(0.0001, abs=1e-6)
     finally:
         sys.setswitchinterval(usual_s)
 
 
 def fail_inside() -> None:
     with quick_switches():
-        assert sys.getswitchinterval() == pytest.approx(0.00005, abs=1e-6)
+        assert sys.getswitchinterval() == pytest.approx(0.0001, abs=1e-6)
         raise ValueError("inside")
