@@ -50,6 +50,7 @@ class LocalCopies:
         self._storage = storage
         self._base = base
         self._folder: _OwnFolder | None = None
+        self._beginning = asyncio.Lock()  # models are copied side by side
         self._names = count()
         self._made: dict[Path, Path] = {}  # by version, until it is loaded
         self._assets: dict[Model, Path] = {}
@@ -65,8 +66,9 @@ class LocalCopies:
         Raises OSError: the storage failed; NoRoom.
         """
         await self._delete(self._made.pop(version, None))
-        if self._folder is None:
-            self._folder = await asyncio.to_thread(_OwnFolder, self._base_folder())
+        async with self._beginning:
+            if self._folder is None:
+                self._folder = await asyncio.to_thread(_OwnFolder, self._base_folder())
         copy = self._folder.path / str(next(self._names)) / version.parent.name / version.name
         try:
             await self._storage.call(copy_version, version, copy)

@@ -14,12 +14,12 @@ import pytest
 
 from app.core.versions import ProblemKind
 from app.repository.disk import examination
-from app.repository.disk.local_copies import LocalCopies, copy_version, delete_leftovers
-from app.repository.disk.storage import StorageThread
+from app.repository.disk.local_copies import LocalCopies, NoRoom, copy_version, delete_leftovers
+from app.repository.disk.storage import StorageProcesses, StorageThread
 from app.repository.repository import ModelRepository
 from tests.repository.disk.test_retries import Time
 from tests.repository.fakes import BROKEN, FakeLoader, add, repository
-from tests.support.waiting import until
+from tests.support.waiting import HANG_S, until
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -194,6 +194,40 @@ def test_links_become_what_they_lead_to_and_loops_end(tmp_path: Path, base: Path
         "more/words": b"a\n",
     }
     assert (copy / "again").samefile(copy)
+
+
+def test_a_process_that_can_be_given_up_copies_and_tells_that_there_is_no_room(tmp_path: Path, base: Path) -> None:
+    small, large = add(tmp_path, "m", 1), add(tmp_path, "m", 2)
+    os.truncate(large / "saved_model.pb", 8 << 40)  # takes no room itself
+
+    async def run() -> None:
+        storage = StorageProcesses(HANG_S)
+        copies = LocalCopies(storage, base)
+        await copies.make(small)
+        with pytest.raises(
+            NoRoom, match=r"it needs 8,796,\d{3},\d{3},\d{3} bytes; of [\d,]+ that are free it may take 90 %"
+        ):
+            await copies.make(large)
+        assert copied(base) == {"m/1/saved_model.pb"}
+        assert repr(copies) == "<LocalCopies 1 made, 0 with assets in use>"
+        storage.close()
+        await copies.close()
+
+    asyncio.run(run())
+    assert list(base.iterdir()) == []
+
+
+def test_models_that_are_copied_side_by_side_share_the_folder(tmp_path: Path, base: Path) -> None:
+    versions = [add(tmp_path, name, 1) for name in "abcd"]
+
+    async def run() -> None:
+        copies = LocalCopies(StorageThread(), base)
+        await asyncio.gather(*map(copies.make, versions))
+        assert copied(base) == {f"{name}/1/saved_model.pb" for name in "abcd"}
+        assert len(os.listdir(base)) == 1
+        await copies.close()
+
+    asyncio.run(run())
 
 
 def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, base: Path) -> None:
