@@ -4,6 +4,7 @@
 |---|---|---|
 | `pywrap_tfe.TFE_Py_Execute`; `eager.context`: `_handle`, `function_call_options`; `eager.core`: `_NotOkStatusException`, `_status_to_exception`; `ConcreteFunction._inference_function` | executes a function without binding arguments to names, asking for gradient tapes and packing structures | the public call, 0.1 to 0.2 ms longer |
 | `framework.convert_to_constants`, `grappler.tf_optimizer`; `FuncGraph.captures`, `FuncGraph.capture` | the variant frozen; what the variant xla must check beside the compiled code | models run plain |
+| `eager.polymorphic_function`: `atomic_function.from_func_graph`, `ConcreteFunction`; `ConcreteFunction.function_type` | names compiled functions by their content | another start compiles again what was loaded in another order |
 | `framework.op_def_registry` | tells which operations keep state | operations that operations.py does not list count as stateful |
 | `tensorflow.core.protobuf` | reads saved_model.pb; the format is public, these modules are not documented | the server does not start |
 
@@ -13,6 +14,7 @@ once and not used. docs/dependencies.md says which versions of TensorFlow were t
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -126,6 +128,41 @@ def inlined(traced: Any) -> Any:
     rewriting.min_graph_nodes = -1
     rewriting.optimizers.append("function")
     return _set_lowering(tf_optimizer.OptimizeGraph(config, meta_graph), lower=True)
+
+
+def named_by_content(traced: Any) -> Any:
+    """The concrete function under a name that follows from what it holds, so that its compiled code is found again.
+
+    TensorFlow numbers the functions of a process in the order in which they are made, and its cache of compiled code
+    takes the name for part of the content. A function that calls others, such as the body of a loop, keeps its name:
+    theirs are numbers, too.
+    """
+    definition = traced.function_def
+    attributes = [attribute for node in definition.node_def for attribute in node.attr.values()]
+    if any(each.HasField("func") or each.list.func for each in attributes):
+        return traced
+    try:
+        from tensorflow.python.eager.polymorphic_function import (  # noqa: PLC0415 - may be missing
+            atomic_function,
+            concrete_function,
+        )
+
+        name = _name_by_content(definition)
+        atomic = atomic_function.from_func_graph(name, traced.graph, dict(definition.attr), traced.function_type)
+        named = concrete_function.ConcreteFunction(atomic)
+    except Exception as error:  # whatever another TensorFlow raises
+        logger.debug("A function keeps its name, so its compiled code may not be found again: %s", error)
+        return traced
+    named.made_from = traced  # its end would take the graph apart
+    return named
+
+
+def _name_by_content(definition: Any) -> str:
+    content = type(definition).FromString(definition.SerializeToString())
+    content.signature.name = ""
+    for argument in content.arg_attr.values():
+        argument.attr.pop("_user_specified_name", None)  # of a captured tensor that is its number
+    return f"ferry_{hashlib.sha256(content.SerializeToString(deterministic=True)).hexdigest()[:32]}"
 
 
 def _set_lowering(graph: Any, *, lower: bool) -> Any:

@@ -30,10 +30,22 @@ class InlinedGraph:
         private_api.require(private_api.GRAPH_REWRITING)
         self.signature = signature
         names = sorted(signature.inputs)
+        graph = private_api.with_constants(traced) if with_constants else private_api.inlined(traced)
+        names_now = _name_numbered(graph)
         self.inputs = {tensor.op.name: name for name, tensor in zip(names, traced.inputs[: len(names)], strict=True)}
         self._outputs = dict(zip(sorted(signature.outputs), (tensor.name for tensor in traced.outputs), strict=True))
-        self._handles = {inner.op.name: outer for outer, inner in private_api.captures(traced)}
-        self.graph = private_api.with_constants(traced) if with_constants else private_api.inlined(traced)
+        captures = private_api.captures(traced)
+        self._handles = {names_now.get(inner.op.name, inner.op.name): outer for outer, inner in captures}
+        self.graph = graph
+
+    def outputs_of(self, tensors: Tensors) -> Tensors:
+        """The outputs; to be called while tracing. The graph that is traced follows from the model's content alone."""
+        results = list(self._outputs.values())
+        part = _part(self.graph, [_node(result) for result in results])
+        for node in part.node:
+            node.ClearField("experimental_debug_info")  # it names functions by their numbers
+        run = self._importer(results, part)
+        return dict(zip(self._outputs, run(tensors), strict=True))
 
     def function(self) -> TensorFunction:
         """The whole graph as a concrete function. Call it once: it empties the graph, because constants are large."""
@@ -85,6 +97,27 @@ def _first_output(found: Any) -> Any:
     return found
 
 
+def _name_numbered(graph: Any) -> dict[str, str]:
+    """Gives names to the nodes that TensorFlow names by numbers of this process; the new names by the old ones."""
+    numbered = sorted((node.name for node in graph.node if node.name.isdecimal()), key=int)
+    names = {name: f"captured_{place}" for place, name in enumerate(numbered)}
+    for node in graph.node:
+        node.name = names.get(node.name, node.name)
+        for place, giver in enumerate(node.input):
+            if (old := _node(giver)) in names:
+                node.input[place] = giver.replace(old, names[old], 1)
+        beside = node.attr["_class"].list.s if "_class" in node.attr else []
+        for place, where in enumerate(beside):
+            if (old := where.decode().removeprefix("loc:@")) in names:
+                beside[place] = f"loc:@{names[old]}".encode()
+    return names
+
+
+def _node(tensor: str) -> str:
+    """The name of the node that a tensor, or a node to wait for, is named after."""
+    return tensor.lstrip("^").partition(":")[0]
+
+
 def _part(graph: Any, nodes: Sequence[str]) -> Any:
     """A copy of what these nodes need, including nodes that they only wait for."""
     by_name = {node.name: node for node in graph.node}
@@ -94,7 +127,7 @@ def _part(graph: Any, nodes: Sequence[str]) -> Any:
         name = waiting.pop()
         if name not in needed:
             needed.add(name)
-            waiting += [giver.lstrip("^").partition(":")[0] for giver in by_name[name].input]
+            waiting += [_node(giver) for giver in by_name[name].input]
     part = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
     part.node.extend(node for node in graph.node if node.name in needed)
     return part

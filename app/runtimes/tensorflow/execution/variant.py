@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from app.core.inference import STRING, Array, ModelSignature
 from app.core.value_kinds import Reach
+from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph, TensorFunction, Tensors, trace
 from app.runtimes.tensorflow.execution.operations import rejecting_nodes, rounds_to_integers
 from app.runtimes.tensorflow.execution.programs import PROGRAMS, Programs
@@ -108,10 +109,10 @@ class VariantMaker:
         return Variant(XLA, self._programs.get(key, make), tuple(shapes.values()))
 
     def _compiled(self, inlined: InlinedGraph, shapes: Mapping[str, tuple[int, ...]]) -> TensorFunction:
-        return _compiled(self._signature, self._to_compile(), inlined, shapes)
+        return _compiled(self._signature, inlined, shapes)
 
     def _inlined_once(self) -> InlinedGraph:
-        """The graph of which parts run beside XLA's code; small variables are constants, as there."""
+        """The graph that XLA compiles, and of which parts run beside its code; small variables are constants."""
         if self._inlined is None:
             small = self._variables_mb <= min(_XLA_CONSTANTS_MB, self._frozen_limit_mb)
             self._inlined = InlinedGraph(self._signature, self._traced, with_constants=small)
@@ -132,20 +133,13 @@ class VariantMaker:
         size: int = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
         return size / 2**20
 
-    def _to_compile(self) -> Any:
-        """The function with small variables as constants, if that is possible."""
-        if self._variables_mb > _XLA_CONSTANTS_MB:
-            return self._traced
-        try:
-            return self._freeze().graph
-        except Exception:  # XLA may compile a graph that TensorFlow cannot rewrite
-            return self._traced
-
 
 def _compiled(
-    signature: ModelSignature, traced: Any, inlined: InlinedGraph, shapes: Mapping[str, tuple[int, ...]]
+    signature: ModelSignature, inlined: InlinedGraph, shapes: Mapping[str, tuple[int, ...]]
 ) -> TensorFunction:
-    compiled: TensorFunction = trace(traced.__call__, shapes, signature, jit_compile=True)
+    compiled: TensorFunction = private_api.named_by_content(
+        trace(inlined.outputs_of, shapes, signature, jit_compile=True)
+    )
     rejecting = rejecting_nodes(inlined.graph, inlined.inputs)
     if not rejecting:
         return compiled

@@ -4,8 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from app.runtimes.tensorflow.variants.compiled_code import keep_compiled_code, kind_of_machine, prune
+from tests.support import savedmodels
 
 PROGRAM = """
 import sys
@@ -37,6 +39,50 @@ def test_what_one_process_compiled_another_one_reads(tmp_path: Path) -> None:
         assert file.parent.stat().st_mode & 0o777 == 0o700
         seen.append(file.stat().st_mtime_ns)
     assert seen[0] == seen[1]
+
+
+LOADING = """
+import sys
+from math import inf
+from pathlib import Path
+from app.core.time_budget import TimeBudget
+from app.runtime import RuntimeOptions, VariantOptions
+from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
+cache, *models = map(Path, sys.argv[1:])
+runtime = TensorFlowRuntime(RuntimeOptions(variants=VariantOptions(wanted="xla", cache=cache)))
+for model in models:
+    loaded = runtime.load(model)
+    print({each.variant for each in loaded.tune([1, 2], lambda *_: None, TimeBudget(inf))})
+"""
+
+
+def test_code_is_found_again_whatever_was_loaded_before(tmp_path: Path) -> None:
+    """With variables that are constants, and with variables that are passed."""
+    makers = (savedmodels.make_half_plus_two, savedmodels.make_image_net, make_large)
+    models = [tmp_path / maker.__name__ / "1" for maker in makers]
+    for maker, model in zip(makers, models, strict=True):
+        maker(model)
+    environment = {name: value for name, value in os.environ.items() if name != "TF_XLA_FLAGS"}
+
+    def compiled(*loaded: Path) -> dict[str, int]:
+        command = [sys.executable, "-c", LOADING, str(tmp_path / "cache"), *map(str, loaded)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240, env=environment)
+        assert done.stdout == "{'xla'}\n" * len(loaded), done.stderr
+        return {file.name: file.stat().st_mtime_ns for file in (tmp_path / "cache" / "xla").rglob("*.pb")}
+
+    first = compiled(*models)
+    assert len(first) >= 2 * len(models)
+    assert compiled(*reversed(models)) == first
+    assert compiled(models[1]) == first
+
+
+def make_large(path: Path) -> None:
+    """x [batch, 4] -> y, by variables of 2 MB."""
+    module = tf.Module()
+    module.weights = tf.Variable(tf.ones([4, 1 << 17]))
+    spec = tf.TensorSpec([None, 4], tf.float32, name="x")
+    module.call = tf.function(lambda x: {"y": tf.reduce_sum(x @ module.weights, 1)}, input_signature=[spec])
+    tf.saved_model.save(module, str(path), signatures=module.call)
 
 
 @pytest.fixture
