@@ -73,6 +73,31 @@ def test_turns_are_not_saved_up_nor_won_by_leaving_the_queue_in_between() -> Non
     assert waiting.take(20).count("b") == 1
 
 
+def test_who_was_away_while_others_were_served_has_no_turns_to_make_up_for() -> None:
+    waiting = Waiting()
+    for _ in range(300):
+        waiting.push("a")
+    waiting.push("b", rows=50)
+    assert waiting.take(51) == "ab"
+    assert waiting.take(200) == 200 * "a"
+    for _ in range(10):
+        waiting.push("b")
+    taken = waiting.take(60)
+    assert taken.count("b") == 10
+    assert "bb" not in taken
+
+
+def test_the_rest_of_a_large_request_counts_with_its_rows() -> None:
+    waiting = Waiting(largest=4)
+    large = PendingRequest(rows_of(1.0, 12), 12, FakeReply(), 0.0, caller="a")
+    waiting.queue.push(KEY, waiting.function, large)
+    waiting.queue.take(waiting.lane, 4, 4, 1.0)
+    last = waiting.push("a", rows=4)
+    assert waiting.lane.rows_before(last) == 4  # of the rest only the next part is before it
+    assert waiting.lane.turns is not None
+    assert waiting.lane.turns.rows_before(last, 100) == 8  # nobody else waits
+
+
 def test_who_leaves_is_not_charged() -> None:
     waiting = Waiting()
     gone = waiting.push("a", rows=100)
@@ -132,7 +157,11 @@ def test_the_rows_before_a_callers_request_are_those_of_its_turns() -> None:
     assert waiting.lane.rows_before(waiting.push("b")) == 1
     assert waiting.lane.rows_before(waiting.push("b")) == 1 + 2
     assert waiting.lane.rows_before(waiting.push("c")) == 2
-    assert waiting.lane.rows_before(waiting.push("a")) == 9 + 3  # all of the others
+    last = waiting.push("a")
+    assert waiting.lane.rows_before(last) == 9 + 3  # all of the others
+    waiting.queue.remove(last)
+    waiting.queue.remove(waiting.lane.first)
+    assert waiting.lane.rows_before(waiting.push("a")) == 8 + 3
 
 
 def test_callers_that_left_are_forgotten() -> None:
