@@ -3,6 +3,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.function import BatchFunction, PlainWay
@@ -81,6 +82,21 @@ def test_a_sum_that_cancels_out_is_compared_with_what_is_usual() -> None:
     assert not same(small, rounded, {})
     assert same({"y": np.array([np.nan])}, {"y": np.array([np.nan])}, {})
     assert not same({"y": np.array([1])}, {"y": np.array([2])}, {"y": 1e9})
+
+
+def test_answers_of_other_names_shapes_or_values_are_not_the_same() -> None:
+    answer = {"y": np.array([1.0, 2.0], np.float32), "n": np.array([3])}
+    assert same(answer, {"n": np.array([3]), "y": np.array([1.0, 2.0], np.float32)}, {})
+    for other in (
+        {"y": answer["y"]},
+        {**answer, "more": np.array([1])},
+        {**answer, "y": answer["y"][:1]},
+        {**answer, "y": answer["y"][None]},
+        {**answer, "y": answer["y"].astype(np.float64)},
+        {**answer, "y": np.array([1.0, 2.1], np.float32)},
+        {**answer, "n": np.array([4])},
+    ):
+        assert not same(answer, other, {})
 
 
 class Watched:
@@ -194,3 +210,58 @@ def test_the_answer_does_not_wait_for_the_check_and_arrays_may_be_used_again() -
         assert watched.function.requests_under_way == 0
 
     run_in_fake_time(main())
+
+
+def test_each_request_of_a_call_has_its_turn_and_is_checked_alone() -> None:
+    async def main() -> None:
+        seen: list[list[float]] = []
+
+        def plain(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            seen.append(inputs["x"][:, 0].tolist())
+            return double(inputs)
+
+        watched = Watched(plain)
+        watched.batcher._shadow._calls_s = 1e6
+        for _ in range(4):
+            await watched.ask(value=5.0, count=4)
+            await asyncio.sleep(9.0)
+        assert {len(rows) for rows in seen} == {1}
+        assert {rows[0] for rows in seen} >= {5.0, 6.0, 7.0}
+        assert {event.result for event in watched.checks()} == {"agrees"}
+
+    run_in_fake_time(main())
+
+
+def test_a_request_that_failed_is_not_checked() -> None:
+    async def main() -> None:
+        def reject(_: Mapping[str, Array]) -> dict[str, Array]:
+            raise InvalidRequest("no")
+
+        watched = Watched(double, run=reject)
+        watched.batcher._shadow._calls_s = 1e6
+        for _ in range(3):
+            with pytest.raises(InvalidRequest):
+                await watched.ask()
+            await asyncio.sleep(9.0)
+        assert (watched.checks(), watched.plain_calls) == ([], 0)
+        assert watched.function.requests_under_way == 0
+
+    run_in_fake_time(main())
+
+
+def test_what_is_large_is_learnt_from_the_answers_of_a_signature() -> None:
+    """A difference of large numbers that cancels out is rounding beside what is usual there, and a fault elsewhere."""
+
+    async def main(usual: float) -> list[str]:
+        def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            return {"y": inputs["x"] + np.float32(1e-6) * (inputs["x"] < 1e-3)}
+
+        watched = Watched(lambda inputs: {"y": inputs["x"]}, run=run)
+        watched.batcher._shadow._calls_s = 1e6
+        for value in (usual, usual, usual, 1e-5):
+            await watched.ask(value)
+            await asyncio.sleep(9.0)
+        return [event.result for event in watched.checks()]
+
+    assert run_in_fake_time(main(1.0)) == ["agrees"] * 4
+    assert run_in_fake_time(main(2e-3)) == ["agrees"] * 3 + ["variant"]
