@@ -34,6 +34,7 @@ def test_a_single_measurement_says_nothing_of_other_sizes() -> None:
 def test_sizes_in_between_follow_the_line_as_far_as_their_neighbours_allow() -> None:
     assert CostCurve.through((1, 2, 4, 8), {1: 1.0, 2: 3.0, 4: 3.5}).seconds[:3] == (1.0, 3.0, 3.5)
     assert CostCurve.through((1, 2, 4, 8), {1: 1.0, 4: 1.5, 8: 9.0}).seconds[1] == 1.5
+    assert CostCurve.through((1, 4, 8, 64), {1: 1.0, 4: 10.0, 64: 11.0}).seconds[2] == 10.0
     # No call costs less than nothing, so the line begins at nothing.
     assert CostCurve.through((1, 2, 4, 8), {2: 1.0, 4: 4.0}).seconds == pytest.approx((2.5 / 3, 1.0, 4.0, 20 / 3))
 
