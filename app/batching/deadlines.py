@@ -85,7 +85,6 @@ class Expiry:
         if self._timer is not None:
             self._timer.cancel()
         self.at_s = deadline_s
-        self._timer = None
         if deadline_s != inf:
             self._timer = self._loop.call_later(max(0.0, deadline_s - self._clock()), self.expire)
 

@@ -47,11 +47,11 @@ def shard_rows(rows: int, devices: int, curve: CostCurve | None) -> int:
 
     An equal share, rounded up to a batch size; all rows if sharding saves little or costs are unknown.
     """
-    if devices < 2 or curve is None:
+    if not devices or curve is None:
         return rows
     index = bisect_left(curve.sizes, -(-rows // devices))
     shard = curve.sizes[min(index, len(curve.sizes) - 1)]
-    return shard if shard < rows and curve.call_s(shard) < _WORTHWHILE_SHARE * curve.call_s(rows) else rows
+    return shard if curve.call_s(shard) < _WORTHWHILE_SHARE * curve.call_s(rows) else rows
 
 
 class DeviceSlots:

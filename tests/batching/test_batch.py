@@ -291,6 +291,8 @@ def test_an_execution_tells_how_much_of_it_was_padding() -> None:
 
 def test_padding_of_inner_shapes_is_waste_too() -> None:
     assert wasted(of_lengths(4, 2, 1), padding=LENGTHS) == 1 - 7 / 16
+    assert wasted(of_lengths(4, 2), padding=LENGTHS) == 1 - 6 / 8
+    assert padding_of(batch_function(FakeFunction(), 8, padding=LENGTHS), of_lengths(4, 2, 1))[0] == 1
     assert wasted(of_lengths(3, 3, 3, 3), padding=LENGTHS) == 0
     assert wasted(of_lengths(3, 3, 3), padding=LENGTHS) == 1 / 4
     assert wasted(of_lengths(3, rows=5), padding=LENGTHS) == 3 / 8

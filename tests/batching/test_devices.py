@@ -57,6 +57,18 @@ def test_the_replica_with_the_least_to_do_is_next() -> None:
     run_in_fake_time(main())
 
 
+def test_of_two_free_devices_the_one_with_less_to_do_is_next() -> None:
+    async def main() -> None:
+        scene = Scene(2)
+        scene.slots = DeviceSlots(scene.devices[:3], fake_time)
+        scene.start()
+        scene.start()
+        assert scene.runs == [0, 1]
+        await asyncio.sleep(2.0)
+
+    run_in_fake_time(main())
+
+
 def test_a_function_without_replicas_runs_on_the_first_from_every_slot() -> None:
     async def main() -> None:
         scene = Scene(1)
@@ -108,6 +120,61 @@ def test_idle_devices_share_what_takes_its_time_by_the_row(rows: int, devices: i
 
 def test_what_takes_its_time_by_the_call_is_not_split() -> None:
     assert shard_rows(64, 2, FIXED) == 64
+
+
+@pytest.mark.parametrize(("half_s", "share"), [(0.79, 1), (0.8, 2)])
+def test_a_share_must_take_clearly_less_than_all_rows(half_s: float, share: int) -> None:
+    assert shard_rows(2, 2, CostCurve((1, 2), (half_s, 1.0))) == share
+
+
+def test_idle_devices_share_what_waits_not_what_might() -> None:
+    lane = Lane(LaneKey("m", 1, "f"), batch_function(FakeFunction(), 8))
+    lane.costs.curve = CostCurve((1, 2, 4, 8), (1.0, 2.0, 4.0, 8.0))
+    devices = [FakeDevice(name=f"fake:{n}", hardware=n) for n in (1, 1, 2)]
+    slots = DeviceSlots(devices, lambda: 0.0)
+    for waiting, allowed, taken in ((3, 8, 2), (8, 4, 2), (1, 8, 8), (8, 8, 4)):
+        lane.rows = waiting
+        assert slots.rows_for_next(lane, allowed) == taken
+    slots._take()
+    assert slots.rows_for_next(lane, 8) == 8, "one piece of hardware is left"
+
+
+def test_a_batch_in_flight_is_expected_to_take_the_rest_of_its_time() -> None:
+    async def main() -> None:
+        scene = Scene(1)
+        scene.lane.costs.record_call(1, 3.0)
+        for device in scene.devices:
+            device.seconds = 5.0
+        start_s = fake_time()
+        scene.start()
+        assert scene.slots.remaining_s(start_s + 1.0) == [pytest.approx(2.0)]
+        assert scene.slots.remaining_s(start_s + 4.0) == [0.0]
+        await asyncio.sleep(6.0)
+        assert scene.slots.remaining_s(start_s) == []
+
+    run_in_fake_time(main())
+
+
+def test_a_device_is_lent_and_comes_back_also_if_it_takes_no_work() -> None:
+    async def main() -> None:
+        scene, results = Scene(2), list[int]()
+        scene.slots.lend(lambda: 7, results.append)
+        assert not scene.slots.idle
+        scene.start()
+        assert scene.runs == [1], "a batch goes to the other replica"
+        await asyncio.sleep(2.0)
+        assert results == [7]
+        assert scene.slots.idle
+        for device in scene.devices:
+            device.broken = "on fire"
+        with pytest.raises(RuntimeError, match="on fire"):
+            scene.slots.lend(lambda: 7, results.append)
+        assert scene.slots.idle
+        assert not any(scene.slots._busy_hardware.values())
+        scene.slots.close()
+        assert all(device.closed for device in scene.devices)
+
+    run_in_fake_time(main())
 
 
 def test_a_batch_of_unknown_costs_is_not_split() -> None:

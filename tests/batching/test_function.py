@@ -61,3 +61,63 @@ def test_a_guess_holds_until_the_first_call_and_makes_no_call_quick() -> None:
     assert costs.curve is not None
     assert costs.curve.call_s(4) == 10.0
     assert costs.margin == margin
+
+
+def test_a_guess_is_scaled_by_the_elements_of_all_inputs() -> None:
+    function = batch_function(FakeFunction())
+    costs = function.costs(((4,), (2, 3)))
+    costs.record_call(4, 1.0)
+    function.record_costs(((4,), (2, 3)), costs)
+    guess = function.costs(((6,), (2, 7))).curve
+    assert guess is not None
+    assert guess.call_s(4) == 2.0
+    scalars = function.costs(((), ())).curve
+    assert scalars is not None
+    assert scalars.call_s(4) == 0.2
+
+
+def test_a_shape_without_elements_counts_as_one() -> None:
+    function = batch_function(FakeFunction())
+    costs = function.costs(((0,),))
+    costs.record_call(4, 3.0)
+    function.record_costs(((0,),), costs)
+    guess = function.costs(((2,),)).curve
+    assert guess is not None
+    assert guess.call_s(4) == 6.0
+
+
+def test_of_two_magnitudes_the_nearer_one_is_the_guess_and_the_later_one_of_the_same() -> None:
+    function = batch_function(FakeFunction())
+    for width, call_s in ((1, 1.0), (64, 50.0), (100, 300.0)):
+        costs = function.costs(((width,),))
+        costs.record_call(4, call_s)
+        function.record_costs(((width,),), costs)
+    guesses = [function.costs(((width,),)).curve for width in (2, 50)]
+    assert [guess.call_s(4) for guess in guesses if guess] == [2.0, 150.0]
+
+
+def test_measured_estimates_go_before_a_guess() -> None:
+    function = batch_function(FakeFunction(), initial_estimates={4: 7.0})
+    function.record_costs(shape(1), function.costs(shape(1)))
+    costs = function.costs(shape(2))
+    assert costs.curve is not None
+    assert costs.curve.call_s(4) == 7.0
+
+
+def test_after_the_last_request_has_left_it_is_told() -> None:
+    told: list[int] = []
+    function = batch_function(FakeFunction(), on_idle=lambda: told.append(1))
+    function.requests_under_way = 4
+    function.leave()
+    assert (function.requests_under_way, told) == (3, [])
+    function.leave(3)
+    assert (function.requests_under_way, told) == (0, [1])
+
+
+def test_what_runs_alone_runs_one_by_one_and_on_the_device_that_it_has_a_replica_for() -> None:
+    own, replicas = FakeFunction(), [FakeFunction(), FakeFunction()]
+    function = batch_function(own, 8, replicas=replicas)
+    assert function.max_rows == 8
+    assert [function.on(device) for device in range(3)] == [*replicas, own]
+    function.stop_batching("a call said so")
+    assert function.max_rows == 1

@@ -96,3 +96,21 @@ def test_parts_that_do_not_fit_together_are_rejected(second: list[list[float]]) 
     (error,) = reply.answers
     assert isinstance(error, InferenceFailed)
     assert str(error).endswith("send at most 1 rows")
+
+
+def test_parts_are_of_the_caller_of_the_whole_and_answered_once() -> None:
+    whole = PendingRequest(rows_of(1.0, 3), 3, reply := FakeReply(), 0.0, caller="caller")
+    parts = [cut(whole, 1), cut(whole, 2)]
+    assert {part.caller for part in parts} == {"caller"}
+    whole.fail(error := InferenceFailed("its time ran out"))
+    for part in parts:
+        assert part.reply.done()
+    parts[0].reply.set_exception(InferenceFailed("later"))
+    assert reply.answers == [error]
+
+
+@pytest.mark.parametrize("shapes", [[(1, 2), (2, 3)], [(1, 2), (1, 2)], [(1,), (2, 1)], [(1,), ()]])
+def test_outputs_that_are_not_rows_of_one_shape_are_not_joined(shapes: list[tuple[int, ...]]) -> None:
+    answers = [Answer({"y": np.zeros(shape)}, BatchTiming()) for shape in shapes]
+    with pytest.raises(InferenceFailed, match="'y' do not fit together: send at most 2 rows"):
+        join(answers, [1, 2])
