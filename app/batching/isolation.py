@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from app.batching.batch import BatchInFlight, Execution, RowCountMismatch
+from app.batching.batch import BatchInFlight, Execution
 from app.batching.request import PendingRequest
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
@@ -55,7 +55,7 @@ class Isolation:
         self.batch = batch
         self._suspects = deque(batch.requests)
         self._failures_left = _MOST_FAILED * len(batch.requests).bit_length()
-        self._most = 1 if isinstance(rejection, RowCountMismatch) else len(batch.requests)
+        self._most = len(batch.requests)
         self._resolved = self._bad = 0
         self._tainted = 0  # so many at the front are known to have a bad one
         self._record_failure(len(batch.requests), rejection)

@@ -238,6 +238,11 @@ def test_rank_0_outputs_cannot_be_split() -> None:
         split({"y": np.float32(1.0) + np.zeros(())}, [1, 1], 2)
 
 
+def test_a_request_without_rows_beside_one_with_all_of_them_gets_none() -> None:
+    found = split({"y": np.arange(4)}, [4, 0], 4)
+    assert [each["y"].tolist() for each in found] == [[0, 1, 2, 3], []]
+
+
 def test_padded_rows() -> None:
     assert padding_of(batch_function(FakeFunction(), 8), [pending(rows=3), pending(rows=2)])[0] == 3
 
@@ -339,7 +344,10 @@ def test_equal_shapes_are_not_held_to_what_padding_needs() -> None:
 
 
 def test_requests_without_rows_keep_their_shapes() -> None:
+    shapes = []
+
     def convolution(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        shapes.append(inputs["x"].shape)
         if not len(inputs["x"]):
             raise InvalidRequest("no rows")
         return {"y": inputs["x"] * 2}
@@ -347,6 +355,7 @@ def test_requests_without_rows_keep_their_shapes() -> None:
     for run in (FakeFunction(), convolution):
         found = execute(batch_function(run, padding=LENGTHS), of_lengths(2, 3, rows=0))
         assert [each["y"].shape for each in found if isinstance(each, dict)] == [(0, 2), (0, 3)]
+    assert shapes == [(0, 2), (1, 2), (0, 3), (1, 3)]
 
 
 def test_one_bad_request_among_different_shapes_fails_alone() -> None:

@@ -139,10 +139,13 @@ def test_a_bug_at_the_end_of_a_batch_answers_its_requests_with_an_error_and_free
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_a_batch_without_answers_and_a_request_that_left_are_told_at_once(in_order: bool) -> None:
+def test_a_batch_without_answers_and_a_request_that_left_are_told_at_once(
+    in_order: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         told: list[str] = []
         completion = Completion(ignore, lambda: told.append("left"), in_order=in_order)
+        assert (completion.order is not None) == in_order
         forgotten, later = batch("a"), batch("a")
         completion.record_start(forgotten)
         completion.record_start(later)
@@ -152,8 +155,10 @@ def test_a_batch_without_answers_and_a_request_that_left_are_told_at_once(in_ord
         assert told == ["left"] * 2
         completion.complete(later, Execution([{}], 0.0, 1.0, 0, 0.0))
         assert told == ["left"] * 3
+        await asyncio.sleep(0)
 
     asyncio.run(main())
+    assert caplog.text == ""
 
 
 def test_what_waited_for_requests_that_left_is_answered_in_the_next_turn() -> None:

@@ -54,6 +54,7 @@ def test_who_left_meanwhile_is_in_no_group_and_leaves_the_function() -> None:
         request.fail(DeadlineExceeded("late"))
     assert group_of(isolation).requests == batch.requests[3:4]
     assert batch.function.requests_under_way == 3
+    assert [each.inputs == {} for each in batch.requests] == [True] * 3 + [False] * 3  # no tensors are kept
 
 
 def test_if_all_left_there_is_no_group() -> None:
