@@ -75,6 +75,17 @@ def test_groups_are_as_small_as_their_failures_ask(error: ServingError, sizes: l
         isolation.record(group.requests, rejected(error))
 
 
+def test_after_a_bad_request_was_found_groups_are_as_large_as_the_share_of_bad_ones_allows() -> None:
+    isolation = Isolation(batch_of(16), REJECTED)
+    found = Execution([REJECTED], 0.0, 1.0, 0, 0.0)
+    sizes = []
+    for execution in (rejected(), rejected(), rejected(), found, rejected(), found):
+        group = group_of(isolation)
+        sizes.append(len(group.requests))
+        isolation.record(group.requests, execution)
+    assert sizes == [8, 4, 2, 1, 2, 1]
+
+
 def test_isolations_take_turns_among_each_other_and_with_others() -> None:
     isolations = Isolations()
     first, second = batch_of(4), batch_of(4)
