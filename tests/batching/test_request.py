@@ -9,7 +9,7 @@ from app.batching.priority import PATIENCE_S
 from app.batching.request import PendingRequest
 from app.core.errors import InferenceFailed
 from app.core.inference import BatchTiming
-from app.core.reply import Answer, Reply
+from app.core.reply import Answer
 from tests.support.fakes import KEY, FakeReply, pending
 
 ANSWER = Answer({"y": np.zeros((1, 2))}, BatchTiming(0.0, 1.0, 1))
@@ -76,13 +76,15 @@ def test_after_its_release_it_keeps_neither_tensors_nor_reply() -> None:
 
 
 class Several(FakeReply):
-    """The reply of requests of 1, 0 and 2 rows."""
+    """The reply of three requests."""
+
+    rows = (1, 0, 2)
 
     def __init__(self) -> None:
         super().__init__()
-        self.own: list[tuple[int, Reply]] = [(rows, FakeReply()) for rows in (1, 0, 2)]
+        self.own = [FakeReply() for _ in self.rows]
 
-    def apart(self) -> list[tuple[int, Reply]]:
+    def apart(self) -> list[FakeReply]:
         return self.own
 
 
@@ -91,7 +93,8 @@ def test_coalesced_requests_are_taken_apart_each_with_its_own_rows_time_and_repl
     request = PendingRequest({"x": x, "s": s}, 3, reply, 1.0, 9.0, 0.5, "caller")
     request.coalesced_s = [1.0, 2.0, 3.0]
     apart = request.apart()
-    assert [(each.rows, each.reply) for each in apart] == reply.own
+    assert [each.rows for each in apart] == [1, 0, 2]
+    assert [each.reply for each in apart] == reply.own
     assert [each.inputs["x"].tolist() for each in apart] == [[[0, 1]], [], [[2, 3], [4, 5]]]
     assert [each.inputs["s"].tolist() for each in apart] == [[b"a"], [], [b"b", b"c"]]
     assert [each.arrival_s for each in apart] == [1.0, 2.0, 3.0]
