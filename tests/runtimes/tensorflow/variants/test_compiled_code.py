@@ -1,11 +1,17 @@
 import os
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.core.time_budget import TimeBudget
+from app.runtime import RuntimeOptions, VariantOptions
+from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from app.runtimes.tensorflow.variants.compiled_code import keep_compiled_code, kind_of_machine, prune
 from tests.support import savedmodels
 
@@ -76,13 +82,37 @@ def test_code_is_found_again_whatever_was_loaded_before(tmp_path: Path) -> None:
     assert compiled(models[1]) == first
 
 
-def make_large(path: Path) -> None:
+def make_large(path: Path, value: float = 1.0) -> None:
     """x [batch, 4] -> y, by variables of 2 MB."""
     module = tf.Module()
-    module.weights = tf.Variable(tf.ones([4, 1 << 17]))
+    module.weights = tf.Variable(tf.fill([4, 1 << 17], value))
     spec = tf.TensorSpec([None, 4], tf.float32, name="x")
     module.call = tf.function(lambda x: {"y": tf.reduce_sum(x @ module.weights, 1)}, input_signature=[spec])
     tf.saved_model.save(module, str(path), signatures=module.call)
+
+
+def test_versions_of_one_graph_share_names_and_keep_their_own_variables(tmp_path: Path) -> None:
+    runtime = TensorFlowRuntime(RuntimeOptions(variants=VariantOptions(wanted="xla")))
+
+    def load(version: int) -> SavedModel:
+        folder = tmp_path / str(version)
+        if not folder.exists():
+            make_large(folder, float(version))
+        loaded = runtime.load(folder)
+        assert isinstance(loaded, SavedModel)
+        assert [each.variant for each in loaded.tune([1], lambda *_: None, TimeBudget(inf))] == ["xla"]
+        return loaded
+
+    def answer(loaded: SavedModel) -> float:
+        return float(loaded.run("serving_default", {"x": np.ones((1, 4), np.float32)}, ())["y"][0])
+
+    first, second = load(1), load(2)
+    assert (answer(first), answer(second)) == (1 << 19, 1 << 20)
+    first.close()
+    assert answer(second) == 1 << 20
+    again = load(1)
+    second.close()
+    assert answer(again) == 1 << 19
 
 
 @pytest.fixture
