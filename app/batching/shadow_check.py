@@ -212,9 +212,9 @@ class ShadowChecks:
     def _sample(self, batch: BatchInFlight, execution: Execution) -> Sample | None:
         self._turn += 1
         place = self._turn % len(batch.requests)
-        request, answer = batch.requests[place], execution.outcomes[place]
-        function = batch.function
-        if isinstance(answer, ServingError) or execution.mismatch or not request.rows or function.plain is None:
+        request, function = batch.requests[place], batch.function
+        answer = None if execution.rejection is not None else execution.outcomes[place]
+        if answer is None or isinstance(answer, ServingError) or not request.rows or function.plain is None:
             return None
         rows = function.sizes.padded(batch.rows) if function.batchable else request.rows
         shape, padding = None, function.padding

@@ -249,6 +249,21 @@ def test_a_request_that_failed_is_not_checked() -> None:
     run_in_fake_time(main())
 
 
+def test_a_batch_that_was_rejected_is_not_checked_and_its_time_counts(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        def reject_pairs(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            if len(inputs["x"]) > 1:
+                raise InvalidRequest("no")
+            return double(inputs)
+
+        watched = Watched(double, run=reject_pairs)
+        watched.batcher._shadow._calls_s = 1e6
+        assert await watched.ask(count=2) == [[2.0, 2.0], [4.0, 4.0]]
+        assert not [record for record in caplog.records if record.exc_info]
+
+    run_in_fake_time(main())
+
+
 def test_what_is_large_is_learnt_from_the_answers_of_a_signature() -> None:
     """A difference of large numbers that cancels out is rounding beside what is usual there, and a fault elsewhere."""
 
