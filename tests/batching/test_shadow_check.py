@@ -55,6 +55,19 @@ def test_what_is_guilty_is_found_by_changing_one_thing_at_a_time() -> None:
     assert check(sample(centred, [[-1, -2]])) == "sharing"
 
 
+def test_neighbours_are_guilty_of_what_neither_rows_of_its_own_nor_padding_change() -> None:
+    def crowd(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": inputs["x"].sum(1) + (len(inputs["x"]) > 1)}
+
+    def compared(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        totals = inputs["x"].sum(1)
+        return {"y": 2 * totals - totals.mean()}
+
+    for shape in (None, ((4,),)):
+        assert check(sample(crowd, [4], shape=shape)) == "sharing"
+        assert check(sample(compared, [9], shape=shape)) == "sharing"
+
+
 def test_a_request_that_ran_alone_differs_by_the_variant_only() -> None:
     alone = sample(double, [[2, 5]])
     alone.function.batchable = False
