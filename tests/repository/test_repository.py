@@ -108,11 +108,11 @@ def test_a_newer_version_takes_over_and_the_old_one_is_unloaded(tmp_path: Path) 
 
 def test_while_a_version_loads_the_old_one_answers_and_others_are_told_to_wait(tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
-    gate, entered = threading.Event(), threading.Event()
+    gate, loading = threading.Event(), threading.Semaphore(0)
 
     def slow(name: str, version: int, path: Path) -> FakeModel:
         if version == 2 or name == "new":
-            entered.set()
+            loading.release()
             assert gate.wait(HANG_S)
         return FakeModel(name, version, path)
 
@@ -122,7 +122,8 @@ def test_while_a_version_loads_the_old_one_answers_and_others_are_told_to_wait(t
         add(tmp_path, "m", 2)
         add(tmp_path, "new", 1)
         round_ = asyncio.create_task(models.poll_once())
-        await asyncio.to_thread(entered.wait, HANG_S)
+        for _ in ("m", "new"):  # before it loads, a version is read, and says so
+            assert await asyncio.to_thread(loading.acquire, timeout=HANG_S)
         assert models.resolve("m").version == 1
         assert [s.state for s in models.statuses("m")][1:] == [VersionState.AVAILABLE]
         assert {models.statuses(name)[0].state for name in ("m", "new")} <= {VersionState.START, VersionState.LOADING}
