@@ -6,11 +6,7 @@ descriptions.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Literal
 
 from pydantic import (
@@ -25,6 +21,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.config.values import Links, Names, Rows, Sizes, Values, Weights
+from app.core.timed_look import found_within
 
 PREFIX = "FERRY_"
 
@@ -289,7 +286,7 @@ class Settings(BaseSettings):
     @field_validator("models")
     @classmethod
     def _models_is_a_folder(cls, models: Path) -> Path:
-        if answers_true(lambda: models.exists() and not models.is_dir(), _LOOK_S):  # one that is not there may come
+        if found_within(_LOOK_S, lambda: models.exists() and not models.is_dir()):  # one that is not there may come
             raise ValueError(f"a folder, not the file {models}")
         return models
 
@@ -352,19 +349,3 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (init_settings,)
-
-
-def answers_true(look: Callable[[], bool], within_s: float) -> bool:
-    """Whether the storage says so, and in time. A server whose storage hangs starts, and says what it waits for."""
-    answers: SimpleQueue[bool] = SimpleQueue()
-
-    def ask() -> None:
-        with suppress(OSError):
-            answers.put(look())
-
-    asking = threading.Thread(target=ask, name="look at the models folder", daemon=True)
-    asking.start()
-    asking.join(within_s)
-    with suppress(Empty):
-        return answers.get_nowait()
-    return False

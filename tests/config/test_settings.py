@@ -1,12 +1,11 @@
 import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.config.settings import PREFIX, Settings, answers_true
+from app.config.settings import PREFIX, Settings
 from app.config.sources import SettingsError, flag_of, load_settings, variable
 
 
@@ -58,17 +57,6 @@ def test_an_empty_variable_and_an_empty_file_set_nothing(tmp_path: Path, monkeyp
     monkeypatch.setenv("FERRY_CONFIG", "")
     assert load_settings({}) == Settings()
     assert load_settings({}, yaml(tmp_path, "")) == Settings()
-
-
-def test_storage_that_hangs_or_fails_keeps_no_server_from_starting() -> None:
-    def fails() -> bool:
-        raise PermissionError
-
-    hangs = threading.Event()
-    assert not answers_true(hangs.wait, 0.01)
-    assert not answers_true(fails, 60.0)
-    assert answers_true(lambda: True, 60.0)
-    hangs.set()
 
 
 def test_a_file_is_no_models_folder_but_a_folder_may_come_later(tmp_path: Path) -> None:

@@ -186,15 +186,17 @@ class FrontendConnection(MessageConnection):
         answers = [(name, signature.outputs[name].dtype) for name in outputs or signature.outputs]
         self._calls[number] = ServedCall(model_id, signature_name, outputs, inputs, answers)
 
-    def _request(self, request_id: int, number: int, *message: Any) -> None:
+    def _request(  # noqa: PLR0917 - the elements of a message
+        self, request_id: int, number: int, deadline_s: float, priority: int, caller: str, tensors: Sequence[Any]
+    ) -> None:
         call, model = self._called(number)
         if call is None or model is None:
-            self._reject_gone(request_id, message[-1])
+            self._reject_gone(request_id, tensors)
             return
         waiting = ServedRequest(self, request_id, call)
         self._waiting[request_id] = waiting
         try:
-            waiting.handle = model.submit(self._decoded(call, *message), waiting)
+            waiting.handle = model.submit(self._decoded(call, deadline_s, priority, caller, tensors), waiting)
         except Exception as error:
             self._reject_unsubmitted(waiting, error)
 

@@ -148,9 +148,6 @@ class CoalescedRequests:
 
     def set_result(self, answer: Answer, /) -> None:
         model, signature = self.coalesced.model, self.coalesced.request.signature
-        if any(output.shape[:1] != (sum(self.rows),) for output in answer.outputs.values()):
-            self._begin_alone()  # only the call showed that its outputs do not have one row for each row of input
-            return
         end, timing = 0, server_timing(answer.timing)
         with self.reply_buffer.held():
             for (exchange, _), count in zip(self.arrived, self.rows, strict=True):

@@ -963,22 +963,6 @@ def test_coalesced_requests_that_are_all_cancelled_are_never_computed() -> None:
     run_in_fake_time(main())
 
 
-def test_a_row_count_mismatch_lets_each_begin_alone() -> None:
-    async def main() -> None:
-        world = World(True)
-        remote: Any = Remote(world.model)
-        world.repository.models["m", 1] = remote
-        world.loaded.run = lambda signature, inputs, outputs: {"y": np.arange(7.0)}  # type: ignore[method-assign]
-        clients = [world.connect() for _ in range(2)]
-        for connection, _ in clients:
-            connection.data_received(rows(3.0))
-        await asyncio.sleep(6 * COMPUTE_S)
-        answers = [json.loads(world.replies(transport)[0][2]) for _, transport in clients]
-        assert answers == [{"predictions": [float(n) for n in range(7)]}] * 2
-
-    run_in_fake_time(main())
-
-
 def _request(value: float) -> InferenceRequest:
     return InferenceRequest({"x": np.full((1, 2), value, np.float32)})
 

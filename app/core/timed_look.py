@@ -1,0 +1,24 @@
+"""A look at storage that may hang, for code that runs before the repository's storage processes exist."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+
+def found_within(limit_s: float, look: Callable[[], bool]) -> bool:
+    """What `look` found; False if it raised OSError or took longer: a server whose storage hangs starts nevertheless.
+
+    Its thread is left behind then, as a read of a stale mount cannot be ended.
+    """
+    found: list[bool] = []
+
+    def note() -> None:
+        with suppress(OSError):
+            found.append(look())
+
+    looking = threading.Thread(target=note, name="look at the models folder", daemon=True)
+    looking.start()
+    looking.join(limit_s)
+    return any(found)
