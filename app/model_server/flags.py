@@ -65,28 +65,31 @@ _USED = (
     Flag("use_alts_credentials", False, "Not supported: Ferry does not start with it."),
     Flag("ssl_config_file", "", "SSLConfig as text: TLS for gRPC."),
     Flag("grpc_channel_arguments", "", "gRPC's own arguments: key=value,...; integers and strings."),
-    Flag("enable_model_warmup", True, "Run a model once at every batch size before it is served."),
+    Flag("enable_model_warmup", True, "Call a model before it is served, and make it faster afterwards."),
     Flag("version", False, "Print the version and exit."),
     Flag("monitoring_config_file", "", "MonitoringConfig as text: the path of the Prometheus page."),
     Flag("enable_grpc_healthcheck_service", False, "The health service is always on."),
     Flag("enable_serialization_as_tensor_content", False, "gRPC outputs as tensor_content instead of typed fields."),
 )
 
+_RETRIES = (
+    "A load that failed is tried again when the model's files change; if they could not be read, after 1 to 60 s."
+)
 _XLA = "Ferry measures whether XLA is faster; FERRY_EXECUTION_VARIANT fixes the choice."
 
 _IDLE = (
     Flag("rest_api_num_threads", 0, "HTTP is served by an event loop, not by threads."),
     Flag("grpc_max_threads", 0, "gRPC is served by an event loop, not by threads."),
-    Flag("num_load_threads", 0, "Models are loaded one at a time, while others serve."),
+    Flag("num_load_threads", 0, "Up to four models load side by side, as cores and memory allow, while others serve."),
     Flag("num_unload_threads", 0, "A model is unloaded as soon as its last request is answered."),
-    Flag("max_num_load_retries", 5, "A load that failed is tried again when the model's files change."),
-    Flag("load_retry_interval_micros", 60_000_000, "A load that failed is tried again when the model's files change."),
-    Flag("flush_filesystem_caches", True, "Ferry keeps no cache of the files that it reads."),
+    Flag("max_num_load_retries", 5, _RETRIES),
+    Flag("load_retry_interval_micros", 60_000_000, _RETRIES),
+    Flag("flush_filesystem_caches", True, "The operating system decides how long it caches the files."),
     Flag("tensorflow_session_config_file", "", "Ferry uses no session; threads have flags of their own."),
     Flag("platform_config_file", "", "There is one platform, tensorflow, configured by flags."),
     Flag("per_process_gpu_memory_fraction", 0.0, "GPU memory is allocated as it is needed."),
     Flag("saved_model_tags", "serve", "The graph tagged serve is served."),
-    Flag("num_request_iterations_for_warmup", 1, "Ferry calls every batch size before requests do."),
+    Flag("num_request_iterations_for_warmup", 1, "Ferry calls a model at each batch size before requests do."),
     Flag("remove_unused_fields_from_bundle_metagraph", True, "Ferry keeps only the parts that serving needs."),
     Flag("prefer_tflite_model", False, "SavedModels are served, TensorFlow Lite models are not."),
     Flag("num_tflite_pools", 1, "SavedModels are served, TensorFlow Lite models are not."),
