@@ -172,7 +172,7 @@ class Batcher:
     def coalescable_rows(self, model: str, function: BatchFunction) -> int:
         """How many rows of requests that arrive together are best submitted as one; 0 if a row takes long."""
         costs = function.last_costs
-        if costs is None or not function.batchable or costs.undisturbed_s(1) >= self._max_inline_s:
+        if costs is None or not function.coalescable or costs.undisturbed_s(1) >= self._max_inline_s:
             return 0
         return self._scheduler.most_coalesced(model, costs, function.max_rows)
 
@@ -191,15 +191,15 @@ class Batcher:
         """Takes the rows of requests that arrived in the same turn of the event loop as one request.
 
         They are computed now, before this returns, if that is quick and nothing waits; otherwise they are queued.
-        Returns None if each has to be submitted by itself, because they find no room together. If the model rejects
-        them, each is run again and answered as if it had been submitted alone.
+        Returns None if each has to be submitted by itself, because they find no room together or are ragged. If the
+        model rejects them, each is run again and answered as if it had been submitted alone.
 
         Args:
             arrivals_s: of each of the requests, monotonic seconds; `submit` says what the others are.
         """
         lane = Lane(key, function)
         if not (
-            function.batchable and 0 < rows <= self._scheduler.most_coalesced(key.model, lane.costs, lane.max_rows)
+            function.coalescable and 0 < rows <= self._scheduler.most_coalesced(key.model, lane.costs, lane.max_rows)
         ):
             return None
         request = PendingRequest(inputs, rows, reply, arrivals_s[0], deadline_s, 0.0, caller)

@@ -77,6 +77,11 @@ class BatchFunction:
     def max_rows(self) -> int:
         return self.sizes.largest if self.batchable else 1
 
+    @property
+    def coalescable(self) -> bool:
+        """Whether requests may be submitted as one: their rows lie one after another in each input and output."""
+        return self.batchable and self.ragged is None and self.ragged_outputs is None
+
     def on(self, replica: int) -> Run:
         """The model on a device, or on the first one if it has no replica there."""
         return self.replicas[replica] if replica < len(self.replicas) else self.run

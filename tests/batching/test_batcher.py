@@ -16,6 +16,7 @@ from app.batching.devices import Device
 from app.batching.function import PlainWay
 from app.batching.policy import BatchingOptions, BatchPlan, LaneView, SelfTuning
 from app.batching.request import LaneKey
+from app.batching.shapes.ragged import RaggedRows
 from app.core.errors import (
     DeadlineExceeded,
     InferenceFailed,
@@ -718,6 +719,22 @@ def test_rows_that_may_not_share_a_call_or_are_none_or_too_many_are_not_coalesce
         assert bench.coalesce(1.0)[1] is None
         await bench.batcher.drain()
         assert bench.model.calls == []
+
+    scenario(main)
+
+
+@pytest.mark.parametrize("side", ["ragged", "ragged_outputs"])
+def test_ragged_rows_are_not_coalesced(side: str) -> None:
+    """Callers cut coalesced answers by the number of their rows, which is not that of ragged values."""
+
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        ragged = RaggedRows({"x": ("x_1",)})
+        bench.function = batch_function(bench.model, initial_estimates=QUICK, **{side: ragged})
+        bench.function.record_costs(KEY.shape, bench.function.costs(KEY.shape))
+        assert bench.batcher.coalescable_rows("m", bench.function) == 0
+        reply, handle = bench.coalesce(1.0, 2.0)
+        assert (handle, reply.answers) == (None, [])
 
     scenario(main)
 

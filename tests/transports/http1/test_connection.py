@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from app.batching.policy import WorkConserving
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.events import BatchExecuted, Event, RequestFinished
-from app.core.inference import Array, InferenceRequest, InferenceResponse
+from app.core.inference import Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
 from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED
 from app.model import Model
@@ -655,12 +656,13 @@ def test_the_date_header_is_that_of_uvicorn() -> None:
 
 
 def sent_at_once(
-    direct: bool, requests: Sequence[bytes]
+    direct: bool, requests: Sequence[bytes], change: Callable[[World], None] = lambda _: None
 ) -> tuple[World, list[list[tuple[int, dict[str, str], bytes]]]]:
     """Each from a client of its own, all readable at once, to a model that is known to be quick."""
 
     async def main() -> tuple[World, list[list[tuple[int, dict[str, str], bytes]]]]:
         world = World(direct, inline_s=2 * COMPUTE_S)
+        change(world)
         await world.hear(request(), 2 * COMPUTE_S)  # requests are not coalesced before the first
         del world.events[:], world.loaded.function.calls[:]
         clients = [world.connect() for _ in requests]
@@ -700,6 +702,28 @@ def test_coalesced_requests_are_answered_as_if_alone(requests: list[bytes]) -> N
     direct, replies = sent_at_once(True, requests)
     assert list(map(untimed, replies)) == list(map(untimed, expected))
     assert sorted(direct.told()) == sorted(by_asgi.told())
+
+
+def answer_ragged(world: World) -> None:
+    """The model repeats the first number of each row as often as the second one says."""
+
+    def run(_: str, inputs: Mapping[str, Any], __: tuple[str, ...]) -> dict[str, Any]:
+        x = inputs["x"].astype(int)
+        return {"y": np.repeat(x[:, 0], x[:, 1]), "y_1": np.cumsum([0, *x[:, 1]])}
+
+    world.loaded.run = run  # type: ignore[method-assign]  # of a fake
+    outputs = {name: TensorSpec(name, np.dtype(np.int64), (None,)) for name in ("y", "y_1")}
+    known = world.loaded.signatures["serving_default"]
+    signature = replace(known, outputs=outputs, ragged_outputs={"y": ("y_1",)})
+    cast(dict[str, ModelSignature], world.loaded.signatures)["serving_default"] = signature
+
+
+def test_ragged_answers_are_not_cut_by_the_rows_of_coalesced_requests() -> None:
+    requests = [request(body={"instances": rows}) for rows in ([[7, 2]], [[8, 0], [9, 3]], [[5, 1]])]
+    _, expected = sent_at_once(False, requests, answer_ragged)
+    _, replies = sent_at_once(True, requests, answer_ragged)
+    assert [status for ((status, _, _),) in expected] == [200, 200, 400]
+    assert list(map(untimed, replies)) == list(map(untimed, expected))
 
 
 def batches(world: World) -> list[BatchExecuted]:
