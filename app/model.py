@@ -141,7 +141,11 @@ class Model:
     def follows_rows(self, signature: str) -> bool:
         """Whether the outputs have had one row for each row of the inputs so far. If not, requests run one by one."""
         functions = self._placement.functions.items()
-        return all(each.batchable for key, each in functions if key.signature == signature and each.padding is None)
+        return all(
+            each.batchable or key.alone
+            for key, each in functions
+            if key.signature == signature and each.padding is None
+        )
 
     def learnt_costs(self) -> Iterator[LearntCosts]:
         """Of each function that was called, and of each other signature that was timed before requests."""

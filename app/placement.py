@@ -24,6 +24,7 @@ from app.core.errors import ModelNotReady
 from app.core.inference import InferenceRequest, InnerShapes, ModelSignature
 from app.core.masks import with_masks
 from app.core.validation import check_outputs, check_shapes, count_rows, find_signature, shapes_fit
+from app.core.value_kinds import are_finite, finite_inputs
 from app.runtime import LoadedModel, PlainModel, replicas_of
 
 #: Callers choose subsets of outputs and the shapes of inputs, so both caches are bounded. Both sizes are chosen.
@@ -50,6 +51,14 @@ class FunctionKey(NamedTuple):
     outputs: tuple[str, ...] = ()
     alone: bool = False
     bucket: InnerShapes | None = None
+
+
+class _Place(NamedTuple):
+    """Where requests of a form go. Those with NaN or infinity in one of the inputs `finite` go elsewhere."""
+
+    key: LaneKey
+    function: BatchFunction
+    finite: tuple[str, ...]
 
 
 class RequestPlacement:
@@ -102,7 +111,7 @@ class RequestPlacement:
         self._unchecked = unchecked
         self._batching = batching
         self._strict_shapes = strict_shapes
-        self._forms: BoundedCache[_Form, tuple[LaneKey, BatchFunction]] = BoundedCache(_MAX_FORMS)
+        self._forms: BoundedCache[_Form, _Place] = BoundedCache(_MAX_FORMS)
 
     def place(self, request: InferenceRequest) -> tuple[LaneKey, BatchFunction, int]:
         """The lane, the function and the number of rows of a request. Writes missing masks into request.inputs.
@@ -115,14 +124,15 @@ class RequestPlacement:
         if self.closed:
             raise ModelNotReady(f"Version {self.version} of model {self.model} is being unloaded")
 
-        # 2. A form that was accepted before, whose requests still share calls: only the rows are left to compare.
+        # 2. A form that was accepted before, whose requests still share calls: only the rows are left to compare, and,
+        #    of a few signatures, whether numbers are finite.
         form = request.signature, request.outputs, *[
             (name, array.dtype, array.ndim, array.shape[1:]) for name, array in request.inputs.items()
         ]  # fmt: skip
         known = self._forms.get(form)
         if known is None:
             return self._check(request, form)
-        key, function = known
+        key, function, finite = known
         if not function.batchable or (function.padding is not None and not function.padding.enabled):
             return self._check(request, form)
         rows = -1
@@ -130,6 +140,8 @@ class RequestPlacement:
             if rows not in {-1, len(array)}:
                 return self._check(request, form)
             rows = len(array)
+        if finite and not are_finite(request.inputs, finite):
+            return self._check(request, form)
         return key, function, rows
 
     def _check(self, request: InferenceRequest, form: _Form) -> tuple[LaneKey, BatchFunction, int]:
@@ -156,10 +168,12 @@ class RequestPlacement:
 
         # 4. The function. If an earlier call showed that outputs do not follow the rows, requests run alone, in the
         #    same lane and function as all others that do.
+        finite = finite_inputs(signature)
         alone = (
             not (fits and self._batching and signature.batchable)
             or bool(signature.alone and signature.why_alone(outputs))
             or _splits_ragged_output(signature, outputs)
+            or not are_finite(inputs, finite)
         )
         padding = None if alone else self.paddings.get(signature.name)
         bucket = None if padding is None else padding.bucket(inputs)
@@ -175,7 +189,7 @@ class RequestPlacement:
         padded = bucket is not None
         key = LaneKey(self.model, self.version, signature.name, outputs, shapes, padded, self.generation)
         if not signature.ragged:  # the lengths of ragged inputs are not their rows
-            self._forms.keep(form, (key, function))
+            self._forms.keep(form, _Place(key, function, finite))
         return key, function, rows
 
     def _function(self, signature: ModelSignature, key: FunctionKey) -> BatchFunction:
@@ -232,7 +246,7 @@ class RequestPlacement:
     def _drop_forms_without_function(self) -> None:
         """One function was dropped. No form may lead to it any more: its requests would not be counted."""
         kept = {id(function) for function in self.functions.values()}
-        for form in [form for form, (_, function) in self._forms.items() if id(function) not in kept]:
+        for form in [form for form, place in self._forms.items() if id(place.function) not in kept]:
             del self._forms[form]
 
     @property

@@ -81,6 +81,7 @@ class ModelSignature:
     `batchable`: by its shapes rows of several requests may share a call. Every input and output has a free first
     dimension (an output of unknown rank counts as one that has; its real first dimension is checked at run time).
     `alone`: by output, why each request that wants it runs alone and unpadded although the shapes are batchable.
+    `finite_only`: why a request that holds NaN or infinity runs alone where others share calls; empty if it does not.
     `writes`: the types of its operations that write what is kept between calls; each call of it counts.
     `draws`: the types of its operations that draw random numbers.
     `loops`: it has a loop, which may take as long as values say, and might never end for infinite ones.
@@ -98,6 +99,7 @@ class ModelSignature:
     masks: Mapping[str, str] = field(default_factory=dict)
     ragged_outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alone: Mapping[str, str] = field(default_factory=dict)
+    finite_only: str = ""
     writes: tuple[str, ...] = ()
     draws: tuple[str, ...] = ()
     loops: bool = False

@@ -6,7 +6,7 @@ reach: how far values are from ordinary ones. What was proven up to a reach may 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
 from math import inf
@@ -15,10 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.core.agreement import float_limits
-from app.core.inference import STRING, Array
+from app.core.inference import STRING, Array, ModelSignature
 
 #: Numbers below this are ordinary: pixels, tokens, most measurements. Chosen.
 ORDINARY_BELOW = 1e4
+
+#: Up to so many numbers the sum of squares is the quickest proof that all are small: 1.1 us instead of 2.8 for 64.
+#: Larger sums are spread over threads, which costs more.
+_SUMMED = 8192
+
+_SUMMABLE = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 
 class Reach(IntEnum):
@@ -58,6 +64,40 @@ def lies_within(dtype: np.dtype[Any], reach: Reach) -> bool:
     if not np.issubdtype(dtype, np.integer):
         return False
     return reach is Reach.FINITE or np.iinfo(dtype).max < ORDINARY_BELOW
+
+
+# --- what inputs hold ---
+
+
+def inputs_beyond(signature: ModelSignature, reach: Reach) -> tuple[str, ...]:
+    """The inputs whose type has values beyond the reach. Row splits are as large as the batch, and need no look."""
+    splits = {name for names in signature.ragged.values() for name in names}
+    return tuple(
+        name for name, spec in signature.inputs.items() if name not in splits and not lies_within(spec.dtype, reach)
+    )
+
+
+def is_below(array: Array, bound: float) -> bool:
+    """Are all absolute values below the bound? NaN is not."""
+    size = array.size
+    if size <= _SUMMED and array.dtype in _SUMMABLE and np.vdot(array, array) < bound * bound:
+        return True
+    if not size:
+        return True
+    if np.iscomplexobj(array):
+        array = np.abs(array)
+    with np.errstate(invalid="ignore"):  # ml_dtypes warns of NaN
+        return bool(-bound < array.min() and array.max() < bound)
+
+
+def finite_inputs(signature: ModelSignature) -> tuple[str, ...]:
+    """The inputs in which NaN or infinity makes a request run alone."""
+    return inputs_beyond(signature, Reach.FINITE) if signature.finite_only else ()
+
+
+def are_finite(inputs: Mapping[str, Array], names: Iterable[str]) -> bool:
+    """Is no element of these inputs NaN or infinite?"""
+    return all(is_below(inputs[name], inf) for name in names)
 
 
 # --- makers ---

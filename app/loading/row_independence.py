@@ -14,10 +14,14 @@ from typing import NamedTuple
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import ModelSignature
 from app.core.time_budget import TimeBudget
+from app.core.value_kinds import Reach, inputs_beyond
 from app.loading.row_probe import probe_rows
 from app.runtime import LoadedModel
 
 Signatures = Mapping[str, ModelSignature]
+
+#: Why requests with NaN or infinity do not share calls of a graph with loops.
+ENDLESS = "its loops may go on for such values until other rows overflow, or without end"
 
 
 class FoundRows(NamedTuple):
@@ -26,16 +30,19 @@ class FoundRows(NamedTuple):
     alone: why each runs alone; empty if rows of several share calls.
     unproven: what was not tried of that, and why.
     in_time: false if calls of these sizes were left out for lack of time.
+    finite_only: why those that hold NaN or infinity run alone all the same; empty if they do not.
     """
 
     alone: str
     unproven: str = ""
     in_time: bool = True
+    finite_only: str = ""
 
     def __str__(self) -> str:
         if self.alone:
             return f"each request runs alone: {self.alone}"
-        return f"requests share calls; not proven: {self.unproven}" if self.unproven else "requests share calls"
+        finite_only = f"; those with NaN or infinity run alone: {self.finite_only}" if self.finite_only else ""
+        return f"requests share calls{finite_only}" + (f"; not proven: {self.unproven}" if self.unproven else "")
 
 
 class RowIndependence:
@@ -71,6 +78,8 @@ class RowIndependence:
     def _by_graph(self, signature: ModelSignature) -> ModelSignature:
         wanted = self._setting(signature.name)
         reason, unproven = "", "it was not probed"
+        odd = signature.loops and wanted != "assume" and inputs_beyond(signature, Reach.FINITE)
+        finite_only = ENDLESS if odd else ""
         if wanted == "assume":
             signature, unproven = replace(signature, writes=()), "row_independence says assume"
         elif signature.writes:
@@ -78,19 +87,24 @@ class RowIndependence:
         elif wanted == "deny":
             reason = "row_independence says deny"
         if signature.batchable:
-            self.found[signature.name] = FoundRows(reason, "" if reason else unproven)
-        return replace(signature, alone=dict.fromkeys(signature.outputs, reason)) if reason else signature
+            self.found[signature.name] = (
+                FoundRows(reason) if reason else FoundRows("", unproven, finite_only=finite_only)
+            )
+        alone = dict.fromkeys(signature.outputs, reason) if reason else {}
+        return replace(signature, alone=alone, finite_only=finite_only)
 
     def _by_probe(
         self, loaded: LoadedModel, signature: ModelSignature, sizes: BatchSizes, budget: TimeBudget
     ) -> ModelSignature:
-        probed = self._setting(signature.name) == "probe" and sizes.largest > 1
-        if not probed or not signature.batchable or signature.alone or signature.writes:
+        wanted = self._setting(signature.name) == "probe" and sizes.largest > 1
+        if not wanted or not signature.batchable or signature.alone or signature.writes:
             return signature
-        dependent, unproven, in_time = probe_rows(loaded, signature, sizes, budget)
-        reasons = {output: f"output {output!r}: {reason}" for output, reason in dependent.items()}
-        signature = replace(signature, alone=reasons) if reasons else signature
-        self.found[signature.name] = FoundRows(signature.why_alone(), "" if reasons else unproven, in_time)
+        probed = probe_rows(loaded, signature, sizes, budget)
+        reasons = {output: f"output {output!r}: {reason}" for output, reason in probed.dependent.items()}
+        finite_only = signature.finite_only or probed.finite_only
+        found = FoundRows("", probed.unproven, probed.in_time, finite_only)
+        signature = replace(signature, alone=reasons, finite_only=finite_only)
+        self.found[signature.name] = FoundRows(signature.why_alone(), in_time=probed.in_time) if reasons else found
         return signature
 
     def _setting(self, signature: str) -> str:

@@ -4,13 +4,14 @@ A signature does not say this (a mean over the batch, batch normalisation in tra
 like any other), so the model is called:
 1. Some rows, of several kinds of values, are computed alone: one row, no padding. Their answers are the truth.
 2. In calls of two rows each of them stands at both places, beside others, beside its own repetition (as padding rows
-   are), and beside NaN and infinities.
+   are), and beside extremes: NaN, infinities, strings of unusual lengths. These have answers alone, too.
 3. In a call of seven rows, a number that batches are padded from: unpadded it must not mean anything to the model.
-4. In one call of the largest size they stand among each other, with repetitions of the first one behind.
+4. In one call of the largest size all stand among each other, with repetitions of the first one behind.
 5. What differs is computed again with other values: rounding may make one of thousands of answers differ by chance.
 
-An output that differs, or that has no row for each row of the inputs, makes requests that want it run alone. Values or
-sizes that the model rejects, and calls that would take longer than the budget, prove nothing; the result names them.
+An output that differs, or that has no row for each row of the inputs, makes requests that want it run alone. If it is
+only rows of NaN or infinity whose own answers differ, requests that hold such numbers run alone. Values or sizes that
+the model rejects, and calls that would take longer than the budget, prove nothing; the result names them.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from app.batching.shapes.ragged import RaggedRows
 from app.core.agreement import agree
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, ServingError
-from app.core.inference import Array, ModelSignature
+from app.core.inference import STRING, Array, ModelSignature
 from app.core.reply import Outputs
 from app.core.sample_inputs import SEED
 from app.core.time_budget import TimeBudget
+from app.core.value_kinds import Reach, inputs_beyond
 from app.loading.probe_rows import probe_row, shapes_to_try
 from app.runtime import LoadedModel
 
@@ -64,11 +66,13 @@ class ProbedRows(NamedTuple):
     dependent: by output, why requests that want it must run alone.
     unproven: what was not tried, and why; empty if everything was.
     in_time: false if a call was left out for lack of time: larger batches may differ.
+    finite_only: why requests that hold NaN or infinity must run alone; empty if they need not.
     """
 
     dependent: Mapping[str, str]
     unproven: str = ""
     in_time: bool = True
+    finite_only: str = ""
 
 
 def probe_rows(
@@ -87,22 +91,30 @@ def probe_rows(
 
 
 class _Compared(NamedTuple):
-    """A row, and its answer alone."""
+    """A row, and its answer alone; None if the model gave none.
+
+    odd: it is all NaN or infinity.
+    """
 
     row: Row
-    answer: Outputs
+    answer: Outputs | None
+    odd: bool = False
 
 
 class _Company(NamedTuple):
-    """Rows of one call; `known` are the places of compared rows among them, and which of these each is.
+    """Rows of one call.
 
-    ordinary: the model accepts each of them alone.
+    any_size: the model may reject that many rows.
     """
 
     where: str
-    rows: Sequence[Row]
-    known: Mapping[int, int]
-    ordinary: bool = True
+    rows: Sequence[_Compared]
+    any_size: bool = False
+
+    @property
+    def acceptable(self) -> bool:
+        """Is the model wrong to reject it?"""
+        return not self.any_size and all(each.answer is not None for each in self.rows)
 
 
 class _Probe:
@@ -126,6 +138,7 @@ class _Probe:
         self._clock = clock
         self._row_s = inf  # the seconds of a call, by its rows: the least so far
         self._rejected = False  # whether the model rejected the values of the last call
+        self._finite_only = ""
         self._unproven: list[str] = []
         self._in_time = True
 
@@ -136,7 +149,7 @@ class _Probe:
             return ProbedRows({}, "the model rejects the values that it was tried with", self._in_time)
 
         # 2. Outputs that have no row for the row, and outputs that differ in equal calls, cannot be compared.
-        answer = compared[0].answer
+        answer = compared[0].answer or {}
         left = set(answer)
         dependent = {name: _NO_ROW for name in self._signature.outputs if name not in answer}
         again = self._answers([compared[0].row])
@@ -148,7 +161,7 @@ class _Probe:
 
         # 3. All others are compared.
         dependent |= self._confirmed(self._found(compared, left - varying))
-        return ProbedRows(dependent, "; ".join(dict.fromkeys(self._unproven)), self._in_time)
+        return ProbedRows(dependent, "; ".join(dict.fromkeys(self._unproven)), self._in_time, self._finite_only)
 
     def _confirmed(self, suspects: dict[str, str]) -> dict[str, str]:
         """The suspects that differ with other values, too; all of them if that could not be tried."""
@@ -174,63 +187,69 @@ class _Probe:
                 return found
         return []
 
-    def _extremes(self, row: Row) -> Iterator[tuple[str, Row]]:
+    def _extremes(self, row: Row) -> Iterator[tuple[str, _Compared]]:
         """The row with an extreme in place of all its floating-point numbers or strings; masks stay.
 
-        A loop might never end for infinity.
+        If requests with NaN and infinity run alone anyway, these are left out: a loop might never end for them.
         """
+        floating = inputs_beyond(self._signature, Reach.FINITE)
         for what, value in _EXTREMES.items():
-            if self._signature.loops and value in {inf, -inf}:
+            odd = not isinstance(value, bytes)
+            if odd and self._signature.finite_only:
                 continue
-            kind = np.object_ if isinstance(value, bytes) else np.inexact
             replaced = {
                 name: np.full_like(array, value)
                 for name, array in row.items()
-                if np.issubdtype(array.dtype, kind) and name not in self._signature.masks
+                if (name in floating if odd else array.dtype == STRING) and name not in self._signature.masks
             }
             if replaced:
-                yield what, {**row, **replaced}
+                extreme = {**row, **replaced}
+                answers = self._answers([extreme])
+                yield what, _Compared(extreme, answers[0] if answers else None, odd)
 
     # --- company ---
 
     def _found(self, compared: Sequence[_Compared], outputs: set[str]) -> dict[str, str]:
         """Those of the outputs that differ from alone, and where."""
         found: dict[str, str] = {}
-        for company in self._companies([each.row for each in compared]) if compared and outputs else ():
-            answers = self._answers(company.rows)
+        for company in self._companies(compared) if compared and outputs else ():
+            answers = self._answers([each.row for each in company.rows])
             if answers is None:
-                if self._rejected and company.ordinary:
+                if self._rejected and company.acceptable:
                     found = dict.fromkeys(sorted(outputs), f"the model rejects rows {company.where}") | found
                 continue
-            for place, index in company.known.items():
-                for name in _differing(compared[index].answer, answers[place]) & outputs - found.keys():
-                    found[name] = f"a row's answer depends on the other rows {company.where}"
+            for each, answer in zip(company.rows, answers, strict=True):
+                differing = _differing(each.answer or {}, answer) & outputs - found.keys()
+                reason = f"row's answer depends on the other rows {company.where}"
+                if differing and each.odd:
+                    self._finite_only = self._finite_only or f"such a {reason}"
+                elif differing:
+                    found |= dict.fromkeys(sorted(differing), f"a {reason}")
         return found
 
-    def _companies(self, rows: Sequence[Row]) -> Iterator[_Company]:
+    def _companies(self, rows: Sequence[_Compared]) -> Iterator[_Company]:
         least, largest = self._sizes.padded(2), self._sizes.largest
 
         # 1. Each beside the next one, at both places; repetitions of the first behind, if the model takes no two rows.
         for first in range(len(rows)):
             second = (first + 1) % len(rows)
-            yield _company(f"in a call of {least} rows", rows, [first, second], least)
+            yield _padded(f"in a call of {least} rows", [rows[first], rows[second]], least)
 
         # 2. Beside extremes.
-        for what, extreme in self._extremes(rows[0]):
-            yield _Company(
-                f"if one of them is {what}", [extreme, *[rows[0]] * (least - 1)], {least - 1: 0}, ordinary=False
-            )
+        known = list(rows)
+        for what, extreme in self._extremes(rows[0].row):
+            yield _Company(f"if one of them is {what}", [extreme, *[rows[0]] * (least - 1)])
+            if extreme.answer is not None:
+                known.append(extreme)
 
         # 3. By a number of rows that is no batch size: a request that has it is padded, and the model may count rows.
         if largest > _PADDED_FROM > least:
-            places = list(islice(cycle(range(len(rows))), _PADDED_FROM))
-            unpadded = _company(f"in a call of {_PADDED_FROM} rows", rows, places, _PADDED_FROM)
-            yield unpadded._replace(ordinary=False)  # a model that takes batch sizes only is right to reject it
+            yield _Company(f"in a call of {_PADDED_FROM} rows", list(islice(cycle(known), _PADDED_FROM)), any_size=True)
 
         # 4. Among many: at the first places, and as repetitions of the first one behind.
         if largest > least:
-            others = list(islice(cycle(range(len(rows))), max(largest // 2, 2)))
-            yield _company(f"in a call of {largest} rows", rows, others, largest)
+            others = list(islice(cycle(known), max(largest // 2, 2)))
+            yield _padded(f"in a call of {largest} rows", others, largest)
 
     # --- calls ---
 
@@ -262,10 +281,9 @@ class _Probe:
         return {name: np.concatenate([row[name] for row in rows]) for name in self._signature.inputs}
 
 
-def _company(where: str, rows: Sequence[Row], indices: Sequence[int], size: int) -> _Company:
+def _padded(where: str, rows: Sequence[_Compared], size: int) -> _Company:
     """A call of these rows, with repetitions of the first one behind, as padding rows are."""
-    padded = [*indices, *[indices[0]] * (size - len(indices))]
-    return _Company(where, [rows[index] for index in padded], dict(enumerate(padded)))
+    return _Company(where, [*rows, *[rows[0]] * (size - len(rows))])
 
 
 def _by_row(signature: ModelSignature, outputs: Outputs, count: int) -> list[Outputs]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tests.awkward.awkward_model import COLUMN, AwkwardModel, floats, ints, model, of, save
@@ -38,6 +39,23 @@ def steps_of_the_batch(path: Path) -> None:
     def call(x: Any) -> Any:
         large, halve = lambda value: tf.reduce_any(value > 1.0), lambda value: value / 2.0
         return {"y": tf.while_loop(large, halve, (x,), maximum_iterations=_MOST_STEPS)[0]}
+
+    save(path, call, of("x", None))
+
+
+def steps_of_the_row(path: Path) -> None:
+    """A loop to the largest number of the batch, in which a mask ends each row's own steps: minus infinity times that
+    mask is NaN where other rows have more steps."""
+
+    def call(x: Any) -> Any:
+        own = tf.clip_by_value(tf.where(tf.math.is_nan(x), 1.0, x), 1.0, 9.0)
+        most = tf.reduce_max(own)
+
+        def step(done: Any, total: Any) -> Any:
+            return done + 1.0, total + x * tf.cast(done < own, tf.float32)
+
+        total = tf.while_loop(lambda done, _: done < most, step, (0.0, tf.zeros_like(x)))[1]
+        return {"y": total}
 
     save(path, call, of("x", None))
 
@@ -107,6 +125,7 @@ def slow(path: Path) -> None:
 MODELS: Sequence[AwkwardModel] = (
     model(halved_until_small, _NUMBERS),
     model(steps_of_the_batch, _NUMBERS),
+    model(steps_of_the_row, [*_NUMBERS, *COLUMN, {"x": floats(-np.inf)}, {"x": floats(-np.inf, 3)}]),
     model(any_row_decides, COLUMN),
     model(each_row_decides, COLUMN),
     model(rejects_negatives, _NUMBERS, rejects=[{"x": floats(-1)}, {"x": floats(1, -1)}]),

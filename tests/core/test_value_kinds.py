@@ -2,8 +2,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from app.core.inference import STRING
-from app.core.value_kinds import ORDINARY_BELOW, Reach, kinds_of, lies_within
+from app.core.inference import STRING, ModelSignature, TensorSpec
+from app.core.value_kinds import (
+    ORDINARY_BELOW,
+    Reach,
+    are_finite,
+    finite_inputs,
+    inputs_beyond,
+    is_below,
+    kinds_of,
+    lies_within,
+)
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 TYPES = [
@@ -69,3 +78,45 @@ def test_no_value_of_a_kind_lies_beyond_its_reach(dtype: np.dtype) -> None:
 def test_some_types_have_no_values_beyond_a_reach(dtype: type, ordinary: bool, finite: bool) -> None:
     kind = np.dtype(dtype)
     assert [lies_within(kind, reach) for reach in Reach] == [ordinary, finite, True]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, BFLOAT16, np.complex64], ids=str)
+@pytest.mark.parametrize("size", [1, 64, 20_000])
+def test_one_value_beyond_the_bound_is_found_in_any_place(dtype: np.dtype, size: int) -> None:
+    for value, ordinary, finite in ((9000, True, True), (20_000, False, True), (np.inf, False, False), (np.nan,) * 3):
+        for sign in (1, -1):
+            array = np.full(size, 9000, dtype)
+            array[size // 2] = sign * value
+            found = is_below(array, Reach.ORDINARY.bound), is_below(array, Reach.FINITE.bound)
+            assert found == ((False, False) if np.isnan(value) else (ordinary, finite))
+
+
+def test_large_numbers_whose_squares_overflow_are_finite() -> None:
+    assert is_below(np.full(4, 1e30, np.float32), Reach.FINITE.bound)
+
+
+def test_bounds_of_integers_are_beyond_what_is_ordinary() -> None:
+    for value in (-(2**31), 2**31 - 1):
+        assert not is_below(np.array([[1], [value]], np.int32), Reach.ORDINARY.bound)
+
+
+def test_nothing_is_below_any_bound() -> None:
+    assert is_below(np.zeros((0, 3), np.float32), 1.0)
+    assert is_below(np.zeros((0, 3), np.int8), 1.0)
+
+
+def test_only_inputs_that_can_be_beyond_are_looked_at() -> None:
+    specs = {name: TensorSpec(name, np.dtype(kind), (None,)) for name, kind in (("f", "f4"), ("i", "i4"), ("u", "u1"))}
+    specs |= {"s": TensorSpec("s", STRING, (None,)), "f_1": TensorSpec("f_1", np.dtype("i8"), (None,))}
+    signature = ModelSignature("s", specs, {}, ragged={"f": ("f_1",)})
+    assert [inputs_beyond(signature, reach) for reach in Reach] == [("f", "i"), ("f",), ()]
+
+
+def test_numbers_are_looked_at_where_only_finite_ones_share_calls() -> None:
+    specs = {name: TensorSpec(name, np.dtype(kind), (None,)) for name, kind in (("f", "f4"), ("i", "i4"))}
+    assert finite_inputs(ModelSignature("s", specs, {})) == ()
+    names = finite_inputs(ModelSignature("s", specs, {}, finite_only="it loops"))
+    assert names == ("f",)
+    good, bad = np.full(2, 3e38, np.float32), np.float32([1, -np.inf])
+    assert are_finite({"f": good, "i": bad}, names)
+    assert not are_finite({"f": bad, "i": good}, names)

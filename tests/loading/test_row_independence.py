@@ -1,12 +1,13 @@
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import ModelSignature
 from app.core.time_budget import TimeBudget
-from app.loading.row_independence import RowIndependence
-from tests.loading.test_row_probe import NumpyModel
+from app.loading.row_independence import ENDLESS, RowIndependence
+from tests.loading.test_row_probe import NumpyModel, to_the_most_steps
 
 SIZES = BatchSizes.powers_of_two(4)
 CENTRED = "output 'y': a row's answer depends on the other rows in a call of 2 rows"
@@ -61,6 +62,23 @@ def test_the_setting_forces_either(name: str) -> None:
 
 def test_a_signatures_own_setting_overrides_its_models() -> None:
     assert decide(centred(), {"m/f": "assume", "m": "deny"})[0].alone == {}
+
+
+def test_requests_with_nan_or_infinity_run_alone_where_the_graph_loops() -> None:
+    """A loop to the largest number of the batch goes on for ever if that is infinity."""
+    loop = NumpyModel(lambda sent: 2 * sent["x"], loops=True)
+    signature, text = decide(loop)
+    assert (signature.alone, signature.finite_only) == ({}, ENDLESS)
+    assert text == f"requests share calls; those with NaN or infinity run alone: {ENDLESS}"
+    assert decide(loop, {"m": "assume"})[0].finite_only == ""
+    assert decide(NumpyModel(lambda sent: sent["x"], {"x": (np.int32, (None,))}, loops=True))[0].finite_only == ""
+
+
+def test_requests_with_nan_or_infinity_run_alone_where_the_probe_finds_that_their_rows_see_others() -> None:
+    signature, text = decide(NumpyModel(to_the_most_steps))
+    reason = "such a row's answer depends on the other rows if one of them is NaN"
+    assert (signature.alone, signature.finite_only) == ({}, reason)
+    assert text == f"requests share calls; those with NaN or infinity run alone: {reason}"
 
 
 def test_what_was_not_probed_says_so() -> None:

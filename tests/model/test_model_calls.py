@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -188,6 +189,16 @@ def test_outputs_follow_the_rows_until_a_call_shows_that_they_do_not() -> None:
         assert not model.follows_rows("uneven")
         assert model.follows_rows("serving_default")
         assert model.follows_rows("free")
+
+    play(scenario)
+
+
+def test_a_request_that_ran_alone_says_nothing_of_the_rows_of_others() -> None:
+    async def scenario(world: World) -> None:
+        known = world.model.signatures["serving_default"]
+        world.model._placement.signatures = {"serving_default": replace(known, finite_only="it loops")}
+        await asyncio.gather(world.ask(rows_of(1.0)), world.ask(rows_of(np.inf)))
+        assert world.model.follows_rows("serving_default")
 
     play(scenario)
 

@@ -118,6 +118,22 @@ def test_who_wants_an_output_that_is_computed_alone_runs_alone(outputs: tuple[st
     assert (function.batchable, rows, key.shape) == ((True, 3, ((2,),)) if batchable else (False, 1, ()))
 
 
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_where_only_finite_numbers_share_calls_who_holds_others_runs_alone_also_in_a_form_seen_before(
+    odd: float,
+) -> None:
+    placement = placement_of(ModelSignature("s", PAIR.inputs, PAIR.outputs, finite_only="it loops"))
+    good = rows_of(1.0, 3)
+    for _ in range(2):
+        key, function, rows = placement.place(ask(good))
+        assert (function.batchable, rows, key.shape) == (True, 3, ((2,),))
+        bad = {"x": good["x"].copy()}
+        bad["x"][1, 1] = odd
+        key, function, rows = placement.place(ask(bad))
+        assert (function.batchable, rows, key.shape) == (False, 1, ())
+    assert placement_of(PAIR).place(ask(bad))[1].batchable
+
+
 @pytest.mark.parametrize("more", [{"batching": False}, {"strict_shapes": False}])
 def test_what_runs_alone_is_neither_padded_nor_planned_by_costs_of_batches(more: dict[str, bool]) -> None:
     padding = ShapePadding({"x": ("n",)}, {"y": ("n",)}, {"x": 0})

@@ -93,7 +93,10 @@ def _version(servable: Servable, id_of: Callable[[ServedModel], int]) -> tuple[i
 
 def _description(model: ServedModel) -> tuple[Any, ...]:
     return model.sizes.allowed, [
-        (each.name, each.method_name, _specs(each.inputs), _specs(each.outputs), dict(each.masks), dict(each.alone))
+        (
+            *(each.name, each.method_name, _specs(each.inputs), _specs(each.outputs)),
+            *(dict(each.masks), dict(each.alone), each.finite_only),
+        )
         for each in model.signatures.values()
     ]
 
@@ -105,8 +108,10 @@ def _specs(specs: Mapping[str, TensorSpec]) -> list[tuple[Any, ...]]:
 def read_description(description: tuple[Any, ...]) -> tuple[BatchSizes, dict[str, ModelSignature]]:
     sizes, signatures = description
     return BatchSizes(tuple(sizes)), {
-        name: ModelSignature(name, _read_specs(inputs), _read_specs(outputs), method, masks=masks, alone=alone)
-        for name, method, inputs, outputs, masks, alone in signatures
+        name: ModelSignature(
+            name, _read_specs(inputs), _read_specs(outputs), method, masks=masks, alone=alone, finite_only=finite_only
+        )
+        for name, method, inputs, outputs, masks, alone, finite_only in signatures
     }
 
 

@@ -12,6 +12,7 @@ from app.codecs.body_format import PredictBody
 from app.core.errors import InvalidRequest, OutOfMemory, Overloaded, ServingError
 from app.core.inference import DEFAULT_SIGNATURE, InferenceRequest
 from app.core.interfaces import ServedModel
+from app.core.value_kinds import are_finite, finite_inputs
 from app.protocols.streams.lines import Block
 from app.protocols.streams.rows import read_rows, write_errors, write_rows
 
@@ -78,5 +79,7 @@ class BlockPredictor:
         if len(block.lines) > 1 and (not signature.batchable or signature.why_alone(outputs)):
             raise InvalidRequest(f"Signature {signature.name!r} takes one instance at a time")
         inputs = read_rows(block.lines, signature)
+        if len(block.lines) > 1 and not are_finite(inputs, finite_inputs(signature)):
+            raise InvalidRequest(f"Signature {signature.name!r} takes NaN and infinity in one instance at a time")
         response = await model.infer(InferenceRequest(inputs, signature.name, outputs, deadline_s, BULK, self.caller))
         return write_rows(response.outputs, len(block.lines))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.errors import ModelNotReady
+from app.core.events import BatchExecuted
 from app.transports.http.asgi import Message
 from tests.support.fakes import run_in_fake_time
 from tests.support.protocol_fakes import scope, scripted
@@ -94,6 +96,22 @@ def test_what_cannot_share_a_call_runs_line_by_line() -> None:
         assert [reply["error"].partition(" has shape ")[0] for reply in await scalar.end()] == [
             "Line 1: Input 'x'", "Line 2: Input 'x'",
         ]  # fmt: skip
+
+    run_in_fake_time(main())
+
+
+def test_lines_with_infinity_run_alone_where_only_finite_numbers_share_calls() -> None:
+    async def main() -> None:
+        world = World()
+        placement = world.model._placement
+        known = placement.signatures["serving_default"]
+        placement.signatures = {"serving_default": replace(known, finite_only="it loops")}
+        peer = world.connect()
+        peer.say([1, 1], [2, 2], [3, float("inf")], [4, 4])
+        peer.stop()
+        assert [each["prediction"][0] for each in await peer.end()] == [2, 4, 6, 8]
+        calls = [event.rows for event in world.events if isinstance(event, BatchExecuted)]
+        assert sorted(calls) == [1, 1, 2]
 
     run_in_fake_time(main())
 

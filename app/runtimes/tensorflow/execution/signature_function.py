@@ -12,9 +12,10 @@ import tensorflow as tf
 
 from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array, ModelSignature
+from app.core.value_kinds import inputs_beyond
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
-from app.runtimes.tensorflow.execution.guarded_call import GuardedCall, guarded_inputs
+from app.runtimes.tensorflow.execution.guarded_call import GuardedCall
 from app.runtimes.tensorflow.execution.operations import (
     drawing_operations,
     has_loops,
@@ -134,7 +135,7 @@ class SignatureFunction:
     def prepare_variant(self, variant: Variant, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> Call:
         """How to call a variant with inputs of these shapes: plain answers what is beyond the variant's reach."""
         call = self.prepare(variant.graph, inputs, outputs)
-        if guarded := guarded_inputs(self.signature, variant.reach):
+        if guarded := inputs_beyond(self.signature, variant.reach):
             return GuardedCall(call, self.prepare(self.plain, inputs, outputs), guarded, variant.reach)
         return call
 
