@@ -1,6 +1,6 @@
 """What Ferry's gRPC costs beside a bare grpc.aio server that echoes the same messages, measured in turn.
 
-    python bench/grpc_overhead.py [--seconds 3] [--rounds 3] [--callers 64] [--clients 2] [--delay-ms 0]
+    python -m bench.grpc_overhead [--seconds 3] [--rounds 3] [--callers 64] [--clients 2] [--delay-ms 0]
 
 Prints the ratio of requests a second, and of CPU time a request in the server's process (which does not
 depend on how fast the clients are), as medians over the rounds; and how fast a 1 MB tensor is decoded and encoded.
@@ -13,7 +13,6 @@ import asyncio
 import multiprocessing
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,8 +21,6 @@ from typing import Any
 
 import grpc
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.predict_request import serialize_response

@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each run")
     parser.add_argument("--rate", type=float, default=200.0, help="requests a second: a few percent of what it answers")
-    parser.add_argument("--served", default="mlp", help="a workload of bench.workloads")
+    parser.add_argument("--served", default="mlp", help="a workload of bench.support.workloads")
     parser.add_argument("--loaded", default="transformer", help="a model of bench.models")
     options = parser.parse_args()
     ensure_models()

@@ -134,14 +134,19 @@ class SimulatedDevice:
 
 
 class _Reply:
-    """Records when it was answered, and with what."""
+    """Records when it was sent, when it was answered, and with what."""
 
-    __slots__ = ("answered_s", "error", "loop")
+    __slots__ = ("answered_s", "error", "loop", "sent_s")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.sent_s = loop.time()
         self.answered_s = 0.0
         self.error: Exception | None = None
+
+    @property
+    def took_s(self) -> float:
+        return self.answered_s - self.sent_s
 
     def done(self) -> bool:
         return self.answered_s > 0
@@ -164,7 +169,8 @@ def simulate(
     sizes: BatchSizes | None = None,
 ) -> Outcome:
     """`arrivals` in order of time."""
-    return run_in_fake_time(_play(arrivals, policy, costs or Costs(), deadline_s, admission, max_queue_rows, sizes))
+    allowed = sizes or BatchSizes.powers_of_two(64)
+    return run_in_fake_time(_play(arrivals, policy, costs or Costs(), deadline_s, admission, max_queue_rows, allowed))
 
 
 async def _play(  # noqa: PLR0917 - `simulate` names them
@@ -174,59 +180,93 @@ async def _play(  # noqa: PLR0917 - `simulate` names them
     deadline_s: float,
     admission: bool,
     max_queue_rows: int,
-    sizes: BatchSizes | None,
+    sizes: BatchSizes,
 ) -> Outcome:
     loop = asyncio.get_running_loop()
-    device, busy_s, expired, calls, rows_computed = SimulatedDevice(), 0.0, 0, 0, 0
-    allowed = sizes or BatchSizes.powers_of_two(64)
-
-    def function(length: float) -> BatchFunction:
-        def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
-            rows = len(inputs["x"])
-            device.call_s, device.around_s = costs.took_s(rows, length), costs.around_s(rows)
-            return {"y": inputs["x"]}
-
-        estimates = {rows: costs.call_s(rows, length) for rows in allowed.allowed}  # as warm-up measures them
-        return BatchFunction(run, allowed, initial_estimates=estimates)
-
-    def heard(event: Event) -> None:
-        nonlocal busy_s, expired, calls, rows_computed
-        if isinstance(event, BatchExecuted):
-            calls, rows_computed = calls + 1, rows_computed + event.rows
-            busy_s += event.compute_s
-            expired += event.expired
-            if isinstance(policy, AdditiveIncrease):
-                policy.called(event.rows, event.compute_s)
-
-    batcher = Batcher([device], policy, max_queue_rows, heard, loop.time, admission=admission)
-    functions = {length: function(length) for length in {arrival.length for arrival in arrivals}}
-    row = {"x": np.zeros((1, 1), np.float32)}
+    device, calls = SimulatedDevice(), _Calls(policy)
+    batcher = Batcher([device], policy, max_queue_rows, calls.heard, loop.time, admission=admission)
+    lengths = {arrival.length for arrival in arrivals}
+    functions = {length: _function(length, costs, sizes, device) for length in lengths}
     begin_s = loop.time()
-    replies: list[tuple[float, _Reply]] = []
-
-    def send(place: int) -> None:
-        arrival, reply = arrivals[place], _Reply(loop)
-        if place + 1 < len(arrivals):
-            loop.call_at(begin_s + arrivals[place + 1].at_s, send, place + 1)
-        try:
-            key = LaneKey("m", 1, f"{arrival.length:g}")
-            batcher.submit(key, functions[arrival.length], row, 1, reply, deadline_s=loop.time() + deadline_s)
-        except ServingError:
-            return
-        replies.append((loop.time(), reply))
-
-    loop.call_at(begin_s + arrivals[0].at_s, send, 0)
+    callers = _Callers(arrivals, batcher, functions, deadline_s)
     await asyncio.sleep(arrivals[-1].at_s + 2 * deadline_s)
     await batcher.drain()
-    took_s = np.array([reply.answered_s - sent_s for sent_s, reply in replies if reply.error is None])
-    in_time = int((took_s <= deadline_s).sum())
+    took_s = np.array([reply.took_s for reply in callers.accepted])
+    answered = np.array([reply.error is None for reply in callers.accepted], bool)
+    in_time = int((took_s[answered] <= deadline_s).sum())
     return Outcome(
-        len(arrivals),
-        len(replies),
-        in_time,
-        in_time / arrivals[-1].at_s,
-        float(np.quantile([reply.answered_s - sent_s for sent_s, reply in replies], 0.99)) if replies else 0.0,
-        min(1.0, busy_s / (loop.time() - begin_s)),
-        rows_computed / max(1, calls),
-        expired,
+        arrived=len(arrivals),
+        accepted=len(took_s),
+        in_time=in_time,
+        goodput=in_time / arrivals[-1].at_s,
+        p99_s=float(np.quantile(took_s, 0.99)) if len(took_s) else 0.0,
+        use=min(1.0, calls.busy_s / (loop.time() - begin_s)),
+        mean_batch=calls.rows / max(1, calls.count),
+        expired_executions=calls.expired,
     )
+
+
+def _function(length: float, costs: CallCosts, sizes: BatchSizes, device: SimulatedDevice) -> BatchFunction:
+    """Of inputs of one length; its calls tell the device what they cost."""
+
+    def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        rows = len(inputs["x"])
+        device.call_s, device.around_s = costs.took_s(rows, length), costs.around_s(rows)
+        return {"y": inputs["x"]}
+
+    estimates = {rows: costs.call_s(rows, length) for rows in sizes.allowed}  # as warm-up measures them
+    return BatchFunction(run, sizes, initial_estimates=estimates)
+
+
+class _Calls:
+    """What all calls of a run come to."""
+
+    def __init__(self, policy: BatchingPolicy) -> None:
+        self._policy = policy
+        self.count = self.rows = self.expired = 0
+        self.busy_s = 0.0
+
+    def heard(self, event: Event) -> None:
+        if not isinstance(event, BatchExecuted):
+            return
+        self.count += 1
+        self.rows += event.rows
+        self.expired += event.expired
+        self.busy_s += event.compute_s
+        if isinstance(self._policy, AdditiveIncrease):
+            self._policy.called(event.rows, event.compute_s)
+
+
+class _Callers:
+    """Send each request at its time. `accepted` has the replies of those that were queued."""
+
+    def __init__(
+        self,
+        arrivals: Sequence[Arrival],
+        batcher: Batcher,
+        functions: Mapping[float, BatchFunction],
+        deadline_s: float,
+    ) -> None:
+        self.accepted: list[_Reply] = []
+        self._arrivals = arrivals
+        self._batcher = batcher
+        self._functions = functions
+        self._deadline_s = deadline_s
+        self._inputs = {"x": np.zeros((1, 1), np.float32)}
+        self._loop = asyncio.get_running_loop()
+        self._begin_s = self._loop.time()
+        self._plan(0)
+
+    def _plan(self, place: int) -> None:
+        if place < len(self._arrivals):
+            self._loop.call_at(self._begin_s + self._arrivals[place].at_s, self._send, place)
+
+    def _send(self, place: int) -> None:
+        self._plan(place + 1)
+        length, reply = self._arrivals[place].length, _Reply(self._loop)
+        key, deadline_s = LaneKey("m", 1, f"{length:g}"), self._loop.time() + self._deadline_s
+        try:
+            self._batcher.submit(key, self._functions[length], self._inputs, 1, reply, deadline_s=deadline_s)
+        except ServingError:
+            return
+        self.accepted.append(reply)
