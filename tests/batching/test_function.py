@@ -1,6 +1,10 @@
+import logging
 from math import inf
 
+import pytest
+
 from app.batching.cost_model import Costs
+from app.batching.shapes.padding import ShapePadding
 from tests.support.fakes import FakeFunction, batch_function
 
 
@@ -94,6 +98,26 @@ def test_of_two_magnitudes_the_nearer_one_is_the_guess_and_the_later_one_of_the_
     assert [guess.call_s(4) for guess in guesses if guess] == [2.0, 150.0]
 
 
+def test_a_guess_is_made_from_its_own_magnitude_or_else_from_the_smaller_one() -> None:
+    function = batch_function(FakeFunction())
+
+    def call(width: int, call_s: float) -> None:
+        costs = function.costs(((width,),))
+        costs.record_call(4, call_s)
+        function.record_costs(((width,),), costs)
+        assert function.last_costs is costs
+
+    def guess(width: int) -> float | None:
+        curve = function.costs(((width,),)).curve
+        return None if curve is None else curve.call_s(4)
+
+    call(40, 400.0)
+    call(10, 1.0)
+    assert guess(20) == 2.0
+    call(16, 80.0)
+    assert guess(24) == 120.0
+
+
 def test_measured_estimates_go_before_a_guess() -> None:
     function = batch_function(FakeFunction(), initial_estimates={4: 7.0})
     function.record_costs(shape(1), function.costs(shape(1)))
@@ -119,3 +143,25 @@ def test_what_runs_alone_runs_one_by_one_and_on_the_device_that_it_has_a_replica
     assert [function.on(device) for device in range(3)] == [*replicas, own]
     function.stop_batching("a call said so")
     assert function.max_rows == 1
+
+
+def test_nobody_has_to_be_told_when_the_last_request_leaves() -> None:
+    function = batch_function(FakeFunction(), requests_under_way=1)
+    function.leave()
+    assert function.requests_under_way == 0
+
+
+@pytest.mark.parametrize(("padded", "text"), [(True, "Padding went otherwise"), (False, "requests run one by one")])
+def test_batching_stops_for_good_with_its_padding_and_says_so_once(
+    padded: bool, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    padding = ShapePadding({"x": ("n",)}, {"y": ("n",)}, {"x": 0}) if padded else None
+    function = batch_function(FakeFunction(), padding=padding)
+    with caplog.at_level(logging.WARNING):
+        function.stop_batching("y has 3 rows of 4")
+        function.stop_batching("y has 2 rows of 4")
+    assert not function.batchable
+    assert padding is None or not padding.enabled
+    (message,) = caplog.messages
+    assert text in message
+    assert message.endswith("y has 3 rows of 4")
