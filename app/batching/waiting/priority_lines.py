@@ -29,10 +29,11 @@ class _Line(OrderedDict[PendingRequest, None]):
 
     __slots__ = ("hasty", "latest_deadline_s")
 
-    def __init__(self) -> None:
+    def __init__(self, first: PendingRequest) -> None:
         super().__init__()
+        self[first] = None
         self.hasty: list[tuple[float, int, PendingRequest]] = []
-        self.latest_deadline_s = 0.0
+        self.latest_deadline_s = first.deadline_s
 
     def note_deadline(self, request: PendingRequest) -> bool:
         """To be called for the last request; True if its deadline is before that of an earlier one."""
@@ -77,9 +78,7 @@ class PriorityLines:
         self._requests += 1
         line = self._lines.get(request.priority_offset_s)
         if line is None:
-            line = self._lines[request.priority_offset_s] = _Line()
-            line[request] = None
-            line.latest_deadline_s = request.deadline_s
+            self._lines[request.priority_offset_s] = _Line(request)
             return True
         line[request] = None
         return line.note_deadline(request)

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.batching.request import PendingRequest
 from app.batching.waiting.lane import Lane
 from app.batching.waiting.priority_lines import PriorityLines
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function
+from tests.support.steps import steps_of
 
 
 def request(deadline_s: float, arrival_s: float = 0.0, offset_s: float = 0.0) -> PendingRequest:
@@ -85,3 +90,121 @@ def test_of_equal_keys_the_request_that_entered_first_is_first() -> None:
     for each in (urgent, early):
         lines.add(each)
     assert list(lines) == [early, urgent]
+
+
+class Waiting:
+    """Lines, and beside them the same requests in a plain list, in the order in which they entered."""
+
+    def __init__(self) -> None:
+        self.lines = PriorityLines()
+        self.requests: list[PendingRequest] = []
+        self.latest_s: dict[float, float] = {}  # the latest deadline since each line began
+        self.now = 100.0
+
+    def enter(self, time_s: float, priority: float) -> None:
+        """One that has so much time; whether its deadline is before that of an earlier one of its priority is told."""
+        self.now += 0.25
+        new = request(self.now + time_s, self.now, priority)
+        new.lane = KEY
+        if all(each.priority_offset_s != priority for each in self.requests):
+            assert self.lines.add(new)
+            self.latest_s[priority] = new.deadline_s
+        else:
+            assert self.lines.add(new) == (new.deadline_s < self.latest_s[priority])
+            self.latest_s[priority] = max(new.deadline_s, self.latest_s[priority])
+        self.requests.append(new)
+
+    def leave(self, number: int) -> None:
+        gone = self.requests.pop(number % len(self.requests))
+        gone.lane = None
+        self.lines.remove([gone])
+
+    def enter_again(self, number: int) -> None:
+        again = self.requests.pop(number % len(self.requests))
+        self.now += 0.25
+        again.entered_s = self.now
+        self.lines.requeue(again)
+        self.requests.append(again)
+
+    def check(self) -> None:
+        by_key = sorted(self.requests, key=lambda each: (each.order_key_s, each.entered_s))
+        assert list(self.lines) == by_key
+        assert len(self.lines) == len(by_key)
+        if by_key:
+            assert self.lines.first is by_key[0]
+            assert self.lines.order_keys_s == (by_key[0].order_key_s, by_key[-1].order_key_s)
+            assert self.lines.waiting_since_s == min(each.entered_s for each in by_key)
+            assert self.lines.scheduling_key_s == min(each.scheduling_key_s for each in by_key)
+            assert self.lines.reordered == (len({each.priority_offset_s for each in by_key}) > 1)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(
+                st.just(Waiting.enter),
+                st.sampled_from([0.0, 0.25, 0.5, 0.75, 2.0]),
+                st.sampled_from([0.0, 0.0, 0.0, 0.5, -0.5]),
+            ),
+            st.tuples(st.sampled_from([Waiting.leave, Waiting.enter_again]), st.integers(0, 50)),
+        ),
+        max_size=40,
+    )
+)
+def test_the_lines_agree_with_a_sorted_list(events: list[tuple[Any, ...]]) -> None:
+    waiting = Waiting()
+    for event, *arguments in events:
+        if event is Waiting.enter or waiting.requests:
+            event(waiting, *arguments)
+        waiting.check()
+
+
+def test_the_most_urgent_of_many_is_found_after_others_were_thrown_away() -> None:
+    """Of 1000 with deadlines up and down most leave at once."""
+    lane = Lane(KEY, batch_function(FakeFunction()))
+    lane.add(request(0.999))
+    stay = []
+    for number in range(1000):
+        new = request(number * 389 % 1000 / 1001)
+        lane.add(new)
+        if number % 8:
+            lane.remove([new])
+        else:
+            stay.append(new)
+    for each in sorted(stay, key=lambda each: each.deadline_s):
+        assert lane.scheduling_key_s == each.deadline_s
+        lane.remove([each])
+
+
+@pytest.mark.parametrize("waiting", [20, 1000])
+def test_adding_an_urgent_request_looks_at_no_others(waiting: int) -> None:
+    lines = PriorityLines()
+    requests = [request(1.0 - number / 10_000) for number in range(waiting + 3)]
+    for each in requests:
+        each.lane = KEY
+    first, second, *others, last = requests
+    few = PriorityLines()
+    few.add(first)
+    of_few = steps_of(lambda: few.add(second))
+    for each in (first, second, *others):
+        lines.add(each)
+    assert steps_of(lambda: lines.add(last)) == of_few
+
+
+def test_a_request_that_entered_again_is_found_behind_patient_ones() -> None:
+    lines = PriorityLines()
+    again, patient = request(8.5, 0.0), request(99.0, 8.0)
+    for each in (again, patient):
+        each.lane = KEY
+        lines.add(each)
+    again.entered_s = 8.2
+    lines.requeue(again)
+    assert list(lines) == [patient, again]
+    assert lines.scheduling_key_s == 8.5
+
+
+def test_a_request_due_together_with_those_before_it_is_no_more_urgent() -> None:
+    lines = PriorityLines()
+    assert lines.add(request(9.0))
+    assert not lines.add(request(9.0, 1.0))
+    assert lines.add(request(8.9, 1.0))
