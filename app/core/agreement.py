@@ -69,8 +69,8 @@ def _agree(expected: Array, actual: Array, tolerances: Mapping[str, float], move
     tolerance = tolerances.get(dtype_name(expected.dtype))
     if tolerance is None:
         return bool(np.all((expected == actual) | (False if moved is None else expected != moved)))
-    want, got = expected.reshape(-1), actual.reshape(-1)
-    other = None if moved is None else moved.reshape(-1)
+    want, got = expected.ravel(), actual.ravel()
+    other = None if moved is None else moved.ravel()
     blocks = [slice(start, start + _BLOCK) for start in range(0, expected.size, _BLOCK)]
     slack = tolerance * max((_largest(want[block]) for block in blocks), default=0.0)
     slack += float(float_limits(expected.dtype).tiny)
@@ -92,7 +92,7 @@ def _agree_within(expected: Array, actual: Array, tolerance: float, slack: float
         if moved is not None:
             other = moved.astype(precise)
             movable = ~_same_special(want, other)
-            allowed = allowed + np.where(np.isfinite(want) & np.isfinite(other), _MOVES * np.abs(other - want), 0.0)
+            allowed = allowed + _MOVES * np.abs(other - want)
 
         close = np.isfinite(want) & np.isfinite(got) & (np.abs(got - want) <= allowed)
         return bool(np.all(close | (~np.isfinite(want) & _same_special(want, got)) | movable))

@@ -96,6 +96,13 @@ def test_one_may_ask_for_more() -> None:
     assert not agree(expected, actual, {"float32": 1e-5})
 
 
+def test_a_difference_of_just_the_tolerance_is_within_it() -> None:
+    """Half of the value, and half of the greatest."""
+    expected = {"y": np.array([1.0])}
+    assert agree(expected, {"y": np.array([2.0])}, {"float64": 0.5})
+    assert not agree(expected, {"y": np.array([2.0 + 1e-15])}, {"float64": 0.5})
+
+
 def test_a_thousandth_is_no_rounding() -> None:
     """The tolerances themselves: at a hundredth a wrong variant would pass."""
     expected = {"y": np.float32([1.0, 2.0])}
@@ -155,3 +162,27 @@ def test_a_difference_is_found_in_every_block_of_a_large_answer() -> None:
         assert agree({"y": expected}, {"y": actual})
         actual[place] = 1.5
         assert not agree({"y": expected}, {"y": actual})
+
+
+def test_small_numbers_far_behind_a_block_without_any_number_may_not_differ() -> None:
+    expected = np.full(300_000, np.nan, np.float32)
+    expected[-1] = 1e-6
+    actual = expected.copy()
+    assert agree({"y": expected}, {"y": actual})
+    actual[-1] = 2e-6
+    assert not agree({"y": expected}, {"y": actual})
+
+
+@pytest.mark.parametrize("moved", [np.inf, -np.inf, np.nan])
+def test_a_number_that_moves_out_of_all_bounds_may_be_anything_and_its_neighbours_may_not(moved: float) -> None:
+    expected, other = {"y": np.float32([1.0, 1.0])}, {"y": np.float32([moved, 1.0])}
+    for value in (7.0, np.inf, -np.inf, np.nan):
+        assert agree(expected, {"y": np.float32([value, 1.0])}, moved=other)
+        assert not agree(expected, {"y": np.float32([value, 2.0])}, moved=other)
+
+
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
+def test_what_is_no_number_may_be_anything_where_it_moves(special: float) -> None:
+    expected, other = {"y": np.float32([special, 1.0])}, {"y": np.float32([1.0, 1.0])}
+    assert agree(expected, {"y": np.float32([5.0, 1.0])}, moved=other)
+    assert not agree(expected, {"y": np.float32([5.0, 1.0])}, moved=expected)
