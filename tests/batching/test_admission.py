@@ -203,12 +203,6 @@ def test_lanes_know_which_rows_enter_again() -> None:
     assert lane.deferred_rows == 0
 
 
-@pytest.mark.parametrize(("rows", "unfilled"), [(1, 0), (2, 0), (16, 0), (13, 3), (22, 10), (33, 31), (64, 0), (65, 0)])
-def test_lanes_know_what_a_request_leaves_unfilled(rows: int, unfilled: int) -> None:
-    lane = Lane(LaneKey("m", 1, "f"), function(64))
-    assert lane.unfilled(rows) == unfilled
-
-
 def test_what_is_left_of_a_large_request_leaves_a_call_unfilled() -> None:
     scene = Scene()
     scene.push("a", rows=11)
