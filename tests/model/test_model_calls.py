@@ -152,6 +152,28 @@ def test_rows_are_coalesced_where_calls_are_known_to_be_quick() -> None:
     play(scenario, inline_s=QUICK_S)
 
 
+def test_what_is_coalesced_and_has_to_wait_must_be_in_time_and_waits_for_its_callers_turn() -> None:
+    async def scenario(world: World) -> None:
+        await world.know()
+        calls = len(world.loaded.function.calls)
+        first = world.ask({"x": rows_of(1.0)["x"], "z": rows_of(1.0)["x"]}, signature="pair")  # on the device
+        await asyncio.sleep(0.1)
+        now = asyncio.get_running_loop().time()
+        reply = FakeReply()
+        late = InferenceRequest(rows_of(9.0, 4), deadline_s=now + 0.5)
+        assert world.model.submit_coalesced(late, [now] * 4, reply) is None
+        asked = [world.ask(rows_of(value, 4), caller="a") for value in (2.0, 3.0)]
+        await asyncio.sleep(0.1)
+        patient = InferenceRequest(rows_of(4.0, 4), deadline_s=now + 1e6, caller="a")
+        assert world.model.submit_coalesced(patient, [now] * 4, reply) is not None
+        asked.append(world.ask(rows_of(5.0, 4)))
+        await asyncio.gather(first, *asked)
+        assert [type(answer) for answer in reply.answers] == [Answer]
+        assert [call[0] for call in world.loaded.function.calls[calls:]] == [2, 5, 3, 4]
+
+    play(scenario, inline_s=QUICK_S, fair_callers=True)
+
+
 def test_where_calls_are_not_quick_nothing_is_coalesced() -> None:
     async def scenario(world: World) -> None:
         await world.know()
@@ -243,6 +265,26 @@ def test_a_size_that_the_signature_leaves_open_is_told_as_0() -> None:
     play(scenario, costs={"free": {1: 0.5}})
 
 
+def test_what_calls_of_a_shape_cost_is_told_after_the_first_of_them_and_not_while_it_is_guessed() -> None:
+    async def scenario(world: World) -> None:
+        world.padding.enabled = False
+
+        def told() -> list[tuple[int, ...]]:
+            return sorted(shape for each in world.model.learnt_costs() for shape in each.shape)
+
+        await world.ask({"x": np.ones((1, 4), np.float32)}, signature="free")
+        assert told() == [(4,)]
+        near, far = [world.ask({"x": np.ones((1, width), np.float32)}, signature="free") for width in (5, 1000)]
+        await asyncio.sleep(0.1)
+        assert told() == [(4,)]
+        await near
+        assert told() == [(4,), (5,)]
+        await far
+        assert told() == [(4,), (5,), (1000,)]
+
+    play(scenario)
+
+
 def test_closing_again_waits_no_more_and_frees_once() -> None:
     async def scenario(world: World) -> None:
         closed = []
@@ -304,6 +346,16 @@ def test_a_placement_without_requests_is_forgotten_when_another_is_adopted() -> 
             world.model.adopt(RequestPlacement("m", 3, FakeLoadedModel(), SIZES))
         assert world.model._earlier == []
         assert not world.model.closing
+
+    play(scenario)
+
+
+def test_what_was_found_to_change_answers_is_not_used_by_the_placement_that_is_adopted() -> None:
+    async def scenario(world: World) -> None:
+        paddings = {name: ShapePadding(PADDING, {"y": ("n",)}, {"x": 0}) for name in ("free", "pair")}
+        world.model._placement.stop("free", "padding")
+        world.model.adopt(RequestPlacement("m", 3, world.loaded, SIZES, paddings=paddings))
+        assert [world.model.pads(signature) for signature in paddings] == [False, True]
 
     play(scenario)
 
