@@ -89,18 +89,7 @@ class Engine:
                 await looking
         finally:
             looking.cancel()
-        devices = _device_threads(runtime, settings.stuck_after_s)
-        self._batcher = Batcher(
-            devices,
-            create_policy(settings.batching_policy, _batching_options(settings)),
-            settings.max_queue_size,
-            self._listener,
-            max_inline_s=settings.max_inline_ms / 1000,
-            admission=settings.admission,
-            weights=settings.model_weights,
-            preserve_order=settings.preserve_order,
-            fair_callers=bool(settings.fair_callers),
-        )
+        self._batcher = _batcher(settings, runtime, self._listener)
         self._runtime = runtime
         self._loader = Loader(
             settings,
@@ -239,6 +228,20 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
     )
     return RuntimeOptions(
         settings.intra_op_threads, settings.inter_op_threads, settings.batches_in_flight, settings.replicas, variants
+    )
+
+
+def _batcher(settings: Settings, runtime: Runtime, listener: Listener) -> Batcher:
+    return Batcher(
+        _device_threads(runtime, settings.stuck_after_s),
+        create_policy(settings.batching_policy, _batching_options(settings)),
+        settings.max_queue_size,
+        listener,
+        max_inline_s=settings.max_inline_ms / 1000,
+        admission=settings.admission,
+        weights=settings.model_weights,
+        preserve_order=settings.preserve_order,
+        fair_callers=bool(settings.fair_callers),
     )
 
 
