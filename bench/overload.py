@@ -42,12 +42,12 @@ class Replies:
     """What was heard of those who were accepted and of those who were not."""
 
     accepted_s: list[float] = field(default_factory=list)
-    refused_s: list[float] = field(default_factory=list)
+    rejected_s: list[float] = field(default_factory=list)
     without_retry_after: int = 0
 
     def hear(self, reply: ServerReply, latency_s: float) -> None:
         if reply.status == 503:
-            self.refused_s.append(latency_s)
+            self.rejected_s.append(latency_s)
             self.without_retry_after += "retry-after" not in reply.headers
         else:
             self.accepted_s.append(latency_s)
@@ -62,7 +62,7 @@ class Offer:
     accepted: int
     accepted_p99_s: float
     rejected: int
-    refused_p99_s: float
+    rejected_p99_s: float
     without_retry_after: int
     late_p99_s: float
     generator: float
@@ -72,7 +72,7 @@ class Offer:
     @classmethod
     def of(cls, load: OpenLoopResult, replies: Replies, deadline_s: float, generator: float, rss_mib: float) -> Offer:
         """Who got no reply at all was accepted, and never answered."""
-        unanswered = load.intended - len(replies.accepted_s) - len(replies.refused_s)
+        unanswered = load.intended - len(replies.accepted_s) - len(replies.rejected_s)
         accepted_s = sorted([*replies.accepted_s, *[float("inf")] * unanswered])
         others = {kind: count for kind, count in load.failures.items() if kind != "status 503"}
         return cls(
@@ -80,8 +80,8 @@ class Offer:
             goodput=sum(latency_s <= deadline_s for latency_s in load.latencies_s) / load.seconds,
             accepted=len(accepted_s),
             accepted_p99_s=percentile(accepted_s, 0.99),
-            rejected=len(replies.refused_s),
-            refused_p99_s=percentile(sorted(replies.refused_s), 0.99) if replies.refused_s else 0.0,
+            rejected=len(replies.rejected_s),
+            rejected_p99_s=percentile(sorted(replies.rejected_s), 0.99) if replies.rejected_s else 0.0,
             without_retry_after=replies.without_retry_after,
             late_p99_s=load.late_p99_s,
             generator=generator,
@@ -132,7 +132,7 @@ def figures_of(rounds: Sequence[Sequence[Offer]], deadline_s: float, expired: fl
     return {
         "goodput_kept": [min(each.goodput for each in one[1:]) / max(each.goodput for each in one) for one in rounds],
         "p99_to_deadline": [max(each.accepted_p99_s for each in one) / deadline_s for one in rounds],
-        "refused_p99_ms": [1e3 * max(each.refused_p99_s for each in one) for one in rounds],
+        "rejected_p99_ms": [1e3 * max(each.rejected_p99_s for each in one) for one in rounds],
         "without_retry_after": [float(sum(each.without_retry_after for each in one)) for one in rounds],
         "expired_executions": [expired],
         "rss_growth_percent": [100 * (max(each.rss_mib for each in one) / rounds[0][0].rss_mib - 1) for one in rounds],
@@ -149,7 +149,7 @@ def report(rounds: Sequence[Sequence[Offer]]) -> list[str]:
         for factor, each in zip(FACTORS, one, strict=True):
             lines.append(
                 f"| {factor}x | {each.rate:.0f} | {each.goodput:.0f} | {1e3 * each.accepted_p99_s:.0f} |"
-                f" {each.rejected} | {1e3 * each.refused_p99_s:.1f} | {each.rss_mib:.0f} |"
+                f" {each.rejected} | {1e3 * each.rejected_p99_s:.1f} | {each.rss_mib:.0f} |"
                 f" {100 * each.generator:.0f} %, {1e3 * each.late_p99_s:.1f} ms | {each.others}"
             )
     return lines

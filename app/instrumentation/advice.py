@@ -38,14 +38,14 @@ _WORTH, _DEAR = 1.1, 0.1
 _KEEPS_TARGET = "self_tuning"
 
 _LATE = frozenset({"504", "DEADLINE_EXCEEDED"})
-_REFUSED = frozenset({"503", "UNAVAILABLE"})
+_REJECTED = frozenset({"503", "UNAVAILABLE"})
 
 
 def advise(signature: SignatureExplanation, options: BatchingOptionsDocument, sizes: Sequence[int]) -> list[str]:
     """At least one sentence. `sizes` are the row counts that the model is called with."""
     if signature.calls < _LEAST_CALLS or signature.wait_ms is None or signature.compute_ms is None:
         few = f"calls counted so far: {signature.calls}; ask again after some traffic."
-        return [*_shadow_checks(signature), *_refusals(signature), few]
+        return [*_shadow_checks(signature), *_rejections(signature), few]
     wait, compute = signature.wait_ms, signature.compute_ms
     found = [
         *_shadow_checks(signature),
@@ -55,7 +55,7 @@ def advise(signature: SignatureExplanation, options: BatchingOptionsDocument, si
         *_row_padding(signature),
         *_shape_padding(signature),
         *_target(signature, options),
-        *_refusals(signature),
+        *_rejections(signature),
     ]
     return found or [
         f"nothing to change: calls hold {signature.rows_per_call:.3g} rows, requests wait {wait.mean:.3g} ms, "
@@ -197,12 +197,12 @@ def _target(signature: SignatureExplanation, options: BatchingOptionsDocument) -
         )
 
 
-def _refusals(signature: SignatureExplanation) -> Iterator[str]:
+def _rejections(signature: SignatureExplanation) -> Iterator[str]:
     """What was not answered in time."""
     answers = sum(signature.answers.values())
     late, rejected = (
         sum(count for code, count in signature.answers.items() if code in codes) / max(answers, 1)
-        for codes in (_LATE, _REFUSED)
+        for codes in (_LATE, _REJECTED)
     )
     if late >= _SOME:
         times = ""

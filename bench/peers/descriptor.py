@@ -37,7 +37,7 @@ class Peer:
         requirements: what its environment has; None means Ferry's own.
         interpreters: bases of its environment, the first found is taken; none means Ferry's.
         starts_alone: whether it measures something as it starts, so that no other may start at the same time.
-        pausable: whether it bears being stopped (SIGSTOP) while others are measured; else it is started for each run.
+        pausable: whether it works on after a pause (SIGSTOP) while others are measured; if not, each run starts it.
         workloads: those that it can take; none means all.
     """
 

@@ -194,7 +194,7 @@ GOALS = (
     Goal("2 frontends + engine / one process", 1.0, None, script("frontends", "ratios"), "x"),
     Goal("overload: goodput at 2x and 10x / its peak", 0.9, None, script("overload", "goodput_kept"), "x"),
     Goal("overload: p99 of the accepted / deadline", None, 1, script("overload", "p99_to_deadline"), "x"),
-    Goal("overload: p99 until a rejection (503)", None, 50, script("overload", "refused_p99_ms"), " ms"),
+    Goal("overload: p99 until a rejection (503)", None, 50, script("overload", "rejected_p99_ms"), " ms"),
     Goal("overload: rejections without Retry-After", None, 0, worst(script("overload", "without_retry_after"))),
     Goal("overload: computed though their time was over", None, 0, worst(script("overload", "expired_executions"))),
     Goal("overload: growth of memory from 1x to 10x", None, 5, worst(script("overload", "rss_growth_percent")), " %"),

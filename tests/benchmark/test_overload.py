@@ -58,7 +58,7 @@ def test_goodput_is_kept_if_none_is_far_below_the_peak_of_its_round() -> None:
     figures = figures_of([a_round(100, 110, 99), a_round(100, 80, 100)], DEADLINE_S, 0.0)
     assert figures["goodput_kept"] == [0.9, 0.8]
     assert figures["p99_to_deadline"] == pytest.approx([0.5, 0.5])
-    assert figures["refused_p99_ms"] == pytest.approx([1, 1])
+    assert figures["rejected_p99_ms"] == pytest.approx([1, 1])
 
 
 def test_memory_is_compared_with_the_first_offer() -> None:
