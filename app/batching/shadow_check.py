@@ -22,6 +22,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from math import inf
 from statistics import median
 from typing import NamedTuple, Protocol, TypeVar
@@ -30,11 +31,12 @@ import numpy as np
 
 from app.batching.batch import BatchInFlight, Execution
 from app.batching.function import BatchFunction, PlainWay
+from app.batching.shapes.padding import ShapePadding
 from app.core.agreement import TOLERANCES, agree
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import ServingError
 from app.core.events import Listener, ShadowChecked
-from app.core.inference import Array, InnerShapes
+from app.core.inference import Array, InnerShapes, dtype_name
 from app.core.reply import Outputs
 
 logger = logging.getLogger(__name__)
@@ -72,7 +74,7 @@ class Lender(Protocol):
 class Sample(NamedTuple):
     """A request that was answered, in copies, and the call that it was part of.
 
-    rows, shape: of the call; `shape` is None if the inputs were not padded.
+    own_rows: of the request. rows, shape: of the call; `shape` is None if inner shapes are never padded.
     """
 
     function: BatchFunction
@@ -125,16 +127,20 @@ def _repeated(sample: Sample) -> dict[str, Array]:
     function, inputs = sample.function, sample.inputs
     if function.ragged is not None:
         return function.ragged.join([inputs], sample.own_rows, sample.rows)
-    if sample.shape is not None and function.padding is not None:
-        return function.padding.join([inputs], sample.rows, sample.shape)
+    if sample.shape is not None:
+        return _padding(sample).join([inputs], sample.rows, sample.shape)
     more = sample.rows - sample.own_rows
     return {name: np.concatenate([array, np.repeat(array[:1], more, 0)]) for name, array in inputs.items()}
 
 
 def _cut(sample: Sample, outputs: Outputs) -> Outputs:
+    return _padding(sample).cut(_first(outputs, sample.own_rows), sample.inputs)
+
+
+def _padding(sample: Sample) -> ShapePadding:
     padding = sample.function.padding
     assert padding is not None  # noqa: S101 - the sample was padded
-    return padding.cut(_first(outputs, sample.own_rows), sample.inputs)
+    return padding
 
 
 def _first(outputs: Mapping[str, Array], rows: int) -> Outputs:
@@ -148,16 +154,14 @@ def same(expected: Outputs, actual: Outputs, scales: Scales) -> bool:
     for name, output in expected.items():
         if output.shape != actual[name].shape:
             return False
-        scale = scales.get(name, 0.0)
+        scale = scales.get(name)
         if not agree({name: _beside(output, scale)}, {name: _beside(actual[name], scale)}, TOLERANCES):
             return False
     return True
 
 
-def _beside(output: Array, scale: float) -> Array:
-    if not np.issubdtype(output.dtype, np.inexact):
-        return output
-    return np.append(output, np.asarray(scale, output.dtype))
+def _beside(output: Array, scale: float | None) -> Array:
+    return output if scale is None else np.append(output, np.asarray(scale, output.dtype))
 
 
 class ShadowChecks:
@@ -190,40 +194,43 @@ class ShadowChecks:
         self._running = False
 
         # --- what was found ---
-        self._turn = 0
+        self._turns = count()
         self._stopped: BoundedCache[tuple[str, int, str, str], None] = BoundedCache(_MAX_SIGNATURES)
         self._scales: BoundedCache[tuple[str, int, str], dict[str, deque[float]]] = BoundedCache(_MAX_SIGNATURES)
 
     def observe(self, batch: BatchInFlight, execution: Execution) -> None:
         """A batch was executed and is not answered yet. Checks one of its requests if it is time for that."""
         self._calls_s += execution.ended_s - execution.started_s
-        if self._running or self._spent_s > SHARE * self._calls_s or batch.function.plain is None:
+        plain = batch.function.plain
+        if self._running or self._spent_s > SHARE * self._calls_s or plain is None:
             return
         now = self._clock()
         if not self._slots.free or (self._waiting() and now - self._last_s < _LATEST_S):
             return
-        sample = self._sample(batch, execution)
+        sample = self._sample(batch, execution, plain)
         if sample is None:
             return
         self._slots.lend(partial(check, sample), partial(self._done, batch.key[:3], sample, now))
         self._running = True
         sample.function.requests_under_way += 1  # its model is not unloaded meanwhile
 
-    def _sample(self, batch: BatchInFlight, execution: Execution) -> Sample | None:
-        self._turn += 1
-        place = self._turn % len(batch.requests)
-        request, function = batch.requests[place], batch.function
+    def _sample(self, batch: BatchInFlight, execution: Execution, plain: PlainWay) -> Sample | None:
+        place = next(self._turns) % len(batch.requests)
+        request, padding = batch.requests[place], batch.function.padding
         answer = None if execution.rejection is not None else execution.outcomes[place]
-        if answer is None or isinstance(answer, ServingError) or not request.rows or function.plain is None:
+        if answer is None or isinstance(answer, ServingError) or not request.rows:
             return None
-        rows = function.sizes.padded(batch.rows) if function.batchable else request.rows
-        shape, padding = None, function.padding
-        if padding is not None and function.batchable:
-            shape = padding.call_shape([each.inputs for each in batch.requests], rows)
-            shape = None if shape == padding.shape(request.inputs) else shape
         inputs, outputs = _copied(request.inputs), _copied(answer)
-        scales = self._learn_scales(batch, outputs)
-        sample = Sample(function, function.plain, inputs, outputs, request.rows, rows, shape, scales)
+        sample = Sample(
+            batch.function,
+            plain,
+            inputs,
+            outputs,
+            request.rows,
+            batch.call_rows,
+            None if padding is None else padding.call_shape([each.inputs for each in batch.requests], batch.call_rows),
+            self._learn_scales(batch, outputs),
+        )
         if request.coalesced_s:  # one of its rows: which rows are whose is not known here
             sample = sample._replace(inputs=_first(inputs, 1), answer=_first(outputs, 1), own_rows=1)
         return sample
@@ -231,9 +238,9 @@ class ShadowChecks:
     def _learn_scales(self, batch: BatchInFlight, outputs: Outputs) -> dict[str, float]:
         known = self._scales.get(batch.key[:3]) or self._scales.keep(batch.key[:3], {})
         for name, output in outputs.items():
-            if output.size and np.issubdtype(output.dtype, np.inexact):
-                sizes = np.abs(output[np.isfinite(output)])
-                known.setdefault(name, deque(maxlen=_SCALES)).append(float(sizes.max()) if sizes.size else 0.0)
+            sizes = np.abs(output[np.isfinite(output)]) if dtype_name(output.dtype) in TOLERANCES else output[:0]
+            if sizes.size:
+                known.setdefault(name, deque(maxlen=_SCALES)).append(float(sizes.max()))
         return {name: median(values) for name, values in known.items()}
 
     def _done(self, key: tuple[str, int, str], sample: Sample, started_s: float, result: str) -> None:

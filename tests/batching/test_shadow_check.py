@@ -1,21 +1,29 @@
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+import ml_dtypes  # noqa: F401 - names bfloat16
 import numpy as np
 import pytest
 
+from app.batching.batch import BatchInFlight, Execution, run_together
 from app.batching.batcher import Batcher
 from app.batching.function import BatchFunction, PlainWay
 from app.batching.policy import WorkConserving
-from app.batching.shadow_check import SHARE, Sample, check, same
+from app.batching.request import PendingRequest
+from app.batching.shadow_check import SHARE, Sample, ShadowChecks, check, same
 from app.batching.shapes.padding import ShapePadding
+from app.batching.shapes.ragged import RaggedRows
+from app.batching.waiting.lane import Lane
+from app.core.agreement import TOLERANCES
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.events import BatchExecuted, Event, ShadowChecked
-from app.core.inference import Array
-from tests.support.fakes import KEY, FakeDevice, infer, rows_of, run_in_fake_time
+from app.core.inference import Array, string_array
+from app.core.reply import Outcome
+from tests.support.fakes import KEY, FakeDevice, FakeReply, infer, rows_of, run_in_fake_time
 
+T = TypeVar("T")
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 PADDING = ShapePadding({"x": ("n",)}, {"y": ()}, {"x": 0.0})
@@ -293,3 +301,206 @@ def test_what_is_large_is_learnt_from_the_answers_of_a_signature() -> None:
 
     assert run_in_fake_time(main(1.0)) == ["agrees"] * 4
     assert run_in_fake_time(main(2e-3)) == ["agrees"] * 3 + ["variant"]
+
+
+# --- which requests are checked, and as what ---
+
+
+class Desk:
+    """Shadow checks beside batches that a test makes up. A check ends when the test says so."""
+
+    def __init__(self, run: Run = double, plain: Run | None = None, **more: Any) -> None:
+        self.now = 0.0
+        self.waits = False
+        self.free: list[str] = ["a device", "another"]
+        self.events: list[Any] = []
+        self.function = BatchFunction(run, BatchSizes((1, 2, 4)), **more)
+        self.function.plain = PlainWay(plain or run, lambda _: None)
+        self.checks = ShadowChecks(self, lambda: self.waits, lambda: None, self.events.append, lambda: self.now)
+        self._lent: list[Callable[[], None]] = []
+
+    def lend(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        self._lent.append(lambda: done(work()))
+
+    def sees(self, *requests: Array | Mapping[str, Array], seconds: float = 1e6, coalesced: bool = False) -> bool:
+        """Whether one of the requests is checked, after a call that answered them in so many seconds."""
+        sent = [each if isinstance(each, Mapping) else {"x": each} for each in requests]
+        pending = [PendingRequest(each, len(next(iter(each.values()))), FakeReply(), 0.0) for each in sent]
+        for request in pending:
+            request.coalesced_s = (0.0,) * request.rows * coalesced
+        return self.sees_outcomes(pending, list(run_together(self.function, pending)), seconds)
+
+    def sees_outcomes(self, requests: list[PendingRequest], outcomes: list[Outcome], seconds: float = 1e6) -> bool:
+        batch = BatchInFlight(Lane(KEY, self.function), requests, "idle")
+        before = len(self._lent)
+        self.checks.observe(batch, Execution(outcomes, self.now, self.now + seconds, 0, 0.0))
+        return len(self._lent) > before
+
+    def found(self, seconds: float = 1.0) -> str:
+        """The result of the check, which takes so many seconds."""
+        self.now += seconds
+        self._lent.pop()()
+        result: str = self.events[-1].result
+        return result
+
+
+def floats(*values: float) -> Array:
+    return np.array([[value, value] for value in values], np.float32).reshape(-1, 2)
+
+
+def wrong_at(size: int) -> Run:
+    """A variant that is wrong in calls of so many rows."""
+    return lambda inputs: {"y": 2 * inputs["x"] + (len(inputs["x"]) == size)}
+
+
+def test_a_check_begins_as_soon_as_its_share_allows() -> None:
+    desk = Desk()
+    assert desk.sees(floats(1), seconds=0.0), "one check is always allowed"
+    assert desk.found(1.0) == "agrees"
+    assert not desk.sees(floats(1), seconds=1 / SHARE - 1)
+    assert desk.sees(floats(1), seconds=1.0)
+
+
+def test_one_check_is_made_at_a_time_though_several_devices_are_free() -> None:
+    desk = Desk()
+    assert desk.sees(floats(1))
+    assert not desk.sees(floats(1))
+    assert desk.found() == "agrees"
+    assert desk.sees(floats(1))
+
+
+def test_no_check_begins_without_a_free_device_or_a_plain_way() -> None:
+    desk = Desk()
+    desk.free = []
+    assert not desk.sees(floats(1))
+    desk.free, desk.function.plain = ["a device"], None
+    assert not desk.sees(floats(1))
+
+
+def test_the_first_check_and_one_a_minute_are_made_although_requests_wait() -> None:
+    desk = Desk()
+    desk.waits = True
+    assert desk.sees(floats(1))
+    assert desk.found() == "agrees"
+    desk.now += 59.9
+    assert not desk.sees(floats(1))
+    desk.now += 0.1
+    assert desk.sees(floats(1))
+
+
+def test_what_has_no_rows_or_failed_is_not_checked_and_its_neighbour_is_next() -> None:
+    desk = Desk()
+    assert not desk.sees(floats(), floats(1))
+    assert desk.sees(floats(), floats(1))
+    assert desk.found() == "agrees"
+    requests = [PendingRequest({"x": floats(1)}, 1, FakeReply(), 0.0)] * 2
+    outcomes: list[Outcome] = [InvalidRequest("no"), {"y": floats(2)}]
+    assert not desk.sees_outcomes(requests, outcomes)
+    assert desk.sees_outcomes(requests, outcomes)
+    assert desk.found() == "agrees"
+
+
+def test_a_variant_that_is_wrong_at_one_size_is_tried_at_the_size_of_the_call() -> None:
+    desk = Desk(wrong_at(4), double)
+    assert desk.sees(floats(1, 2), floats(3))
+    assert desk.found() == "variant"
+
+
+def test_inner_shapes_that_were_padded_are_tried_padded_and_unpadded() -> None:
+    short, long = np.ones((1, 2), np.float32), np.ones((1, 4), np.float32)
+    desk = Desk(mean, padding=PADDING)
+    assert desk.sees(short, long)
+    assert desk.found() == "padding"
+    desk = Desk(total, padding=PADDING)
+    assert desk.sees(short, long)
+    assert desk.found() == "agrees"
+
+
+def ragged_sums(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    ends = inputs["x_1"]
+    if ends[-1] != len(inputs["x"]) or (np.diff(ends) < 0).any():
+        raise InvalidRequest("these are no row splits")
+    return {"y": np.diff(np.cumsum([0, *inputs["x"]])[ends])}
+
+
+def test_ragged_rows_are_repeated_as_ragged_rows() -> None:
+    """The variant is wrong in calls of 4 rows; the requests have 2 rows and 1."""
+
+    def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": ragged_sums(inputs)["y"] + (len(inputs["x_1"]) == 5)}
+
+    def found(run: Run) -> str:
+        desk = Desk(run, ragged_sums, ragged=RaggedRows({"x": ("x_1",)}))
+        first, second = (
+            PendingRequest({"x": np.arange(ends[-1]), "x_1": np.array(ends)}, len(ends) - 1, FakeReply(), 0.0)
+            for ends in ([0, 3, 5], [0, 1])
+        )
+        assert desk.sees_outcomes([first, second], list(run_together(desk.function, [first, second])))
+        return desk.found()
+
+    assert found(run) == "variant"
+    assert found(ragged_sums) == "agrees"
+
+
+def test_of_coalesced_requests_one_row_is_checked() -> None:
+    seen: list[int] = []
+
+    def plain(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        seen.append(len(inputs["x"]))
+        return double(inputs)
+
+    desk = Desk(double, plain)
+    assert desk.sees(floats(1, 2, 3), coalesced=True)
+    assert (desk.found(), seen) == ("agrees", [1])
+    desk = Desk(wrong_at(4), double)
+    assert desk.sees(floats(1, 2, 3), coalesced=True)
+    assert desk.found() == "variant"
+
+
+def test_what_is_usual_follows_the_last_answers_and_not_one_of_them() -> None:
+    def found(usual: int, small: int) -> set[str]:
+        desk = Desk(
+            lambda inputs: {"y": inputs["x"] + np.float32(1e-6) * (inputs["x"] < 1e-3)},
+            lambda inputs: {"y": inputs["x"]},
+        )
+        results = set()
+        for value in [1.0] * usual + [1e-5] * small:
+            if desk.sees(floats(value)):
+                results.add(desk.found(1e-3))
+        return results
+
+    assert found(40, 6) == {"agrees"}
+    assert found(40, 12) == {"agrees", "variant"}
+
+
+@pytest.mark.parametrize("name", TOLERANCES)
+def test_sums_that_cancel_out_are_rounding_in_every_type(name: str) -> None:
+    dtype, tolerance = np.dtype(name), TOLERANCES[name]
+
+    def found(*values: float) -> str:
+        desk = Desk(
+            lambda inputs: {"y": (inputs["x"] + (inputs["x"] == dtype.type(tolerance)) * tolerance / 2).astype(dtype)},
+            lambda inputs: {"y": inputs["x"]},
+        )
+        for value in values:
+            assert desk.sees(np.array([[value]], dtype))
+            result = desk.found()
+        return result
+
+    assert found(tolerance) == "variant"
+    assert found(1.0, 1.0, 1.0, tolerance) == "agrees"
+
+
+def test_answers_of_any_type_and_without_a_number_are_checked() -> None:
+    def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        x = inputs["x"]
+        return {
+            "words": string_array([b"a"] * len(x)),
+            "counts": np.full(len(x), 300, np.int16),
+            "nothing": x * np.nan,
+            "empty": x[:, :0],
+        }
+
+    desk = Desk(run)
+    assert desk.sees(floats(1))
+    assert desk.found() == "agrees"
