@@ -111,10 +111,12 @@ def rows_together(bodies: Sequence[bytes], signature: ModelSignature) -> tuple[d
     values: list[Any] = []
     counts: list[int] = []
     try:
+        if max(map(len, bodies)) >= SHORTEST_BYTES:
+            return None
         for body in bodies:
             document = orjson.loads(body)
             instances = document["instances"]
-            if len(document) != 1 or type(instances) is not list or not instances or len(body) >= SHORTEST_BYTES:
+            if len(document) != 1 or type(instances) is not list or not instances:
                 return None
             values += instances
             counts.append(len(instances))

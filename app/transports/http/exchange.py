@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import CoroutineType
-from typing import Any, ClassVar, TypeGuard, cast
+from typing import Any, ClassVar, TypeGuard, TypeVar, cast
 
 from app.codecs.json.writing import takes_long
-from app.core.errors import InvalidRequest, ServingError
+from app.core.errors import InvalidRequest, ModelNotReady, ServingError
 from app.core.events import Listener, RequestFinished
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
@@ -39,10 +40,15 @@ from app.transports.request_priority import PRIORITY_HEADER, read_priority
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 #: Gives monotonic seconds.
 Clock = Callable[[], float]
 
 TIMEOUT_HEADER = b"x-request-timeout-ms"
+
+#: A body of so many bytes is read in a thread. Chosen: usual ones of this size take 2 to 10 ms.
+LONG_BODY_BYTES = 1024 * 1024
 
 #: A reply that is still being written.
 Written = Coroutine[Any, Any, Sendable]
@@ -170,7 +176,7 @@ class HttpProtocol:
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         """What has to be computed. Nothing awaits from here to the batcher, so no version can be swapped between.
 
-        Raises ServingError.
+        For a long body `begin_later` calls it in a thread. Raises ServingError.
         """
         raise NotImplementedError
 
@@ -200,6 +206,16 @@ class HttpProtocol:
         seconds = now - exchange.started_s
         self._listener(RequestFinished(self.name, code, exchange.model, exchange.version, exchange.signature, seconds))
 
+    async def begin_later(self, exchange: Exchange, body: bytes, go_on: Callable[[Computation], Awaitable[T]]) -> T:
+        """What `go_on` makes of the computation that a long body asks for; the body is read in a thread.
+
+        If the model's version was unloaded meanwhile, the body is read again, for the next one. Raises ServingError.
+        """
+        try:
+            return await go_on(await asyncio.to_thread(self.begin, exchange, body))
+        except ModelNotReady:
+            return await go_on(await asyncio.to_thread(self.begin, exchange, body))
+
     def rejected(self, rejection: Rejection) -> None:
         """Sends the event of a request that was rejected without parsing its body."""
         self._listener(RequestFinished(self.name, str(rejection.reply.status), *rejection.asked, 0.0))
@@ -221,7 +237,12 @@ class HttpProtocol:
 
     async def compute(self, exchange: AsgiExchange) -> Sendable:
         """The reply to a request that `begin` accepts. Raises ClientGone as soon as the client disconnects."""
-        computation = self.begin(exchange, await self.read(exchange))
+        body = await self.read(exchange)
+        if len(body) >= LONG_BODY_BYTES:
+            return await self.begin_later(exchange, body, partial(self._computed, exchange))
+        return await self._computed(exchange, self.begin(exchange, body))
+
+    async def _computed(self, exchange: AsgiExchange, computation: Computation) -> Sendable:
         computation.request.caller = self.caller(exchange)
         with self._disconnects.watch(exchange.receive):
             response = await computation.model.infer(computation.request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from app.core.inference import Buffer
 from app.transports.http.asgi import Header, Receive, Send
 from app.transports.http.compression import Inflater, UnsupportedEncoding
 from app.transports.request_caller import CallerRule
+
+#: A shorter body is inflated at once; a longer one, which may become a thousand times as long, in a thread. Chosen.
+_SHORT_BYTES = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +163,11 @@ async def read_body(headers: Sequence[Header], receive: Receive, limit: int) -> 
         raise _too_large(limit)
     body = await _receive_all(receive, limit)
     encoding = named.get(b"content-encoding")
-    return body if encoding is None else _inflate(body, encoding.decode("latin-1"), limit)
+    if encoding is None:
+        return body
+    if len(body) < _SHORT_BYTES:
+        return _inflate(body, encoding.decode("latin-1"), limit)
+    return await asyncio.to_thread(_inflate, body, encoding.decode("latin-1"), limit)
 
 
 async def _receive_all(receive: Receive, limit: int) -> bytes:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol, cast
+from collections.abc import Coroutine
+from typing import Any, Protocol, cast
 
 from app.core.errors import WouldBeLate
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest
 from app.core.interfaces import Cancellable
 from app.core.reply import Answer
 from app.transports.http.exchange import (
+    LONG_BODY_BYTES,
     Coalesced,
     Computation,
     Exchange,
@@ -80,16 +82,33 @@ class DirectExchange(Exchange):
         return self.protocol.caller(self)
 
     def begin(self, body: bytes) -> None:
-        """Submits the request, whose body is complete."""
+        """Submits the request, whose body is complete; a long body is read in a thread before."""
         self.begun = True
         self._size = len(body)
+        if self._size >= LONG_BODY_BYTES:
+            self._start(self._begin_later(body))
+            return
         try:
-            self._computation = computation = self.protocol.begin(self, body)
-            if self.protocol.limits.callers is not None:
-                computation.request.caller = self.caller
-            self._handle = computation.model.submit(computation.request, self)
+            self._submit(self.protocol.begin(self, body))
         except Exception as error:
             self.set_exception(error)
+
+    async def _begin_later(self, body: bytes) -> None:
+        async def go_on(computation: Computation) -> None:
+            if not self.answered:  # else the client has gone
+                self._submit(computation)
+
+        try:
+            await self.protocol.begin_later(self, body, go_on)
+        except Exception as error:
+            if not self.answered:
+                self.set_exception(error)
+
+    def _submit(self, computation: Computation) -> None:
+        self._computation = computation
+        if self.protocol.limits.callers is not None:
+            computation.request.caller = self.caller
+        self._handle = computation.model.submit(computation.request, self)
 
     def reject_by_head(self, body: bytes) -> bool:
         """Rejects the request without parsing its body, if an earlier rejection with the same head still applies."""
@@ -163,11 +182,15 @@ class DirectExchange(Exchange):
 
     def _send_when_written(self, reply: Sendable | Written) -> None:
         if is_still_written(reply):
-            task = asyncio.ensure_future(self._send_later(reply))
-            self._connection.tasks.add(task)
-            task.add_done_callback(self._connection.tasks.discard)
+            self._start(self._send_later(reply))
         else:
             self._send(cast(Sendable, reply))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs it as a task, which the server awaits when it stops."""
+        task = asyncio.ensure_future(work)
+        self._connection.tasks.add(task)
+        task.add_done_callback(self._connection.tasks.discard)
 
     async def _send_later(self, writing: Written) -> None:
         try:
