@@ -243,8 +243,8 @@ class Line:
         self.queue.push(LaneKey(model, 1, "f"), batch_function(FakeFunction(), 1, initial_estimates={1: 1.0}), request)
         return request
 
-    def check(self, request: PendingRequest, isolation_s: float = 0.0) -> None:
-        check_deadline(request, self.queue, self.slots, self.scheduler, request.arrival_s, isolation_s)
+    def check(self, request: PendingRequest, *isolation_s: float) -> None:
+        check_deadline(request, self.queue, self.slots, self.scheduler, request.arrival_s, *isolation_s)
 
 
 def test_a_request_that_would_be_late_is_rejected_and_leaves_the_queue() -> None:
@@ -308,4 +308,4 @@ def test_a_model_that_was_never_called_rejects_nothing_whatever_is_isolated() ->
     line.push("bert", 30.0)
     request = PendingRequest({}, 1, FakeReply(), 0.0, 0.001)
     line.queue.push(LaneKey("new", 1, "f"), batch_function(FakeFunction(), 1), request)
-    line.check(request, isolation_s=9.0)
+    line.check(request, 9.0)
