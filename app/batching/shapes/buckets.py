@@ -30,5 +30,5 @@ class ShapeBuckets:
 
 
 def _default_top(size: int) -> int:
-    step = max(1 << (size - 1).bit_length() >> 3, 1)
+    step = max(1 << size.bit_length() >> 3, 1)
     return max(_LEAST, -(-size // step) * step)

@@ -30,6 +30,11 @@ def test_the_same_rule_is_equal() -> None:
     assert followed_size("n", 1, [1, 1, 2, 2, 3]) == FollowedSize("n", 1, (1, 1), 1)
 
 
+def test_a_rule_has_to_be_seen_twice() -> None:
+    assert followed_size("n", 1, [1, 1, 2, 2]) == FollowedSize("n", 1, (1, 1), 1)
+    assert followed_size("n", 1, [1, 1, 2]) is None
+
+
 layers = st.one_of(
     st.tuples(st.just("down"), st.integers(1, 3), st.integers(0, 3)),
     st.tuples(st.just("up"), st.integers(1, 3), st.just(0)),
