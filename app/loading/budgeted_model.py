@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from app.core.inference import Array
 from app.core.time_budget import NoTimeLeft, TimeBudget
@@ -39,6 +40,21 @@ class BudgetedModel:
         for replica in self.replicas:
             replica.budget = budget
 
+    @contextmanager
+    def within(self, budget: TimeBudget) -> Iterator[None]:
+        """In the block this budget counts, of all replicas."""
+        before = self.budget
+        self.use(budget)
+        try:
+            yield
+        finally:
+            self.use(before)
+
+    def expected_s(self, signature: str, cells: float) -> float:
+        """Seconds of a call of so many cells; 0 before the first call."""
+        known = self._seconds.get(signature, {})
+        return min((seconds * max(1.0, cells / each) for each, seconds in known.items()), default=0.0)
+
     def work_clock(self) -> float:
         """Seconds; it stands still while a call waits until it may begin. To measure calls with."""
         return self._clock() - self._waited_s
@@ -47,7 +63,7 @@ class BudgetedModel:
         """As LoadedModel; raises NoTimeLeft if the call would not end in time."""
         cells = sum(array.size for array in inputs.values()) or 1  # rows may have no columns
         known = self._seconds.setdefault(signature, {})
-        needed_s = min((seconds * max(1.0, cells / each) for each, seconds in known.items()), default=0.0)
+        needed_s = self.expected_s(signature, cells)
         asked_s = self._clock()
         allowed = self.budget.allows(needed_s)
         begin_s = self._clock()

@@ -127,7 +127,7 @@ class Improvement:
         self._tell_step("larger batches")
         proven = self._sizes
         self._grow()
-        self._signatures = self._rows.by_probe(self._loaded, self._signatures, self._sizes, budget.part(_ROWS_SHARE))
+        self._signatures = self._rows.by_probe(self._calls, self._signatures, self._sizes, budget.part(_ROWS_SHARE))
         if budget.cancelled:  # the version ends, and nothing was found out about it
             return
         if not self._rows.in_time:
@@ -167,7 +167,7 @@ class Improvement:
         settings, signatures = self._settings, self._signatures
         buckets = ShapeBuckets(tuple(settings.shape_buckets))
         options = PaddingOptions(settings.pad_shapes, buckets, of_model(settings.pad_values, self.model.name))
-        self._paddings = probe_padding(self._calls, self._sizes, options, self._calls.work_clock, signatures=signatures)
+        self._paddings = probe_padding(self._calls, self._sizes, options, signatures=signatures)
         if settings.pad_shapes == "auto":
             compile_buckets(self._loaded, signatures, self._paddings, self._sizes.allowed, self._report, budget=budget)
 

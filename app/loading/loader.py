@@ -146,7 +146,7 @@ class Loader:
         calls.use(budget)
 
         # 3. Whose rows see each other, as far as small batches show it.
-        signatures = rows.by_probe(loaded, signatures, first, TimeBudget(_ROW_PROBE_S))
+        signatures = rows.by_probe(calls, signatures, first, TimeBudget(_ROW_PROBE_S))
         if not rows.in_time:
             first = BatchSizes(first.allowed[:1])
 

@@ -11,11 +11,9 @@ A signature does not say this, so the model is called:
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import cycle, islice
-from math import inf
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -32,12 +30,12 @@ from app.core.errors import ServingError
 from app.core.inference import STRING, Array, InnerShapes, ModelSignature
 from app.core.sample_inputs import SEED
 from app.core.time_budget import NoTimeLeft
+from app.loading.budgeted_model import BudgetedModel
 from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
 from app.loading.padding_limits import ProvenSizes, neutral_up_to
 from app.loading.probe_rows import NamedShapes, inner_shape, probe_row, shapes_to_try
 from app.loading.probe_values import KINDS
 from app.loading.settings_of_model import element
-from app.runtime import LoadedModel
 
 #: Largest allowed difference from the answer alone. Chosen.
 _TOLERANCES = {**TOLERANCES, "float32": 1e-5, "complex64": 1e-5}
@@ -48,8 +46,6 @@ _TIMED_CALLS = 5
 #: Limits of the calls that prove large sizes: elements of a row's inputs, seconds for one size, and how much more an
 #: element may take at twice the size (attention takes twice as much). Chosen.
 _MOST_CELLS, _RUNG_S, _GROWTH = 1 << 18, 0.5, 2.0
-
-Clock = Callable[[], float]
 
 
 class PaddingOptions(NamedTuple):
@@ -86,17 +82,16 @@ class ProbedPadding(NamedTuple):
 
 
 def probe_padding(
-    model: LoadedModel,
+    model: BudgetedModel,
     sizes: BatchSizes,
     options: PaddingOptions,
-    clock: Clock = time.perf_counter,
     *,
     signatures: Mapping[str, ModelSignature] | None = None,
 ) -> dict[str, ProbedPadding]:
     """What was found, by signature; those that are ragged, not batchable or of fixed inner shapes are left out.
 
     Args:
-        model: may raise NoTimeLeft; what is not proven then is not padded.
+        model: what there is no time to prove is not padded.
         signatures: as callers see them, if they may leave masks out.
     """
     if options.pad == "never" or sizes.largest < 2:
@@ -109,25 +104,19 @@ def probe_padding(
             and not (signature.ragged or signature.ragged_outputs)
             and any(None in inner_shape(signature, each) for each in signature.inputs)
         ):
-            found[signature.name] = _Probe(model, signature, sizes, options, clock).find()
+            found[signature.name] = _Probe(model, signature, sizes, options).find()
     return found
 
 
 class _Probe:
     def __init__(
-        self,
-        model: LoadedModel,
-        signature: ModelSignature,
-        sizes: BatchSizes,
-        options: PaddingOptions,
-        clock: Clock,
+        self, model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes, options: PaddingOptions
     ) -> None:
+        self._model = model
         self._signature = signature
         self._options = options
         self._random = np.random.default_rng(SEED)
         self._function = BatchFunction(lambda inputs: model.run(signature.name, inputs, ()), sizes)
-        self._clock = clock
-        self._row_s = self._cell_s = inf  # the seconds of a call, by its rows and by its elements: the least so far
         self._kind = KINDS[0]
 
     def find(self) -> ProbedPadding:
@@ -205,7 +194,8 @@ class _Probe:
 
         def affordable(sizes: Sizes) -> bool:
             cells = padding.cells(self._shape(padding.inputs, sizes))
-            seconds = 4 * max(self._row_s, _GROWTH * cells * self._cell_s)  # two rows alone, and two together
+            row_s = self._model.expected_s(self._signature.name, _GROWTH * cells)
+            seconds = 4 * row_s  # two rows alone, and two together
             return cells <= _MOST_CELLS and seconds <= _RUNG_S
 
         return neutral_up_to(agrees, affordable, small, large, self._options.buckets)
@@ -247,20 +237,15 @@ class _Probe:
         row = self._row(padding.inputs, sizes, self._kind)
         seconds = []
         for _ in range(_TIMED_CALLS):
-            start_s = self._clock()
+            start_s = self._model.work_clock()
             self._run(*[row] * rows)
-            seconds.append(self._clock() - start_s)
+            seconds.append(self._model.work_clock() - start_s)
         shape = tuple([array.shape[1:] for array in row.values()])
         return self._function.sizes.padded(rows) * padding.cells(shape), median(seconds)
 
     def _run(self, *rows: Mapping[str, Array], padding: ShapePadding | None = None) -> Sequence[Mapping[str, Array]]:
         self._function.padding = padding
-        cells = max(sum(array.size for row in rows for array in row.values()), 1)
-        begin_s = self._clock()
-        outputs = run_together(self._function, [PendingRequest(row, 1, Future(), 0.0) for row in rows])
-        seconds = self._clock() - begin_s
-        self._row_s, self._cell_s = min(self._row_s, seconds / len(rows)), min(self._cell_s, seconds / cells)
-        return outputs
+        return run_together(self._function, [PendingRequest(row, 1, Future(), 0.0) for row in rows])
 
     def _shape(self, inputs: NamedShapes, sizes: Sizes) -> InnerShapes:
         return tuple(

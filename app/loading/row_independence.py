@@ -15,8 +15,8 @@ from app.core.batch_sizes import BatchSizes
 from app.core.inference import ModelSignature
 from app.core.time_budget import TimeBudget
 from app.core.value_kinds import Reach, inputs_beyond
+from app.loading.budgeted_model import BudgetedModel
 from app.loading.row_probe import probe_rows
-from app.runtime import LoadedModel
 
 Signatures = Mapping[str, ModelSignature]
 
@@ -70,10 +70,11 @@ class RowIndependence:
         return {name: self._by_graph(signature) for name, signature in signatures.items()}
 
     def by_probe(
-        self, loaded: LoadedModel, signatures: Signatures, sizes: BatchSizes, budget: TimeBudget
+        self, model: BudgetedModel, signatures: Signatures, sizes: BatchSizes, budget: TimeBudget
     ) -> dict[str, ModelSignature]:
-        """The signatures; those whose rows see each other run alone."""
-        return {name: self._by_probe(loaded, signature, sizes, budget) for name, signature in signatures.items()}
+        """The signatures; those whose rows see each other run alone. The budget is that of all calls."""
+        with model.within(budget):
+            return {name: self._by_probe(model, signature, sizes) for name, signature in signatures.items()}
 
     def _by_graph(self, signature: ModelSignature) -> ModelSignature:
         wanted = self._setting(signature.name)
@@ -93,13 +94,11 @@ class RowIndependence:
         alone = dict.fromkeys(signature.outputs, reason) if reason else {}
         return replace(signature, alone=alone, finite_only=finite_only)
 
-    def _by_probe(
-        self, loaded: LoadedModel, signature: ModelSignature, sizes: BatchSizes, budget: TimeBudget
-    ) -> ModelSignature:
+    def _by_probe(self, model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes) -> ModelSignature:
         wanted = self._setting(signature.name) == "probe" and sizes.largest > 1
         if not wanted or not signature.batchable or signature.alone or signature.writes:
             return signature
-        probed = probe_rows(loaded, signature, sizes, budget)
+        probed = probe_rows(model, signature, sizes)
         reasons = {output: f"output {output!r}: {reason}" for output, reason in probed.dependent.items()}
         finite_only = signature.finite_only or probed.finite_only
         found = FoundRows("", probed.unproven, probed.in_time, finite_only)

@@ -16,10 +16,8 @@ the model rejects, and calls that would take longer than the budget, prove nothi
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle, islice
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -31,10 +29,10 @@ from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, ModelSignature
 from app.core.reply import Outputs
 from app.core.sample_inputs import SEED
-from app.core.time_budget import TimeBudget
+from app.core.time_budget import NoTimeLeft
 from app.core.value_kinds import Reach, inputs_beyond
+from app.loading.budgeted_model import BudgetedModel
 from app.loading.probe_rows import probe_row, shapes_to_try
-from app.runtime import LoadedModel
 
 Row = Mapping[str, Array]
 
@@ -75,19 +73,9 @@ class ProbedRows(NamedTuple):
     finite_only: str = ""
 
 
-def probe_rows(
-    model: LoadedModel,
-    signature: ModelSignature,
-    sizes: BatchSizes,
-    budget: TimeBudget,
-    clock: Callable[[], float] = time.perf_counter,
-) -> ProbedRows:
-    """Whether rows of a batchable signature that writes no state see each other. Never fails.
-
-    Args:
-        budget: no call begins that is expected to end after it.
-    """
-    return _Probe(model, signature, sizes, budget, clock).find()
+def probe_rows(model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes) -> ProbedRows:
+    """Whether rows of a batchable signature that writes no state see each other. Never fails."""
+    return _Probe(model, signature, sizes).find()
 
 
 class _Compared(NamedTuple):
@@ -118,14 +106,7 @@ class _Company(NamedTuple):
 
 
 class _Probe:
-    def __init__(
-        self,
-        model: LoadedModel,
-        signature: ModelSignature,
-        sizes: BatchSizes,
-        budget: TimeBudget,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes) -> None:
         # --- what is probed ---
         self._model = model
         self._signature = signature
@@ -134,9 +115,6 @@ class _Probe:
 
         # --- how ---
         self._random = np.random.default_rng(SEED)
-        self._budget = budget
-        self._clock = clock
-        self._row_s = inf  # the seconds of a call, by its rows: the least so far
         self._rejected = False  # whether the model rejected the values of the last call
         self._finite_only = ""
         self._unproven: list[str] = []
@@ -259,20 +237,18 @@ class _Probe:
         There is none if the model rejects or fails at these rows, or the call might take longer than the time left.
         """
         count, self._rejected = len(rows), False
-        if not self._budget.allows(0.0 if self._row_s == inf else count * self._row_s):
-            self._in_time = False
-            self._unproven.append(f"calls of {count} rows take too long")
-            return None
-        begin_s = self._clock()
         try:
             outputs = self._model.run(self._signature.name, self._joined(rows), ())
         except InvalidRequest:
             self._rejected = True
             return None
+        except NoTimeLeft:
+            self._in_time = False
+            self._unproven.append(f"calls of {count} rows take too long")
+            return None
         except ServingError as error:
             self._unproven.append(f"a call of {count} rows failed: {error}")
             return None
-        self._row_s = min(self._row_s, (self._clock() - begin_s) / count)
         return _by_row(self._signature, outputs, count)
 
     def _joined(self, rows: Sequence[Row]) -> dict[str, Array]:

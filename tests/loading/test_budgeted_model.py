@@ -8,6 +8,7 @@ from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.padding_probe import PaddingOptions, probe_padding
+from app.loading.row_probe import probe_rows
 from app.loading.warm_up import measure_calls
 
 FLOAT32 = np.dtype(np.float32)
@@ -90,6 +91,26 @@ def test_another_budget_counts_for_all_replicas_and_what_calls_took_stays_known(
         with pytest.raises(NoTimeLeft):
             replica.run("f", {"x": np.ones((1, 3), np.float32)}, ())
     assert {replica.budget.seconds for replica in model.replicas} == {0.0}
+
+
+def test_a_budget_that_counts_in_a_block_gives_way_to_the_one_before() -> None:
+    model, row = BudgetedModel(SlowModel(), TimeBudget(100.0)), {"x": np.ones((1, 3), np.float32)}
+    model.run("f", row, ())
+    with pytest.raises(NoTimeLeft), model.within(TimeBudget(0.0)):
+        model.run("f", row, ())
+    model.run("f", row, ())
+
+
+def test_the_row_probe_knows_what_calls_before_it_took() -> None:
+    """It began a call of any length, as it had timed none by itself."""
+    slow = SlowModel()
+    model = BudgetedModel(slow, TimeBudget(100.0, slow.clock), slow.clock)
+    signature = slow.signatures["f"]
+    model.run("f", {"x": np.ones((1, 9), np.float32)}, ())
+    with model.within(TimeBudget(0.5, slow.clock)):
+        found = probe_rows(model, signature, BatchSizes((1, 2)))
+    assert slow.calls == [1]
+    assert (found.in_time, found.dependent) == (False, {})
 
 
 def test_the_padding_probe_of_a_slow_model_ends_with_the_budget() -> None:

@@ -57,8 +57,13 @@ TOKENS = {"tokens": (np.int32, (None, None))}
 FRACTIONS = {"x": (np.float32, (None, None))}
 
 
+def unhurried(model: NumpyModel) -> BudgetedModel:
+    """Its calls take no time."""
+    return BudgetedModel(model, TimeBudget(1.0, lambda: 0.0), lambda: 0.0)
+
+
 def probe(run: Run, inputs: Mapping[str, Any], **options: Any) -> ProbedPadding:
-    return probe_padding(NumpyModel(run, inputs), SIZES, PaddingOptions(**options))["f"]
+    return probe_padding(unhurried(NumpyModel(run, inputs)), SIZES, PaddingOptions(**options))["f"]
 
 
 def test_a_mask_from_the_tokens_makes_padding_neutral() -> None:
@@ -125,7 +130,7 @@ def test_padding_that_changes_answers_is_found(name: str, run: Run, inputs: Mapp
 def test_one_may_pad_where_it_changes_answers_or_never() -> None:
     run = lambda sent: embed(sent["tokens"]).mean(1)  # noqa: E731
     assert probe(run, TOKENS, pad="always").padding is not None
-    assert probe_padding(NumpyModel(run, TOKENS), SIZES, PaddingOptions("never")) == {}
+    assert probe_padding(unhurried(NumpyModel(run, TOKENS)), SIZES, PaddingOptions("never")) == {}
 
 
 def test_another_value_may_be_the_neutral_one() -> None:
@@ -199,9 +204,9 @@ def test_true_lengths_make_padding_neutral() -> None:
     inputs = TOKENS | {"n": (np.int32, (None,)), "kept": (np.float32, (None, None))}
     model = NumpyModel(lambda sent: last(sent) * sent["kept"].sum(1) / sent["n"], inputs)
     signatures = with_declared_masks(model.signatures, {"n": "tokens", "kept": "tokens"})
-    found = probe_padding(model, SIZES, PaddingOptions(), signatures=signatures)["f"]
+    found = probe_padding(unhurried(model), SIZES, PaddingOptions(), signatures=signatures)["f"]
     assert found.padding is not None
-    other = probe_padding(model, SIZES, PaddingOptions(values={"kept": 1}), signatures=signatures)["f"]
+    other = probe_padding(unhurried(model), SIZES, PaddingOptions(values={"kept": 1}), signatures=signatures)["f"]
     assert other.reason == "padding changes the model's answers"
 
 
@@ -234,15 +239,15 @@ def test_what_has_no_free_inner_shape_or_does_not_batch_is_not_tried() -> None:
     fixed = NumpyModel(lambda sent: sent["x"], {"x": (np.float32, (None, 2))})
     scalar = NumpyModel(lambda sent: sent["x"], {"x": (np.float32, ())})
     free = NumpyModel(lambda sent: sent["x"], FRACTIONS)
-    assert probe_padding(fixed, SIZES, PaddingOptions()) == {}
-    assert probe_padding(scalar, SIZES, PaddingOptions()) == {}
-    assert probe_padding(free, BatchSizes((1,)), PaddingOptions()) == {}
+    assert probe_padding(unhurried(fixed), SIZES, PaddingOptions()) == {}
+    assert probe_padding(unhurried(scalar), SIZES, PaddingOptions()) == {}
+    assert probe_padding(unhurried(free), BatchSizes((1,)), PaddingOptions()) == {}
     assert fixed.shapes == scalar.shapes == free.shapes == []
 
 
 def test_calls_have_allowed_sizes() -> None:
     model = NumpyModel(lambda sent: sent["x"], FRACTIONS)
-    probe_padding(model, BatchSizes((4, 8)), PaddingOptions())
+    probe_padding(unhurried(model), BatchSizes((4, 8)), PaddingOptions())
     assert {rows for rows, _ in model.shapes} == {4, 8}
 
 
@@ -262,7 +267,8 @@ def test_the_cost_of_a_call_is_measured_in_cells(call_s: float, cell_s: float, c
         now += call_s + cell_s * sent["x"].size
         return sent["x"]
 
-    padding = probe_padding(NumpyModel(echo, FRACTIONS), SIZES, PaddingOptions(), lambda: now)["f"].padding
+    model = BudgetedModel(NumpyModel(echo, FRACTIONS), TimeBudget(60.0, lambda: 0.0), lambda: now)
+    padding = probe_padding(model, SIZES, PaddingOptions())["f"].padding
     assert padding is not None
     assert padding.call_cells == pytest.approx(cells)
 
@@ -308,5 +314,5 @@ def spent_on_a_slow_model(budget_s: float) -> tuple[float, ProbedPadding]:
         return sent["x"].sum(1)
 
     model = BudgetedModel(NumpyModel(slow, FRACTIONS), TimeBudget(budget_s, lambda: now), lambda: now)
-    probed = probe_padding(model, SIZES, PaddingOptions(), lambda: now)["f"]
+    probed = probe_padding(model, SIZES, PaddingOptions())["f"]
     return now, probed

@@ -6,6 +6,7 @@ import pytest
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import ModelSignature
 from app.core.time_budget import TimeBudget
+from app.loading.budgeted_model import BudgetedModel
 from app.loading.row_independence import ENDLESS, RowIndependence
 from tests.loading.test_row_probe import NumpyModel, to_the_most_steps
 
@@ -21,7 +22,8 @@ def decide(
     model: NumpyModel, wanted: Mapping[str, str] | None = None, sizes: BatchSizes = SIZES
 ) -> tuple[ModelSignature, str]:
     rows = RowIndependence("m", wanted or {})
-    signatures = rows.by_probe(model, rows.by_graph(model.signatures), sizes, TimeBudget(60.0))
+    budget = TimeBudget(60.0)
+    signatures = rows.by_probe(BudgetedModel(model, budget), rows.by_graph(model.signatures), sizes, budget)
     return signatures["f"], str(rows.found["f"])
 
 
@@ -88,5 +90,6 @@ def test_what_was_not_probed_says_so() -> None:
 def test_a_signature_that_cannot_be_batched_is_left_out() -> None:
     rows = RowIndependence("m", {})
     model = NumpyModel(lambda sent: sent["x"], {"x": (float, ())})
-    rows.by_probe(model, rows.by_graph(model.signatures), SIZES, TimeBudget(60.0))
+    budget = TimeBudget(60.0)
+    rows.by_probe(BudgetedModel(model, budget), rows.by_graph(model.signatures), SIZES, budget)
     assert (rows.found, model.rows) == ({}, [])

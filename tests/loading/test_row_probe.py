@@ -11,6 +11,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
+from app.loading.budgeted_model import BudgetedModel
 from app.loading.row_probe import ProbedRows, probe_rows
 
 SIZES = BatchSizes.powers_of_two(16)
@@ -43,7 +44,7 @@ class NumpyModel:
 
 
 def probe(model: NumpyModel, sizes: BatchSizes = SIZES, seconds: float = 60.0) -> ProbedRows:
-    return probe_rows(model, model.signature, sizes, TimeBudget(seconds))
+    return probe_rows(BudgetedModel(model, TimeBudget(seconds)), model.signature, sizes)
 
 
 def refuse_unless(condition: object) -> None:
@@ -240,7 +241,8 @@ def test_a_slow_model_is_not_called_at_the_largest_size(centred: bool) -> None:
         return sent["x"] - sent["x"].mean(0) * (centred and len(sent["x"]) > 1)
 
     model = NumpyModel(slow)
-    found = probe_rows(model, model.signature, SIZES, TimeBudget(9.0, lambda: now), lambda: now)
+    calls = BudgetedModel(model, TimeBudget(9.0, lambda: now), lambda: now)
+    found = probe_rows(calls, model.signature, SIZES)
     assert set(found.dependent) == ({"y"} if centred else set())
     assert "calls of 2 rows take too long" in found.unproven
     assert not found.in_time
