@@ -183,7 +183,8 @@ class _Probe:
             if replaced:
                 extreme = {**row, **replaced}
                 answers = self._answers([extreme])
-                yield what, _Compared(extreme, answers[0] if answers else None, odd)
+                if answers or self._rejected:  # what fails alone proves nothing in company
+                    yield what, _Compared(extreme, answers[0] if answers else None, odd)
 
     # --- company ---
 
@@ -244,10 +245,10 @@ class _Probe:
             return None
         except NoTimeLeft:
             self._in_time = False
-            self._unproven.append(f"calls of {count} rows take too long")
+            self._unproven.append(f"calls of {_rows(count)} take too long")
             return None
         except ServingError as error:
-            self._unproven.append(f"a call of {count} rows failed: {error}")
+            self._unproven.append(f"a call of {_rows(count)} failed: {error}")
             return None
         return _by_row(self._signature, outputs, count)
 
@@ -255,6 +256,10 @@ class _Probe:
         if self._ragged_inputs is not None:
             return self._ragged_inputs.join(rows, len(rows), len(rows))
         return {name: np.concatenate([row[name] for row in rows]) for name in self._signature.inputs}
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
 
 
 def _padded(where: str, rows: Sequence[_Compared], size: int) -> _Company:

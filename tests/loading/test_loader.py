@@ -91,7 +91,7 @@ ROWS = [
         "serving_default",
         False,
         True,
-        "requests share calls; not proven: a call of 2 rows failed: The model failed on NaN",
+        "requests share calls; not proven: a call of 1 row failed: The model failed on NaN",
     ),
     RowsProbed(
         "m",
