@@ -157,6 +157,26 @@ class Runtime(Protocol):
         """
 
 
+class CompiledPrograms(NamedTuple):
+    """How many programs a runtime compiled, whose memory this process never frees, and after how many it stops."""
+
+    number: int
+    limit: int
+
+    @property
+    def consequence(self) -> str:
+        """What follows for later loads; empty while there is room."""
+        return "what is loaded from now on is not compiled" if self.number >= self.limit else ""
+
+
+@runtime_checkable
+class CompilingRuntime(Runtime, Protocol):
+    """A Runtime that compiles models."""
+
+    @property
+    def compiled_programs(self) -> CompiledPrograms: ...
+
+
 _REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.start:start"}
 
 #: What says what is missing in the folder of a version. It is called in another process and imports no runtime.

@@ -72,6 +72,14 @@ EXECUTION_VARIANT = MetricDefinition(
     "ferry_execution_variant", "gauge", (*_FUNCTION, "batch_size", "variant"),
     "Speed-up of the execution variant in use over the plain SavedModel.",
 )  # fmt: skip
+COMPILED_PROGRAMS = MetricDefinition(
+    "ferry_compiled_programs", "gauge", (),
+    "Programs that XLA compiled in this process, whose memory TensorFlow keeps until its end.",
+)  # fmt: skip
+COMPILED_PROGRAMS_LIMIT = MetricDefinition(
+    "ferry_compiled_programs_limit", "gauge", (),
+    "So many programs are compiled at most: what is loaded after that runs without XLA until the next start.",
+)  # fmt: skip
 IMPROVING = MetricDefinition(
     "ferry_improving", "gauge", ("model", "version"),
     "1 while background work still makes a version faster (larger batches, variants, shared calls), then 0.",
@@ -81,7 +89,7 @@ IMPROVING = MetricDefinition(
 FERRY_METRICS = (
     REQUESTS, REQUEST_SECONDS, QUEUE_ROWS, QUEUE_SECONDS, COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS,
     FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, SHADOW_CHECKS, REJECTED_BATCHES, REJECTED_SECONDS, REPLICAS,
-    EXECUTION_VARIANT, IMPROVING, MODEL_PROBLEM,
+    EXECUTION_VARIANT, COMPILED_PROGRAMS, COMPILED_PROGRAMS_LIMIT, IMPROVING, MODEL_PROBLEM,
 )  # fmt: skip
 
 _INTRODUCTION = """\

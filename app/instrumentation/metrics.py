@@ -17,6 +17,7 @@ from app.instrumentation.counts import SECONDS, BatchCounts, Counts
 from app.instrumentation.histogram import Histogram, Labels, histogram_family, merge_histograms
 from app.instrumentation.metric_definitions import MetricDefinition
 from app.instrumentation.model_facts import ModelFacts
+from app.runtime import CompiledPrograms
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -26,7 +27,7 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 class Metrics(Collector):
     """All metrics of metric_definitions.py, in a registry of their own.
 
-    `queue_rows` asks how many rows wait now, `problems` which models do not work.
+    `queue_rows` asks how many rows wait now, `problems` which models do not work, `programs` what was compiled.
     """
 
     def __init__(
@@ -35,11 +36,13 @@ class Metrics(Collector):
         facts: ModelFacts,
         queue_rows: Callable[[], int],
         problems: Callable[[], Sequence[ModelProblem]] = tuple,
+        programs: Callable[[], CompiledPrograms | None] = lambda: None,
     ) -> None:
         self._counts = counts
         self._facts = facts
         self._shadow_checks = Counter[tuple[str, str, str, str]]()
         self._problems = problems
+        self._programs = programs
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._replicas = self._gauge(definitions.REPLICAS)
@@ -65,6 +68,7 @@ class Metrics(Collector):
         yield checks
         yield self._execution_variants()
         yield self._model_problems()
+        yield from self._compiled_programs()
 
     def _gauge(self, definition: MetricDefinition) -> Gauge:
         return Gauge(definition.name, definition.help, definition.labels, registry=self._registry)
@@ -122,6 +126,15 @@ class Metrics(Collector):
         for labels in sorted({(each.model, str(each.version or 0), str(each.kind)) for each in self._problems()}):
             gauge.add_metric(labels, 1)
         return gauge
+
+    def _compiled_programs(self) -> Iterator[Metric]:
+        programs = self._programs()
+        if programs is not None:
+            for definition, value in (
+                (definitions.COMPILED_PROGRAMS, programs.number),
+                (definitions.COMPILED_PROGRAMS_LIMIT, programs.limit),
+            ):
+                yield GaugeMetricFamily(definition.name, definition.help, value)
 
     def _model_placed(self, event: ModelPlaced) -> None:
         self._replicas.labels(event.model, event.version).set(len(event.devices))

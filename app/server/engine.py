@@ -24,7 +24,15 @@ from app.repository.disk.storage import StorageProcesses
 from app.repository.model_list_watch import WatchedModels, watch_list
 from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
-from app.runtime import Runtime, RuntimeOptions, VariantOptions, create_runtime, missing_part_of
+from app.runtime import (
+    CompiledPrograms,
+    CompilingRuntime,
+    Runtime,
+    RuntimeOptions,
+    VariantOptions,
+    create_runtime,
+    missing_part_of,
+)
 from app.runtimes.device_thread import DeviceThread
 from app.runtimes.tensorflow.variants.variant_cache import default_folder
 from app.server.memory import spared_from_collection
@@ -200,6 +208,10 @@ class Engine:
     def devices(self) -> Sequence[str]:
         """The devices that models run on; empty before the runtime has started."""
         return self._runtime.devices if self._runtime is not None else ()
+
+    def compiled_programs(self) -> CompiledPrograms | None:
+        """None if the runtime compiles none, or has not started."""
+        return self._runtime.compiled_programs if isinstance(self._runtime, CompilingRuntime) else None
 
     def queue_rows(self) -> int:
         return self._batcher.queue.rows if self._batcher is not None else 0

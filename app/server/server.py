@@ -64,6 +64,7 @@ class Server:
             self._facts,
             lambda: self.engine.queue_rows(),  # noqa: PLW0108 - no engine yet
             lambda: self.repository.problems(),  # noqa: PLW0108 - likewise
+            lambda: self.engine.compiled_programs(),  # noqa: PLW0108 - likewise
         )
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
         statistics = ModelStatistics(counts)
@@ -143,6 +144,7 @@ class Server:
     async def summary(self) -> dict[str, Any]:
         """What /health shows."""
         unready = [*self.dead(), *self.unready()]
+        programs = self.engine.compiled_programs()
         return {
             "status": "ready" if not unready else "not ready",
             "reasons": unready,
@@ -162,6 +164,7 @@ class Server:
             },
             "replicas": dict(self._facts.devices),
             "variants": dict(self._facts.variants),
+            "compiled_programs": programs and {**programs._asdict(), "consequence": programs.consequence},
             "row_independence": {version: dict(rows) for version, rows in self._facts.rows.items()},
             "mixed_shapes": self._facts.mixed_shapes(),
             "improving": dict(self._facts.improving),

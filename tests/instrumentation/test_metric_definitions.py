@@ -16,6 +16,7 @@ from app.instrumentation.counts import Counts
 from app.instrumentation.metric_definitions import FERRY_METRICS, reference_page
 from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
+from app.runtime import CompiledPrograms
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -29,7 +30,8 @@ def test_the_documentation_is_generated_from_the_list_of_metrics() -> None:
 def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     counts = Counts()
     facts = ModelFacts()
-    metrics = Metrics(counts, facts, lambda: 0, lambda: [ModelProblem("m", 2, ProblemKind.FAILED, "it is broken")])
+    problem = ModelProblem("m", 2, ProblemKind.FAILED, "it is broken")
+    metrics = Metrics(counts, facts, lambda: 0, lambda: [problem], lambda: CompiledPrograms(3, 2000))
     tell = tell_all(counts.subscriptions, metrics.subscriptions, facts.subscriptions)
     tell(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 0.1))
     tell(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001]))

@@ -14,6 +14,7 @@ from app.core.versions import ModelProblem, ProblemKind
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
+from app.runtime import CompiledPrograms
 
 MODEL = {"model": "m", "version": "1", "signature": "s"}
 
@@ -55,6 +56,13 @@ def test_batches_tell_their_rows_padding_reason_and_waits() -> None:
     assert value(metrics, "ferry_compute_seconds_sum", **MODEL) == 0.01
     assert value(metrics, "ferry_failed_executions_total", **MODEL) == 1
     assert value(metrics, "ferry_expired_executions_total", **MODEL) == 2
+
+
+def test_compiled_programs_are_shown_beside_their_limit() -> None:
+    metrics = Metrics(Counts(), ModelFacts(), lambda: 0, programs=lambda: CompiledPrograms(1999, 2000))
+    assert value(metrics, "ferry_compiled_programs") == 1999
+    assert value(metrics, "ferry_compiled_programs_limit") == 2000
+    assert "ferry_compiled_programs" not in told().render().decode()
 
 
 def test_calls_whose_requests_are_run_again_are_counted_with_their_seconds() -> None:

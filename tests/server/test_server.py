@@ -11,7 +11,7 @@ from app.batching.policy import BatchingOptions
 from app.config.settings import Settings
 from app.core.errors import InvalidRequest, ModelNotFound, ShuttingDown
 from app.core.inference import Array, InferenceRequest
-from app.runtime import RuntimeOptions
+from app.runtime import CompiledPrograms, RuntimeOptions
 from app.server.server import Server
 from tests.support.fakes import FakeLoadedModel, FakeRuntime, rows_of
 from tests.support.waiting import HANG_S, until
@@ -46,6 +46,12 @@ class HeldLoadRuntime(FakeRuntime):
         return super().load(path)
 
 
+class FullRuntime(FakeRuntime):
+    """It compiled as much as it may."""
+
+    compiled_programs = CompiledPrograms(7, 7)
+
+
 class CollectingRuntime(FakeRuntime):
     """Notes whether garbage is collected while it starts."""
 
@@ -62,6 +68,7 @@ def _fake_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(runtime._REGISTRY, name, f"tests.support.fakes:{maker}")
     monkeypatch.setitem(runtime._REGISTRY, "held", "tests.server.test_server:HeldRuntime")
     monkeypatch.setitem(runtime._REGISTRY, "held_load", "tests.server.test_server:HeldLoadRuntime")
+    monkeypatch.setitem(runtime._REGISTRY, "full", "tests.server.test_server:FullRuntime")
     monkeypatch.setitem(runtime._REGISTRY, "collecting", "tests.server.test_server:CollectingRuntime")
 
 
@@ -103,6 +110,20 @@ def test_ready_when_models_are_loaded_and_warm(tmp_path: Path, caplog: pytest.Lo
         page, content_type = await server.metrics()
         assert b"ferry_queue_rows 0.0" in page
         assert content_type.startswith("text/plain")
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_server_that_compiled_all_it_may_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = Server(settings(tmp_path, "full"))
+        assert (await server.summary())["compiled_programs"] is None
+        await started(server)
+        assert (await server.summary())["compiled_programs"] == {
+            "number": 7, "limit": 7, "consequence": "what is loaded from now on is not compiled",
+        }  # fmt: skip
+        assert b"ferry_compiled_programs 7.0" in (await server.metrics())[0]
         await server.stop()
 
     asyncio.run(main())

@@ -12,9 +12,10 @@ from typing import Any
 import tensorflow as tf
 
 from app.core.errors import FilesUnreadable, InferenceFailed, InvalidRequest
-from app.runtime import LoadedModel, RuntimeOptions
+from app.runtime import CompiledPrograms, LoadedModel, RuntimeOptions
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line, is_passing
+from app.runtimes.tensorflow.execution.programs import PROGRAMS
 from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
@@ -61,6 +62,10 @@ class TensorFlowRuntime:
             name = "/".join(path.parts[-2:])
             kind = FilesUnreadable if is_passing(error) else InferenceFailed
             raise kind(f"{name} cannot be loaded: {first_meaningful_line(error)}") from error
+
+    @property
+    def compiled_programs(self) -> CompiledPrograms:
+        return CompiledPrograms(PROGRAMS.compiled, PROGRAMS.most_compiled)
 
     def _share_cores(self, options: RuntimeOptions) -> None:
         self.batches_in_flight, threads = share_cores(

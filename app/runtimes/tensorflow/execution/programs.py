@@ -32,7 +32,7 @@ class Programs:
 
     def __init__(self, most_compiled: int = MOST_COMPILED, most_kept: int = MOST_KEPT) -> None:
         self.compiled = 0
-        self._most_compiled = most_compiled
+        self.most_compiled = most_compiled
         self._most_kept = most_kept
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = Lock()
@@ -51,12 +51,12 @@ class Programs:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-            if self.compiled >= self._most_compiled:
+            if self.compiled >= self.most_compiled:
                 raise TooManyPrograms(
                     f"XLA compiled {self.compiled} programs in this process, and no more are compiled"
                 )
             self.compiled += 1
-            if self.compiled == self._most_compiled:
+            if self.compiled == self.most_compiled:
                 logger.warning(
                     "XLA compiled %d programs in this process; TensorFlow keeps their memory, so what is loaded from "
                     "now on runs without XLA", self.compiled,

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from app.core.time_budget import TimeBudget
-from app.runtime import VariantOptions
-from app.runtimes.tensorflow.execution.programs import PROGRAMS, Programs, TooManyPrograms
+from app.runtime import CompiledPrograms, CompilingRuntime, RuntimeOptions, VariantOptions, create_runtime
+from app.runtimes.tensorflow.execution.programs import MOST_COMPILED, PROGRAMS, Programs, TooManyPrograms
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from tests.support import savedmodels
 
@@ -60,6 +60,15 @@ def xla(path: Path) -> SavedModel:
     choices = model.tune((1, 2), lambda *_: None, TimeBudget(100.0))
     assert {choice.variant for choice in choices} == {"xla"}
     return model
+
+
+def test_the_runtime_tells_how_much_was_compiled() -> None:
+    runtime = create_runtime("tensorflow", RuntimeOptions())
+    assert isinstance(runtime, CompilingRuntime)
+    assert runtime.compiled_programs == (PROGRAMS.compiled, MOST_COMPILED)
+    assert [CompiledPrograms(number, 5).consequence for number in (4, 5)] == [
+        "", "what is loaded from now on is not compiled",
+    ]  # fmt: skip
 
 
 def test_a_reload_compiles_nothing(tmp_path: Path) -> None:
