@@ -17,7 +17,7 @@ from app.core.inference import Array, InnerShapes, ModelSignature
 from app.core.sample_inputs import SEED
 from app.core.time_budget import TimeBudget
 from app.loading.padding_probe import ProbedPadding
-from app.loading.probe_values import probe_values
+from app.loading.probe_rows import probe_values
 from app.runtime import CompilableModel, LoadedModel, ProgressReport, ShapeTrial
 
 

@@ -123,23 +123,18 @@ class Loader:
         return self._sizes
 
     def _make_ready(self, name: str, version: int, loaded: LoadedModel, sizes: BatchSizes) -> Model:
-        settings = self._settings
-
-        # 1. The signatures as callers see them: they may leave out the masks that settings declare.
-        for setting in ("pad_values", "mask_inputs"):
-            warn_of_unknown(setting, getattr(settings, setting), name, loaded.signatures)
-        check_pad_values(settings.pad_values, name, loaded.signatures)
-        rows = RowIndependence(name, settings.row_independence)
-        signatures = rows.by_graph(with_declared_masks(loaded.signatures, of_model(settings.mask_inputs, name)))
+        # 1. The signatures as callers see them.
+        rows = RowIndependence(name, self._settings.row_independence)
+        signatures = rows.by_graph(self._seen(name, loaded))
         place = partial(self._place, name, version, loaded)
-        if not settings.warm_up:
+        if not self._settings.warm_up:
             model = Model(place(signatures=signatures, sizes=sizes), self._batcher)
             self._tell(ModelPlaced(name, version, self._devices(loaded)))
             return model
 
         # 2. First calls, of small batches; a failure fails the load.
         report = partial(self._report, name, version)
-        budget = TimeBudget(settings.load_budget_s)
+        budget = TimeBudget(self._settings.load_budget_s)
         calls = BudgetedModel(loaded, TimeBudget(_FIRST_S))
         small = [rows for rows in sizes.allowed if rows <= max(sizes.allowed[0], _FIRST_ROWS)]
         first = BatchSizes(tuple(warm_up(calls, small, report, signatures)))
@@ -152,27 +147,42 @@ class Loader:
 
         # 4. The model, and what is still to be done for it.
         model = Model(place(signatures=signatures, sizes=first), self._batcher, sizes)
-        in_advance = settings.ready_when == "tuned"
+        in_advance = self._settings.ready_when == "tuned"
         improvement = Improvement(
             model,
             loaded,
             calls,
             sizes=first,
             rows=rows,
-            settings=settings,
+            settings=self._settings,
             place=place,
             tell=self._tell,
             on_loop=_call if in_advance else self._on_loop,
             report=report if in_advance else _report_nothing,
         )
-        model.release = improvement.release
         self._tell(ModelPlaced(name, version, self._devices(loaded)))
+        self._improve(improvement, in_advance=in_advance)
+        return model
+
+    def _seen(self, name: str, loaded: LoadedModel) -> Mapping[str, ModelSignature]:
+        """The signatures as callers see them: they may leave out the masks that settings declare.
+
+        Raises: InvalidRequest: pad_values does not fit one of the inputs.
+        """
+        settings = self._settings
+        for setting in ("pad_values", "mask_inputs"):
+            warn_of_unknown(setting, getattr(settings, setting), name, loaded.signatures)
+        check_pad_values(settings.pad_values, name, loaded.signatures)
+        return with_declared_masks(loaded.signatures, of_model(settings.mask_inputs, name))
+
+    def _improve(self, improvement: Improvement, *, in_advance: bool) -> None:
+        """Now, or in the background."""
+        improvement.model.release = improvement.release
         improvement.tell_rows()
         if in_advance:
             improvement.run()
         else:
             self._improver.add(improvement)
-        return model
 
     def _place(
         self,

@@ -33,8 +33,7 @@ from app.core.time_budget import NoTimeLeft
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
 from app.loading.padding_limits import ProvenSizes, neutral_up_to
-from app.loading.probe_rows import NamedShapes, inner_shape, probe_row, shapes_to_try
-from app.loading.probe_values import KINDS
+from app.loading.probe_rows import KINDS, NamedShapes, inner_shape, probe_row, shapes_to_try
 from app.loading.settings_of_model import element
 
 #: Largest allowed difference from the answer alone. Chosen.

@@ -1,4 +1,8 @@
-"""Rows with which a model is tried during loading: inner shapes to try in turn, and values of each kind."""
+"""Rows with which a model is tried during loading: inner shapes to try in turn, and values of several kinds.
+
+No kind of values suits all models. A sum or an average shows any padding; a maximum shows padding with 0 only beside
+negative values; a model may reject tokens beyond its vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,9 @@ from functools import partial
 import numpy as np
 
 from app.batching.shapes.padding import NamedShape
-from app.core.inference import Array, ModelSignature
+from app.core.inference import STRING, Array, ModelSignature, TensorSpec
+from app.core.masks import is_length, with_masks
 from app.loading.output_shapes import Sizes
-from app.loading.probe_values import probe_values
 
 #: The inner shape of each input: numbers, and names of free dimensions. Those with the same name have the same size.
 NamedShapes = Mapping[str, NamedShape]
@@ -21,6 +25,21 @@ _SCALES = (8, 2, 32, 128)
 
 #: A row of a RaggedTensor has 1 to so many values. Chosen.
 _RAGGED_VALUES = 3
+
+#: The inner shape of each input, by its name.
+NamedInnerShapes = Mapping[str, tuple[int, ...]]
+
+#: A model that rejects all other kinds usually accepts ones.
+KINDS = ("ones", "small", "large", "negative")
+
+#: The least and the greatest whole number of each kind.
+_WHOLE = {"ones": (1, 1), "small": (1, 3), "large": (1, 99), "negative": (-3, -1)}
+
+#: The mean of the floating-point numbers of each kind; their standard deviation is 1.
+_CENTRES = {"ones": 0.0, "small": 0.0, "large": 3.0, "negative": -3.0}
+
+
+# --- shapes ---
 
 
 def shapes_to_try(signature: ModelSignature) -> Iterator[tuple[NamedShapes, Sizes]]:
@@ -39,6 +58,26 @@ def names_in(naming: NamedShapes) -> list[str]:
 
 def inner_shape(signature: ModelSignature, name: str) -> tuple[int | None, ...]:
     return (signature.inputs[name].shape or ())[1:]
+
+
+def _namings(signature: ModelSignature) -> Iterator[NamedShapes]:
+    """Ways to name the free dimensions: a name for each, one for each axis, one for all."""
+    seen = []
+    for form in ("{name}.{axis}", "d{axis}", "d"):
+        naming = {
+            name: tuple(
+                form.format(name=name, axis=axis) if size is None else size
+                for axis, size in enumerate(inner_shape(signature, name), 1)
+            )
+            for name in signature.inputs
+        }
+        count = len(names_in(naming))
+        if count not in seen:
+            seen.append(count)
+            yield naming
+
+
+# --- values ---
 
 
 def probe_row(
@@ -66,18 +105,49 @@ def probe_row(
     return row
 
 
-def _namings(signature: ModelSignature) -> Iterator[NamedShapes]:
-    """Ways to name the free dimensions: a name for each, one for each axis, one for all."""
-    seen = []
-    for form in ("{name}.{axis}", "d{axis}", "d"):
-        naming = {
-            name: tuple(
-                form.format(name=name, axis=axis) if size is None else size
-                for axis, size in enumerate(inner_shape(signature, name), 1)
-            )
-            for name in signature.inputs
-        }
-        count = len(names_in(naming))
-        if count not in seen:
-            seen.append(count)
-            yield naming
+def probe_values(
+    signature: ModelSignature,
+    shapes: NamedInnerShapes,
+    kind: str,
+    random: np.random.Generator,
+    *,
+    also_fixed: bool = False,
+) -> dict[str, Array]:
+    """Inputs of one row.
+
+    A mask (an input that is declared or named so) is 1 at the first place and at some others. Lengths that callers may
+    leave out are the true ones. Other inputs without a free dimension, such as a temperature, are about 1 to 3, unless
+    `also_fixed` says that the kind is for them, too.
+    """
+    masks = signature.masks.keys()
+    drawn = {
+        name: _values(spec, shapes[name], kind if also_fixed else _kind_of(spec, kind), random, is_mask=name in masks)
+        for name, spec in signature.inputs.items()
+        if not (name in masks and is_length(spec))
+    }
+    filled = with_masks(signature, drawn)
+    return {name: filled[name] for name in signature.inputs}
+
+
+def _kind_of(spec: TensorSpec, kind: str) -> str:
+    """The kind for an input that may have no free dimension."""
+    free = spec.shape is not None and None in spec.shape[1:]
+    return kind if free or kind == "ones" else "small"
+
+
+def _values(
+    spec: TensorSpec, inner: tuple[int, ...], kind: str, random: np.random.Generator, *, is_mask: bool
+) -> Array:
+    shape = (1, *inner)
+    if is_mask or spec.dtype == bool or "mask" in spec.name.lower():
+        keeps = random.random(shape) < (1.0 if kind == "ones" else 0.7)
+        keeps[(slice(None), *(slice(1) for _ in inner))] = True
+        return np.asarray(keeps, spec.dtype)
+    if np.issubdtype(spec.dtype, np.inexact):
+        return np.asarray(random.standard_normal(shape) + _CENTRES[kind], spec.dtype)
+    signed = spec.dtype == STRING or np.issubdtype(spec.dtype, np.signedinteger)
+    low, high = _WHOLE["large" if kind == "negative" and not signed else kind]
+    numbers = random.integers(low, high, shape, endpoint=True)
+    if spec.dtype == STRING:
+        return np.asarray([b"%d" % number for number in numbers.flat], STRING).reshape(shape)
+    return np.asarray(numbers, spec.dtype)
