@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from bench.support.cache import ROOT
 from bench.support.figures import Spread
 from bench.support.forms import FORMS
 from bench.support.live_server import live_process
+from bench.support.other_tree import other_tree
 from bench.support.workloads import WORKLOADS, Workload
 
 LEAST = 0.97
@@ -63,18 +63,6 @@ def main() -> None:
 def slower(ratios: Mapping[str, Sequence[float]]) -> bool:
     """Is a workload's median below what noise explains?"""
     return any(Spread.of(each).median < LEAST for each in ratios.values())
-
-
-@contextmanager
-def other_tree(revision: str) -> Iterator[Path]:
-    """A checkout of its own of this revision."""
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "tree"
-        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, revision], cwd=ROOT, check=True)
-        try:
-            yield tree
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=True)
 
 
 def compare(workload: Workload, other: Path, rounds: int, seconds: float) -> list[float]:

@@ -25,10 +25,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.livez import P99_GOAL_S, Latency, Ports, Watch, wait_for
 from bench.support.bare_server import bare_server
 from bench.support.cache import ROOT
 from bench.support.live_server import is_tuned, live_process
+from bench.support.livez_watch import P99_GOAL_S, Latency, Ports, Watch, wait_for
 
 _SOURCE = Path(__file__).with_name("slow_reads.c")
 _MODEL = ROOT / "models" / "digits"

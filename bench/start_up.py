@@ -21,10 +21,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.models import ensure_models, saved_model
-from bench.revisions import other_tree
 from bench.support.cache import ROOT
 from bench.support.figures import Spread, ratio_by_round
 from bench.support.live_server import is_ready, is_tuned, started_process
+from bench.support.other_tree import other_tree
 
 #: By round, seconds.
 Times = dict[int, float]

@@ -4,25 +4,9 @@ import numpy as np
 import pytest
 
 from app.codecs.protobuf.messages import message_class
-from bench.livez import Latency, requests_for, table
+from bench.livez import requests_for, table
+from bench.support.livez_watch import Latency
 from tests.awkward.awkward_model import Asked, AwkwardModel, floats, ints
-
-
-def test_p99_and_the_worst_answer_decide() -> None:
-    quick = [0.001] * 990
-    assert Latency.of("m", [*quick, *[0.019] * 10], quick).passes
-    assert not Latency.of("m", [*quick, *[0.021] * 10], quick).passes
-    assert Latency.of("m", [*quick, 0.099], quick).passes
-    assert not Latency.of("m", [*quick, 0.101], quick).passes
-    for seconds, bare in [([], quick), (quick, [])]:
-        with pytest.raises(ValueError, match="no answer"):
-            Latency.of("m", seconds, bare)
-
-
-def test_a_slow_machine_is_shown_and_excuses_nothing() -> None:
-    latency = Latency.of("m", [0.2], [0.001, 0.3])
-    assert (latency.bare_p99_s, latency.bare_worst_s) == (0.3, 0.3)
-    assert not latency.passes
 
 
 def test_the_table_begins_with_the_worst_and_ends_with_the_count() -> None:
