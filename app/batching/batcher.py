@@ -258,6 +258,7 @@ class Batcher:
         except Exception as error:  # must not go unnoticed: /livez turns red
             logger.exception("The batcher could not start a batch")
             self._failure = f"The batcher failed: {error!r}"
+            self._check_drained()
 
     def _start_due_batches(self) -> None:
         while self._slots.free and (self.queue.lanes or self._isolations.waiting):
@@ -323,7 +324,7 @@ class Batcher:
         try:
             return self._execute(group, now, inline=group.is_quick(self._max_inline_s))
         except Exception:
-            self._isolations.record_lost(group, now)
+            self._end_isolation(self._isolations.record_lost(group, now))
             raise
 
     def _execute(self, batch: BatchInFlight, now: float, *, inline: bool) -> bool:
@@ -356,6 +357,9 @@ class Batcher:
             self._listener(BatchRejected(*batch.key[:3], len(batch.requests), batch.rows, seconds))
             if batch.is_group:
                 self._completion.forget(batch)
+        self._end_isolation(isolated)
+
+    def _end_isolation(self, isolated: BatchInFlight | None) -> None:
         if isolated is not None:
             self._completion.forget(isolated)
 

@@ -31,9 +31,6 @@ _MOST_FAILED = 3
 #: How many good requests count as seen before the first one. Chosen: with fewer the first groups are too small.
 _FIRST_GOOD = 8
 
-#: From this share of bad requests on they go one by one: a larger group would fail more often than not. Measured.
-_DENSE = 0.3
-
 #: A group is so large that it has this many bad requests on average: it fails every other time.
 _BAD_OF_GROUP = 0.69
 
@@ -93,7 +90,7 @@ class Isolation:
             self._failures_left -= 1
             self._tainted = requests
         elif isinstance(rejection, OutOfMemory):
-            self._most = max(1, requests // 2)
+            self._most = requests // 2
         else:
             self._most = 1
 
@@ -104,7 +101,7 @@ class Isolation:
         if self._failures_left <= 0:
             size = 1
         elif self._tainted:
-            size = 1 if self._resolved and share > _DENSE else self._tainted // 2
+            size = self._tainted // 2
         elif self._bad:
             size = 1 << (max(1, int(_BAD_OF_GROUP / share)).bit_length() - 1)
         return max(1, min(size, self._most, len(self._suspects)))
@@ -126,14 +123,15 @@ class Isolations:
     """All isolations, the oldest first. True while a request of any is not answered.
 
     Attributes:
-        waiting_since_s: since when a group could have been run; monotonic seconds.
+        waiting_since_s: since when a group could have been run, if one waits; monotonic seconds.
     """
+
+    waiting_since_s: float
 
     def __init__(self) -> None:
         self._waiting: deque[Isolation] = deque()
         self._running: dict[BatchInFlight, Isolation] = {}
         self._was_last = False
-        self.waiting_since_s = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._running)
@@ -162,9 +160,9 @@ class Isolations:
         isolation = self._running.get(batch)
         return None if isolation is None else isolation.batch
 
-    def record_lost(self, group: BatchInFlight, now: float) -> None:
-        """The group was answered with an error, since no device took it."""
-        self.record_end(group, Execution([InferenceFailed()], now, now, 0, 0.0), now)
+    def record_lost(self, group: BatchInFlight, now: float) -> BatchInFlight | None:
+        """The group was answered with an error, since no device took it. Returns the same as `record_end`."""
+        return self.record_end(group, Execution([InferenceFailed()], now, now, 0, 0.0), now)
 
     def record_end(self, batch: BatchInFlight, execution: Execution, now: float) -> BatchInFlight | None:
         """Takes the end of a batch or group into account. Returns the batch whose isolation is over with it."""

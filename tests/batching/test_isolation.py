@@ -86,6 +86,49 @@ def test_after_a_bad_request_was_found_groups_are_as_large_as_the_share_of_bad_o
     assert sizes == [8, 4, 2, 1, 2, 1]
 
 
+def sizes_of(isolation: Isolation, bad: set[int]) -> list[int]:
+    """The sizes of its groups, until each request was answered. Requests have their place in the batch as arrival."""
+    sizes: list[int] = []
+    place = {request: number for number, request in enumerate(isolation.batch.requests)}
+    while (group := isolation.next_group()) is not None:
+        sizes.append(len(group.requests))
+        invalid = any(place[request] in bad for request in group.requests)
+        alone = Execution([REJECTED], 0.0, 1.0, 0, 0.0)
+        good = Execution([{} for _ in group.requests], 0.0, 1.0, 0, 0.0)
+        isolation.record(group.requests, (alone if sizes[-1] == 1 else rejected()) if invalid else good)
+    return sizes
+
+
+def test_what_is_left_of_a_group_whose_first_part_was_good_is_halved_as_it_has_the_bad_one() -> None:
+    assert sizes_of(Isolation(batch_of(16), REJECTED), {15}) == [8, 4, 2, 1, 1]
+
+
+def test_groups_grow_again_while_no_further_bad_request_is_found() -> None:
+    sizes = sizes_of(Isolation(batch_of(64), REJECTED), {0})
+    assert sizes[:6] == [32, 16, 8, 4, 2, 1]
+    assert sizes[6:] == [2, 2, 4, 4, 4, 8, 8, 8, 16, 7]
+
+
+def test_where_all_are_bad_requests_soon_go_one_by_one() -> None:
+    sizes = sizes_of(Isolation(batch_of(64), REJECTED), set(range(64)))
+    assert len(sizes) < 64 + 2 * 7
+    assert sizes[-56:] == [1] * 56
+
+
+def test_requests_that_only_fail_together_go_one_by_one_after_three_failures_for_each_doubling() -> None:
+    isolation = Isolation(batch_of(64), REJECTED)
+    failed, calls = 1, 1
+    while (group := isolation.next_group()) is not None and calls < 1000:
+        together = len(group.requests) > 1
+        failed, calls = failed + together, calls + 1
+        isolation.record(group.requests, rejected() if together else Execution([{}], 0.0, 1.0, 0, 0.0))
+    assert (failed, calls) == (3 * 7, 3 * 7 + 64)  # 64 has 7 binary digits
+
+
+def test_after_a_lack_of_memory_groups_stay_at_half() -> None:
+    assert sizes_of(Isolation(batch_of(64), OutOfMemory()), set()) == [32, 32]
+
+
 def test_isolations_take_turns_among_each_other_and_with_others() -> None:
     isolations = Isolations()
     first, second = batch_of(4), batch_of(4)
@@ -98,7 +141,37 @@ def test_isolations_take_turns_among_each_other_and_with_others() -> None:
     assert taken.batch is first
     assert isolations.next(others_due=True) is None
     assert isolations.next(others_due=True) is not None
+    assert isolations.next(others_due=False) is None
     assert repr(isolations) == "<Isolations []>"
+
+
+def test_isolations_are_under_way_while_their_last_group_is_computed() -> None:
+    isolations, batch = Isolations(), batch_of(2)
+    isolations.record_end(batch, rejected(), 5.0)
+    for last in (False, True):
+        isolation = isolations.next(others_due=False)
+        assert isolation is not None
+        group = group_of(isolation)
+        isolations.record_start(isolation, group)
+        assert isolations
+        assert isolations.part_of(group) is batch
+        assert isolations.expected_s == 0.0
+        ended = isolations.record_end(group, Execution([{}], 0.0, 1.0, 0, 0.0), 6.0)
+        assert ended is (batch if last else None)
+    assert not isolations
+    assert isolations.part_of(batch) is None
+
+
+def test_a_lost_group_counts_as_answered_and_ends_an_isolation_as_any_other() -> None:
+    isolations, batch = Isolations(), batch_of(2)
+    isolations.record_end(batch, rejected(), 5.0)
+    for last in (False, True):
+        isolation = isolations.next(others_due=False)
+        assert isolation is not None
+        group = group_of(isolation)
+        isolations.record_start(isolation, group)
+        assert isolations.record_lost(group, 6.0) is (batch if last else None)
+    assert not isolations
 
 
 def test_what_its_groups_will_take_is_estimated() -> None:
@@ -108,6 +181,20 @@ def test_what_its_groups_will_take_is_estimated() -> None:
     batch.costs.record_call(4, 2.0)
     assert isolation.expected_s == 4.0  # two groups of four
     assert repr(isolation).endswith("8 requests wait>")
+    while isolation.next_group() is not None:
+        continue
+    assert isolation.expected_s == 0.0
+
+
+def test_groups_of_which_rows_are_no_whole_share_are_estimated_as_the_larger_one() -> None:
+    batch = batch_of(8)
+    batch.requests[0].rows = 2
+    batch.costs.record_call(4, 1.0)
+    batch.costs.record_call(8, 3.0)
+    isolation, curve = Isolation(batch, REJECTED), batch.costs.curve
+    assert curve is not None
+    assert curve.call_s(5) > curve.call_s(4)
+    assert isolation.expected_s == 2 * curve.call_s(5)  # 9 rows in two groups
 
 
 # --- in the batcher ---
@@ -246,6 +333,23 @@ def test_admission_counts_the_calls_of_rejected_batches() -> None:
     run_in_fake_time(main())
 
 
+def test_a_drain_ends_although_no_device_takes_the_last_group() -> None:
+    async def main() -> None:
+        scene = Scene(in_order=True)
+        tasks = [scene.send(value) for value in (-1.0, -2.0)]
+        await asyncio.sleep(0.5)
+        draining = asyncio.create_task(scene.batcher.drain())
+        await asyncio.sleep(1.0)  # the first group is computed
+        scene.devices[0].broken = "away"
+        await asyncio.sleep(5.0)
+        assert all(task.done() for task in tasks)
+        assert scene.batcher.idle
+        assert draining.done()
+        assert not scene.batcher._completion.order, "the batch holds no other's answers"
+
+    run_in_fake_time(main())
+
+
 def test_a_reply_of_a_group_is_given_once() -> None:
     async def main() -> None:
         scene = Scene()
@@ -271,6 +375,16 @@ def test_a_caller_is_remembered_for_some_seconds_after_its_last_bad_request() ->
     assert [suspects.has("a", now) for now in (5.0, 14.9, 15.0)] == [True, True, False]
     assert not suspects.has("b", 5.0)
     assert not suspects
+
+
+def test_of_too_many_callers_the_one_that_was_noted_first_is_forgotten() -> None:
+    suspects = Suspects()
+    suspects.note("again", 0.0)
+    for number in range(1023):
+        suspects.note(str(number), 0.0)
+    suspects.note("again", 0.0)
+    suspects.note("new", 0.0)
+    assert [suspects.has(caller, 1.0) for caller in ("again", "0", "1", "new")] == [True, False, True, True]
 
 
 def test_who_has_no_name_is_not_remembered() -> None:
