@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from math import isinf
 from typing import Any
 
@@ -68,11 +69,15 @@ def quote(value: object) -> str:
     return text.decode(errors="ignore")
 
 
+class _TooLarge(ValueError):
+    """A number that no float holds."""
+
+
 def _finite(digits: str) -> float:
     """A decimal number in JSON. Raises ValueError if it is too large: only the word Infinity means infinity."""
     value = float(digits)
     if isinf(value):
-        raise ValueError(f"the number {digits[:32]} is too large")
+        raise _TooLarge(f"the number {digits[:32]} is too large")
     return value
 
 
@@ -99,8 +104,11 @@ def _parse_leniently(body: bytes, *, to_the_end: bool = False) -> object:
         ) from error
     except RecursionError as error:
         raise InvalidRequest("JSON Parse error: too deeply nested") from error
-    except ValueError as error:
+    except _TooLarge as error:
         raise InvalidRequest(f"JSON Parse error: {error}") from error
+    except ValueError as error:  # of int(), whose text names a setting of Python
+        digits = sys.get_int_max_str_digits()
+        raise InvalidRequest(f"JSON Parse error: a whole number has more than {digits} digits") from error
     if to_the_end and text[end:].strip(_WHITE):
         raise _parse_error("something after the value", end)
     return value

@@ -30,6 +30,9 @@ _NO_MEMORY_TEXT = re.compile(r"out of memory|OUT_OF_MEMORY|Dst tensor is not ini
 # A table or variable that was never filled is the fault of the model, not of the request.
 _MODELS_STATE_TEXT = re.compile(r"initiali[sz]ed|could not find", re.IGNORECASE)
 
+# Of tf.py_function and tf.numpy_function, whose Python code is not in a SavedModel. No request can mend that.
+_NO_PYTHON_TEXT = "Could not find callback with key"
+
 # Lines that say where something happened, in TensorFlow or in the author's source, but not what.
 _NOISE = re.compile(
     r"""\s*( $ | Graph\ execution\ error | Detected\ at\ node | Node:\  | <stack\ traces | File\ "
@@ -49,6 +52,8 @@ def map_error(error: Exception) -> ServingError:
         isinstance(error, tf.errors.InternalError) and _NO_MEMORY_TEXT.search(str(error))
     ):
         return OutOfMemory(text)
+    if _NO_PYTHON_TEXT in text:
+        return InferenceFailed("The model calls Python code (py_function or numpy_function), which no SavedModel holds")
     if isinstance(error, _INPUTS_FAULT):
         return InvalidRequest(text)
     if isinstance(error, tf.errors.FailedPreconditionError) and not _MODELS_STATE_TEXT.search(str(error)):

@@ -24,6 +24,10 @@ from app.runtimes.tensorflow.error_mapping import MAX_CHARACTERS, first_meaningf
         (tf.errors.InternalError(None, None, "cuDNN launch failure"), InferenceFailed),
         (tf.errors.UnimplementedError(None, None, "no such kernel"), InferenceFailed),
         (tf.errors.NotFoundError(None, None, "no such resource"), InferenceFailed),
+        (
+            tf.errors.InvalidArgumentError(None, None, "ValueError: Could not find callback with key=pyfunc_0 in"),
+            InferenceFailed,
+        ),
         (RuntimeError("anything else"), InferenceFailed),
     ],
 )
