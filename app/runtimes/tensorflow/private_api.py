@@ -4,6 +4,7 @@
 |---|---|---|
 | `pywrap_tfe.TFE_Py_Execute`; `eager.context`: `_handle`, `function_call_options`; `eager.core`: `_NotOkStatusException`, `_status_to_exception`; `ConcreteFunction._inference_function` | executes a function without binding arguments to names, asking for gradient tapes and packing structures | the public call, 0.1 to 0.2 ms longer |
 | `framework.convert_to_constants`, `grappler.tf_optimizer`; `FuncGraph.captures`, `FuncGraph.capture` | the variant frozen; what the variant xla must check beside the compiled code | models run plain |
+| `framework`: `func_graph.dismantle_func_graph`, `ops.dismantle_graph`; `FuncGraph._function_captures`, `FuncGraph.outer_graph`, `Graph._functions`; `_list_all_concrete_functions` | frees graphs without a garbage collection, which stops all threads | the garbage collector frees them |
 | `eager.polymorphic_function`: `atomic_function.from_func_graph`, `ConcreteFunction`; `ConcreteFunction.function_type` | names compiled functions by their content | another start compiles again what was loaded in another order |
 | `framework.op_def_registry` | tells which operations keep state | operations that operations.py does not list count as stateful |
 | `tensorflow.core.protobuf` | reads saved_model.pb; the format is public, these modules are not documented | the server does not start |
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
@@ -30,6 +32,7 @@ SavedModelProto, TypeSpecProto = saved_model_pb2.SavedModel, struct_pb2.TypeSpec
 
 DIRECT_EXECUTION = "direct execution of functions"
 GRAPH_REWRITING = "rewriting of graphs"
+TAKING_APART = "taking graphs apart"
 OPERATION_DEFINITIONS = "looking up definitions of operations"
 
 _CONTROL_FLOW = frozenset({"If", "StatelessIf", "While", "StatelessWhile"})
@@ -101,19 +104,30 @@ def capture(tensor: Any) -> Any:
 
 
 def with_constants(traced: Any) -> Any:
-    """The GraphDef of a concrete function with its calls inlined and its variables' present values as constants."""
-    from tensorflow.python.framework.convert_to_constants import (  # noqa: PLC0415 - may be missing
-        convert_variables_to_constants_v2,
-    )
+    """The GraphDef of a concrete function with its calls inlined and its variables' present values as constants.
+
+    The public function makes two functions of it, which takes several times as long and leaves them to the garbage
+    collector.
+    """
+    from tensorflow.python.framework import convert_to_constants  # noqa: PLC0415 - may be missing
 
     tensorflow_logger = tf.get_logger()
     level = tensorflow_logger.level
     tensorflow_logger.setLevel(logging.ERROR)  # it warns of collections, which do not matter here
     try:
-        frozen = convert_variables_to_constants_v2(traced, lower_control_flow=False)
+        converter = convert_to_constants._FunctionConverterDataInEager(traced, False, False)
     finally:
         tensorflow_logger.setLevel(level)
-    return _set_lowering(frozen.graph.as_graph_def(), lower=True)
+    graph = convert_to_constants._GraphDef(converter.graph_def)
+    converted = graph.converted_self()
+    for name, value in converter.tensor_data.items():
+        graph.nodes[name].convert_variable_to_constant(None, value)
+
+    parts = [each for part in (graph, converted) for each in (part, *part.functions.values())]
+    for each in [*(node for part in parts for node in part.nodes.values()), *parts[1:]]:
+        if each is not converted:
+            vars(each).clear()  # they refer to each other
+    return _set_lowering(converted.graph_def, lower=True)
 
 
 def inlined(traced: Any) -> Any:
@@ -185,6 +199,75 @@ def _check_graph_rewriting() -> None:
         raise PrivateApiUnusable("captured variables are not listed")
 
 
+# --- freeing graphs ---
+
+
+def free_with(function: Any) -> Any:
+    """The concrete function. When nothing holds it any more, its graph is freed, without a garbage collection."""
+    if works(TAKING_APART):
+        weakref.finalize(function, _take_apart, function.graph).atexit = False
+    return function
+
+
+def free_loaded(loaded: Any) -> Callable[[], bool]:
+    """Takes apart what tf.saved_model.load returned: none of its functions can be called any more.
+
+    Returns: whether its memory is free, to be asked when the caller has let go of it, too. What this does not know,
+    such as the functions of TensorFlow 1 models, only the garbage collector frees.
+    """
+    if not works(TAKING_APART):
+        return lambda: False
+    try:
+        graphs = _graphs_of(loaded)
+        held = [weakref.ref(each) for graph in graphs for each in (graph, *(outer for outer, _ in graph.captures))]
+        for graph in graphs:
+            _take_apart(graph)
+    except Exception as error:  # whatever another TensorFlow raises
+        logger.debug("A model is left to the garbage collector: %s", error)
+        return lambda: False
+    return lambda: all(each() is None for each in held)
+
+
+def _graphs_of(loaded: Any) -> list[Any]:
+    """The graphs of a loaded object's functions, and of all that were in the same file."""
+    from tensorflow.python.framework import ops  # noqa: PLC0415 - may be missing
+
+    functions = list(loaded.signatures.values())
+    libraries = {id(each.graph.outer_graph): each.graph.outer_graph for each in functions}
+    for each in tf.train.TrackableView(loaded).descendants():
+        for value in getattr(each, "__dict__", {}).values():
+            if isinstance(value, tf.types.experimental.PolymorphicFunction):
+                functions += value._list_all_concrete_functions()
+    graphs = {id(each.graph): each.graph for each in functions}
+    for library in libraries.values():
+        if type(library) is ops.Graph:
+            in_file = {id(each.graph): each.graph for each in library._functions.values()}
+            if in_file.keys() & graphs.keys():  # made for this load, to hold the functions of the file
+                graphs |= in_file
+                ops.dismantle_graph(library)
+    return list(graphs.values())
+
+
+def _take_apart(graph: Any) -> None:
+    from tensorflow.python.framework import func_graph  # noqa: PLC0415 - may be missing
+
+    func_graph.dismantle_func_graph(graph)
+    graph._function_captures = type(graph._function_captures)()
+    graph.inputs, graph.outputs = [], []
+    graph.structured_outputs = graph.structured_input_signature = None
+
+
+def _check_taking_apart() -> None:
+    variable = tf.Variable([1.0, 2.0])
+    specs = [tf.TensorSpec([None], tf.float32)]
+    function = tf.function(lambda x: x + variable, input_signature=specs, autograph=False).get_concrete_function()
+    graph = weakref.ref(function.graph)
+    _take_apart(function.graph)
+    del function
+    if graph() is not None:
+        raise PrivateApiUnusable("a graph stays in memory")
+
+
 # --- definitions of operations ---
 
 
@@ -212,6 +295,7 @@ def _check_operation_definitions() -> None:
 _FEATURES: Mapping[str, tuple[Callable[[], None], str]] = {
     DIRECT_EXECUTION: (_check_direct_execution, "functions are called by the public API, 0.1 to 0.2 ms slower"),
     GRAPH_REWRITING: (_check_graph_rewriting, "models run plain, without the execution variants frozen and xla"),
+    TAKING_APART: (_check_taking_apart, "freeing a model stops all threads for a moment"),
     OPERATION_DEFINITIONS: (
         _check_operation_definitions,
         "models with operations that Ferry does not list run plain, with one replica, each request alone",

@@ -15,7 +15,12 @@ from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from tests.support import savedmodels
 
-FEATURES = (private_api.DIRECT_EXECUTION, private_api.GRAPH_REWRITING, private_api.OPERATION_DEFINITIONS)
+FEATURES = (
+    private_api.DIRECT_EXECUTION,
+    private_api.GRAPH_REWRITING,
+    private_api.TAKING_APART,
+    private_api.OPERATION_DEFINITIONS,
+)
 PRIVATE_USE = re.compile(
     r"tensorflow\.(python|core)\b|(?<!private_api)\.(captures|capture)\b|_inference_function|__internal__"
 )
@@ -59,6 +64,8 @@ def direct_without_rejections(graph: Any, _device: str | None = None) -> Callabl
         (private_api.GRAPH_REWRITING, "inlined", lambda traced: traced.graph.as_graph_def()),
         (private_api.GRAPH_REWRITING, "with_constants", lambda traced: private_api.inlined(traced)),  # noqa: PLW0108
         (private_api.GRAPH_REWRITING, "captures", lambda traced: []),
+        (private_api.TAKING_APART, "_take_apart", gone),
+        (private_api.TAKING_APART, "_take_apart", lambda graph: None),
         (private_api.OPERATION_DEFINITIONS, "_operation_definition", gone),
         (private_api.OPERATION_DEFINITIONS, "_operation_definition", lambda operation: None),
     ],

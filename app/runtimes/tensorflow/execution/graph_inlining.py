@@ -88,7 +88,8 @@ def trace(
 ) -> Any:
     """A concrete function of the signature's inputs with these shapes. `options` are those of tf.function."""
     specs = {name: tf.TensorSpec(shapes[name], spec.dtype) for name, spec in signature.inputs.items()}
-    return tf.function(function, input_signature=[specs], autograph=False, **options).get_concrete_function()
+    traced = tf.function(function, input_signature=[specs], autograph=False, **options).get_concrete_function()
+    return private_api.free_with(traced)
 
 
 def _first_output(found: Any) -> Any:

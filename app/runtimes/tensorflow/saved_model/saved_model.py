@@ -18,6 +18,7 @@ from app.core.errors import InferenceFailed, InvalidRequest, ServingError, Signa
 from app.core.inference import Array, ModelSignature
 from app.core.time_budget import TimeBudget
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
+from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.operations import devices_named
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
@@ -101,12 +102,12 @@ class SavedModel:
         try:
             return self._fastest(search, sizes, budget)
         finally:
-            gc.collect()  # frees the variants that were not chosen: their constants are large
+            _collect_graphs()
 
     def adopt(self, choices: Sequence[VariantChoice], sizes: Sequence[int], report: ProgressReport) -> None:
         """Uses the variants that were chosen on another replica, where they are possible here too."""
         self._search(sizes, report).adopt(choices)
-        gc.collect()
+        _collect_graphs()
 
     def why_one_replica(self) -> str:
         """Why there cannot be several replicas of it; empty if there can."""
@@ -179,9 +180,12 @@ class SavedModel:
 
     def close(self) -> None:
         self._functions = {}
-        self._loaded = None
-        # Graphs and functions refer to each other: the device keeps their memory until they are collected.
-        gc.collect()
+        if self._loaded is not None:
+            # Graphs and functions refer to each other. A collection would walk all models' objects with the GIL held.
+            is_free = private_api.free_loaded(self._loaded)
+            self._loaded = None
+            if not is_free():
+                gc.collect()
 
     def _no_signature(self, signature: str) -> ServingError:
         if self._loaded is None:
@@ -195,6 +199,12 @@ def _with_facts(function: SignatureFunction) -> ModelSignature:
     return replace(
         function.signature, writes=writes, draws=draws, loops=function.loops, reads_files=function.reads_files
     )
+
+
+def _collect_graphs() -> None:
+    """Frees the variants that were not chosen, whose constants are large, if they did not free themselves."""
+    if not private_api.works(private_api.TAKING_APART):
+        gc.collect()
 
 
 def _without_end(budget: TimeBudget) -> TimeBudget:

@@ -106,7 +106,9 @@ class Trial:
                 break
 
             # 2. The first difference ends it.
-            differences = (proof.differing(self._gated(call)) for proof in self._prove(reach, examples))
+            differences = (
+                proof.differing(self._gated(call), self._run_plain) for proof in self._prove(reach, examples)
+            )
             differing = next(filter(None, differences), "")
             if differing and reach is Reach.ORDINARY:
                 raise VariantNotPossible(f"its answers differ from plain's for {differing}")
@@ -156,7 +158,7 @@ class Trial:
     def _answers(self, examples: list[Example]) -> list[_Proof]:
         inputs = place(examples, self.inputs, batchable=self._function.signature.batchable)
         try:
-            return [_Proof(self._run_plain, examples, inputs, self._run_plain(inputs), self._rows)]
+            return [_Proof(examples, inputs, self._run_plain(inputs), self._rows)]
         except ServingError as error:
             if len(examples) > 1:
                 return [proof for each in examples for proof in self._answers([each])]
@@ -164,21 +166,20 @@ class Trial:
                 logger.debug("Signature %r is not tried with %s: %s", self._function.signature.name, examples[0], error)
                 return []
             self._rejected.add(str(examples[0]))
-            return [_Proof(self._run_plain, examples, inputs, None, self._rows)]
+            return [_Proof(examples, inputs, None, self._rows)]
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Proof:
     """A batch of examples and what plain answers to it; None if plain rejects it."""
 
-    plain: Call
     examples: Sequence[Example]
     inputs: Mapping[str, Array]
     expected: Mapping[str, Array] | None
     rows: int
     moved: Mapping[str, Array] | None = None
 
-    def differing(self, call: Call) -> str:
+    def differing(self, call: Call, plain: Call) -> str:
         """The first example that the call answers differently, or accepts although plain rejects it; empty if none."""
         try:
             actual = _run(call, self.inputs)
@@ -190,13 +191,13 @@ class _Proof:
         parts: Sequence[Any] = [slice(row, row + 1) for row in range(self.rows)] if by_rows else [...]
         for row, part in enumerate(parts):
             want, got = _part(self.expected, part), _part(actual, part)
-            if not agree(want, got) and not agree(want, got, moved=_part(self._moved(), part)):
+            if not agree(want, got) and not agree(want, got, moved=_part(self._moved(plain), part)):
                 return str(self.examples[min(row, len(self.examples) - 1)])
         return ""
 
-    def _moved(self) -> Mapping[str, Array]:
+    def _moved(self, plain: Call) -> Mapping[str, Array]:
         if self.moved is None:
-            self.moved = _run(self.plain, moved_inputs(self.inputs, np.random.default_rng(SEED)))
+            self.moved = _run(plain, moved_inputs(self.inputs, np.random.default_rng(SEED)))
         return self.moved
 
 

@@ -12,6 +12,7 @@ from app.runtimes.tensorflow.execution.signature_function import SignatureFuncti
 from app.runtimes.tensorflow.execution.variant import ALTERNATIVES, Variant, VariantMaker, VariantNotPossible
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from tests.support import savedmodels
+from tests.support.garbage import alive, no_collection
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
 
@@ -49,6 +50,17 @@ def test_a_variant_answers_as_plain_does(name: str) -> None:
     x = rows([1, 2, 3], [4, 5, 6])
     want = function({"x": x}, ())["y"]
     np.testing.assert_allclose(run(function, make(function, name, x).graph, {"x": x})["y"], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_a_variant_that_is_not_kept_is_freed_without_a_collection(name: str) -> None:
+    weights = tf.Variable(tf.reshape(tf.range(9.0), [3, 3]))
+    function = function_of(lambda x: tf.nn.relu(x @ weights - 5.0))
+    x = rows([1, 2, 3], [4, 5, 6])
+    with no_collection():
+        before = alive(tf.Graph), alive(tf.Operation)
+        run(function, make(function, name, x).graph, {"x": x})
+        assert (alive(tf.Graph), alive(tf.Operation)) == before
 
 
 @pytest.mark.parametrize("name", ALTERNATIVES)

@@ -15,6 +15,7 @@ from app.runtime import VariantOptions
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from tests.awkward.words import asset_read_in_each_call
 from tests.support import savedmodels
+from tests.support.garbage import alive, no_collection
 
 
 def test_every_signature_of_a_tensorflow_1_model_runs(tmp_path: Path) -> None:
@@ -57,6 +58,39 @@ def test_close_lets_go_of_the_memory(tmp_path: Path) -> None:
     model.close()
     assert kernel() is None
     assert resources() < before
+
+
+def test_close_frees_the_graphs_without_a_collection_which_would_stop_all_threads(tmp_path: Path) -> None:
+    savedmodels.make_image_net(tmp_path)
+    with no_collection() as collections:
+        before = alive(tf.Graph), alive(tf.Operation)
+        model = SavedModel(tmp_path)
+        model.run("serving_default", {"image": np.zeros([1, 8, 8], np.float32)}, ())
+        model.close()
+        model.close()
+        assert (alive(tf.Graph), alive(tf.Operation)) == before
+    assert not collections
+
+
+def test_close_takes_no_other_model_apart(tmp_path: Path) -> None:
+    savedmodels.make_image_net(tmp_path)
+    image = {"image": np.random.default_rng(1).random([2, 8, 8], np.float32)}
+    first, second = SavedModel(tmp_path), SavedModel(tmp_path)
+    expected = first.run("serving_default", image, ())["probabilities"]
+    first.close()
+    np.testing.assert_array_equal(second.run("serving_default", image, ())["probabilities"], expected)
+    second.stop_variants("serving_default")
+    np.testing.assert_array_equal(second.run("serving_default", image, ("probabilities",))["probabilities"], expected)
+
+
+def test_close_collects_what_it_cannot_take_apart(tmp_path: Path) -> None:
+    savedmodels.make_tf1(tmp_path)
+    with no_collection() as collections:
+        model = SavedModel(tmp_path)
+        with_it = alive(tf.Graph)
+        model.close()
+        assert alive(tf.Graph) < with_it
+    assert collections == [2]
 
 
 def resources() -> int:

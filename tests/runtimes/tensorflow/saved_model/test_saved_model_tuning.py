@@ -16,6 +16,7 @@ from app.runtime import VariantChoice, VariantOptions
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch
 from tests.support import savedmodels
+from tests.support.garbage import alive, no_collection
 
 DEFAULT = "serving_default"
 
@@ -156,6 +157,18 @@ def test_inputs_whose_rows_disagree_are_rejected_as_ever(tmp_path: Path) -> None
     inputs = {"a": np.zeros([2, 2], np.float32), "b": np.zeros([3, 2], np.float32)}
     with pytest.raises(Exception, match=r"Incompatible shapes|required broadcastable shapes"):
         model.run(DEFAULT, inputs, ())
+
+
+@pytest.mark.parametrize("wanted", ["auto", "frozen", "xla"])
+def test_a_search_and_the_end_of_its_variants_need_no_collection(tmp_path: Path, wanted: str) -> None:
+    savedmodels.make_image_net(tmp_path)
+    tuned(tmp_path, wanted=wanted)[0].close()  # what XLA compiled is kept for the next load
+    with no_collection() as collections:
+        before = alive(tf.Graph)
+        model, _ = tuned(tmp_path, wanted=wanted)
+        model.close()
+        assert alive(tf.Graph) == before
+    assert not collections
 
 
 def test_close_gives_the_constants_back_too(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.core.value_kinds import Reach
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
 from app.runtimes.tensorflow.variants.trial import Trial, speed_up, try_signature
+from tests.support.garbage import no_collection
 
 FLOAT32 = np.dtype(np.float32)
 TINY = np.finfo(np.float32).tiny
@@ -144,6 +146,15 @@ def test_a_variant_that_is_as_plain_may_have_any_values() -> None:
     batches = 1 + 1 + 2  # of 4 ordinary examples, 1 finite one and 6 others
     assert len(calls_of(same)) == batches
     assert len(scene.plain.calls) == 2 + batches
+
+
+def test_a_trial_and_the_answers_that_it_keeps_are_freed_without_a_collection() -> None:
+    with no_collection():
+        trial = Scene().trial(rows=4)
+        trial.reach(variant(lambda x: x))
+        kept = weakref.ref(trial)
+        del trial
+        assert kept() is None
 
 
 @pytest.mark.parametrize(
