@@ -9,6 +9,13 @@ from hypothesis import strategies as st
 from app.bench.load_connection import ServerReply
 from app.bench.open_loop import LoadTarget, OpenLoopResult, arrivals, open_loop, percentile, run_precisely
 from tests.bench.scripted_server import OK, REQUEST, Answer, Scripted, always
+from tests.support.waiting import HANG_S
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine answers late, but it answers."""
+    monkeypatch.setattr("app.bench.open_loop.GRACE_S", HANG_S)
 
 
 def load(answer: Answer, rate: float = 200, seconds: float = 0.2, **options: object) -> tuple[OpenLoopResult, Scripted]:

@@ -81,7 +81,7 @@ class Live:
         extra = InferenceRequest({"features": np.zeros((1, 2), np.float32)})
         blocking = asyncio.create_task(self.served.infer(extra))
         try:
-            assert await asyncio.to_thread(model.waits.wait, 30)
+            assert await asyncio.to_thread(model.waits.wait, HANG_S)
             yield
         finally:
             model.release()
@@ -110,6 +110,9 @@ def settings(folder: Path, **more: Any) -> Settings:
         "settle_s": 0,
         "max_inline_ms": 0,  # models that are held must not hold the event loop
         "admission": False,  # calls that are held look slow, and the next ones would be rejected
+        # What is proven of a model, and who is answered in time, must not follow from the machine's speed.
+        "load_budget_s": HANG_S,
+        "request_timeout_ms": 1e3 * HANG_S,
         # Which requests share a call must not follow from measured costs, which the machine's load decides.
         "batching_policy": "work_conserving",
         "max_batch_size": MAX_ROWS,

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from app.frontends.ports import bind_port, share_port
+from tests.support.waiting import HANG_S
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
@@ -26,7 +27,7 @@ def test_a_closed_listener_gets_no_connection() -> None:
             leaves.listen()
         for _ in range(32):
             with socket.create_connection(held.getsockname()):
-                stays.settimeout(10)
+                stays.settimeout(HANG_S)
                 stays.accept()[0].close()
 
 

@@ -23,7 +23,8 @@ from tests.support.waiting import HANG_S
 def test_two_calls_are_under_way_at_the_same_time_and_a_drain_waits_for_both(tmp_path: Path) -> None:
     """The first call ends only when the second, which comes later, gives it what it waits for."""
     savedmodels.make_rendezvous(tmp_path / "m" / "1")
-    settings = Settings(models=tmp_path, batches_in_flight=2, warm_up=False, max_inline_ms=0.0, grpc_port=0)
+    options = {"batches_in_flight": 2, "warm_up": False, "max_inline_ms": 0.0, "drain_timeout_s": HANG_S}
+    settings = Settings(models=tmp_path, grpc_port=0, **options)
 
     async def main() -> None:
         server = Server(settings)

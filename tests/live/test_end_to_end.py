@@ -135,7 +135,7 @@ class Load:
     """Clients that post without a pause until told to stop or rejected; every answer is kept.
 
     A connection that was idle for the server's keep-alive time may be closed: this machine was busy, and the client
-    opens another one.
+    opens another one. The idle time is counted from the sending of the request before, so never too short.
     """
 
     def __init__(self, url: str, path: str, body: object, clients: int) -> None:
@@ -147,17 +147,17 @@ class Load:
             thread.start()
 
     def _run(self, url: str, path: str, body: object) -> None:
-        heard_s = time.monotonic()
+        asked_s = time.monotonic()
         with httpx.Client(base_url=url, timeout=HANG_S) as client:
             while not self._stop.is_set():
+                before_s, asked_s = asked_s, time.monotonic()
                 try:
                     reply = client.post(path, json=body)
-                    heard_s = time.monotonic()
                     self.replies.append((reply.status_code, reply.text))
                     if reply.status_code == 503:
                         return
                 except httpx.TransportError as error:
-                    if time.monotonic() - heard_s >= KEEP_ALIVE_S:
+                    if time.monotonic() - before_s >= KEEP_ALIVE_S:
                         continue
                     self.broken.append(repr(error))
                     return
@@ -200,7 +200,8 @@ def test_sigterm_under_load_loses_no_accepted_request(frontends: int, tmp_path: 
     """Every request whose body was read is answered: by its result, or by a clear 503 when it came too late."""
     models = tmp_path / "models"
     make_slow(models / "slow/1")
-    with serving(models, tmp_path / "log", ("-m", "tests.live.lingering"), frontends=frontends) as server:
+    patience = {"request_timeout_ms": 1e3 * HANG_S, "drain_timeout_s": HANG_S}
+    with serving(models, tmp_path / "log", ("-m", "tests.live.lingering"), frontends=frontends, **patience) as server:
         body = {"instances": [max(1, SLOW_STEPS_A_SECOND // 10)]}
         load = Load(server.url, "/v1/models/slow:predict", body, clients=16)
         load.wait_for_replies(32)

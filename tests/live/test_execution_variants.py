@@ -18,6 +18,7 @@ from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
 from app.server.server import Server
 from tests.support import savedmodels
+from tests.support.waiting import HANG_S
 
 X = np.random.default_rng(3).random([3, 8, 8], np.float32)
 
@@ -27,7 +28,7 @@ def served(folder: Path, **more: Any) -> tuple[list[Any], dict[str, Any], str]:
 
     async def main() -> tuple[list[Any], dict[str, Any], str]:
         values = {"max_batch_size": 4, "grpc_port": 0, "variant_cache": str(folder / "cache")}
-        values |= {"ready_when": "tuned", **more}
+        values |= {"ready_when": "tuned", "load_budget_s": HANG_S, **more}
         server = Server(Settings(models=folder / "models", **values))
         await server.start()
         assert server._starting is not None

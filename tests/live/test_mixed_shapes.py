@@ -13,6 +13,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import InferenceRequest
 from app.server.server import Server
 from tests.support import savedmodels
+from tests.support.waiting import HANG_S
 
 RANDOM = np.random.default_rng(2)
 LENGTHS = (5, 12, 1, 7, 9, 11, 38, 30, 4, 12)
@@ -27,8 +28,9 @@ def served(
 
     async def main() -> tuple[Any, ...]:
         values = {"max_batch_size": 16, "grpc_port": 0, "execution_variant": "plain", "ready_when": "tuned"}
-        # Who shares a call must not follow from measured costs, which the machine's load decides.
-        values |= {"batching_policy": "work_conserving", "batches_in_flight": 1, "max_inline_ms": 0, **more}
+        # Who shares a call must not follow from measured costs and from what there was time to prove.
+        values |= {"load_budget_s": HANG_S, "batching_policy": "work_conserving", "batches_in_flight": 1}
+        values |= {"max_inline_ms": 0, **more}
         server = Server(Settings(models=folder, **values))
         await server.start()
         assert server._starting is not None

@@ -13,6 +13,7 @@ from app.core.inference import Array, InferenceRequest
 from app.runtimes.tensorflow.saved_model.signature_defs import read_signatures
 from app.server.server import Server
 from tests.support import savedmodels
+from tests.support.waiting import HANG_S
 
 RANDOM = np.random.default_rng(4)
 
@@ -43,7 +44,8 @@ def served(
 ) -> list[Any]:
     async def main() -> list[Any]:
         batching: Any = {"max_batch_size": 8, "batching_policy": "work_conserving", "batches_in_flight": 1}
-        server = Server(Settings(models=folder, grpc_port=0, max_inline_ms=0, ready_when="tuned", **batching, **more))
+        batching |= {"max_inline_ms": 0, "ready_when": "tuned", "load_budget_s": HANG_S}
+        server = Server(Settings(models=folder, grpc_port=0, **batching, **more))
         await server.start()
         assert server._starting is not None
         await server._starting

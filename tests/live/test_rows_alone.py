@@ -30,6 +30,7 @@ def make_batch_norm(path: Path) -> None:
 REAL: dict[str, Any] = {
     "runtime": "tensorflow",
     "warm_up": True,
+    "ready_when": "tuned",  # all is proven before the first request, however slow the machine is
     "execution_variant": "plain",
     "max_batch_size": 8,
     "max_queue_size": 512,
@@ -88,7 +89,7 @@ def test_outputs_that_do_not_mix_rows_still_share_calls(tmp_path: Path) -> None:
     make_batch_norm(tmp_path / "real" / "1")
 
     async def main() -> None:
-        async with live(tmp_path, **REAL, ready_when="tuned") as running:
+        async with live(tmp_path, **REAL) as running:
             model = running.server.repository.resolve("real")
             for outputs in (("double",), ("y",)):
                 await model.infer(InferenceRequest({"x": np.ones((1, 2), np.float32)}, outputs=outputs))

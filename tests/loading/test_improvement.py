@@ -20,7 +20,14 @@ from app.core.inference import Array, InferenceRequest, ModelSignature
 from app.loading.loader import Loader
 from app.model import Model
 from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime, rows_of
-from tests.support.waiting import until
+from tests.support.waiting import HANG_S, until
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine computes the first calls late, but it computes them."""
+    monkeypatch.setattr("app.loading.loader._FIRST_S", HANG_S)
+    monkeypatch.setattr("app.loading.loader._ROW_PROBE_S", HANG_S)
 
 
 class LargeCallsWait(FakeLoadedModel):
@@ -72,7 +79,7 @@ def with_loaded(
             if isinstance(event, events.ModelImproving):
                 loop.call_soon_threadsafe(told.append, event)
 
-        settings = Settings(max_batch_size=32, **more)
+        settings = Settings(max_batch_size=32, **{"load_budget_s": HANG_S, **more})
         sizes, runtime = BatchSizes.powers_of_two(32), TheseModels(loaded, *later)
         loader = Loader(settings, sizes, runtime, batcher, tell=tell, on_loop=loop.call_soon_threadsafe)
         try:

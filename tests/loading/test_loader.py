@@ -21,6 +21,14 @@ from app.loading.settings_of_model import check_pad_values, of_model, warn_of_un
 from app.model import Model
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice
 from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime
+from tests.support.waiting import HANG_S
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine computes the first calls late, but it computes them."""
+    monkeypatch.setattr("app.loading.loader._FIRST_S", HANG_S)
+    monkeypatch.setattr("app.loading.loader._ROW_PROBE_S", HANG_S)
 
 
 class CountedModel(FakeLoadedModel):
@@ -68,7 +76,7 @@ def with_loader(
     async def main() -> None:
         batcher = Batcher([FakeDevice()], WorkConserving(), 100)
         told: list[Event] = []
-        settings = Settings(models=folder, **{"load_budget_s": 3.0, "ready_when": "tuned", **more})
+        settings = Settings(models=folder, **{"load_budget_s": HANG_S, "ready_when": "tuned", **more})
         loader = Loader(
             settings,
             BatchSizes((1, 2, 16)),
@@ -118,7 +126,7 @@ def test_a_model_that_loads_stays_open_and_what_was_found_is_told(tmp_path: Path
         assert (model.name, model.version, model.sizes.allowed) == ("m", 3, (1, 2, 16))
         assert loaded.closes == 0
         assert told == [PLACED, *ROWS, *STEPS, VARIANTS, ModelImproving("m", 3, "")]
-        assert [budget.seconds for budget in loaded.budgets] == [3.0]
+        assert [budget.seconds for budget in loaded.budgets] == [HANG_S]
         assert loader.progress == []
 
     with_loader(loaded, scenario, tmp_path)

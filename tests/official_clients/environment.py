@@ -12,12 +12,12 @@ from typing import Any
 from tests.official_clients.scripts.exchange import from_json, to_json
 from tests.support.missing import skip_loudly
 from tests.support.processes import ROOT
+from tests.support.waiting import HANG_S
 
 ENVIRONMENT = ROOT / ".venv-clients"
 SCRIPTS = Path(__file__).parent / "scripts"
 #: Written when the installation is complete.
 CLIENTS = ENVIRONMENT / ".clients-installed"
-TIMEOUT_S = 180.0
 
 
 def require(path: Path) -> None:
@@ -56,14 +56,14 @@ def ask(script: str, question: Mapping[str, Any], folder: Path) -> Answers:
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The command's output. Fails if the command fails or takes longer than TIMEOUT_S."""
+    """The command's output. Fails if the command fails or takes longer than HANG_S."""
     finished = subprocess.run(
         command,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=HANG_S,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout

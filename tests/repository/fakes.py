@@ -69,9 +69,11 @@ class Recorder:
 
 
 def add(folder: Path, name: str, version: int | str, content: bytes = b"good") -> Path:
+    """At once: a watch must not find the file half written."""
     path = folder / name / str(version)
     path.mkdir(parents=True, exist_ok=True)
-    (path / "saved_model.pb").write_bytes(content)
+    (path / "new").write_bytes(content)
+    (path / "new").replace(path / "saved_model.pb")
     return path
 
 

@@ -181,6 +181,7 @@ def serving(
         "models": models,
         "execution_variant": "plain",
         "ready_when": "tuned",  # batches of every size from the first request on
+        "load_budget_s": HANG_S,  # also on a slow machine
         **settings,
     }
     environment = {f"FERRY_{name.upper()}": str(value) for name, value in values.items()}

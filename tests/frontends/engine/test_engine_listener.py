@@ -177,7 +177,7 @@ def test_requests_of_all_frontends_share_batches_and_leave_the_queue_with_their_
         loaded = model._placement.loaded
         loaded.hold()
         first = asyncio.ensure_future(ask(frontends[0], 1.0))
-        assert await asyncio.to_thread(loaded.waits.wait, 30)
+        assert await asyncio.to_thread(loaded.waits.wait, HANG_S)
         waiting = [asyncio.ensure_future(ask(frontends[n % 2], 2.0 + n)) for n in range(6)]
         await until(lambda: server.engine.queue_rows() == 6)
         frontends[1].engine._connection._transport.abort()  # type: ignore[union-attr]

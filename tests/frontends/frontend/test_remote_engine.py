@@ -54,8 +54,7 @@ def test_a_frontend_without_an_engine_starts_says_so_and_stops(tmp_path: Path, c
     async def main() -> None:
         frontend = FrontendServer(Settings(frontends=1), tmp_path / "engine")
         await frontend.start()
-        await until(lambda: bool(caplog.text))
-        assert "The engine cannot be reached" in caplog.text
+        await until(lambda: "The engine cannot be reached" in caplog.text)
         assert await frontend.summary() == {"status": "not ready", "reasons": ["The engine is starting"]}
         assert frontend.repository.names() == frontend.repository.known_names() == []
         await frontend.stop()

@@ -12,6 +12,7 @@ import pytest
 from app.core.time_budget import TimeBudget
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
+from tests.support.waiting import HANG_S
 
 PLACES = ["CPU:0", "CPU:1", "CPU:2"]
 
@@ -21,7 +22,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("models")
     done = subprocess.run(
         [sys.executable, "-m", "tests.runtimes.several_devices", str(folder)],
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     document: dict[str, Any] = json.loads(done.stdout)

@@ -1,6 +1,7 @@
 import gc
 import shutil
 import weakref
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -121,5 +122,5 @@ def test_the_files_are_not_needed_to_remember_variants(tmp_path: Path) -> None:
         model = SavedModel(tmp_path / "1", VariantOptions("auto", cache=cache))
         if not files_stay:
             shutil.rmtree(tmp_path / "1")
-        model.tune([1], lambda *_: None, TimeBudget(20.0))
+        model.tune([1], lambda *_: None, TimeBudget(inf))
     assert len(list(cache.glob("*.json"))) == 1

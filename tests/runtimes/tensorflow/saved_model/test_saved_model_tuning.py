@@ -4,6 +4,7 @@ import gc
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ DEFAULT = "serving_default"
 
 
 def tuned(
-    path: Path, sizes: Sequence[int] = (1, 4), search_s: float = 20.0, **options: Any
+    path: Path, sizes: Sequence[int] = (1, 4), search_s: float = inf, **options: Any
 ) -> tuple[SavedModel, dict[tuple[str, int], str]]:
     model = SavedModel(path, VariantOptions(**options))
     return model, chosen(model.tune(sizes, lambda *_: None, TimeBudget(search_s)))
@@ -55,14 +56,14 @@ def test_auto_searches_remembers_and_recalls(tmp_path: Path, monkeypatch: pytest
     options = {"wanted": "auto", "cache": tmp_path / "cache"}
     model = SavedModel(tmp_path / "1", VariantOptions(**options))  # type: ignore[arg-type]
     reports: list[tuple[int, int, str]] = []
-    choices = model.tune((1, 4), lambda *report: reports.append(report), TimeBudget(20.0))
+    choices = model.tune((1, 4), lambda *report: reports.append(report), TimeBudget(inf))
     assert len(choices) == 2
     assert all(choice.speed_up >= 1 for choice in choices)
     assert any("trying frozen" in what for _, _, what in reports)
 
     monkeypatch.setattr(VariantSearch, "choose_fastest", None)  # a search would fail
     again = SavedModel(tmp_path / "1", VariantOptions(**options))  # type: ignore[arg-type]
-    assert again.tune((1, 4), lambda *_: None, TimeBudget(20.0)) == choices
+    assert again.tune((1, 4), lambda *_: None, TimeBudget(inf)) == choices
 
 
 def test_what_was_remembered_for_another_search_does_not_count(tmp_path: Path) -> None:

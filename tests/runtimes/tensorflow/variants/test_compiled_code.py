@@ -14,6 +14,7 @@ from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from app.runtimes.tensorflow.variants.compiled_code import keep_compiled_code, kind_of_machine, prune
 from tests.support import savedmodels
+from tests.support.waiting import HANG_S
 
 PROGRAM = """
 import sys
@@ -36,7 +37,7 @@ def test_what_one_process_compiled_another_one_reads(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=HANG_S,
             env=environment,
         )
         assert done.stdout == "0.0\n"
@@ -72,7 +73,7 @@ def test_code_is_found_again_whatever_was_loaded_before(tmp_path: Path) -> None:
 
     def compiled(*loaded: Path) -> dict[str, int]:
         command = [sys.executable, "-c", LOADING, str(tmp_path / "cache"), *map(str, loaded)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S, env=environment)
         assert done.stdout == "{'xla'}\n" * len(loaded), done.stderr
         return {file.name: file.stat().st_mtime_ns for file in (tmp_path / "cache" / "xla").rglob("*.pb")}
 
