@@ -68,18 +68,24 @@ def test_a_request_without_rows_is_run_without_rows() -> None:
     assert function.calls == [[]]
 
 
-def test_a_model_that_rejects_no_rows_gets_a_blank_row_that_is_cut_off() -> None:
-    shapes = []
+class Convolution:
+    """Doubles x, but rejects a call without rows. `shapes` are those of all calls."""
 
-    def convolution(inputs: Mapping[str, Array]) -> dict[str, Array]:
-        shapes.append(inputs["x"].shape)
+    def __init__(self) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self.shapes.append(inputs["x"].shape)
         if not len(inputs["x"]):
             raise InvalidRequest("no rows")
         return {"y": inputs["x"] * 2}
 
+
+def test_a_model_that_rejects_no_rows_gets_a_blank_row_that_is_cut_off() -> None:
+    convolution = Convolution()
     found = execute(batch_function(convolution), [pending(1.0, 0), pending(1.0, 0)])
     assert [each["y"].shape for each in found if isinstance(each, dict)] == [(0, 2), (0, 2)]
-    assert shapes == [(0, 2), (1, 2)]
+    assert convolution.shapes == [(0, 2), (1, 2)]
 
 
 def test_blank_rows_are_zeros_and_empty_strings() -> None:
@@ -344,18 +350,11 @@ def test_equal_shapes_are_not_held_to_what_padding_needs() -> None:
 
 
 def test_requests_without_rows_keep_their_shapes() -> None:
-    shapes = []
-
-    def convolution(inputs: Mapping[str, Array]) -> dict[str, Array]:
-        shapes.append(inputs["x"].shape)
-        if not len(inputs["x"]):
-            raise InvalidRequest("no rows")
-        return {"y": inputs["x"] * 2}
-
+    convolution = Convolution()
     for run in (FakeFunction(), convolution):
         found = execute(batch_function(run, padding=LENGTHS), of_lengths(2, 3, rows=0))
         assert [each["y"].shape for each in found if isinstance(each, dict)] == [(0, 2), (0, 3)]
-    assert shapes == [(0, 2), (1, 2), (0, 3), (1, 3)]
+    assert convolution.shapes == [(0, 2), (1, 2), (0, 3), (1, 3)]
 
 
 def test_one_bad_request_among_different_shapes_fails_alone() -> None:

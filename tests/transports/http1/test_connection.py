@@ -797,19 +797,26 @@ def test_a_failure_of_the_model_fails_those_of_its_call() -> None:
     assert not any(batch.failed for batch in batches(world))
 
 
+async def beside_a_slow_body(seconds: float) -> tuple[World, list[Transport]]:
+    """Two requests of the value 2 come with the end of one of the value 5, whose body takes so long."""
+    world = World(True, inline_s=2 * COMPUTE_S)
+    await world.hear(rows(1.0), 2 * COMPUTE_S)
+    world.loaded.function.calls.clear()
+    clients = [world.connect() for _ in range(3)]
+    slow = rows(5.0)
+    clients[0][0].data_received(slow[:-3])
+    await asyncio.sleep(seconds)
+    clients[0][0].data_received(slow[-3:])
+    for connection, _ in clients[1:]:
+        connection.data_received(rows(2.0))
+    return world, [transport for _, transport in clients]
+
+
 def test_a_request_whose_deadline_passes_while_its_body_arrives_is_not_computed() -> None:
     async def main() -> None:
-        world = World(True, inline_s=2 * COMPUTE_S)
-        await world.hear(rows(1.0), 2 * COMPUTE_S)
-        clients = [world.connect() for _ in range(3)]
-        slow = rows(5.0)
-        clients[0][0].data_received(slow[:-3])
-        await asyncio.sleep(TIMEOUT_MS / 1e3)
-        clients[0][0].data_received(slow[-3:])
-        for connection, _ in clients[1:]:
-            connection.data_received(rows(2.0))
+        world, transports = await beside_a_slow_body(TIMEOUT_MS / 1e3)
         await asyncio.sleep(COMPUTE_S)
-        assert [world.replies(transport)[0][0] for _, transport in clients] == [504, 200, 200]
+        assert [world.replies(transport)[0][0] for transport in transports] == [504, 200, 200]
         assert 5.0 not in world.loaded.function.computed
 
     run_in_fake_time(main())
@@ -817,16 +824,7 @@ def test_a_request_whose_deadline_passes_while_its_body_arrives_is_not_computed(
 
 def test_a_request_whose_body_comes_slowly_does_not_shorten_the_time_of_others() -> None:
     async def main() -> None:
-        world = World(True, inline_s=2 * COMPUTE_S)
-        await world.hear(rows(1.0), 2 * COMPUTE_S)
-        clients = [world.connect() for _ in range(3)]
-        slow = rows(5.0)
-        clients[0][0].data_received(slow[:-3])
-        await asyncio.sleep(TIMEOUT_MS / 1e3 - COMPUTE_S / 2)
-        world.loaded.function.calls.clear()
-        clients[0][0].data_received(slow[-3:])
-        for connection, _ in clients[1:]:
-            connection.data_received(rows(2.0))
+        world, _ = await beside_a_slow_body(TIMEOUT_MS / 1e3 - COMPUTE_S / 2)
         await asyncio.sleep(0)
         assert [2.0, 2.0] in world.loaded.function.calls
 
