@@ -67,6 +67,6 @@ _CONFIG = Parameter(
     ],
 )
 
-serve.__signature__ = Signature(  # type: ignore[attr-defined]
+serve.__signature__ = Signature(  # type: ignore[attr-defined]  # where inspect, and so typer, looks for it
     [_CONFIG, *(_option(name, field) for name, field in Settings.model_fields.items())]
 )

@@ -112,4 +112,4 @@ def _same_special(one: Array, other: Array) -> Array:
 
 def float_limits(dtype: np.dtype[Any]) -> Any:
     """What np.finfo gives, of any floating-point or complex type: its largest, least normal and least relative step."""
-    return ml_dtypes.finfo(np.empty(0, dtype).real.dtype)  # type: ignore[no-untyped-call]
+    return ml_dtypes.finfo(np.empty(0, dtype).real.dtype)  # type: ignore[no-untyped-call]  # it has no stubs

@@ -54,11 +54,13 @@ class Improver:
 
     def _run(self) -> None:
         while (improvement := self._next()) is not None:
-            model = improvement.model
-            gate = IdleGate(self._is_idle, lambda model=model: model.closing, self._ended.wait)  # type: ignore[misc]
-            with quick_switches():
-                improvement.run(gate)
-            del improvement, model, gate  # the model's memory is freed while the thread waits
+            self._improve(improvement)
+            del improvement  # the model's memory is freed while the thread waits
+
+    def _improve(self, improvement: Improvement) -> None:
+        gate = IdleGate(self._is_idle, lambda: improvement.model.closing, self._ended.wait)
+        with quick_switches():
+            improvement.run(gate)
 
     def _next(self) -> Improvement | None:
         with self._changed:

@@ -1,4 +1,6 @@
 import asyncio
+from random import Random
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -88,12 +90,12 @@ def test_a_batch_without_waiting_requests_holds_no_other() -> None:
     st.randoms(use_true_random=False),
 )
 def test_each_batch_is_due_once_and_after_earlier_batches_of_its_lanes_with_unanswered_requests(
-    shapes: list[tuple[str, set[str]]], random: object
+    shapes: list[tuple[str, set[str]]], random: Random
 ) -> None:
     batches = [batch(name, None, *sorted(guests - {name})) for name, guests in shapes]
     order = started(*batches)
     events = [(number, what) for number in range(len(batches)) for what in ("ended", "expired")]
-    random.shuffle(events)  # type: ignore[attr-defined]
+    random.shuffle(events)
     given_out: list[BatchInFlight] = []
     for number, what in events:
         each = batches[number]
@@ -191,7 +193,7 @@ def test_a_batch_tells_how_long_each_request_waited_and_which_failed_or_came_too
         request(2, [3.0, 3.5], deadline_s=10.0),  # of two requests, and its time ran out when the call began
         request(1, [3.0], deadline_s=10.5),
     ]
-    replies, failed = [each.reply for each in requests], InferenceFailed("no")
+    replies, failed = [cast(FakeReply, each.reply) for each in requests], InferenceFailed("no")
     made = batch("a", requests)
     made.function.requests_under_way = 5
     outputs = {"y": rows_of(2.0)["x"]}
@@ -199,7 +201,7 @@ def test_a_batch_tells_how_long_each_request_waited_and_which_failed_or_came_too
     told = answer(made, execution)
     waits_s = [9.0, 8.0, 7.5, 7.0, 8.0, 7.0, 6.5, 7.0]
     assert told == BatchExecuted("m", 1, "a", 12, 4, "idle", 2.0, waits_s, 4, 7, 2, 0.25)
-    assert [each.answers for each in replies] == [  # type: ignore[attr-defined]
+    assert [each.answers for each in replies] == [
         [Answer(outputs, BatchTiming(9.0, 2.0, 12))], [failed], [failed],
         [Answer(outputs, BatchTiming(7.0, 2.0, 12))], [Answer(outputs, BatchTiming(7.0, 2.0, 12))],
     ]  # fmt: skip

@@ -1,5 +1,6 @@
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 
@@ -8,6 +9,7 @@ from app.batching.cost_model import CostCurve
 from app.batching.devices import DeviceSlots, shard_rows
 from app.batching.queue import Lane
 from app.batching.request import LaneKey
+from app.core.inference import Array
 from tests.support.fakes import FakeDevice, FakeFunction, batch_function, fake_time, pending, run_in_fake_time
 
 
@@ -25,7 +27,7 @@ class Scene:
         scene = self
 
         class Runner(FakeFunction):
-            def __call__(self, inputs):  # type: ignore[no-untyped-def]
+            def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
                 scene.runs.append(replica)
                 return super().__call__(inputs)
 

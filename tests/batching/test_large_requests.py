@@ -1,4 +1,5 @@
 from math import inf
+from random import Random
 
 import numpy as np
 import pytest
@@ -19,13 +20,13 @@ def answer(values: list[list[float]], queue_s: float = 0.0) -> Answer:
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.randoms())
-def test_cut_and_answered_in_any_order_is_the_whole(sizes: list[int], random: np.random.Generator) -> None:
+def test_cut_and_answered_in_any_order_is_the_whole(sizes: list[int], random: Random) -> None:
     x = np.arange(2 * sum(sizes), dtype=np.float32).reshape(-1, 2)
     whole = PendingRequest({"x": x}, len(x), reply := FakeReply(), arrival_s=1.0, deadline_s=9.0, priority_offset_s=0.1)
     parts = [cut(whole, rows) for rows in sizes]
     assert [part.rows for part in parts] == sizes
     assert {(part.arrival_s, part.deadline_s, part.priority_offset_s) for part in parts} == {(1.0, 9.0, 0.1)}
-    random.shuffle(parts)  # type: ignore[arg-type]
+    random.shuffle(parts)
     for part in parts:
         assert not part.reply.done()
         part.reply.set_result(answer(part.inputs["x"].tolist()))

@@ -180,7 +180,7 @@ def test_no_two_models_with_work_drift_apart_by_more_than_a_call_of_each(
 ) -> None:
     """Theorem 1 of the paper, over every stretch of time."""
     weight_of = {f"m{number}": weight for number, weight in enumerate(weights)}
-    scene = Scene(*weight_of, **weight_of)  # type: ignore[arg-type]
+    scene = Scene(*weight_of, **weight_of)  # type: ignore[arg-type]  # none is named calls
     for each in seconds:
         scene.end(scene.begin(), each)
     served = {

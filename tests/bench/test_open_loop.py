@@ -1,6 +1,7 @@
 """The load generator, against servers on loopback that are as bad as servers can be."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,12 +19,12 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.bench.open_loop.GRACE_S", HANG_S)
 
 
-def load(answer: Answer, rate: float = 200, seconds: float = 0.2, **options: object) -> tuple[OpenLoopResult, Scripted]:
+def load(answer: Answer, rate: float = 200, seconds: float = 0.2, **options: Any) -> tuple[OpenLoopResult, Scripted]:
     server = Scripted(answer)
 
     async def main() -> OpenLoopResult:
         async with server as port:
-            return await open_loop(LoadTarget("127.0.0.1", port, 4), [REQUEST], rate, seconds, **options)  # type: ignore[arg-type]
+            return await open_loop(LoadTarget("127.0.0.1", port, 4), [REQUEST], rate, seconds, **options)
 
     return run_precisely(main()), server
 

@@ -36,7 +36,7 @@ NUMBERS = {name: dtype for name, dtype in DTYPES.items() if dtype != STRING}
 
 def every_dtype() -> FakeModel:
     """Answers each of its inputs, one of each type, as `<type>_out`."""
-    inputs = specs(**{name: ("string" if dtype == STRING else dtype, (None, 2)) for name, dtype in DTYPES.items()})  # type: ignore[arg-type]
+    inputs = specs(**{name: ("string" if dtype == STRING else dtype, (None, 2)) for name, dtype in DTYPES.items()})
     outputs = {f"{name}_out": spec for name, spec in inputs.items()}
     return model(inputs, outputs, lambda arrays: {f"{name}_out": array for name, array in arrays.items()})
 
@@ -99,7 +99,7 @@ def test_every_number_bit_for_bit_in_npz(sent: str, rows: int) -> None:
 @pytest.mark.parametrize("name", NUMBERS)
 def test_every_number_bit_for_bit_in_npy(name: str) -> None:
     array = any_bits()[name]
-    answer = post(Client(echo_model(DTYPES[name], (None, 2))), npy(array), NPY)  # type: ignore[arg-type]
+    answer = post(Client(echo_model(DTYPES[name], (None, 2))), npy(array), NPY)
     assert (answer.status, answer.headers["content-type"]) == (200, NPY)
     back = np.load(io.BytesIO(answer.body), allow_pickle=False)
     assert back.dtype == (array.dtype if name != "bfloat16" else np.dtype("V2"))  # as numpy.save and load have it
@@ -109,7 +109,7 @@ def test_every_number_bit_for_bit_in_npy(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int64", "uint64", "int8", "bool"])
 def test_json_computes_on_the_same_numbers(dtype: str) -> None:
     array = np.array([[0.0, 1.0], [3.0, 100.0]]).astype(DTYPES[dtype])
-    served = echo_model(DTYPES[dtype], (None, 2))  # type: ignore[arg-type]
+    served = echo_model(DTYPES[dtype], (None, 2))
     for kind, content in {
         JSON: as_json({"x": array}),
         NPY: npy(array),

@@ -75,7 +75,7 @@ def test_other_types_are_not_read(content_type: str) -> None:
     ],
 )
 def test_the_reply_has_the_best_accepted_format(sent: str, accept: str | None, expected: str) -> None:
-    formats = negotiate(sent.encode(), accept and accept.encode())  # type: ignore[arg-type]
+    formats = negotiate(sent.encode(), None if accept is None else accept.encode())
     assert formats.reply_type.decode() == expected
 
 
@@ -175,7 +175,7 @@ def test_types_that_nothing_can_write() -> None:
 
 
 def test_a_single_array_for_a_model_of_several_inputs_is_rejected() -> None:
-    served = model(specs(a=("uint8", (None,)), b=("uint8", (None,))), specs(y=("uint8", (None,))), lambda i: i)  # type: ignore[arg-type, return-value]
+    served = model(specs(a=("uint8", (None,)), b=("uint8", (None,))), specs(y=("uint8", (None,))), dict)
     for kind, body in {"image/png": image(np.zeros((2, 2), np.uint8)), NPY: npy(X)}.items():
         answer = Client(served).predict(body, {"content-type": kind})
         assert answer.status == 400

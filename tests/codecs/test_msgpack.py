@@ -47,7 +47,7 @@ def read(document: Any, signature: Any) -> Any:
         ),
         ({"inputs": {"dtype": "string", "shape": [0], "data": []}}, TEXT, {"x": []}, False),
         ({"inputs": tensor_map(A.astype(np.int16))}, ONE, {"x": A.tolist()}, False),
-        ({"inputs": tensor_map(np.float32(3))}, ONE, {"x": 3}, False),  # type: ignore[arg-type]
+        ({"inputs": tensor_map(np.array(3, np.float32))}, ONE, {"x": 3}, False),
     ],
 )
 def test_requests(document: Any, signature: Any, inputs: Any, by_row: bool) -> None:

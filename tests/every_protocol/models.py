@@ -83,7 +83,7 @@ class ContractModel:
 class ContractRuntime(FakeRuntime):
     """Loads a ContractModel from any folder but `broken`."""
 
-    def load(self, path: Path) -> ContractModel:  # type: ignore[override]
+    def load(self, path: Path) -> ContractModel:  # type: ignore[override]  # no model in fakes.py
         if path.parent.name == "broken":
             raise InferenceFailed("broken/1 holds no graph")
         return ContractModel()

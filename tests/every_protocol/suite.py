@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from tests.every_protocol.live import RUNTIME, Live, live
 from tests.support.processes import ARRANGEMENTS
 
 Drive = type[Driver]
-Scenario = Callable[[Driver], Awaitable[None]]
+Scenario = Callable[[Driver], Coroutine[Any, Any, None]]
 Run = Callable[[Drive, Scenario], None]
 
 DRIVERS: Sequence[Drive] = (*tensorflow_rest.DRIVERS, *open_inference_rest.DRIVERS, *grpc_drivers.DRIVERS)
@@ -57,7 +57,7 @@ def run(running: tuple[asyncio.Runner, Live]) -> Run:
     def run_scenario(drive: Drive, scenario: Scenario) -> None:
         served.model.calls.clear()
         served.model.wanted.clear()
-        runner.run(scenario(drive(served)))  # type: ignore[arg-type]
+        runner.run(scenario(drive(served)))
         assert served.waiting_rows() == 0
 
     return run_scenario

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_masks_that_callers_leave_out_are_sent() -> None:
         inputs = {**usual.inputs, "lengths": TensorSpec("lengths", np.dtype(np.int32), (None,))}
         signature = ModelSignature("serving_default", inputs, usual.outputs)
         made.remote.signatures = with_declared_masks({"serving_default": signature}, {"lengths": "x"})
-        made.model.signature = lambda name: signature  # type: ignore[method-assign]
+        made.model.signature = lambda name: signature  # type: ignore[method-assign]  # both ends know it
         asked = made.ask(3.0, outputs=())
         (submitted,) = await made.submitted(1)
         assert submitted.request.inputs["lengths"].tolist() == [2]
@@ -85,7 +86,8 @@ def test_what_is_asked_in_one_turn_goes_out_in_one_write() -> None:
     async def scenario(made: ConnectedEnds) -> None:
         writes: list[bytes] = []
         transport = made.engine._transport
-        made.engine._transport = Writes(writes, transport.write)  # type: ignore[assignment]
+        noting: Any = Writes(writes, transport.write)
+        made.engine._transport = noting
         asked = [made.ask() for _ in range(20)]
         for each in await made.submitted(20):
             each.answer(y=each.request.inputs["x"])
@@ -353,7 +355,8 @@ def test_coalesced_requests_are_answered_as_one() -> None:
         async with connected_ends() as ends:
             reply = coalesce(ends)
             (submitted,) = await ends.submitted(1)
-            assert list(submitted.reply.rows) == [1, 2]  # type: ignore[attr-defined]
+            joined: Any = submitted.reply
+            assert list(joined.rows) == [1, 2]
             submitted.answer(y=np.float32([[1], [2], [3]]))
             await until(reply.done)
             (answer,) = reply.answers
@@ -396,6 +399,7 @@ def test_coalesced_requests_that_find_no_room_together_are_submitted_one_by_one_
             second.answer(y=np.float32([[2], [3]]))
             first.answer(y=np.float32([[1]]))
             await until(reply.done)
-            assert [own.answers[0].outputs["y"].tolist() for own in reply.own] == [[[1]], [[2], [3]]]  # type: ignore[attr-defined]
+            answers: list[Any] = [own.answers[0] for own in reply.own]
+            assert [answer.outputs["y"].tolist() for answer in answers] == [[[1]], [[2], [3]]]
 
     asyncio.run(main())

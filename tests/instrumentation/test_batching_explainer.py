@@ -106,7 +106,7 @@ def test_of_many_shapes_some_are_listed() -> None:
     signature = ModelSignature("free", {"x": shapes["x"]}, {"y": shapes["y"]})
 
     async def scenario(world: World) -> None:
-        world.loaded.run = lambda signature, inputs, outputs: {"y": inputs["x"]}  # type: ignore[method-assign]
+        world.loaded.run = lambda signature, inputs, outputs: {"y": inputs["x"]}  # type: ignore[method-assign]  # of any shape
         for width in range(40):
             await world.model.infer(InferenceRequest({"x": np.zeros((1, width), np.float32)}, "free"))
         found = world.signature("free")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,9 +63,9 @@ class World:
 Asked = asyncio.Task
 
 
-def play(scenario: Callable[[World], Awaitable[None]], **more: object) -> None:
+def play(scenario: Callable[[World], Awaitable[None]], **more: Any) -> None:
     async def main() -> None:
-        await scenario(World(**more))  # type: ignore[arg-type]
+        await scenario(World(**more))
 
     run_in_fake_time(main())
 
@@ -363,7 +364,7 @@ def test_what_was_found_to_change_answers_is_not_used_by_the_placement_that_is_a
 def test_a_version_that_closes_leaves_its_room_to_others() -> None:
     async def scenario(world: World) -> None:
         left: list[str] = []
-        world.batcher.queue.room.remove_version = left.append  # type: ignore[method-assign]
+        world.batcher.queue.room.remove_version = left.append  # type: ignore[method-assign]  # the test listens
         await world.model.close()
         await world.model.close()
         assert left == ["m"]

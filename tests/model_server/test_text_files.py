@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,9 +56,9 @@ def test_tls_without_its_texts_is_rejected(text: str, rejection: str, file: Path
 
 
 @pytest.mark.parametrize("read", [metrics_path, read_tls])
-def test_files_that_are_something_else_are_rejected(read: object, file: Path) -> None:
+def test_files_that_are_something_else_are_rejected(read: Callable[[Path], object], file: Path) -> None:
     file.write_text("model_config_list {}")
     with pytest.raises(InvalidRequest, match=r"^Error parsing text-format tensorflow"):
-        read(file)  # type: ignore[operator]
+        read(file)
     with pytest.raises(FileNotFoundError):
-        read(file.with_name("none"))  # type: ignore[operator]
+        read(file.with_name("none"))

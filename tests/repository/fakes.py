@@ -12,7 +12,7 @@ from typing import Any
 
 from app.core.errors import InferenceFailed
 from app.core.events import Event, ModelStateChanged
-from app.repository.model_sources import ModelsFolder
+from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
 from app.repository.version_policy import NEWEST, VersionPolicy
 
@@ -84,4 +84,11 @@ def remove(folder: Path, name: str, version: int | str) -> None:
 def repository(
     folder: Path, load: Callable[[str, int, Path], FakeModel], policy: VersionPolicy = NEWEST, **options: Any
 ) -> ModelRepository:
-    return ModelRepository(ModelsFolder(folder, policy), load, **options)  # type: ignore[arg-type]
+    return repository_of(ModelsFolder(folder, policy), load, **options)
+
+
+def repository_of(
+    source: ModelsFolder | ModelList, load: Callable[[str, int, Path], FakeModel], **options: Any
+) -> ModelRepository:
+    loads: Any = load  # a FakeModel has what the repository uses of a model
+    return ModelRepository(source, loads, **options)

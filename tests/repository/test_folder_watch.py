@@ -16,7 +16,7 @@ from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
 from tests.repository.disk.test_retries import Time
-from tests.repository.fakes import FakeLoader, add
+from tests.repository.fakes import FakeLoader, add, repository_of
 
 
 @dataclass
@@ -41,7 +41,7 @@ def play(
 ) -> None:
     async def run() -> None:
         clock = Time()
-        models = ModelRepository(source, FakeLoader(), storage=storage or Storage(), empty_grace_s=60.0, clock=clock)  # type: ignore[arg-type]
+        models = repository_of(source, FakeLoader(), storage=storage or Storage(), empty_grace_s=60.0, clock=clock)
         await models.poll_once()
         await steps(models, clock)
         await models.close()

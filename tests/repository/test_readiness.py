@@ -10,7 +10,7 @@ from app.core.versions import ProblemKind
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
-from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, repository
+from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, repository, repository_of
 from tests.support.waiting import HANG_S, until
 
 
@@ -92,7 +92,7 @@ def test_a_listed_model_without_a_folder_is_told_and_the_others_serve(tmp_path: 
 
     async def run() -> None:
         source = ModelList([ModelConfig("good", tmp_path / "good"), ModelConfig("gone", tmp_path / "gone")])
-        models = ModelRepository(source, FakeLoader())  # type: ignore[arg-type]
+        models = repository_of(source, FakeLoader())
         await models.poll_once()
         assert models.unready_reasons() == []
         assert [problem[:3] for problem in models.problems()] == [("gone", None, ProblemKind.UNREADABLE)]

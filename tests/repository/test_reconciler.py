@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import tempfile
 from pathlib import Path
+from typing import cast
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -88,7 +89,7 @@ class Reconciliation(RuleBasedStateMachine):
 
     def _resolved(self, name: str) -> FakeModel | None:
         try:
-            return self.models.resolve(name)  # type: ignore[return-value]
+            return cast(FakeModel, self.models.resolve(name))
         except ServingError:
             return None
 

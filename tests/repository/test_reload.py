@@ -15,7 +15,7 @@ from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
 from app.repository.version_policy import NEWEST, All, Specific, VersionPolicy
-from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, remove, repository
+from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, remove, repository, repository_of
 from tests.support.waiting import HANG_S
 
 Steps = Callable[[ModelRepository], Awaitable[None]]
@@ -30,7 +30,7 @@ def play(source: list[ModelConfig] | Path, steps: Steps, **options: Any) -> Fake
         if isinstance(source, Path):
             models = repository(source, load, **options)
         else:
-            models = ModelRepository(ModelList(source), load, **options)  # type: ignore[arg-type]
+            models = repository_of(ModelList(source), load, **options)
         await models.start()
         try:
             await steps(models)
@@ -410,7 +410,7 @@ def test_a_change_is_finished_when_its_caller_goes_away(tmp_path: Path) -> None:
         return load(name, version, path)
 
     async def run() -> None:
-        models = ModelRepository(ModelList([]), slow, poll_interval_s=0)  # type: ignore[arg-type]
+        models = repository_of(ModelList([]), slow, poll_interval_s=0)
         await models.start()
         caller = asyncio.create_task(models.reload([model(tmp_path)]))
         await asyncio.to_thread(entered.wait, HANG_S)

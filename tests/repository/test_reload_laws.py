@@ -13,9 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
-from app.repository.repository import ModelRepository
 from app.repository.version_policy import All, Latest, Specific
-from tests.repository.fakes import BROKEN, FakeLoader, add
+from tests.repository.fakes import BROKEN, FakeLoader, add, repository_of
 
 NAMES = ("a", "b")
 VERSIONS = st.integers(1, 4)
@@ -40,7 +39,7 @@ class Lists(RuleBasedStateMachine):
         self.cancelled: set[str] = set()
         self.loader = FakeLoader()
         self.runner = asyncio.Runner()
-        self.models = ModelRepository(ModelList([]), self.loader)  # type: ignore[arg-type]
+        self.models = repository_of(ModelList([]), self.loader)
         self.settled = False
         self.writes = 0
         self._settle(self.models.poll_once())

@@ -4,11 +4,12 @@ import shutil
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady
-from app.core.events import ignore
+from app.core.events import Event, ignore
 from app.core.versions import VersionState, VersionStatus
 from app.repository.disk.disk_layout import DiskLayout
 from app.repository.model_sources import ModelsFolder
@@ -243,13 +244,13 @@ def test_new_content_under_the_same_number_is_loaded_beside_the_old_and_replaces
     told = Recorder()
 
     async def steps(models: ModelRepository, load: FakeLoader) -> None:
-        old = models.resolve("m")
-        old.answered = asyncio.Event()  # type: ignore[attr-defined]
+        old: Any = models.resolve("m")
+        old.answered = asyncio.Event()
         add(tmp_path, "m", 1, b"other content")
         await poll(models)
         assert models.resolve("m") is load.made[1], "the new one answers while the old one still does"
         assert load.made[0].closed == 0
-        old.answered.set()  # type: ignore[attr-defined]
+        old.answered.set()
         await poll(models)
         assert [model.closed for model in load.made] == [1, 0]
         await poll(models)
@@ -456,8 +457,8 @@ def test_start_loads_then_watches_until_close(tmp_path: Path) -> None:
     told = Recorder()
     taken_over = asyncio.Event()
 
-    def listen(event: object) -> None:
-        told(event)  # type: ignore[arg-type]
+    def listen(event: Event) -> None:
+        told(event)
         if (2, "AVAILABLE") in told.states("m"):
             taken_over.set()
 
@@ -648,10 +649,10 @@ def test_a_fault_with_one_model_does_not_stop_the_others(tmp_path: Path, caplog:
     add(tmp_path, "a", 1)
     add(tmp_path, "b", 5)
 
-    def faulty(available: object) -> set[int]:
-        if 1 in available:  # type: ignore[operator]
+    def faulty(available: Collection[int]) -> set[int]:
+        if 1 in available:
             raise RuntimeError("a bug in the policy")
-        return set(available)  # type: ignore[call-overload]
+        return set(available)
 
     async def steps(models: ModelRepository, load: FakeLoader) -> None:
         assert models.resolve("b").version == 5

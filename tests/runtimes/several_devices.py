@@ -11,9 +11,10 @@ import json
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -51,7 +52,7 @@ def main(folder: Path) -> dict[str, Any]:
         "devices": {str(count): list(runtime(count).devices) for count in (0, 1, 2, 3)},
         "too many": rejection(lambda: runtime(DEVICES + 1)),
         "replicas": {name: len(replicas_of(model)) for name, model in loaded.items()},
-        "variables": [each._loaded.kernel.device[-5:] for each in replicas_of(loaded["image_net"])],  # type: ignore[attr-defined]
+        "variables": [cast(Any, each)._loaded.kernel.device[-5:] for each in replicas_of(loaded["image_net"])],
         "runs on": {variant: runs_on(model) for variant, model in tuned.items()},
         "runs on publicly": runs_on(publicly(folder)),
         "apart": {variant: apart(model) for variant, model in tuned.items()},
@@ -106,7 +107,7 @@ def _result_of(replica: LoadedModel) -> Any:
 
 def publicly(folder: Path) -> LoadedModel:
     """A model that is called by TensorFlow's public API."""
-    works, private_api.works = private_api.works, lambda feature: False  # type: ignore[assignment]
+    works, private_api.works = private_api.works, lambda feature: False  # type: ignore[assignment]  # for a while
     try:
         model = runtime(DEVICES).load(folder / "image_net" / "1")
         apart(model)
@@ -141,7 +142,7 @@ def compiled(folder: Path) -> dict[str, Any]:
 def rejections(folder: Path) -> list[str]:
     model = runtime(DEVICES).load(folder / "poison" / "1")
     return [
-        rejection(lambda replica=replica: replica.run(DEFAULT, {"x": np.array([-1], np.float32)}, ()))  # type: ignore[misc]
+        rejection(partial(replica.run, DEFAULT, {"x": np.array([-1], np.float32)}, ()))
         for replica in replicas_of(model)
     ]
 
@@ -196,7 +197,7 @@ def watched(engine: Engine) -> set[int]:
             used.add(replica)
             start(work, done)
 
-        device.start = noted  # type: ignore[method-assign]
+        device.start = noted  # type: ignore[method-assign]  # it starts it then
     return used
 
 

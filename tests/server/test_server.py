@@ -3,6 +3,7 @@ import gc
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,11 +77,11 @@ def settings(folder: Path, runtime_name: str = "fake", **more: object) -> Settin
     version = folder / "m" / "1"
     version.mkdir(parents=True, exist_ok=True)
     (version / "saved_model.pb").touch()
-    values = {"models": folder, "runtime": runtime_name, "max_batch_size": 4, "grpc_port": 0, **more}
+    values: dict[str, Any] = {"models": folder, "runtime": runtime_name, "max_batch_size": 4, "grpc_port": 0, **more}
     if runtime_name == "held":
         values["max_inline_ms"] = 0  # a call that is held must not hold the event loop
         values["row_independence"] = {"m": "assume"}  # and a probe would be held, too
-    return Settings(**{name: value for name, value in values.items() if name in Settings.model_fields})  # type: ignore[arg-type]
+    return Settings(**{name: value for name, value in values.items() if name in Settings.model_fields})
 
 
 async def started(server: Server) -> Server:

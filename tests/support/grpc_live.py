@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import numpy as np
@@ -87,9 +87,9 @@ async def live(
         for name, version, loaded in models or [("m", 3, FakeLoadedModel())]
     ]
     events: list[Event] = []
-    repository = FakeRepository(*served)  # type: ignore[arg-type]
+    repository: Any = FakeRepository(*cast(Any, served))
     protocol = TensorFlowGrpc(
-        repository,  # type: ignore[arg-type]
+        repository,
         events.append,
         **{"max_message_bytes": LIMIT, "timeout_ms": 30_000.0, **more},
     )

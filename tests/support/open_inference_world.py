@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import ml_dtypes
@@ -49,8 +49,8 @@ class Repository(FakeRepository):
 
     def __init__(self, *models: FakeModel) -> None:
         super().__init__(*models)
-        for each in models:
-            each.sizes = BatchSizes.powers_of_two(4)  # type: ignore[attr-defined]
+        for each in cast(Any, models):
+            each.sizes = BatchSizes.powers_of_two(4)
         self.cancelled: dict[tuple[str, int], FakeModel] = {}
 
     def known_names(self) -> Sequence[str]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from app.core.errors import InvalidRequest, ModelNotFound, ServingError, SignatureNotFound
+from app.core.errors import InvalidRequest, ModelNotFound, SignatureNotFound
 from app.core.events import Event, RequestFinished
 from app.core.inference import Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
 from app.core.validation import check_inputs
@@ -22,7 +23,7 @@ from tests.support.fakes import fake_time
 Compute = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
-def specs(**each: tuple[str, tuple[int | None, ...] | None]) -> dict[str, TensorSpec]:
+def specs(**each: tuple[DTypeLike, tuple[int | None, ...] | None]) -> dict[str, TensorSpec]:
     """`specs(x=("float32", (None, 2)))`; 'string' is bytes."""
     return {
         name: TensorSpec(name, np.dtype(object if dtype == "string" else dtype), shape, f"{name}:0")
@@ -84,7 +85,7 @@ def model(
 
 
 def echo_model(
-    dtype: str, shape: tuple[int | None, ...] | None = None, *, output: str = "y", name: str = "m"
+    dtype: DTypeLike, shape: tuple[int | None, ...] | None = None, *, output: str = "y", name: str = "m"
 ) -> FakeModel:
     """Answers its input `x`."""
     return model(specs(x=(dtype, shape)), specs(**{output: (dtype, shape)}), lambda i: {output: i["x"]}, name=name)
@@ -93,7 +94,7 @@ def echo_model(
 class FakeRepository:
     """What the adapters use of a ModelRepository."""
 
-    def __init__(self, *models: FakeModel, default: str = "", failure: ServingError | None = None) -> None:
+    def __init__(self, *models: FakeModel, default: str = "", failure: Exception | None = None) -> None:
         self.models = {(each.name, each.version): each for each in models}
         self.default = default
         self.failure = failure

@@ -1,4 +1,6 @@
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,17 +39,17 @@ def request(sent: Rows) -> dict[str, Array]:
     }
 
 
-def read(inputs: dict[str, Array]) -> Rows:
+def read(inputs: Mapping[str, Array]) -> Rows:
     """What `request` was made from."""
 
-    def cut(values: list[object], ends: Array) -> list[list[object]]:
+    def cut(values: list[Any], ends: Array) -> list[list[Any]]:
         assert ends[-1] == len(values)
         return [values[start:end] for start, end in pairwise(ends)]
 
     words = cut(inputs["words"].tolist(), inputs["words_1"])
-    tables = cut(cut(inputs["tables"].tolist(), inputs["tables_2"]), inputs["tables_1"])  # type: ignore[arg-type]
+    tables = cut(cut(inputs["tables"].tolist(), inputs["tables_2"]), inputs["tables_1"])
     assert len(inputs["scale"]) == len(words)
-    return list(zip(words, tables, strict=True))  # type: ignore[arg-type]
+    return list(zip(words, tables, strict=True))
 
 
 @given(st.lists(rows, min_size=1, max_size=5), st.integers(0, 3))
@@ -124,8 +126,8 @@ def test_row_splits_keep_their_type() -> None:
 def test_rows_of_different_lengths_share_a_call() -> None:
     calls = []
 
-    def sums(inputs: object) -> dict[str, Array]:
-        calls.append(read(inputs))  # type: ignore[arg-type]
+    def sums(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        calls.append(read(inputs))
         return {"sums": np.array([sum(words) for words, _ in calls[-1]])}
 
     sent: list[Rows] = [[([1, 2, 3], [])], [], [([4], [[5]]), ([], [])]]
@@ -137,8 +139,7 @@ def test_rows_of_different_lengths_share_a_call() -> None:
 
 
 def test_ragged_outputs_are_parted_by_request() -> None:
-    def doubled(inputs: object) -> dict[str, Array]:
-        found: dict[str, Array] = inputs  # type: ignore[assignment]
+    def doubled(found: Mapping[str, Array]) -> dict[str, Array]:
         return {"doubles": found["words"] * 2, "ends": found["words_1"], "scale": found["scale"]}
 
     outputs = RaggedRows({"doubles": ("ends",)})
@@ -151,8 +152,7 @@ def test_ragged_outputs_are_parted_by_request() -> None:
 
 
 def test_ragged_outputs_that_are_not_the_rows_end_the_sharing() -> None:
-    def less(inputs: object) -> dict[str, Array]:
-        found: dict[str, Array] = inputs  # type: ignore[assignment]
+    def less(found: Mapping[str, Array]) -> dict[str, Array]:
         return {"doubles": found["words"], "ends": found["words_1"][:-1]}
 
     outputs = RaggedRows({"doubles": ("ends",)})

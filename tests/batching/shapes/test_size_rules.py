@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +16,10 @@ from app.batching.shapes.size_rules import FollowedSize, followed_size
         (lambda size: 2 * size + 1, "2*n+1"),
     ],
 )
-def test_usual_rules_are_found_and_can_be_read(rule: object, text: str) -> None:
-    found = followed_size("n", 5, [rule(size) for size in range(5, 30)])  # type: ignore[operator]
+def test_usual_rules_are_found_and_can_be_read(rule: Callable[[int], int], text: str) -> None:
+    found = followed_size("n", 5, [rule(size) for size in range(5, 30)])
     assert found is not None
-    assert [found.of(size) for size in range(5, 99)] == [rule(size) for size in range(5, 99)]  # type: ignore[operator]
+    assert [found.of(size) for size in range(5, 99)] == [rule(size) for size in range(5, 99)]
     assert str(found) == text
 
 

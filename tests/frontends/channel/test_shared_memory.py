@@ -1,5 +1,6 @@
 import os
 import threading
+from random import Random
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ ROOM = 16 * PAGE
 
 
 @given(st.lists(st.one_of(st.integers(0, 6 * PAGE), st.just(None)), max_size=60), st.randoms(use_true_random=False))
-def test_blocks_never_overlap_and_all_room_comes_back(steps: list[int | None], random) -> None:  # type: ignore[no-untyped-def]
+def test_blocks_never_overlap_and_all_room_comes_back(steps: list[int | None], random: Random) -> None:
     """A number takes so many bytes, None gives some block back."""
     blocks = BlockAllocator(ROOM)
     taken: dict[int, int] = {}

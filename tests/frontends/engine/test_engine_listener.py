@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -48,6 +48,12 @@ def play(folder: Path, scenario: Scenario, models: WatchedModels | None = None, 
         await server.stop()
 
     asyncio.run(main())
+
+
+def transport_of(frontend: FrontendServer) -> asyncio.Transport:
+    """Of its connection to the engine."""
+    connection: Any = frontend.engine._connection
+    return cast(asyncio.Transport, connection._transport)
 
 
 async def ask(frontend: FrontendServer, value: float, name: str = "m", version: int | None = None) -> float:
@@ -180,7 +186,7 @@ def test_requests_of_all_frontends_share_batches_and_leave_the_queue_with_their_
         assert await asyncio.to_thread(loaded.waits.wait, HANG_S)
         waiting = [asyncio.ensure_future(ask(frontends[n % 2], 2.0 + n)) for n in range(6)]
         await until(lambda: server.engine.queue_rows() == 6)
-        frontends[1].engine._connection._transport.abort()  # type: ignore[union-attr]
+        transport_of(frontends[1]).abort()
         await until(lambda: server.engine.queue_rows() == 3)
         loaded.release()
         assert await first == 2.0
@@ -225,9 +231,9 @@ def test_a_frontend_that_takes_nothing_in_does_not_hold_up_the_others(
     monkeypatch.setattr(engine_listener, "_SYNC_WITHIN_S", 0.05)
 
     async def scenario(_: Server, frontends: Sequence[FrontendServer]) -> None:
-        frontends[0].engine._connection._transport.pause_reading()  # type: ignore[union-attr]
+        transport_of(frontends[0]).pause_reading()
         await frontends[1].repository.unload("m")
-        frontends[0].engine._connection._transport.resume_reading()  # type: ignore[union-attr]
+        transport_of(frontends[0]).resume_reading()
 
     play(tmp_path, scenario)
 

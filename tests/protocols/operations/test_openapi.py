@@ -32,16 +32,22 @@ def served(**signatures: Any) -> Any:
     return FakeModel("digits", 3, signatures, {})
 
 
+def paths_of(model: Any, **more: Any) -> Any:
+    """The paths that are documented for a repository of the model."""
+    repository: Any = FakeRepository(model, **more)
+    return model_paths(repository)
+
+
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda each: ",".join(map(str, each.inputs.values())) or "none")
 def test_the_example_works(signature: Any) -> None:
     inputs, _ = decode_predict(json.loads(json.dumps(example_body(signature))), signature)
     check_inputs(signature, inputs)
-    schema = model_paths(FakeRepository(served(serving_default=signature)))  # type: ignore[arg-type]
+    schema = paths_of(served(serving_default=signature))
     assert schema["/v1/models/digits:predict"]["post"]["requestBody"]["content"]["application/json"]
 
 
 def test_inputs_are_named_with_dtype_and_shape() -> None:
-    paths = model_paths(FakeRepository(served(serving_default=DIGITS, other=SIGNATURES[1])))  # type: ignore[arg-type]
+    paths = paths_of(served(serving_default=DIGITS, other=SIGNATURES[1]))
     json.dumps(paths)
     base = "/v1/models/digits"
     assert list(paths) == ["/v1/models", base, f"{base}/metadata", f"{base}:predict", f"{base}:predictStream"]
@@ -61,7 +67,7 @@ def test_inputs_are_named_with_dtype_and_shape() -> None:
 
 def test_lines_of_a_stream_are_shown_for_models_that_take_them() -> None:
     def lines(**signatures: Any) -> Any:
-        paths = model_paths(FakeRepository(served(**signatures)))  # type: ignore[arg-type]
+        paths = paths_of(served(**signatures))
         return paths["/v1/models/digits:predictStream"]["post"]["requestBody"]["content"]["application/x-ndjson"]
 
     example = lines(serving_default=DIGITS)["example"]
@@ -72,7 +78,7 @@ def test_lines_of_a_stream_are_shown_for_models_that_take_them() -> None:
 
 
 def test_classify_and_regress_are_shown_for_models_that_fit() -> None:
-    paths = model_paths(FakeRepository(served(serving_default=DIGITS, classic=CLASSIC)))  # type: ignore[arg-type]
+    paths = paths_of(served(serving_default=DIGITS, classic=CLASSIC))
     for action in ("classify", "regress"):
         body = paths[f"/v1/models/digits:{action}"]["post"]["requestBody"]["content"]["application/json"]
         assert body["schema"]["properties"]["signature_name"]["enum"] == ["classic"]
@@ -80,15 +86,15 @@ def test_classify_and_regress_are_shown_for_models_that_fit() -> None:
 
 
 def test_no_example_is_made_up_for_a_string_that_holds_features() -> None:
-    paths = model_paths(FakeRepository(served(serving_default=DIGITS, classic=CLASSIC)))  # type: ignore[arg-type]
+    paths = paths_of(served(serving_default=DIGITS, classic=CLASSIC))
     body = paths["/v1/models/digits:predict"]["post"]["requestBody"]["content"]["application/json"]
     assert list(body["examples"]) == ["serving_default"]
     assert [each["title"] for each in body["schema"]["anyOf"]] == ["x", "x"]
 
 
 def test_models_that_are_not_ready_and_models_without_signatures() -> None:
-    assert list(model_paths(FakeRepository(served(), failure=ModelNotReady("loading")))) == ["/v1/models"]  # type: ignore[arg-type]
-    assert list(model_paths(FakeRepository(served()))) == [  # type: ignore[arg-type]
+    assert list(paths_of(served(), failure=ModelNotReady("loading"))) == ["/v1/models"]
+    assert list(paths_of(served())) == [
         "/v1/models",
         "/v1/models/digits",
         "/v1/models/digits/metadata",
@@ -97,7 +103,7 @@ def test_models_that_are_not_ready_and_models_without_signatures() -> None:
 
 def test_a_type_that_json_cannot_represent_is_shown_without_a_schema() -> None:
     signature = signature_of(specs(x=("complex64", (None,))), specs(y=("float32", (None,))))
-    paths = model_paths(FakeRepository(served(serving_default=signature)))  # type: ignore[arg-type]
+    paths = paths_of(served(serving_default=signature))
     body = paths["/v1/models/digits:predict"]["post"]["requestBody"]["content"]["application/json"]
     assert body["schema"]["anyOf"][0]["properties"]["instances"]["items"] == {"description": "complex64[?]"}
 
@@ -111,7 +117,7 @@ def test_every_content_type_is_shown_for_models_that_take_it() -> None:
         (table, ["application/x-npy"]),
         (DIGITS, ["application/x-npy", "image/jpeg", "image/png"]),
     ):
-        paths = model_paths(FakeRepository(served(serving_default=signature)))  # type: ignore[arg-type]
+        paths = paths_of(served(serving_default=signature))
         operation = paths["/v1/models/digits:predict"]["post"]
         assert set(operation["requestBody"]["content"]) == {*always, *more}
         assert next(iter(operation["requestBody"]["content"])) == "application/json"
@@ -124,7 +130,7 @@ def test_every_content_type_is_shown_for_models_that_take_it() -> None:
 
 
 def test_query_and_headers_are_shown() -> None:
-    paths = model_paths(FakeRepository(served(serving_default=DIGITS, classic=CLASSIC)))  # type: ignore[arg-type]  # a fake
+    paths = paths_of(served(serving_default=DIGITS, classic=CLASSIC))  # a fake
     computing = {path.rpartition(":")[2]: each["post"] for path, each in paths.items() if "post" in each}
     headers = {
         action: {each["name"].lower().encode() for each in operation["parameters"] if each["in"] == "header"}

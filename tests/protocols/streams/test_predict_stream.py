@@ -217,7 +217,7 @@ def test_a_bug_of_ours_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
         peer = world.connect()
         peer.say([1, 1])
         await peer.replied(1)
-        world.repository.failure = KeyError("a secret of ours")  # type: ignore[assignment]
+        world.repository.failure = KeyError("a secret of ours")
         peer.say([2, 2])
         assert (await peer.replied(2))[1] == {"error": "Line 2: Internal error"}
         peer.stop()
@@ -468,7 +468,8 @@ def test_a_new_version_takes_over_between_two_lines() -> None:
             each.say([2, 2])
             each.stop()
         assert await peer.end() == doubled(1, 2)
-        assert second._placement.loaded.function.calls  # type: ignore[attr-defined]
+        loaded: Any = second._placement.loaded
+        assert loaded.function.calls
         assert (await pinned.end())[1] == {"error": "Line 2: Servable not found for request: Specific(m, 1)"}
 
     run_in_fake_time(main())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import numpy as np
@@ -164,13 +166,13 @@ def test_a_message_beyond_the_limit_is_rejected() -> None:
     with_live(scenario)
 
 
-def with_busy_device(scenario: object, **more: object) -> None:
+def with_busy_device(scenario: Callable[[Live, grpc.aio.Call], Awaitable[None]], **more: Any) -> None:
     async def main() -> None:
         device = NeverDevice()
         async with live(device=device, **more) as running:
             first = running.start("Predict", predict_request({"x": rows(1)}))
             await device.started.wait()
-            await scenario(running, first)  # type: ignore[operator]
+            await scenario(running, first)
             first.cancel()
 
     asyncio.run(main())

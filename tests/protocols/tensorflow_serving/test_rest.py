@@ -146,7 +146,8 @@ def test_versions_and_labels() -> None:
     assert (answer.status, answer.error) == (400, "Unrecognized servable version label: stable")
     answer = client.post("/v1/models/m/versions/99999999999999999999:predict", body)
     assert (answer.status, answer.error) == (400, "Failed to convert version: 99999999999999999999 to numeric.")
-    assert [event.model for event in client.events] == ["m", "m", "", "", "", ""]  # type: ignore[union-attr]
+    finished: list[Any] = client.events
+    assert [event.model for event in finished] == ["m", "m", "", "", "", ""]
 
 
 def test_the_default_model() -> None:
@@ -399,7 +400,8 @@ def test_a_cancelled_request_is_one_event_and_stays_cancelled() -> None:
 
 
 def test_every_client_gets_its_own_rows() -> None:
-    app: Any = TensorFlowRest(FakeRepository(half_plus_two()), lambda event: None, HttpLimits(1 << 20, 1e4))  # type: ignore[arg-type]
+    repository: Any = FakeRepository(half_plus_two())
+    app: Any = TensorFlowRest(repository, lambda event: None, HttpLimits(1 << 20, 1e4))
 
     async def main() -> list[Any]:
         transport = httpx.ASGITransport(app)

@@ -12,19 +12,22 @@ from tests.support.fakes import run_in_fake_time
 PATIENCE_S = 0.1
 
 
-def client(hangs_up_after_s: float, *before: dict[str, Any]) -> Any:
-    """A receive() that counts its calls."""
-    rest = list(before)
+class Receive:
+    """An ASGI `receive` that counts its calls: these messages, then the client hangs up, or never if below 0 s."""
 
-    async def receive() -> Any:
-        receive.calls += 1  # type: ignore[attr-defined]
-        if rest:
-            return rest.pop(0)
-        await asyncio.get_running_loop().create_future() if hangs_up_after_s < 0 else await later(hangs_up_after_s)
+    def __init__(self, hangs_up_after_s: float, *before: dict[str, Any]) -> None:
+        self.calls = 0
+        self._hangs_up_after_s = hangs_up_after_s
+        self._rest = list(before)
+
+    async def __call__(self) -> dict[str, Any]:
+        self.calls += 1
+        if self._rest:
+            return self._rest.pop(0)
+        if self._hangs_up_after_s < 0:
+            await asyncio.get_running_loop().create_future()
+        await later(self._hangs_up_after_s)
         return {"type": "http.disconnect"}
-
-    receive.calls = 0  # type: ignore[attr-defined]
-    return receive
 
 
 async def later(seconds: float) -> None:
@@ -40,7 +43,7 @@ STAYS = -1.0
 def test_a_quick_request_costs_no_task() -> None:
     async def main() -> None:
         disconnects = Disconnects(PATIENCE_S)
-        receive = client(0.0)
+        receive = Receive(0.0)
         with disconnects.watch(receive):
             await later(PATIENCE_S / 2)
         await later(1.0)
@@ -55,7 +58,7 @@ def test_a_waiting_request_whose_client_goes_is_cancelled() -> None:
         loop = asyncio.get_running_loop()
         disconnects = Disconnects(PATIENCE_S)
         started = loop.time()
-        with pytest.raises(ClientGone), disconnects.watch(client(0.5)):
+        with pytest.raises(ClientGone), disconnects.watch(Receive(0.5)):
             await loop.create_future()
         assert loop.time() - started == pytest.approx(0.6)
         task = asyncio.current_task()
@@ -67,7 +70,7 @@ def test_a_waiting_request_whose_client_goes_is_cancelled() -> None:
 
 def test_what_is_left_of_the_body_is_passed_over() -> None:
     async def main() -> None:
-        receive = client(0.0, {"type": "http.request"})
+        receive = Receive(0.0, {"type": "http.request"})
         with pytest.raises(ClientGone), Disconnects(PATIENCE_S).watch(receive):
             await asyncio.get_running_loop().create_future()
         assert receive.calls == 2
@@ -77,7 +80,7 @@ def test_what_is_left_of_the_body_is_passed_over() -> None:
 
 def test_a_client_that_stays_gets_its_answer() -> None:
     async def main() -> None:
-        receive = client(STAYS)
+        receive = Receive(STAYS)
         with Disconnects(PATIENCE_S).watch(receive):
             await later(5.0)
         assert receive.calls == 1
@@ -90,7 +93,7 @@ def test_a_client_that_stays_gets_its_answer() -> None:
 def test_one_timer_serves_all_requests_and_stops_without_any() -> None:
     async def main() -> None:
         disconnects = Disconnects(PATIENCE_S)
-        receives = [client(STAYS) for _ in range(3)]
+        receives = [Receive(STAYS) for _ in range(3)]
 
         async def wait(receive: Any) -> None:
             with disconnects.watch(receive):
@@ -100,14 +103,14 @@ def test_one_timer_serves_all_requests_and_stops_without_any() -> None:
         assert [receive.calls for receive in receives] == [1, 1, 1]
         await later(1.0)
         assert disconnects._timer is None
-        await wait(client(STAYS))
+        await wait(Receive(STAYS))
 
     run_in_fake_time(main())
 
 
 def test_an_error_of_the_body_goes_its_way() -> None:
     async def main() -> None:
-        with pytest.raises(ZeroDivisionError), Disconnects(PATIENCE_S).watch(client(STAYS)):
+        with pytest.raises(ZeroDivisionError), Disconnects(PATIENCE_S).watch(Receive(STAYS)):
             raise ZeroDivisionError
 
     run_in_fake_time(main())
@@ -116,7 +119,7 @@ def test_an_error_of_the_body_goes_its_way() -> None:
 def test_a_cancellation_from_elsewhere_stays_one() -> None:
     async def main() -> None:
         async def wait() -> None:
-            with Disconnects(PATIENCE_S).watch(client(STAYS)):
+            with Disconnects(PATIENCE_S).watch(Receive(STAYS)):
                 await asyncio.get_running_loop().create_future()
 
         task = asyncio.create_task(wait())
@@ -152,7 +155,7 @@ def test_only_a_task_can_be_watched() -> None:
 
         def outside() -> None:
             try:
-                Disconnects().watch(client(STAYS))
+                Disconnects().watch(Receive(STAYS))
             except RuntimeError as error:
                 failed.set_result(str(error))
 

@@ -125,7 +125,7 @@ class World:
         )  # so calls of all sizes are known to be quick
         placement = RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(32), costs=warm_up)
         self.model = Model(placement, self.batcher)
-        self.repository = repository = cast(Any, FakeRepository(self.model))  # type: ignore[arg-type]
+        self.repository = repository = cast(Any, FakeRepository(cast(Any, self.model)))
         limits = HttpLimits(MAX_BODY, TIMEOUT_MS, CallerRule.of(callers))
         statistics: Any = None
         served = OpenInference(repository, statistics, FakeHealth())
@@ -634,7 +634,8 @@ def _numbers(reply: bytes) -> list[float]:
 def test_a_bug_is_told_to_the_log_and_not_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         world = World(True)
-        world.loaded.signatures["serving_default"].outputs["y"] = None  # type: ignore[index]
+        signature: Any = world.loaded.signatures["serving_default"]
+        signature.outputs["y"] = None
         await world.hear(request(), 2 * COMPUTE_S)
         ((status, _, body),) = world.replies()
         assert (status, body) == (500, b'{"error":"Internal error"}')
@@ -1002,7 +1003,7 @@ def test_a_reply_that_cannot_be_written_closes_its_connection_and_harms_no_neigh
             raise RuntimeError("the socket failed")
 
         broken, early = clients[0][1], clients[1]
-        broken.write = broken.writelines = fails  # type: ignore[method-assign]
+        broken.write = broken.writelines = fails  # type: ignore[method-assign]  # as a socket may
         early[0]._count_reply = fails
         await asyncio.sleep(3.5 * COMPUTE_S)
         assert [transport.aborted for _, transport in clients] == [True, True, False]

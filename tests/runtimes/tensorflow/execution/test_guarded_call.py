@@ -14,7 +14,7 @@ def test_one_value_beyond_sends_the_call_to_plain() -> None:
 
         return call
 
-    call = GuardedCall(named("variant"), named("plain"), ("x", "y"), Reach.FINITE)  # type: ignore[arg-type]
+    call = GuardedCall(named("variant"), named("plain"), ("x", "y"), Reach.FINITE)  # type: ignore[arg-type]  # fakes of calls
     good, bad = np.ones(2, np.float32), np.float32([1, np.nan])
     assert call({"x": good, "y": good})["who"] == "variant"
     assert call({"x": good, "y": bad})["who"] == call({"x": bad, "y": good})["who"] == "plain"

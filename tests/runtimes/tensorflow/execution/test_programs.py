@@ -79,7 +79,8 @@ def test_a_reload_compiles_nothing(tmp_path: Path) -> None:
     model = xla(tmp_path / "1")
     assert PROGRAMS.compiled == compiled
     name, spec = next(iter(model.signatures["serving_default"].inputs.items()))
-    inputs = {name: np.ones((2, *spec.shape[1:]), spec.dtype)}  # type: ignore[index]
+    shape: Any = spec.shape
+    inputs = {name: np.ones((2, *shape[1:]), spec.dtype)}
     plain = SavedModel(tmp_path / "1").run("serving_default", inputs, ())
     answer = model.run("serving_default", inputs, ())
     assert all(np.allclose(answer[each], plain[each], rtol=1e-4) for each in plain)

@@ -53,8 +53,8 @@ def test_a_wanted_variant_is_used_at_every_size(tmp_path: Path, wanted: str) -> 
 
 def test_auto_searches_remembers_and_recalls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     savedmodels.make_image_net(tmp_path / "1")
-    options = {"wanted": "auto", "cache": tmp_path / "cache"}
-    model = SavedModel(tmp_path / "1", VariantOptions(**options))  # type: ignore[arg-type]
+    options: dict[str, Any] = {"wanted": "auto", "cache": tmp_path / "cache"}
+    model = SavedModel(tmp_path / "1", VariantOptions(**options))
     reports: list[tuple[int, int, str]] = []
     choices = model.tune((1, 4), lambda *report: reports.append(report), TimeBudget(inf))
     assert len(choices) == 2
@@ -62,7 +62,7 @@ def test_auto_searches_remembers_and_recalls(tmp_path: Path, monkeypatch: pytest
     assert any("trying frozen" in what for _, _, what in reports)
 
     monkeypatch.setattr(VariantSearch, "choose_fastest", None)  # a search would fail
-    again = SavedModel(tmp_path / "1", VariantOptions(**options))  # type: ignore[arg-type]
+    again = SavedModel(tmp_path / "1", VariantOptions(**options))
     assert again.tune((1, 4), lambda *_: None, TimeBudget(inf)) == choices
 
 

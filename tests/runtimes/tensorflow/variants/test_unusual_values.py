@@ -91,7 +91,7 @@ def differing(function: SignatureFunction) -> list[str]:
             if isinstance(want, ServingError) or isinstance(got, ServingError):
                 if str(want) != str(got):
                     found.append(f"{batch[0]} of {size}: {got}, not {want}")
-            elif not agree(want, got, moved=moved(plain, batch[0], values)):  # type: ignore[arg-type]
+            elif not agree(want, got, moved=moved(plain, batch[0], values)):  # type: ignore[arg-type]  # TensorFlow's own types
                 found.append(f"{batch[0]} of {size}")
     return found
 
