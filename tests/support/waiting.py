@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable
 
-#: Seconds. Far longer than any step takes on a busy machine, shorter than pytest's `faulthandler_timeout`.
-HANG_S = 240.0
+#: Seconds. Far longer than any step takes on a busy machine (TensorFlow starts and compiles in a few minutes where it
+#: gets a fifteenth of a core), shorter than pytest's `timeout`.
+HANG_S = 600.0
 
 
 async def until(condition: Callable[[], bool]) -> None:
