@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.config.settings import Settings
 from tests.deploy.manifests import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -26,6 +27,7 @@ PATH = re.compile(r"(?<![\w/.~-])((?:[\w.-]+/)+[\w.-]*[\w-]\.(?:py|md|proto|mjs|
 FOLDER = re.compile(r"(?<![\w/.~-])((?:app|tests|docs|bench|clients|k8s)(?:/[\w.-]+)*/)(?![\w.<*…-])")
 FILE = re.compile(r"(?<![\w/.*-])([\w-]+\.py)(?!\w)")
 MODULE = re.compile(r"(?<![\w/.-])((?:app|bench|ferry_client)(?:\.[a-z]\w*)+)(?![\w(])")
+VARIABLE = re.compile(r"\bFERRY_[A-Z_]*[A-Z]\b")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 all_pages = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
@@ -85,6 +87,13 @@ def test_every_file_that_is_named_without_a_folder_exists(page: Path) -> None:
 @all_pages
 def test_every_module_exists(page: Path) -> None:
     assert not {name for name in MODULE.findall(text_of(page)) if not module_exists(name)}
+
+
+@all_pages
+def test_every_variable_sets_something(page: Path) -> None:
+    known = {f"FERRY_{name.upper()}" for name in Settings.model_fields} | {"FERRY_CONFIG"}
+    known |= {"FERRY_METRICS", "FERRY_PORT"}  # a list in the code; what Kubernetes would set
+    assert set(VARIABLE.findall(text_of(page))) <= known
 
 
 @all_pages
