@@ -89,7 +89,7 @@ class Room:
 
     def most_rows(self, model: str) -> int:
         """The rows that the model may have waiting if no other has any."""
-        return self.max_rows - self._kept + self.kept(model)
+        return self.max_rows - self._kept + self.kept(model) if self._kept else self.max_rows
 
     def check(self, model: str, rows: int, *, bulk: bool, caller: str | None = None) -> None:
         """Raises Overloaded if so many more rows of a model, and of a caller if callers are told apart, do not fit."""
@@ -114,7 +114,7 @@ class Room:
             self._callers[caller] = self._callers.get(caller, 0) + rows
             if not self._callers[caller]:
                 del self._callers[caller]
-        own = self._room_of(model)
+        own = self._models.get(model) or self._room_of(model)
         own.rows += rows
         self.rows += rows
         if own.kept:

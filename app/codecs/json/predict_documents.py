@@ -20,7 +20,7 @@ from app.codecs.json.parsing import parse, quote
 from app.codecs.json.scalars import is_base64
 from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable, takes_long
 from app.core.errors import InvalidRequest, ServingError
-from app.core.inference import DEFAULT_SIGNATURE, Array, ModelSignature, TensorSpec
+from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceResponse, ModelSignature, TensorSpec
 
 # --- as a body format ---
 
@@ -207,9 +207,12 @@ def check_outputs_writable(outputs: Mapping[str, TensorSpec]) -> None:
         check_writable(spec.dtype)
 
 
-def encode_predict(outputs: Mapping[str, Array], by_row: bool) -> bytes:
-    """The reply's JSON. Raises InvalidRequest if `by_row` is set and the outputs do not have equally many rows."""
-    write = dumps_in_slices if takes_long(outputs) else dumps
+def encode_predict(outputs: Mapping[str, Array], by_row: bool, *, in_slices: bool = False) -> bytes:
+    """The reply's JSON. Raises InvalidRequest if `by_row` is set and the outputs do not have equally many rows.
+
+    `in_slices`: in a thread, for outputs of which `takes_long` is true.
+    """
+    write = dumps_in_slices if in_slices else dumps
     if by_row:
         return write({"predictions": predictions(outputs)})
     columns = {name: jsonable(name, array) for name, array in outputs.items()}
@@ -251,10 +254,14 @@ def _check_rows(outputs: Mapping[str, Array]) -> None:
             raise InvalidRequest(f"Tensor name: {name} has inconsistent batch size: {len(array)} expecting: {expected}")
 
 
+def _write(response: InferenceResponse, by_row: bool) -> bytes:
+    return encode_predict(response.outputs, by_row, in_slices=takes_long(response.outputs))
+
+
 #: TensorFlow Serving reads JSON whatever the Content-Type; its users send what `curl --data` sets.
 FORMAT = BodyFormat(
     ("application/json",),
     read,
-    ReplyFormat(check_outputs_writable, lambda response, by_row: encode_predict(response.outputs, by_row)),
+    ReplyFormat(check_outputs_writable, _write),
     also_read=("text/plain", "text/json", "application/x-www-form-urlencoded"),
 )

@@ -45,7 +45,10 @@ def dumps(document: object) -> bytes:
 
 def takes_long(outputs: Mapping[str, Array]) -> bool:
     """Are there so many values that they are to be written in a thread, by `dumps_in_slices`?"""
-    return sum([array.size for array in outputs.values()]) > _SLICE
+    values = 0
+    for array in outputs.values():  # faster than a list for `sum`, and each request asks
+        values += array.size
+    return values > _SLICE
 
 
 def dumps_in_slices(document: object) -> bytes:

@@ -20,7 +20,15 @@ from app.protocols.open_inference.parameters import flag, number
 from app.protocols.open_inference.rest_bodies import ContentReply, document_reply, infer_reply, read_request, split_body
 from app.protocols.open_inference.routes import Action, NoSuchRoute, Route, find_route
 from app.transports.http.compression import MIN_BYTES, choose_encoding
-from app.transports.http.exchange import AsgiExchange, Clock, Computation, Exchange, HttpProtocol, Written, priority_of
+from app.transports.http.exchange import (
+    AsgiExchange,
+    Clock,
+    Computation,
+    Exchange,
+    HttpProtocol,
+    ReplyLater,
+    priority_of,
+)
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import HttpLimits, HttpReply, Sendable, error_body
 
@@ -93,11 +101,13 @@ class OpenInferenceRest(HttpProtocol):
         exchange.record_model(model, call.request.signature)
         encoding = parsed.encoding
 
-        def reply(response: InferenceResponse) -> Sendable | Written:
+        def reply(response: InferenceResponse) -> Sendable | ReplyLater:
             if call.in_json and takes_long(response.outputs):
-                return reply_later(response)
+                return ReplyLater(reply_later(response))
             content = infer_reply(call, response, self._served.write)
-            return content if encoding is None or content.size < MIN_BYTES else content.compressed(encoding)
+            if encoding is None or content.size < MIN_BYTES:
+                return content
+            return ReplyLater(content.compressed(encoding))
 
         async def reply_later(response: InferenceResponse) -> ContentReply:
             content = await asyncio.to_thread(infer_reply, call, response, self._served.write)

@@ -37,8 +37,8 @@ from app.transports.http.exchange import (
     Computation,
     Exchange,
     HttpProtocol,
+    ReplyLater,
     Streamed,
-    Written,
     priority_of,
     written,
 )
@@ -123,8 +123,8 @@ class TensorFlowRest(HttpProtocol):
         inputs, rows = read
         request = InferenceRequest(inputs, deadline_s=started_s + self.limits.request_timeout_ms / 1e3)
 
-        def reply(outputs: dict[str, Array]) -> Sendable | Written:
-            return written(outputs, lambda: HttpReply(encode_predict(outputs, by_row=True)))
+        def reply(outputs: dict[str, Array], in_thread: bool) -> Sendable:
+            return HttpReply(encode_predict(outputs, by_row=True, in_slices=in_thread))
 
         return Coalesced(model, request, rows, max_rows, reply)
 
@@ -158,7 +158,7 @@ class TensorFlowRest(HttpProtocol):
             return _computation_of(apart, request, by_row=body.by_row)
         write, by_row, kind = formats.reply.write, body.by_row, formats.reply_type
 
-        def reply(response: InferenceResponse) -> Sendable | Written:
+        def reply(response: InferenceResponse) -> Sendable | ReplyLater:
             return written(response.outputs, lambda: HttpReply(write(response, by_row), content_type=kind))
 
         return Computation(model, request, reply)
@@ -192,7 +192,7 @@ def _unequal_rows(body: PredictBody, model: ServedModel, signature: ModelSignatu
 
 
 def _computation_of(apart: UnequalRows, request: InferenceRequest, *, by_row: bool) -> Computation:
-    def reply(_: InferenceResponse) -> Sendable | Written:
+    def reply(_: InferenceResponse) -> Sendable | ReplyLater:
         return written(apart.arrays, lambda: HttpReply(encode_each_row(apart.outputs, by_row)))
 
     return Computation(apart, request, reply)

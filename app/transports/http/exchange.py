@@ -13,8 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import CoroutineType
-from typing import Any, ClassVar, TypeGuard, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from app.codecs.json.writing import takes_long
 from app.core.errors import InvalidRequest, ModelNotReady, ServingError
@@ -50,17 +49,16 @@ TIMEOUT_HEADER = b"x-request-timeout-ms"
 #: A body of so many bytes is read in a thread. Chosen: usual ones of this size take 2 to 10 ms.
 LONG_BODY_BYTES = 1024 * 1024
 
-#: A reply that is still being written.
-Written = Coroutine[Any, Any, Sendable]
+
+class ReplyLater(NamedTuple):
+    """A reply that is still being written."""
+
+    written: Coroutine[Any, Any, Sendable]
 
 
-def is_still_written(reply: Sendable | Written) -> TypeGuard[Written]:
-    return isinstance(reply, CoroutineType)  # of the abstract class this would be far slower
-
-
-def written(outputs: Mapping[str, Array], write: Callable[[], Sendable]) -> Sendable | Written:
+def written(outputs: Mapping[str, Array], write: Callable[[], Sendable]) -> Sendable | ReplyLater:
     """The reply that `write` makes of these outputs, in a thread if they are long: seconds of JSON hold up no other."""
-    return asyncio.to_thread(write) if takes_long(outputs) else write()
+    return ReplyLater(asyncio.to_thread(write)) if takes_long(outputs) else write()
 
 
 class Streamed:
@@ -121,12 +119,12 @@ class AsgiExchange(Exchange):
 class Computation:
     """What has to be computed for a reply, and how the reply is written.
 
-    `reply` raises ServingError if the outputs cannot be written as asked. It returns a coroutine if writing takes long.
+    `reply` raises ServingError if the outputs cannot be written as asked.
     """
 
     model: Computing
     request: InferenceRequest
-    reply: Callable[[InferenceResponse], Sendable | Written]
+    reply: Callable[[InferenceResponse], Sendable | ReplyLater]
 
 
 @dataclass(slots=True)
@@ -137,14 +135,14 @@ class Coalesced:
         request: inputs of shape [sum of rows, ...].
         rows: the number of rows of each request.
         max_rows: how many rows a call may have.
-        reply: writes the reply to one request from its own rows.
+        reply: writes the reply to one request from its own rows; if its second argument is true, in a thread.
     """
 
     model: ServedModel
     request: InferenceRequest
     rows: Sequence[int]
     max_rows: int
-    reply: Callable[[dict[str, Array]], Sendable | Written]
+    reply: Callable[[dict[str, Array], bool], Sendable]
 
 
 class HttpProtocol:
@@ -248,7 +246,7 @@ class HttpProtocol:
             response = await computation.model.infer(computation.request)
         exchange.timing = server_timing(response.timing)
         reply = computation.reply(response)
-        return await reply if is_still_written(reply) else cast(Sendable, reply)
+        return await reply.written if isinstance(reply, ReplyLater) else reply
 
     def caller(self, exchange: Exchange) -> str:
         """Who sent a request; empty if callers are not told apart."""

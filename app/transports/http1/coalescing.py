@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 
+from app.codecs.json.writing import takes_long
 from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import Cancellable
@@ -149,13 +150,14 @@ class CoalescedRequests:
     def set_result(self, answer: Answer, /) -> None:
         model, signature = self.coalesced.model, self.coalesced.request.signature
         end, timing = 0, server_timing(answer.timing)
+        long = takes_long(answer.outputs)
         with self.reply_buffer.held():
             for (exchange, _), count in zip(self.arrived, self.rows, strict=True):
                 start, end = end, end + count
                 if not exchange.answered:
                     exchange.record_model(model, signature)
                     outputs = {name: output[start:end] for name, output in answer.outputs.items()}
-                    exchange.answer(self.coalesced, outputs, timing)
+                    exchange.answer(self.coalesced, outputs, timing, may_be_long=long)
 
     def set_exception(self, error: Exception, /) -> None:
         """Finds the invalid request by beginning each alone; an error of another kind is the reply to all of them."""
@@ -185,7 +187,7 @@ class _OwnReply:
 
     def set_result(self, answer: Answer, /) -> None:
         self.exchange.record_model(self.coalesced.model, self.coalesced.request.signature)
-        self.exchange.answer(self.coalesced, answer.outputs, server_timing(answer.timing))
+        self.exchange.answer(self.coalesced, answer.outputs, server_timing(answer.timing), may_be_long=True)
 
     def set_exception(self, error: Exception, /) -> None:
         self.exchange.record_model(self.coalesced.model, self.coalesced.request.signature)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import Any, Protocol
 
 from app.core.errors import WouldBeLate
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest
@@ -17,10 +18,10 @@ from app.transports.http.exchange import (
     Computation,
     Exchange,
     HttpProtocol,
-    Written,
+    ReplyLater,
     failure_reply,
-    is_still_written,
     priority_of,
+    written,
 )
 from app.transports.http.head import RequestHead
 from app.transports.http.rejections import Rejection
@@ -130,13 +131,17 @@ class DirectExchange(Exchange):
             self.answered = self.response_complete = True
             self._finish(CLIENT_GONE, self.protocol.clock())
 
-    def answer(self, coalesced: Coalesced, outputs: dict[str, Array], timing: bytes) -> None:
-        """Replies with its own rows of a coalesced call: arrays of shape [rows, ...] by output name."""
+    def answer(self, coalesced: Coalesced, outputs: dict[str, Array], timing: bytes, *, may_be_long: bool) -> None:
+        """Replies with its own rows of a coalesced call: arrays of shape [rows, ...] by output name.
+
+        `may_be_long` is false if they are known not to be long: this is decided once for all of the call.
+        """
         self.answered = True
         self.timing = timing
         self._handle = None  # it is complete: nothing to cancel
         try:
-            reply = coalesced.reply(outputs)
+            write = coalesced.reply
+            reply = written(outputs, partial(write, outputs, True)) if may_be_long else write(outputs, False)
         except Exception as error:
             reply = failure_reply(error, self)
         self._send_when_written(reply)
@@ -180,11 +185,11 @@ class DirectExchange(Exchange):
 
     # --- the end ---
 
-    def _send_when_written(self, reply: Sendable | Written) -> None:
-        if is_still_written(reply):
+    def _send_when_written(self, reply: Sendable | ReplyLater) -> None:
+        if isinstance(reply, ReplyLater):
             self._start(self._send_later(reply))
         else:
-            self._send(cast(Sendable, reply))
+            self._send(reply)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs it as a task, which the server awaits when it stops."""
@@ -192,9 +197,9 @@ class DirectExchange(Exchange):
         self._connection.tasks.add(task)
         task.add_done_callback(self._connection.tasks.discard)
 
-    async def _send_later(self, writing: Written) -> None:
+    async def _send_later(self, later: ReplyLater) -> None:
         try:
-            reply = await writing
+            reply = await later.written
         except Exception as error:
             reply = failure_reply(error, self)
         self._send(reply)

@@ -31,7 +31,7 @@ from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
-from app.transports.http.exchange import Exchange, HttpProtocol, is_still_written
+from app.transports.http.exchange import Exchange, HttpProtocol, ReplyLater
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import HttpLimits
 from app.transports.http1.connection import _LAST_READ_S
@@ -615,8 +615,8 @@ def test_a_long_reply_is_written_in_a_thread_and_is_the_same(name: str, path: st
 
         values = np.linspace(-1, 1, 2**16 + 2, dtype=np.float32).reshape(-1, 2)
         long = reply(values)
-        assert is_still_written(long)
-        text = b"".join((await long).pieces)
+        assert isinstance(long, ReplyLater)
+        text = b"".join((await long.written).pieces)
         short = [b"".join(reply(part).pieces) for part in np.split(values, 3)]
         assert [number for each in short for number in _numbers(each)] == _numbers(text) == values.ravel().tolist()
 
@@ -832,18 +832,26 @@ def test_a_request_whose_body_comes_slowly_does_not_shorten_the_time_of_others()
     run_in_fake_time(main())
 
 
-def test_long_replies_of_coalesced_requests_are_written_in_a_thread() -> None:
+@pytest.mark.parametrize("values", [2, 2**15, 2**16 + 1])
+def test_of_coalesced_requests_those_with_long_replies_are_answered_by_a_thread(values: int) -> None:
     async def main() -> None:
         world = World(True, inline_s=2 * COMPUTE_S)
+
+        def run(_: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+            return {"y": np.repeat(inputs["x"][:, :1], values, axis=1)}
+
+        cast(Any, world.loaded).run = run
         await world.hear(rows(1.0), 2 * COMPUTE_S)
-        protocol = world.protocols["v1"]
-        head = RequestHead("POST", PREDICT, b"", [(b"content-type", b"application/json")])
-        coalesced = protocol.begin_coalesced(head, [json.dumps(ROW).encode()] * 2, fake_time())
-        assert coalesced is not None
-        reply = coalesced.reply({"y": np.zeros((1, 2**16 + 1), np.float32)})
-        assert is_still_written(reply)
-        await reply
-        assert not is_still_written(coalesced.reply({"y": np.zeros((1, 2), np.float32)}))
+        clients = [world.connect() for _ in range(3)]
+        world.connection.tasks.clear()  # of all connections
+        for value, (connection, _) in enumerate(clients):
+            connection.data_received(rows(value))
+        await asyncio.sleep(0)
+        writing = list(world.connection.tasks)
+        assert len(writing) == (3 if values > 2**16 else 0)
+        await asyncio.gather(*writing)
+        for value, (_, transport) in enumerate(clients):
+            assert json.loads(world.replies(transport)[0][2])["predictions"] == [[value] * values]
 
     run_in_fake_time(main())
 
