@@ -1,5 +1,6 @@
 from math import inf
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -398,3 +399,105 @@ def test_all_sums_are_those_of_the_requests_that_wait(fair_callers: bool, steps:
         assert queue.room._callers == (by_caller if fair_callers else {})
         assert function.requests_under_way == len(waiting) + taken
         assert {model: order.lanes for model, order in queue.orders.items()} == ({"m": 1} if waiting else {})
+
+
+def test_what_is_coalesced_is_answered_as_a_whole_and_never_cut() -> None:
+    queue, function = RequestQueue(100), batch_function(FakeFunction(), 4)
+    coalesced = pending(rows=6)
+    coalesced.coalesced_s = (0.0,) * 6
+    for request in (pending(rows=2), coalesced):
+        queue.push(KEY, function, request)
+    assert [request.rows for request in queue.take(queue.lane(KEY), 4, 4, 0.0)] == [2]
+    assert queue.take(queue.lane(KEY), 4, 4, 0.0) == [coalesced]
+
+
+def test_what_was_taken_of_a_caller_counts_for_its_next_turn() -> None:
+    queue, function = RequestQueue(100, fair_callers=True), batch_function(FakeFunction(), 4)
+    for caller in "aabb":
+        request = pending()
+        request.caller = caller
+        queue.push(KEY, function, request)
+    taken = [queue.take(queue.lane(KEY), 1, 4, 0.0) for _ in range(4)]
+    assert "".join(request.caller for (request,) in taken) == "abab"
+
+
+def test_the_last_part_of_a_request_holds_its_last_rows_beside_a_request_that_is_whole() -> None:
+    queue, function = RequestQueue(100), batch_function(FakeFunction(), 8)
+    large, small = pending(rows=9), pending(7.0, 2)
+    large.inputs = {"x": np.arange(9.0)[:, None]}
+    for request in (large, small):
+        queue.push(KEY, function, request)
+    (part,) = queue.take(queue.lane(KEY), 4, 4, 1.0)
+    whole, rest = queue.take(queue.lane(KEY), 8, 8, 2.0)
+    assert [each.inputs["x"][:, 0].tolist() for each in (part, rest)] == [[0, 1, 2, 3], [4, 5, 6, 7, 8]]
+    assert whole is small
+
+
+def test_a_part_leaves_what_the_rest_of_its_request_leaves_unfilled() -> None:
+    queue = RequestQueue(100)
+    queue.push(KEY, batch_function(FakeFunction(), 4), pending(rows=3))
+    lane = queue.lane(KEY)
+    assert lane.unfilled_rows == 1
+    queue.take(lane, 2, 2, 0.0)
+    assert (lane.rows, lane.unfilled_rows) == (1, 0)
+
+
+def test_of_lanes_that_are_all_smaller_or_all_larger_the_nearest_is_first_with_its_size() -> None:
+    padding = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0}, call_cells=0.0)
+    function = batch_function(FakeFunction(), padding=padding)
+    for lengths in ([16, 30, 32], [64, 40, 32]):
+        queue = RequestQueue(100)
+        keys = [LaneKey("m", 1, "f", (), ((length,),), True) for length in lengths]
+        for key in keys:
+            queue.push(key, function, pending())
+        found = [(cells, lane.key) for cells, lane in queue.nearest(queue.lane(keys[2]))]
+        assert found == [(lengths[1], keys[1]), (lengths[0], keys[0])]
+
+
+class Work:
+    """A queue of models whose calls take a tenth of a second for each row, and nobody comes meanwhile."""
+
+    def __init__(self) -> None:
+        self.queue = RequestQueue(100)
+        self.queue.push(KEY, batch_function(FakeFunction()), pending())  # of whose calls nothing is known
+
+    def push(self, key: LaneKey, rows: int) -> PendingRequest:
+        function = batch_function(FakeFunction(), 4, initial_estimates={1: 0.1, 2: 0.2, 4: 0.4})
+        for now in (0.0, 0.1):
+            function.costs(()).record_dispatch(0, now)
+        request = pending(rows=rows)
+        self.queue.push(key, function, request)
+        return request
+
+    @property
+    def seconds(self) -> float:
+        """Of the calls of all others."""
+        return self.queue.work.before(1e6, self.queue.lane(KEY), 0.0).seconds
+
+
+def test_the_work_that_waits_follows_what_comes_and_leaves() -> None:
+    work, third = Work(), LaneKey("m", 1, "third")
+    first = work.push(OTHER, 2)
+    assert work.seconds == pytest.approx(0.2)
+    work.push(OTHER, 1)
+    assert work.seconds == pytest.approx(0.4), "3 rows are a call of 4"
+    work.push(third, 6)
+    assert work.seconds == pytest.approx(0.4 + 0.4), "of a large request only the next part"
+    work.queue.remove(first)
+    assert work.seconds == pytest.approx(0.1 + 0.4)
+    work.queue.take(work.queue.lane(third), 4, 4, 0.0)
+    assert work.seconds == pytest.approx(0.1 + 0.2)
+    work.queue.take(work.queue.lane(OTHER), 4, 4, 0.0)
+    assert work.seconds == pytest.approx(0.2), "a lane that is gone takes only its own work with it"
+    work.queue.take(work.queue.lane(third), 4, 4, 0.0)
+    assert work.seconds == pytest.approx(0.0)
+
+
+def test_an_empty_queue_leaves_no_rounding_behind() -> None:
+    work, keys = Work(), [LaneKey("m", 1, str(number)) for number in range(3)]
+    requests = [work.push(key, rows) for key, rows in zip(keys, (1, 2, 3), strict=True)]
+    assert work.seconds == pytest.approx(0.1 + 0.2 + 0.4)
+    for request in [*requests, work.queue.lane(KEY).first]:
+        work.queue.remove(request)
+    work.queue.push(KEY, batch_function(FakeFunction()), pending())
+    assert work.seconds == 0.0
