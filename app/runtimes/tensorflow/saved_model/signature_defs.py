@@ -32,15 +32,16 @@ def read_signatures(path: Path) -> dict[str, ModelSignature]:
     """The signatures of the 'serve' graph in folder `path`, except those that cannot be called with arrays.
 
     Raises:
-        OSError, ValueError: there is no such file or no such graph; the text says which.
+        OSError, ValueError: there is no such file or no such graph, or no signature can be called; the text says which.
         google.protobuf.message.DecodeError: the file is not a SavedModel.
     """
     graph = _serving_graph(path)
     definitions = graph.signature_def
-    signatures = {}
+    signatures, reasons = {}, list[str]()
     for name in sorted(set(definitions) - _NOT_FOR_CALLERS):
         definition = definitions[name]
         if reason := _not_servable(definition):
+            reasons.append(f"{name!r}, because {reason}")
             logger.warning(
                 "signature %r of %s is not served, its other signatures are: %s",
                 name,
@@ -56,6 +57,8 @@ def read_signatures(path: Path) -> dict[str, ModelSignature]:
                 ragged_inputs(graph, definition),
                 ragged_outputs=ragged_outputs(definition),
             )
+    if reasons and not signatures:
+        raise ValueError(f"none of its signatures can be called: not {'; not '.join(reasons)}")
     return signatures
 
 

@@ -76,6 +76,17 @@ def test_a_signature_that_arrays_cannot_feed_is_left_out_with_a_warning(
     assert len(caplog.records) == 1
 
 
+def test_a_model_of_which_no_signature_can_be_called_is_no_model(tmp_path: Path) -> None:
+    """It would be AVAILABLE, and every request be told that its signature is not there."""
+    savedmodels.make_scalar(tmp_path)
+    file = tmp_path / "saved_model.pb"
+    proto = SavedModel.FromString(file.read_bytes())
+    proto.meta_graphs[0].signature_def["serving_default"].inputs["a"].dtype = tf.qint8.as_datatype_enum
+    file.write_bytes(proto.SerializeToString())
+    with pytest.raises(ValueError, match="not 'serving_default', because input 'a' of type qint8 has no array type"):
+        read_signatures(tmp_path)
+
+
 @pytest.mark.parametrize("entry", ["__saved_model_init_op", "__saved_model_train_op"])
 def test_entries_for_loading_and_training_are_no_signatures(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, entry: str
