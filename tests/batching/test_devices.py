@@ -194,3 +194,20 @@ def test_slots_say_which_device_is_busy_with_what() -> None:
         assert repr(scene.slots) == "<DeviceSlots 2 of 2 free>"
 
     run_in_fake_time(main())
+
+
+def test_a_batch_is_told_at_its_end_and_fails_where_no_device_takes_it() -> None:
+    async def main() -> None:
+        scene, ended = Scene(1), list[BatchInFlight]()
+        batches = [BatchInFlight(scene.lane, [pending()], "idle") for _ in range(2)]
+        scene.slots.start(batches[0], fake_time(), lambda batch, _: ended.append(batch))
+        for device in scene.devices:
+            device.broken = "away"
+        with pytest.raises(RuntimeError, match="away"):
+            scene.slots.start(batches[1], fake_time(), lambda batch, _: ended.append(batch))
+        assert batches[1].requests[0].reply.done()
+        await asyncio.sleep(2.0)
+        assert ended == batches[:1]
+        assert scene.slots.idle
+
+    run_in_fake_time(main())

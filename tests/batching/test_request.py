@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.batching.priority import PATIENCE_S
-from app.batching.request import PendingRequest
+from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.core.errors import InferenceFailed
 from app.core.inference import BatchTiming
 from app.core.reply import Answer
@@ -109,3 +109,30 @@ def test_a_request_says_where_it_is() -> None:
     assert repr(request).endswith("waiting>")
     request.answer(ANSWER)
     assert repr(request).endswith("answered>")
+
+
+def test_requests_of_any_inner_shape_may_share_a_call_if_all_else_is_equal() -> None:
+    key = LaneKey("m", 1, "f", ("y",), ((4,),), True, 2)
+    assert key.call == key._replace(shape=((8,),), padded=False).call
+    others = [
+        {"model": "n"}, {"version": 2}, {"signature": "g"}, {"outputs": ()}, {"generation": 3}, {"apart": True},
+    ]  # fmt: skip
+    for other in others:
+        assert key._replace(**other).call != key.call  # type: ignore[arg-type]  # of the fields' own types
+    assert str(key) == "m/1/f"
+
+
+def test_a_handle_cancels_its_own_request() -> None:
+    cancelled: list[PendingRequest] = []
+    request = pending()
+    RequestHandle(request, cancelled.append).cancel()
+    assert cancelled == [request]
+
+
+def test_an_error_that_cannot_be_given_to_its_caller_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    class Deaf(FakeReply):
+        def set_exception(self, exception: BaseException, /) -> None:
+            raise RuntimeError("the connection failed")
+
+    PendingRequest({}, 1, Deaf(), 0.0).fail(InferenceFailed("no"))
+    assert "the connection failed" in caplog.text
