@@ -222,7 +222,7 @@ def test_buckets_are_compiled_at_warm_up_and_nothing_is_afterwards(folder: Path)
 
 
 def test_buckets_that_are_compiled_are_those_that_gain(folder: Path) -> None:
-    options: dict[str, Any] = {"shape_buckets": [8, 40], "batch_sizes": [1, 16], "load_budget_s": 4.0}
+    options: dict[str, Any] = {"shape_buckets": [8, 40], "batch_sizes": [1, 16]}
     *answers, shapes = served(folder, TOKENS, execution_variant="auto", variant_cache=str(folder), **options)
     assert "each[?,tokens.1,4]" in shapes["net/1"]["serving_default"]
     assert all(
