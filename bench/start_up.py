@@ -6,12 +6,13 @@ In each round, in turn: a process that imports TensorFlow and nothing else; a fi
 nothing remembered of earlier ones; a second start, when what the first one found is remembered; a start with many small
 models. `--revision` starts the same servers from a checkout of another revision, too. A start ends with the first 200
 of /readyz; `tuned` is when nothing in the background makes models faster any more. Prints seconds and, by round,
-multiples of the import.
+multiples of the import; what was measured is told when it is stopped, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,8 +47,19 @@ def main() -> None:
     parser.add_argument("--revision", help="as git knows it: measured in turn with this tree")
     parser.add_argument("--models", type=Path, default=ROOT / "models", help="those of the first and the second start")
     options = parser.parse_args()
+    # The servers and the other tree end with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("The measurement was stopped"))
     ensure_models()
     found: dict[str, Times] = {}
+    try:
+        _measure(options, found)
+    finally:
+        if found:
+            print(table(found), flush=True)
+
+
+def _measure(options: argparse.Namespace, found: dict[str, Times]) -> None:
+    """Adds the seconds of each round to `found` as soon as it ends, and tells them."""
     with ExitStack() as stack:
         trees = {"": ROOT}
         if options.revision:
@@ -55,9 +67,10 @@ def main() -> None:
         many = stack.enter_context(_many_models(options.small))
         for number in range(options.rounds + 1):  # the first one fills the page cache
             round_s = _round(trees, options.models, many if options.small else None)
+            told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in round_s.items())
+            print(f"Round {number} of {options.rounds}: {told}", file=sys.stderr, flush=True)
             for name, seconds in round_s.items() if number else ():
                 found.setdefault(name, {})[number] = seconds
-    print(table(found))
 
 
 def table(found: Mapping[str, Times]) -> str:
