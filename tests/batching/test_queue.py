@@ -11,6 +11,8 @@ from app.batching.request import LaneKey, PendingRequest
 from app.batching.shapes.padding import ShapePadding
 from app.batching.waiting.lane import Lane
 from app.core.errors import Overloaded
+from app.core.inference import BatchTiming
+from app.core.reply import Answer
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, pending
 
 OTHER = LaneKey("m", 1, "other")
@@ -421,16 +423,20 @@ def test_what_was_taken_of_a_caller_counts_for_its_next_turn() -> None:
     assert "".join(request.caller for (request,) in taken) == "abab"
 
 
-def test_the_last_part_of_a_request_holds_its_last_rows_beside_a_request_that_is_whole() -> None:
+def test_a_request_is_answered_by_all_of_its_parts_also_by_the_last_beside_a_request_that_is_whole() -> None:
     queue, function = RequestQueue(100), batch_function(FakeFunction(), 8)
-    large, small = pending(rows=9), pending(7.0, 2)
-    large.inputs = {"x": np.arange(9.0)[:, None]}
+    reply, inputs = FakeReply(), {"x": np.arange(9.0)[:, None]}
+    large, small = PendingRequest(inputs, 9, reply, 0.0), pending(7.0, 2)
     for request in (large, small):
         queue.push(KEY, function, request)
     (part,) = queue.take(queue.lane(KEY), 4, 4, 1.0)
     whole, rest = queue.take(queue.lane(KEY), 8, 8, 2.0)
-    assert [each.inputs["x"][:, 0].tolist() for each in (part, rest)] == [[0, 1, 2, 3], [4, 5, 6, 7, 8]]
     assert whole is small
+    for each in (part, rest):
+        each.answer(Answer({"y": each.inputs["x"]}, BatchTiming()))
+    (answer,) = reply.answers
+    assert isinstance(answer, Answer)
+    assert answer.outputs["y"][:, 0].tolist() == list(range(9))
 
 
 def test_a_part_leaves_what_the_rest_of_its_request_leaves_unfilled() -> None:
