@@ -18,6 +18,7 @@ from app.batching.devices import Device
 from app.batching.function import PlainWay
 from app.batching.policy import BatchingOptions, BatchPlan, LaneView, SelfTuning
 from app.batching.request import LaneKey, PendingRequest
+from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
 from app.batching.waiting.lane import Lane
 from app.core.errors import (
@@ -1548,5 +1549,35 @@ def test_callers_share_a_lane_if_that_is_asked_for(fair: bool, place: int) -> No
             batcher.submit(KEY, function, rows_of(value), 1, FakeReply(), caller=caller)
         await batcher.drain()
         assert model.computed.index(5.0) == place
+
+    scenario(main)
+
+
+def test_a_drain_ends_although_no_device_takes_the_last_batch() -> None:
+    async def main() -> None:
+        bench = Bench(delay_s=60.0)
+        waiting = bench.send(1.0)
+        await turns()
+        bench.devices[0].broken = "away"
+        await bench.batcher.drain()
+        with pytest.raises(InferenceFailed, match="takes no work"):
+            await waiting
+        assert bench.batcher.failures(5.0)
+
+    scenario(main)
+
+
+def test_a_padded_call_is_made_on_the_event_loop_only_if_one_of_its_length_was_quick() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=2.0)
+        padding = ShapePadding({"x": ("n",)}, {"y": ("n",)}, {"x": 0.0})
+        bench.function = batch_function(bench.model, padding=padding)
+        key = KEY._replace(shape=((8,),), padded=True)
+        ends = []
+        for length in (5, 5, 8, 8):
+            call = infer(bench.batcher, key, bench.function, {"x": np.ones((1, length), np.float32)}, 1)
+            assert (await call).outputs["y"].shape == (1, length)
+            ends.append(bench.now)
+        assert ends == [1.0, 1.0, 2.0, 2.0]
 
     scenario(main)

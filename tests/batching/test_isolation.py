@@ -350,6 +350,24 @@ def test_a_drain_ends_although_no_device_takes_the_last_group() -> None:
     run_in_fake_time(main())
 
 
+def test_an_isolation_whose_last_requests_left_is_over() -> None:
+    async def main() -> None:
+        scene = Scene(in_order=True)
+        bad = [scene.send(value) for value in (-1.0, -2.0)]
+        await asyncio.sleep(0.5)
+        other = scene.send(3.0, lane="b")
+        await asyncio.sleep(2.0)  # the first group was computed, and the other lane has its turn
+        bad[1].cancel()
+        await scene.batcher.drain()
+        assert scene.loop.time() - scene.start_s == 3.0
+        assert isinstance(await other, Answer)
+        assert scene.model.calls == [[-1.0, -2.0], [-1.0], [3.0]]
+        assert not scene.batcher._completion.order
+        assert scene.batcher.failures(0.0) == []
+
+    run_in_fake_time(main())
+
+
 def test_a_reply_of_a_group_is_given_once() -> None:
     async def main() -> None:
         scene = Scene()
