@@ -5,7 +5,7 @@
 | `pywrap_tfe.TFE_Py_Execute`; `eager.context`: `_handle`, `function_call_options`; `eager.core`: `_NotOkStatusException`, `_status_to_exception`; `ConcreteFunction._inference_function` | executes a function without binding arguments to names, asking for gradient tapes and packing structures | the public call, 0.1 to 0.2 ms longer |
 | `framework.convert_to_constants`, `grappler.tf_optimizer`; `FuncGraph.captures`, `FuncGraph.capture` | the variant frozen; what the variant xla must check beside the compiled code | models run plain |
 | `framework`: `func_graph.dismantle_func_graph`, `ops.dismantle_graph`; `FuncGraph._function_captures`, `FuncGraph.outer_graph`, `Graph._functions`; `_list_all_concrete_functions` | frees graphs without a garbage collection, which stops all threads | the garbage collector frees them |
-| `eager.polymorphic_function`: `atomic_function.from_func_graph`, `ConcreteFunction`; `ConcreteFunction.function_type` | names compiled functions by their content | another start compiles again what was loaded in another order |
+| `eager.polymorphic_function`: `atomic_function.from_func_graph`, `ConcreteFunction`; `ConcreteFunction.function_type`; `eager.context`: `has_function`, `add_function_def` | names compiled functions, and those that they call, by their content | another start compiles again what was loaded in another order |
 | `framework.op_def_registry` | tells which operations keep state | operations that operations.py does not list count as stateful |
 | `tensorflow.core.protobuf` | reads saved_model.pb; the format is public, these modules are not documented | the server does not start |
 
@@ -15,7 +15,6 @@ once and not used. docs/dependencies.md says which versions of TensorFlow were t
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2, struct_pb2
 
+from app.runtimes.tensorflow.function_names import PREFIX, called_in, name_by_content, name_functions
+
 logger = logging.getLogger(__name__)
 
 SavedModelProto, TypeSpecProto = saved_model_pb2.SavedModel, struct_pb2.TypeSpecProto
@@ -34,6 +35,10 @@ DIRECT_EXECUTION = "direct execution of functions"
 GRAPH_REWRITING = "rewriting of graphs"
 TAKING_APART = "taking graphs apart"
 OPERATION_DEFINITIONS = "looking up definitions of operations"
+
+#: Functions of a graph that together take more than this keep their numbers: TensorFlow never frees those that it is
+#: given by name. Chosen.
+_MOST_NAMED_BYTES = 1 << 20
 
 _CONTROL_FLOW = frozenset({"If", "StatelessIf", "While", "StatelessWhile"})
 
@@ -144,16 +149,30 @@ def inlined(traced: Any) -> Any:
     return _set_lowering(tf_optimizer.OptimizeGraph(config, meta_graph), lower=True)
 
 
+def name_functions_by_content(graph: Any) -> None:
+    """Names the functions that a GraphDef calls by what they hold. TensorFlow keeps them by these names."""
+    if graph.library.ByteSize() > _MOST_NAMED_BYTES:
+        return
+    try:
+        from tensorflow.python.eager import context  # noqa: PLC0415 - may be missing
+
+        known, add = context.context().has_function, context.context().add_function_def
+    except Exception as error:  # whatever another TensorFlow raises
+        logger.debug("Functions keep their names, so code that calls them may not be found again: %s", error)
+        return
+    for function in name_functions(graph):
+        if not known(function.signature.name):
+            add(function)
+
+
 def named_by_content(traced: Any) -> Any:
     """The concrete function under a name that follows from what it holds, so that its compiled code is found again.
 
-    TensorFlow numbers the functions of a process in the order in which they are made, and its cache of compiled code
-    takes the name for part of the content. A function that calls others, such as the body of a loop, keeps its name:
-    theirs are numbers, too.
+    One that calls functions with other names, which are numbers, keeps its own.
     """
     definition = traced.function_def
-    attributes = [attribute for node in definition.node_def for attribute in node.attr.values()]
-    if any(each.HasField("func") or each.list.func for each in attributes):
+    called = [each.name for node in definition.node_def for each in called_in(node)]
+    if not all(name.startswith(PREFIX) for name in called):
         return traced
     try:
         from tensorflow.python.eager.polymorphic_function import (  # noqa: PLC0415 - may be missing
@@ -161,7 +180,7 @@ def named_by_content(traced: Any) -> Any:
             concrete_function,
         )
 
-        name = _name_by_content(definition)
+        name = name_by_content(definition)
         atomic = atomic_function.from_func_graph(name, traced.graph, dict(definition.attr), traced.function_type)
         named = concrete_function.ConcreteFunction(atomic)
     except Exception as error:  # whatever another TensorFlow raises
@@ -169,14 +188,6 @@ def named_by_content(traced: Any) -> Any:
         return traced
     named.made_from = traced  # its end would take the graph apart
     return named
-
-
-def _name_by_content(definition: Any) -> str:
-    content = type(definition).FromString(definition.SerializeToString())
-    content.signature.name = ""
-    for argument in content.arg_attr.values():
-        argument.attr.pop("_user_specified_name", None)  # of a captured tensor that is its number
-    return f"ferry_{hashlib.sha256(content.SerializeToString(deterministic=True)).hexdigest()[:32]}"
 
 
 def _set_lowering(graph: Any, *, lower: bool) -> Any:

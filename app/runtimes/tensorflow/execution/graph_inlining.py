@@ -32,6 +32,7 @@ class InlinedGraph:
         names = sorted(signature.inputs)
         graph = private_api.with_constants(traced) if with_constants else private_api.inlined(traced)
         names_now = _name_numbered(graph)
+        private_api.name_functions_by_content(graph)
         self.inputs = {tensor.op.name: name for name, tensor in zip(names, traced.inputs[: len(names)], strict=True)}
         self._outputs = dict(zip(sorted(signature.outputs), (tensor.name for tensor in traced.outputs), strict=True))
         captures = private_api.captures(traced)

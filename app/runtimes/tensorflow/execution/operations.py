@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from app.runtimes.tensorflow.function_names import called_in
 from app.runtimes.tensorflow.private_api import operation_definition
 
 
@@ -192,8 +193,4 @@ def _all_nodes(graph: Any) -> Iterator[Any]:
 def _called(node: Any) -> Iterator[str]:
     """The names of the functions that a node may call."""
     yield node.op
-    for value in node.attr.values():
-        if value.HasField("func"):
-            yield value.func.name
-        elif value.HasField("list"):
-            yield from (each.name for each in value.list.func)
+    yield from (each.name for each in called_in(node))

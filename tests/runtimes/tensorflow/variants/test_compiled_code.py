@@ -1,8 +1,10 @@
+import gc
 import os
 import subprocess
 import sys
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,8 +66,8 @@ for model in models:
 
 
 def test_code_is_found_again_whatever_was_loaded_before(tmp_path: Path) -> None:
-    """With variables that are constants, and with variables that are passed."""
-    makers = (savedmodels.make_half_plus_two, savedmodels.make_image_net, make_large)
+    """With variables that are constants, with variables that are passed, and with loops and branches."""
+    makers = (savedmodels.make_half_plus_two, savedmodels.make_image_net, make_large, make_looping)
     models = [tmp_path / maker.__name__ / "1" for maker in makers]
     for maker, model in zip(makers, models, strict=True):
         maker(model)
@@ -83,6 +85,23 @@ def test_code_is_found_again_whatever_was_loaded_before(tmp_path: Path) -> None:
     assert compiled(models[1]) == first
 
 
+def make_looping(path: Path, value: float = 0.1) -> None:
+    """x [batch, 4] -> y, by a branch in a loop that reads a variable."""
+    module = tf.Module()
+    module.weights = tf.Variable(tf.fill([4, 4], value))
+    spec = tf.TensorSpec([None, 4], tf.float32, name="x")
+
+    def step(count: Any, row: Any) -> Any:
+        large = tf.reduce_sum(row) > 1e6
+        return count + 1, tf.cond(large, lambda: row * 0.5, lambda: row @ module.weights)
+
+    def call(x: Any) -> Any:
+        return {"y": tf.while_loop(lambda count, _: count < 3, step, (0, x))[1]}
+
+    module.call = tf.function(call, input_signature=[spec])
+    tf.saved_model.save(module, str(path), signatures=module.call)
+
+
 def make_large(path: Path, value: float = 1.0) -> None:
     """x [batch, 4] -> y, by variables of 2 MB."""
     module = tf.Module()
@@ -90,6 +109,31 @@ def make_large(path: Path, value: float = 1.0) -> None:
     spec = tf.TensorSpec([None, 4], tf.float32, name="x")
     module.call = tf.function(lambda x: {"y": tf.reduce_sum(x @ module.weights, 1)}, input_signature=[spec])
     tf.saved_model.save(module, str(path), signatures=module.call)
+
+
+@pytest.mark.parametrize("wanted", ["xla", "frozen"])
+def test_loops_of_equal_content_share_names_and_outlive_each_other(wanted: str, tmp_path: Path) -> None:
+    runtime = TensorFlowRuntime(RuntimeOptions(variants=VariantOptions(wanted=wanted)))
+    for number, value in enumerate((0.1, 0.1, 0.5)):
+        make_looping(tmp_path / str(number), value)
+
+    def load(number: int) -> SavedModel:
+        loaded = runtime.load(tmp_path / str(number))
+        assert isinstance(loaded, SavedModel)
+        assert [each.variant for each in loaded.tune([1], lambda *_: None, TimeBudget(inf))] == [wanted]
+        return loaded
+
+    def answer(loaded: SavedModel) -> float:
+        return float(loaded.run("serving_default", {"x": np.ones((1, 4), np.float32)}, ())["y"][0, 0])
+
+    first, second, other = load(0), load(1), load(2)
+    assert [answer(each) for each in (first, second, other)] == pytest.approx([0.064, 0.064, 8.0])
+    first.close()
+    del first
+    gc.collect()
+    assert [answer(each) for each in (second, other)] == pytest.approx([0.064, 8.0])
+    second.close()
+    assert [answer(each) for each in (load(0), other)] == pytest.approx([0.064, 8.0])
 
 
 def test_versions_of_one_graph_share_names_and_keep_their_own_variables(tmp_path: Path) -> None:
