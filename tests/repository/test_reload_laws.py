@@ -15,6 +15,7 @@ from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
 from app.repository.version_policy import All, Latest, Specific
 from tests.repository.fakes import BROKEN, FakeLoader, add, repository_of
+from tests.support.waiting import until
 
 NAMES = ("a", "b")
 VERSIONS = st.integers(1, 4)
@@ -132,11 +133,13 @@ class Lists(RuleBasedStateMachine):
             try:
                 await change
             finally:
-                for _ in range(4):  # the unloads it started
-                    await asyncio.sleep(0)
+                await until(self._at_rest)  # a change waits for its own model only, and for no unload
 
         self.runner.run(settle())
         self.settled = True
+
+    def _at_rest(self) -> bool:
+        return not self.models._reconciling and not self.models._reconciler._unloading
 
     def _open(self, name: str) -> set[int]:
         return {model.version for model in self.loader.made if model.name == name and not model.closed}
