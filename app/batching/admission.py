@@ -1,7 +1,8 @@
 """Admission: rejects a request at once if it cannot finish before its deadline. No I/O, no clock.
 
 `seconds_to_answer` estimates the time until a new request is answered. It looks at its own lane and at the sum of the
-work of all others (waiting/work.py), so it costs the same however many lanes and requests wait. A shape of which
+work of all others (waiting/work.py), so it costs the same however many lanes and requests wait. Where callers take
+turns, others count for as much as comes before the request in these, however much they have waiting. A shape of which
 nothing is known costs 0; one that was not called yet is guessed from one of about its size (function.py).
 
 Calls vary independently of each other, so the deviations of a line of calls add by their squares: a single call may
@@ -19,8 +20,9 @@ from app.batching.policy import HEADROOM
 from app.batching.queue import RequestQueue
 from app.batching.request import PendingRequest
 from app.batching.scheduler import Scheduler
+from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
-from app.batching.waiting.work import call_seconds
+from app.batching.waiting.work import call_seconds, part_of
 from app.core.errors import DeadlineExceeded, RequestTooLarge, ShuttingDown, WouldBeLate
 
 
@@ -56,12 +58,14 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     if not remaining_s and queue.rows == request.weight:
         return
 
-    # 2. By the scheduling keys of all lanes.
+    # 2. By the scheduling keys of all lanes, and by the turns of callers.
     time_s = request.deadline_s - now
     most_s = HEADROOM * time_s
     assert request.lane is not None  # noqa: S101 - it waits
     lane = queue.lane(request.lane)
     ahead = queue.work.before(request.scheduling_key_s, lane, now)
+    if queue.callers is not None and queue.callers.waiting > 1:
+        ahead = _in_turns(request, queue, queue.callers, lane, ahead)
     needed_s = seconds_to_answer(request, lane, ahead, remaining_s, slots.count, scheduler.most_rows)
 
     # 3. By the weight of its model, which holds however urgent the requests of other models are.
@@ -81,6 +85,27 @@ def check_deadline(  # noqa: PLR0917 - all that waits
         )
         error.retry_after_s = needed_s - most_s
         raise error
+
+
+def _in_turns(
+    request: PendingRequest, queue: RequestQueue, callers: Callers, lane: Lane, ahead: CallSeconds
+) -> CallSeconds:
+    """The calls of other lanes that come before a request where callers take turns.
+
+    Args:
+        ahead: those that come before it by their scheduling keys.
+    """
+    assert lane.turns is not None  # noqa: S101 - callers take turns
+    here_s, elsewhere_s = lane.turns.work_s(request.caller)
+    others = queue.work.of_others(lane)
+
+    # 1. Of its caller what is more urgent.
+    own_s = min(ahead.seconds, elsewhere_s)
+
+    # 2. Of each other caller as much as its own caller gets before it, and a call.
+    before_s = own_s + max(0.0, here_s - lane.seconds(request.weight))
+    others_s = min(max(0.0, others.seconds - elsewhere_s), (callers.waiting - 1) * (before_s + callers.longest_s))
+    return part_of(others, own_s + others_s)
 
 
 def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue

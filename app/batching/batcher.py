@@ -41,6 +41,7 @@ from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.scheduler import Scheduler
 from app.batching.shadow_check import ShadowChecks
+from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import BatchRejected, Listener, ignore
@@ -70,7 +71,7 @@ class Batcher:
         max_inline_s: calls that are known to take less are made on the event loop; 0 for none.
         admission: reject a request at once if it is expected to miss its deadline.
         weights: by model, its share of the devices' time beside other models'; empty for none.
-        fair_callers: the callers whose requests wait share lanes and room, whoever sends more.
+        fair_callers: the callers whose requests wait share devices and room, whoever sends more.
         preserve_order: answer the batches of a lane in the order in which they were started.
     """
 
@@ -96,8 +97,9 @@ class Batcher:
         self._admission = admission
 
         # What waits, what is in flight, and how it is answered
-        self._scheduler = Scheduler(policy, weights)
-        self.queue = RequestQueue(max_queue_rows, self._scheduler.most_rows, weights, fair_callers=fair_callers)
+        callers = Callers() if fair_callers else None
+        self._scheduler = Scheduler(policy, weights, callers)
+        self.queue = RequestQueue(max_queue_rows, self._scheduler.most_rows, weights, callers=callers)
         self._slots = DeviceSlots(devices, clock)
         self._isolations = Isolations()
         self._suspects = Suspects()

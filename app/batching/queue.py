@@ -14,11 +14,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from app.batching.function import BatchFunction
 from app.batching.large_requests import cut
 from app.batching.priority import BULK_S
 from app.batching.request import LaneKey, PendingRequest
+from app.batching.waiting.caller_order import CallerOrder
+from app.batching.waiting.caller_turns import CallerTurns
+from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
 from app.batching.waiting.lane_order import LaneOrder
 from app.batching.waiting.room import Room
@@ -42,11 +46,12 @@ class RequestQueue:
     """All lanes, and the room that they share: `max_rows` rows.
 
     Args:
-        fair_callers: the callers whose requests wait share lanes and room, whoever sends more.
+        callers: take turns and share the room, whoever sends more; None if callers are not told apart.
         weights: by model, its share of the room that is kept for models (room.py).
         most_rows: the rows of a full batch of a lane.
 
     Attributes:
+        callers: as given.
         orders: the lanes of each model for which a request waits, by urgency.
         work: the seconds of the calls that wait.
     """
@@ -57,11 +62,11 @@ class RequestQueue:
         most_rows: Callable[[Lane], int] = _largest,
         weights: Mapping[str, float] = MappingProxyType({}),
         *,
-        fair_callers: bool = False,
+        callers: Callers | None = None,
     ) -> None:
-        self._fair_callers = fair_callers
+        self.callers = callers
         self.room = Room(max_rows, weights)
-        self.orders: dict[str, LaneOrder] = {}
+        self.orders: dict[str, LaneOrder[Any]] = {}  # of lanes, or of what waits of each caller in them
         self.work = WaitingWork(most_rows)
         self._lanes: dict[LaneKey, Lane] = {}
         self._sized: dict[tuple[object, ...], list[_Sized]] = {}  # padded lanes that may be merged, by size
@@ -102,7 +107,7 @@ class RequestQueue:
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
         """Puts a request into the lane of `key`. Raises Overloaded if there is no room."""
         weight = request.weight
-        caller = request.caller if self._fair_callers else None
+        caller = request.caller if self.callers is not None else None
         self.room.check(key.model, weight, bulk=request.priority_offset_s <= -BULK_S, caller=caller)
         lane = self._lanes.get(key)
         if lane is None:
@@ -151,7 +156,6 @@ class RequestQueue:
                     break
             room -= weight
             taken.append(request)
-        lane.charge(taken)
         self._detach(lane, gone + taken)
         if lane.has_parts:
             ragged, ragged_outputs = lane.function.ragged, lane.function.ragged_outputs
@@ -174,7 +178,7 @@ class RequestQueue:
         part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)
         lane.function.requests_under_way += 1
         lane.rows -= rows
-        self.room.add(lane.key.model, -rows, request.caller if self._fair_callers else None)
+        self.room.add(lane.key.model, -rows, request.caller if self.callers is not None else None)
         lane.requeue(request, rows, now)
         self.work.changed(lane)
         return part
@@ -187,7 +191,7 @@ class RequestQueue:
         weight = sum([request.rows or 1 for request in requests])
         lane.remove(requests)
         lane.rows -= weight
-        if self._fair_callers:
+        if self.callers is not None:
             for request in requests:
                 self.room.add(lane.key.model, -request.weight, request.caller)
         else:
@@ -198,9 +202,12 @@ class RequestQueue:
             self._close(lane)
 
     def _open(self, key: LaneKey, function: BatchFunction) -> Lane:
-        lane = self._lanes[key] = Lane(key, function, fair_callers=self._fair_callers)
-        if key.model not in self.orders:
-            self.orders[key.model] = LaneOrder()
+        lane = self._lanes[key] = Lane(key, function)
+        order = self.orders.get(key.model)
+        if order is None:
+            order = self.orders[key.model] = LaneOrder() if self.callers is None else CallerOrder()
+        if self.callers is not None:
+            lane.turns = CallerTurns(lane, self.callers, order)
         if key.padded:
             insort(self._sized.setdefault(key.call, []), _sized(lane))
         return lane
@@ -210,7 +217,8 @@ class RequestQueue:
         del self._lanes[key]
         self.work.gone(lane)
         order = self.orders[key.model]
-        order.remove(lane)
+        if lane.turns is None:
+            order.remove(lane)
         if not order.lanes:
             del self.orders[key.model]
         if key.padded:

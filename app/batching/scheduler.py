@@ -6,6 +6,9 @@ ones. The model with the least virtual time is next, so over any time in which t
 proportion to their weights, up to one call of each and device. A model without work starts again at the virtual time of
 the others: unused time is not saved up, it goes to the other models.
 
+Callers share the devices in the same way, each with one virtual time for all lanes and models (waiting/callers.py).
+With weights the model is chosen first, then the caller.
+
 P. Goyal, H. M. Vin, H. Cheng: Start-time fair queuing, SIGCOMM 1996.
 """
 
@@ -13,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from app.batching.batch import BatchInFlight
 from app.batching.cost_model import Costs
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
+from app.batching.waiting.callers import Callers, Charge
 from app.batching.waiting.lane import Lane
 from app.batching.waiting.lane_order import Entry
 
@@ -66,6 +70,23 @@ class FairQueueing:
         return self._weights.get(model, 1.0)
 
 
+class _CallerCharges:
+    """What the callers of the batches in flight were charged."""
+
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
+        self._charges: dict[BatchInFlight, Charge] = {}
+
+    def record_start(self, batch: BatchInFlight) -> None:
+        rows: dict[str, int] = {}
+        for request in batch.requests:
+            rows[request.caller] = rows.get(request.caller, 0) + request.weight
+        self._charges[batch] = self._callers.begin(rows, batch.expected_s)
+
+    def record_end(self, batch: BatchInFlight, seconds: float) -> None:
+        self._callers.end(self._charges.pop(batch), seconds)
+
+
 class _EmptyLane(NamedTuple):
     """A lane in which nothing waits yet, as policies see it."""
 
@@ -79,13 +100,17 @@ class _EmptyLane(NamedTuple):
 class Scheduler:
     """Plans batches by one policy, or by a model's own.
 
+    Args:
+        callers: share the devices; None if callers are not told apart.
+
     Attributes:
         eager: true if an idle device takes every request of any model at once.
         fair_queueing: false if no model has a weight.
     """
 
-    def __init__(self, policy: BatchingPolicy, weights: Mapping[str, float]) -> None:
+    def __init__(self, policy: BatchingPolicy, weights: Mapping[str, float], callers: Callers | None = None) -> None:
         self._policy = policy
+        self._charges = _CallerCharges(callers) if callers is not None else None
         self._policies: dict[str, BatchingPolicy] = {}
         self.fair_queueing = FairQueueing(weights)
         self.eager = policy.eager
@@ -109,37 +134,44 @@ class Scheduler:
         for order in orders:
             order.wake(now)
 
-        # 1. Of the lanes that may be due the first: by virtual time if models have weights, by scheduling key, by age.
-        #    It is nearly always due, so only one lane is planned; one that is not due sleeps.
+        # 1. Of the lanes that may be due the first: by virtual time of the model if models have weights, then of the
+        #    caller if callers take turns, by scheduling key, by age. It is nearly always due, so only one lane is
+        #    planned; one that is not due sleeps.
         while entries := [entry for order in orders if (entry := order.first_awake())]:
-            *_, lane = min(entries, key=self._turn)
+            *_, placed = min(entries, key=self._turn)
+            lane = placed.lane
             plan = self.plan(lane)
             if plan.due_s <= now:
                 return plan, lane
-            queue.orders[lane.key.model].sleep(lane, plan.due_s)
+            queue.orders[lane.key.model].sleep(placed, plan.due_s)
 
         # 2. None is due. Requests that left may have made a lane due later than was noted.
         while True:
-            due_s, *_, lane = min([entry for order in orders if (entry := order.next_asleep())])
+            due_s, *_, placed = min([entry for order in orders if (entry := order.next_asleep())])
+            lane = placed.lane
             plan = self.plan(lane)
             if plan.due_s <= due_s:
                 return plan, lane
-            queue.orders[lane.key.model].sleep(lane, plan.due_s)
+            queue.orders[lane.key.model].sleep(placed, plan.due_s)
 
     def plan(self, lane: Lane) -> BatchPlan:
         return self._policy_of(lane).plan(lane)
 
-    def _turn(self, entry: Entry) -> tuple[float, float, float, int]:
-        key_s, since_s, serial, _, lane = entry
-        fair_queueing = self.fair_queueing
-        return fair_queueing.start_time(lane.key.model) if fair_queueing else 0.0, key_s, since_s, serial
+    def _turn(self, entry: Entry[Any]) -> tuple[float, float, float, float, int]:
+        key_s, since_s, serial, _, placed = entry
+        model_start = self.fair_queueing.start_time(placed.lane.key.model) if self.fair_queueing else 0.0
+        return model_start, placed.start, key_s, since_s, serial
 
     def record_start(self, batch: BatchInFlight) -> None:
         if self.fair_queueing:
             self.fair_queueing.record_start(batch)
+        if self._charges is not None:
+            self._charges.record_start(batch)
 
     def record_end(self, batch: BatchInFlight, seconds: float) -> None:
         self.fair_queueing.record_end(batch, seconds)
+        if self._charges is not None:
+            self._charges.record_end(batch, seconds)
 
     def _policy_of(self, lane: Lane) -> BatchingPolicy:
         return self._policies.get(lane.key.model, self._policy)

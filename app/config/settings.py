@@ -198,8 +198,8 @@ class Settings(BaseSettings):
         pattern=r"^(|address|header:[A-Za-z0-9!#$%&'*+.^_`|~-]+)$",
         description="How callers are told apart, so that one that sends much does not keep others waiting: address, or "
         "header:NAME, such as header:X-Api-Key, a header or, in gRPC, a metadata key; where a request has none, its "
-        "address counts. Callers whose requests may share batches take turns, and one fills at most half of the queue. "
-        "Empty: order of arrival alone.",
+        "address counts. Callers that wait get equal time of the devices, whatever models and shapes they send, and "
+        "one fills at most half of the queue. Empty: order of arrival alone.",
     )
     batching_policy: str = Field(
         "self_tuning",

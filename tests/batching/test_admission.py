@@ -1,3 +1,4 @@
+import asyncio
 from math import inf, sqrt
 
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 
 from app.batching.admission import check_accepting, check_deadline, seconds_to_answer
 from app.batching.batch import BatchInFlight
+from app.batching.batcher import Batcher
 from app.batching.devices import DeviceSlots
 from app.batching.function import BatchFunction
 from app.batching.policy import WorkConserving
@@ -14,8 +16,9 @@ from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
 from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes
-from app.core.errors import DeadlineExceeded, Overloaded, RequestTooLarge, ShuttingDown
-from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function
+from app.core.errors import DeadlineExceeded, Overloaded, RequestTooLarge, ShuttingDown, WouldBeLate
+from app.core.reply import Answer
+from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, rows_of, run_in_fake_time
 
 CALL_S = 1.0
 
@@ -309,3 +312,55 @@ def test_a_model_that_was_never_called_rejects_nothing_whatever_is_isolated() ->
     request = PendingRequest({}, 1, FakeReply(), 0.0, 0.001)
     line.queue.push(LaneKey("new", 1, "f"), batch_function(FakeFunction(), 1), request)
     line.check(request, 9.0)
+
+
+def test_where_callers_take_turns_a_request_is_not_rejected_for_what_another_caller_has_waiting() -> None:
+    """Sixty calls of a second wait of one caller, in twenty lanes; another has a request and five seconds."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for fair in (True, False):
+            batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 1000, clock=loop.time, fair_callers=fair)
+            made = batch_function(FakeFunction(), 1, initial_estimates={1: 1.0})
+
+            def send(
+                caller: str, lane: int, timeout_s: float, batcher: Batcher = batcher, made: BatchFunction = made
+            ) -> FakeReply:
+                key, reply, deadline_s = LaneKey("m", 1, str(lane)), FakeReply(), loop.time() + timeout_s
+                batcher.submit(key, made, rows_of(1.0), 1, reply, deadline_s=deadline_s, caller=caller)
+                return reply
+
+            for number in range(60):
+                send("load test", number % 20, 1000.0)
+            await asyncio.sleep(0.5)
+            if not fair:
+                with pytest.raises(WouldBeLate):
+                    send("other", 30, 5.0)
+                continue
+            with pytest.raises(WouldBeLate):
+                send("load test", 30, 5.0)
+            replies = [send("other", 30, 5.0), send("other", 7, 7.0)]
+            await asyncio.sleep(8.0)
+            assert all(isinstance(reply.answers[0], Answer) for reply in replies)
+
+    run_in_fake_time(main())
+
+
+def test_a_request_of_a_caller_that_sends_much_expires_while_others_have_their_turns() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 1000, clock=loop.time, fair_callers=True)
+        made, replies = batch_function(FakeFunction(), 1, initial_estimates={1: 1.0}), []
+        for caller in "aaabcd":
+            replies.append(FakeReply())
+            deadline_s = loop.time() + (6.2 if caller == "a" else 1000.0)
+            key = LaneKey("m", 1, str(len(replies)))
+            batcher.submit(key, made, rows_of(1.0), 1, replies[-1], deadline_s=deadline_s, caller=caller)
+        for number in range(2):  # b, c and d have more, which comes before the last request of a
+            for caller in "bcd":
+                key = LaneKey("m", 1, f"{caller}{number}")
+                batcher.submit(key, made, rows_of(1.0), 1, FakeReply(), caller=caller)
+        await asyncio.sleep(20.0)
+        assert [type(reply.answers[0]) for reply in replies] == [Answer, Answer, DeadlineExceeded, *3 * [Answer]]
+
+    run_in_fake_time(main())

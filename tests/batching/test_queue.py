@@ -9,6 +9,7 @@ from app.batching.priority import BULK, PATIENCE_S, priority_offset_s
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.shapes.padding import ShapePadding
+from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
 from app.core.errors import Overloaded
 from app.core.inference import BatchTiming
@@ -347,7 +348,7 @@ def test_the_rest_of_a_large_request_enters_when_its_part_is_taken() -> None:
 
 
 def test_a_caller_leaves_room_to_others() -> None:
-    queue, function = RequestQueue(10, fair_callers=True), batch_function(FakeFunction(), 16)
+    queue, function = RequestQueue(10, callers=Callers()), batch_function(FakeFunction(), 16)
 
     def push(caller: str, rows: int) -> PendingRequest:
         request = pending(rows=rows)
@@ -374,7 +375,10 @@ sizes = st.one_of(
 @given(st.lists(sizes, min_size=5, max_size=40))
 def test_all_sums_are_those_of_the_requests_that_wait(fair_callers: bool, steps: list[tuple[str, int, str]]) -> None:
     """Calls have four rows at most."""
-    queue, function = RequestQueue(10**6, fair_callers=fair_callers), batch_function(FakeFunction(), 4)
+    queue, function = (
+        RequestQueue(10**6, callers=Callers() if fair_callers else None),
+        batch_function(FakeFunction(), 4),
+    )
     taken = 0
     for step, number, caller in steps:
         if step == "push":
@@ -400,7 +404,8 @@ def test_all_sums_are_those_of_the_requests_that_wait(fair_callers: bool, steps:
         }
         assert queue.room._callers == (by_caller if fair_callers else {})
         assert function.requests_under_way == len(waiting) + taken
-        assert {model: order.lanes for model, order in queue.orders.items()} == ({"m": 1} if waiting else {})
+        places = len(by_caller) if fair_callers else 1
+        assert {model: order.lanes for model, order in queue.orders.items()} == ({"m": places} if waiting else {})
 
 
 def test_what_is_coalesced_is_answered_as_a_whole_and_never_cut() -> None:
@@ -411,16 +416,6 @@ def test_what_is_coalesced_is_answered_as_a_whole_and_never_cut() -> None:
         queue.push(KEY, function, request)
     assert [request.rows for request in queue.take(queue.lane(KEY), 4, 4, 0.0)] == [2]
     assert queue.take(queue.lane(KEY), 4, 4, 0.0) == [coalesced]
-
-
-def test_what_was_taken_of_a_caller_counts_for_its_next_turn() -> None:
-    queue, function = RequestQueue(100, fair_callers=True), batch_function(FakeFunction(), 4)
-    for caller in "aabb":
-        request = pending()
-        request.caller = caller
-        queue.push(KEY, function, request)
-    taken = [queue.take(queue.lane(KEY), 1, 4, 0.0) for _ in range(4)]
-    assert "".join(request.caller for (request,) in taken) == "abab"
 
 
 def test_a_request_is_answered_by_all_of_its_parts_also_by_the_last_beside_a_request_that_is_whole() -> None:

@@ -7,21 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count
+from typing import Protocol
 
 from app.batching.cost_model import CallSeconds
 from app.batching.function import BatchFunction
 from app.batching.request import LaneKey, PendingRequest
-from app.batching.waiting.caller_turns import CallerTurns
 from app.batching.waiting.priority_lines import PriorityLines
 
 _serial = count()
+
+
+class TurnsOfCallers(Protocol):
+    """Whose turn it is of the callers in a lane (caller_turns.py)."""
+
+    def add(self, request: PendingRequest) -> None: ...
+    def remove(self, requests: Sequence[PendingRequest]) -> None: ...
+    def requeue(self, request: PendingRequest, taken: int) -> None: ...
+    def __iter__(self) -> Iterator[PendingRequest]: ...
+    def rows_before(self, request: PendingRequest, rows: int) -> float: ...
+    def work_s(self, caller: str) -> tuple[float, float]: ...
 
 
 class Lane:
     """Requests that may share a call: first come, first served, except for priorities and fairness among callers.
 
     Attributes:
-        turns: whose turn it is of the callers; None if only the order of arrival counts.
+        turns: whose turn it is of the callers; they, not the lane, are placed in the order of lanes then. None if only
+            the order of arrival counts.
+        start: the virtual time at which it comes; without turns always the same.
         has_parts: a request in it is computed in parts.
         max_rows: the most rows of a call, as when the lane was made: requests that came to be batched are not cut if
             batching has stopped since.
@@ -38,7 +51,9 @@ class Lane:
         "max_rows", "place", "rows", "serial", "turns", "unfilled_rows",
     )  # fmt: skip
 
-    def __init__(self, key: LaneKey, function: BatchFunction, *, fair_callers: bool = False) -> None:
+    start = 0.0
+
+    def __init__(self, key: LaneKey, function: BatchFunction) -> None:
         self.key = key
         self.function = function
         self.costs = function.costs(key.shape)
@@ -52,22 +67,25 @@ class Lane:
         self.serial = next(_serial)
         self.counted: tuple[int, CallSeconds] | None = None
         self._lines = PriorityLines()
-        self.turns = CallerTurns() if fair_callers else None
+        self.turns: TurnsOfCallers | None = None
+
+    @property
+    def lane(self) -> Lane:
+        return self
 
     # --- what waits in it ---
 
     def add(self, request: PendingRequest) -> bool:
-        """Puts the request behind all that are to be taken before it; True if the lane may be more urgent by it."""
-        request.lane = self.key
-        if self.turns is not None:
-            self.turns.add(request)
-        return self._lines.add(request)
+        """Puts the request behind all that are to be taken before it; True if the lane may be more urgent by it.
 
-    def charge(self, taken: Sequence[PendingRequest]) -> None:
-        """It was the turn of these, which are to be removed."""
-        if self.turns is not None:
-            for request in taken:
-                self.turns.charge(request, request.weight)
+        Where callers take turns these see to it that the lane is placed.
+        """
+        request.lane = self.key
+        urgent = self._lines.add(request)
+        if self.turns is None:
+            return urgent
+        self.turns.add(request)
+        return False
 
     def remove(self, requests: Sequence[PendingRequest]) -> None:
         """These leave the lane, taken or not."""
@@ -84,7 +102,6 @@ class Lane:
         self.has_parts = self.less_urgent = True
         self._lines.requeue(request)
         if self.turns is not None:
-            self.turns.charge(request, taken)
             self.turns.requeue(request, taken)
 
     def __len__(self) -> int:
@@ -116,6 +133,20 @@ class Lane:
     def call_rows(self) -> int:
         """The rows of the calls that will be made for what waits, without the rest of large requests."""
         return self.rows - self.deferred_rows + self.unfilled_rows
+
+    def seconds(self, rows: int) -> float:
+        """What calls for so many rows are expected to take; 0 if that is unknown."""
+        curve = self.costs.curve
+        if curve is None:
+            return 0.0
+        full, rest = divmod(rows, self.max_rows)
+        return full * curve.call_s(self.max_rows) + (curve.call_s(rest) if rest else 0.0)
+
+    @property
+    def row_s(self) -> float:
+        """A row's part of the seconds of the next call; one of unknown cost counts as a second."""
+        rows = max(1, min(self.rows, self.max_rows))
+        return self.seconds(rows) / rows or 1.0
 
     def rows_before(self, request: PendingRequest) -> float:
         """The rows of the calls that are made before the first call of a request that was added last."""

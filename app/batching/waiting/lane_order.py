@@ -11,38 +11,64 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from math import inf
+from typing import Generic, Protocol, TypeVar
 
 from app.batching.waiting.lane import Lane
 from app.batching.waiting.priority_lines import SMALL
 
+
+class Placed(Protocol):
+    """What stands in an order: a lane, or what waits of one caller in it.
+
+    `start` is the virtual time of its caller; 0 if callers take no turns.
+    """
+
+    place: object
+    asleep: bool
+    less_urgent: bool
+
+    @property
+    def start(self) -> float: ...
+    @property
+    def lane(self) -> Lane: ...
+    @property
+    def serial(self) -> int: ...
+    @property
+    def scheduling_key_s(self) -> float: ...
+    @property
+    def waiting_since_s(self) -> float: ...
+
+
+T = TypeVar("T", bound=Placed)
+
 #: Its scheduling key, or when it is due; since when it waits; the numbers of the lane and of the entry; and the lane.
-Entry = tuple[float, float, int, int, Lane]
+Entry = tuple[float, float, int, int, T]
 
 _serial = count()
 
 
-class LaneOrder:
+class LaneOrder(Generic[T]):
     """The lanes of one model."""
 
     __slots__ = ("_asleep", "_awake", "lanes")
 
     def __init__(self) -> None:
         self.lanes = 0
-        self._awake: list[Entry] = []  # by urgency
-        self._asleep: list[Entry] = []  # by the time at which they are due
+        self._awake: list[Entry[T]] = []  # by urgency
+        self._asleep: list[Entry[T]] = []  # by the time at which they are due
 
-    def place(self, lane: Lane) -> None:
+    def place(self, lane: T) -> None:
         """To be called when a lane is new, may be more urgent by a new request, or sleeps and has a new request."""
         if lane.place is None:
             self.lanes += 1
         self._push(self._awake, lane, lane.scheduling_key_s)
 
-    def remove(self, lane: Lane) -> None:
+    def remove(self, lane: T) -> None:
         """To be called when nothing waits in a lane any more."""
         lane.place = None
         self.lanes -= 1
 
-    def sleep(self, lane: Lane, due_s: float) -> None:
+    def sleep(self, lane: T, due_s: float) -> None:
         """The lane is not due before then, unless requests are added."""
         self._push(self._asleep, lane, due_s)
 
@@ -52,9 +78,9 @@ class LaneOrder:
             return
         while (entry := self.next_asleep()) is not None and entry[0] <= now:
             *_, lane = heappop(self._asleep)
-            self._push(self._awake, lane, lane.scheduling_key_s)
+            self.place(lane)
 
-    def first_awake(self) -> Entry | None:
+    def first_awake(self) -> Entry[T] | None:
         """The most urgent lane that may be due."""
         awake = self._awake
         while awake:
@@ -70,7 +96,7 @@ class LaneOrder:
             heapreplace(awake, lane.place)
         return None
 
-    def next_asleep(self) -> Entry | None:
+    def next_asleep(self) -> Entry[T] | None:
         """The lane that is due next of those that are not due."""
         asleep = self._asleep
         while asleep and asleep[0][-1].place is not asleep[0]:
@@ -81,7 +107,7 @@ class LaneOrder:
         """Looks again at all lanes: they may be planned otherwise now."""
         self.wake(inf)
 
-    def _push(self, heap: list[Entry], lane: Lane, at_s: float) -> None:
+    def _push(self, heap: list[Entry[T]], lane: T, at_s: float) -> None:
         if len(heap) > 2 * self.lanes + SMALL:
             heap[:] = [entry for entry in heap if entry[-1].place is entry]
             heapify(heap)

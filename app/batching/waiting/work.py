@@ -97,7 +97,11 @@ class WaitingWork:
         own_band, own = lane.counted
         if own_band <= band:
             seconds -= own.seconds
-        return _part_of(_difference(self._total, own), seconds)
+        return part_of(_difference(self._total, own), seconds)
+
+    def of_others(self, lane: Lane) -> CallSeconds:
+        """The work of all other lanes, as it was counted for `before`."""
+        return _difference(self._total, CallSeconds() if lane.counted is None else lane.counted[1])
 
     def of_model(self, lane: Lane) -> CallSeconds:
         """The work of the other lanes of its model."""
@@ -136,7 +140,7 @@ def _difference(whole: CallSeconds, part: CallSeconds) -> CallSeconds:
     return CallSeconds(max(0.0, whole.seconds - part.seconds), max(0.0, whole.variance - part.variance))
 
 
-def _part_of(whole: CallSeconds, seconds: float) -> CallSeconds:
+def part_of(whole: CallSeconds, seconds: float) -> CallSeconds:
     """So many seconds of calls that vary as all do."""
     seconds = min(max(0.0, seconds), whole.seconds)
     return CallSeconds(seconds, whole.variance * seconds / whole.seconds) if seconds else CallSeconds()

@@ -6,20 +6,26 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.batching.batch import BatchInFlight
+from app.batching.policy import WorkConserving
 from app.batching.queue import RequestQueue
 from app.batching.request import PendingRequest
-from app.batching.waiting.caller_turns import CallerTurns
+from app.batching.scheduler import Scheduler
+from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, rows_of
 from tests.support.steps import steps_of
 
 
 class Waiting:
-    """A lane whose callers take turns."""
+    """A lane whose callers take turns; a row takes a second."""
 
-    def __init__(self, largest: int = 4) -> None:
-        self.queue = RequestQueue(10**6, fair_callers=True)
-        self.function = batch_function(FakeFunction(), largest)
+    def __init__(self, largest: int = 128) -> None:
+        self.callers = Callers()
+        self.queue = RequestQueue(10**6, callers=self.callers)
+        self.scheduler = Scheduler(WorkConserving(), {}, self.callers)
+        seconds = {2**power: float(2**power) for power in range(largest.bit_length())}
+        self.function = batch_function(FakeFunction(), largest, initial_estimates=seconds)
         self.now = 0.0
 
     def push(self, caller: str, rows: int = 1, offset_s: float = 0.0) -> PendingRequest:
@@ -32,8 +38,17 @@ class Waiting:
     def lane(self) -> Lane:
         return self.queue.lane(KEY)
 
-    def take(self, rows: int) -> str:
-        return "".join(request.caller for request in self.queue.take(self.lane, rows, 10**6, self.now))
+    def take(self, rows: int, most_rows: int = 10**6) -> str:
+        return "".join(request.caller for request in self.call(rows, most_rows))
+
+    def call(self, rows: int, most_rows: int = 10**6) -> list[PendingRequest]:
+        """A call that takes as long as expected."""
+        lane = self.lane
+        taken = self.queue.take(lane, rows, most_rows, self.now)
+        batch = BatchInFlight(lane, list(taken), "idle")
+        self.scheduler.record_start(batch)
+        self.scheduler.record_end(batch, batch.expected_s)
+        return taken
 
 
 def test_who_sent_less_does_not_wait_for_who_sent_more() -> None:
@@ -43,7 +58,7 @@ def test_who_sent_less_does_not_wait_for_who_sent_more() -> None:
     assert "".join(request.caller for request in waiting.lane) == "ababaaaaaa"
     assert waiting.take(4) == "abab"
     waiting.push("c")
-    assert waiting.take(4) == "acaa"
+    assert waiting.take(4) == "caaa"
 
 
 def test_callers_get_equal_rows_not_equal_requests() -> None:
@@ -116,7 +131,7 @@ def test_a_large_request_takes_turns_part_by_part() -> None:
         waiting.push("b")
     calls = []
     while waiting.queue.rows:
-        taken = waiting.queue.take(waiting.lane, 4, 4, waiting.now)
+        taken = waiting.call(4, 4)
         calls.append("".join(request.caller * request.rows for request in taken))
     assert calls == ["aaaa", "bbbb", "aaaa", "bbbb", "aaaa"]
 
@@ -170,41 +185,38 @@ def test_callers_that_left_are_forgotten() -> None:
     for number in range(1000):
         waiting.push(f"caller {number}", rows=2)
         waiting.take(2)
-    assert isinstance(waiting.lane.turns, CallerTurns)
-    assert len(waiting.lane.turns._callers) < 100
-    assert len(waiting.lane.turns._turns) < 200
+    assert waiting.lane.turns is not None
+    assert len(waiting.callers._known) < 200
+    assert len(waiting.lane.turns._own) == 1
+    assert len(waiting.lane.turns._turns._heap) < 100
 
 
 sent = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5)), min_size=1, max_size=60)
 
 
 @given(sent, st.lists(st.one_of(st.integers(1, 9), st.tuples(st.sampled_from("abc"), st.integers(1, 5))), max_size=40))
-def test_callers_that_wait_get_rows_that_differ_by_no_more_than_a_request_of_each(
+def test_callers_that_wait_in_a_lane_get_seconds_that_differ_by_no_more_than_a_call_of_each(
     sent: list[tuple[str, int]], steps: list[int | tuple[str, int]]
 ) -> None:
     """Theorem 1 of the paper, from any moment on as long as both have something waiting."""
-    waiting = Waiting(largest=10)
-    largest = Counter[str]()
-
-    def push(caller: str, rows: int) -> None:
-        waiting.push(caller, rows)
-        largest[caller] = max(largest[caller], rows)
-
+    waiting = Waiting(largest=16)
     for caller, rows in sent:
-        push(caller, rows)
-    ahead: dict[tuple[str, str], list[int]] = {}  # since when both wait: what the one had more than the other
+        waiting.push(caller, rows)
+    ahead: dict[tuple[str, str], list[float]] = {}  # since when both wait: what the one had more than the other
+    longest_s = 0.0
     for step in steps:
         if isinstance(step, tuple):
-            push(*step)
+            waiting.push(*step)
         elif waiting.queue.rows:
             expected = list(waiting.lane)
-            taken = waiting.queue.take(waiting.lane, step, 10**6, waiting.now)
+            taken = waiting.call(step)
             assert taken == expected[: len(taken)]
-            for request in taken:
-                for (one, other), values in ahead.items():
-                    change = (request.caller == one) - (request.caller == other)
-                    values.append(values[-1] + change * request.rows)
+            rows = Counter({caller: sum(each.rows for each in taken if each.caller == caller) for caller in "abc"})
+            call_s = 2.0 ** (rows.total() - 1).bit_length()
+            longest_s = max(longest_s, call_s)
+            for (one, other), values in ahead.items():
+                values.append(values[-1] + (rows[one] - rows[other]) * call_s / rows.total())
         here = {request.caller for lane in waiting.queue.lanes for request in lane}
         ahead = {pair: ahead.get(pair, [0]) for pair in combinations("abc", 2) if here.issuperset(pair)}
         for (one, other), values in ahead.items():
-            assert max(values) - min(values) <= 2 * (largest[one] + largest[other])
+            assert max(values) - min(values) <= 2 * longest_s + 1e-9, (one, other)

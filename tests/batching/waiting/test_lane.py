@@ -7,6 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.request import LaneKey, PendingRequest
+from app.batching.waiting.caller_order import CallerOrder
+from app.batching.waiting.caller_turns import CallerTurns
+from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function
 
@@ -17,9 +20,25 @@ def request(
     return PendingRequest({}, rows, FakeReply(), arrival_s, arrival_s + timeout_s, offset_s, caller)
 
 
+#: Each test begins with new ones.
+CALLERS = Callers()
+
+
+@pytest.fixture(autouse=True)
+def _new_callers() -> None:
+    CALLERS.__init__()  # type: ignore[misc]
+
+
+def charge(request: PendingRequest, rows: int) -> None:
+    """So many rows of it were computed, a second each."""
+    CALLERS.end(CALLERS.begin({request.caller: rows}, 0.0), float(rows))
+
+
 def lane_of(*requests: PendingRequest, largest: int = 4, fair: bool = False) -> Lane:
     """A lane with its sums, as the queue keeps them."""
-    lane = Lane(KEY, batch_function(FakeFunction(), largest), fair_callers=fair)
+    lane = Lane(KEY, batch_function(FakeFunction(), largest))
+    if fair:
+        lane.turns = CallerTurns(lane, CALLERS, CallerOrder())
     for each in requests:
         lane.add(each)
         lane.rows += each.weight
@@ -58,7 +77,6 @@ def test_without_fairness_callers_take_no_turns() -> None:
     assert lane_of().turns is None
     lane = lane_of(*[request(1.0, caller=caller) for caller in "aab"])
     assert "".join(each.caller for each in lane) == "aab"
-    lane.charge([lane.first])
     lane.requeue(lane.first, 1, 2.0)
     assert "".join(each.caller for each in lane) == "aba"
 
@@ -91,7 +109,7 @@ def test_callers_take_turns_by_what_was_taken_of_them() -> None:
     lane = lane_of(*[request(float(second), 2, caller=caller) for second, caller in enumerate("aaabb")], fair=True)
     assert "".join(each.caller for each in lane) == "ababa"
     first = lane.first
-    lane.charge([first])
+    charge(first, first.weight)
     lane.remove([first])
     assert "".join(each.caller for each in lane) == "baba"
     assert len(lane) == 4
@@ -102,6 +120,7 @@ def test_a_part_of_a_request_counts_as_a_turn_of_its_caller() -> None:
     lane = lane_of(large, small, other, fair=True)
     assert list(lane) == [large, other, small]
     large.rows -= 4
+    charge(large, 4)
     lane.requeue(large, 4, 4.0)
     assert list(lane) == [other, small, large]
 
@@ -118,7 +137,7 @@ def test_with_fairness_whoever_waits_gets_as_many_rows_as_others_up_to_a_request
     for caller, rows, leaves in events:
         lane.add(request(1.0, rows, caller=caller))
         first = lane.first
-        lane.charge([first])
+        charge(first, first.weight)
         taken[first.caller] += first.weight
         gone = (
             [first] if leaves else [first, next(each for each in reversed(waiting) if each.lane and each is not first)]
@@ -142,8 +161,9 @@ def test_a_lane_has_the_time_of_its_first_request() -> None:
     assert lane_of(request(1.5, timeout_s=2.0), request(1.0, timeout_s=9.0)).timeout_s == 2.0
     times = (2.0, "a"), (3.0, "a"), (4.0, "b")
     fair = lane_of(*[request(1.0, timeout_s=time_s, caller=caller) for time_s, caller in times], fair=True)
-    fair.charge([fair.first])
-    fair.remove([fair.first])
+    first = fair.first
+    charge(first, 1)
+    fair.remove([first])
     assert fair.timeout_s == 4.0
 
 

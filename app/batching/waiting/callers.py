@@ -1,0 +1,217 @@
+"""The callers whose requests wait, and the device time that each has had: start-time fair queueing. No I/O, no clock.
+
+Rules (test_callers.py, tests/laws/test_callers.py)
+- A caller has one virtual time, whatever lanes and models its requests wait in. A call moves it forward by the caller's
+  part, by rows, of the seconds that the call took: at its end, and by a little at its start, so that of several devices
+  the next one is another caller's.
+- The caller with the least virtual time is next. So callers that wait get equal seconds of the devices, whoever sent
+  more, up to a call of each and device. Who is ahead and only fills the rest of another's call is charged, too.
+- A caller that has nothing waiting starts again at the virtual time of all: unused turns are not saved up. That time
+  moves on with each call, so callers that are ever new overtake no one for ever; but not beyond the caller whose turn
+  it was, so who comes waits for a call of each other caller at most.
+- Virtual times never go back. So an entry of a heap that is out of date is too early, and is corrected when it comes
+  up: each at most once for each time that its caller was charged.
+
+P. Goyal, H. M. Vin, H. Cheng: Start-time fair queuing, SIGCOMM 1996.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
+from typing import Generic, Protocol, TypeVar
+
+from app.batching.waiting.priority_lines import SMALL
+
+#: How much of the longest call is remembered at the next one: half of it after 69 calls. Chosen.
+_FADE = 0.99
+
+#: The part of the expected seconds of a call that is charged at its start. Chosen, small: what a call takes may be much
+#: less than what is expected of it, and what was charged is not given back.
+_IN_ADVANCE = 0.01
+
+_serial = count()
+
+
+class Caller:
+    """A caller, as long as it is remembered.
+
+    Attributes:
+        start: the virtual time at which its next call starts, seconds.
+        lanes: in how many lanes its requests wait.
+        work_s: the seconds that its waiting requests take if no others share their calls.
+    """
+
+    __slots__ = ("lanes", "start", "work_s")
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.lanes = 0
+        self.work_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Caller at {self.start:g} s, waits in {self.lanes} lanes>"
+
+
+class Charge:
+    """A call in flight, as its callers pay for it.
+
+    Attributes:
+        first: whose turn it was.
+        parts: of each caller, by rows; they add up to 1.
+        in_turn: the part of those who are not ahead of the time of all.
+        paid_s: the seconds that they were charged already.
+    """
+
+    __slots__ = ("first", "in_turn", "paid_s", "parts")
+
+    def __init__(self, parts: Sequence[tuple[Caller, float]]) -> None:
+        self.parts = parts
+        self.first = min([caller for caller, _ in parts], key=_start)
+        self.in_turn = self.paid_s = 0.0
+
+    def pay(self, seconds: float) -> None:
+        for caller, part in self.parts:
+            caller.start += part * seconds
+        self.paid_s += seconds
+
+
+class Callers:
+    """All callers of a batcher.
+
+    Attributes:
+        waiting: how many have requests waiting.
+        longest_s: the longest call of late, seconds.
+    """
+
+    __slots__ = ("_forget_at", "_known", "_now", "longest_s", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.longest_s = 0.0
+        self._known: dict[str, Caller] = {}
+        self._now = 0.0
+        self._forget_at = SMALL
+
+    def enter(self, name: str) -> Caller:
+        """To be called when requests of a caller begin to wait in a lane."""
+        caller = self._caller(name)
+        if not caller.lanes:
+            self.waiting += 1
+            caller.start = max(caller.start, self._now)
+        caller.lanes += 1
+        return caller
+
+    def leave(self, caller: Caller) -> None:
+        """To be called when nothing of a caller waits in a lane any more."""
+        caller.lanes -= 1
+        if not caller.lanes:
+            self.waiting -= 1
+            caller.work_s = 0.0  # sums of rounded numbers begin at zero again
+
+    def begin(self, rows: Mapping[str, int], expected_s: float) -> Charge:
+        """A call begins. The time of all reaches the caller whose turn it is.
+
+        Args:
+            rows: the rows of each caller.
+        """
+        all_rows = sum(rows.values())
+        charge = Charge([(self._caller(name), own / all_rows) for name, own in rows.items()])
+        self._now = max(self._now, charge.first.start)
+        charge.in_turn = sum([part for caller, part in charge.parts if caller.start <= self._now])
+        charge.pay(_IN_ADVANCE * expected_s)
+        return charge
+
+    def end(self, charge: Charge, seconds: float) -> None:
+        """A call is over. The time of all moves on by an equal part, for each caller with work, of what was in turn."""
+        charge.pay(max(0.0, seconds - charge.paid_s))
+        busy = self.waiting + sum([not caller.lanes for caller, _ in charge.parts])
+        self._now = max(self._now, min(charge.first.start, self._now + seconds * charge.in_turn / busy))
+        self.longest_s = max(seconds, self.longest_s * _FADE)
+
+    def _caller(self, name: str) -> Caller:
+        caller = self._known.get(name)
+        if caller is None:
+            if len(self._known) >= self._forget_at:
+                self._forget()
+            caller = self._known[name] = Caller(self._now)
+        return caller
+
+    def _forget(self) -> None:
+        """Forgets those that would begin at the time of all if they came again."""
+        self._known = {name: caller for name, caller in self._known.items() if caller.lanes or caller.start > self._now}
+        self._forget_at = 2 * len(self._known) + SMALL
+
+
+def _start(caller: Caller) -> float:
+    return caller.start
+
+
+class HasTurns(Protocol):
+    """What takes turns: `turn` is its entry in the heap of turns, None while it has none; any other is out of date."""
+
+    caller: Caller
+    turn: object
+
+
+T = TypeVar("T", bound=HasTurns)
+
+#: The virtual time at which it starts, a number that no other has, and what it is.
+_Turn = tuple[float, int, T]
+
+
+class Turns(Generic[T]):
+    """What belongs to callers, the least virtual time first; of equal ones the one that stands there longest."""
+
+    __slots__ = ("_heap", "_valid")
+
+    def __init__(self) -> None:
+        self._heap: list[_Turn[T]] = []
+        self._valid = 0
+
+    def push(self, item: T) -> None:
+        if len(self._heap) > 2 * self._valid + SMALL:
+            self._heap = [entry for entry in self._heap if entry[2].turn is entry]
+            heapify(self._heap)
+        self._valid += 1
+        item.turn = entry = (item.caller.start, next(_serial), item)
+        heappush(self._heap, entry)
+
+    def discard(self, item: T) -> None:
+        if item.turn is not None:
+            item.turn = None
+            self._valid -= 1
+
+    def first(self) -> T | None:
+        heap = self._heap
+        while heap:
+            entry = heap[0]
+            start, _, item = entry
+            if item.turn is not entry:
+                heappop(heap)
+            elif start == item.caller.start:
+                return item
+            else:
+                item.turn = entry = (item.caller.start, next(_serial), item)
+                heapreplace(heap, entry)
+        return None
+
+    def __iter__(self) -> Iterator[tuple[float, T]]:
+        """Each with its virtual time, in order. Walks the heap without changing it, as far as it is asked."""
+        self.first()
+        heap = self._heap
+        following = [(*heap[0][:2], 0)] if heap else []
+        while following:
+            start, serial, place = heappop(following)
+            item = heap[place][2]
+            if start == heap[place][0] and serial == heap[place][1]:  # not looked at yet
+                for child in (2 * place + 1, 2 * place + 2):
+                    if child < len(heap):
+                        heappush(following, (*heap[child][:2], child))
+                if item.turn is not heap[place]:
+                    continue
+                if item.caller.start != start:
+                    heappush(following, (item.caller.start, next(_serial), place))
+                    continue
+            yield item.caller.start, item
