@@ -167,7 +167,7 @@ def test_what_is_coalesced_and_has_to_wait_must_be_in_time_and_waits_for_its_cal
         await asyncio.sleep(0.1)
         patient = InferenceRequest(rows_of(4.0, 4), deadline_s=now + 1e6, caller="a")
         assert world.model.submit_coalesced(patient, [now] * 4, reply) is not None
-        asked.append(world.ask(rows_of(5.0, 4)))
+        asked.append(world.ask(rows_of(5.0, 4), caller="b"))
         await asyncio.gather(first, *asked)
         assert [type(answer) for answer in reply.answers] == [Answer]
         assert [call[0] for call in world.loaded.function.calls[calls:]] == [2, 5, 3, 4]
