@@ -1473,7 +1473,7 @@ def test_models_of_equal_weight_take_turns_though_one_was_first() -> None:
     scenario(main)
 
 
-def test_where_answers_keep_their_order_nothing_is_computed_past_a_batch_in_flight() -> None:
+def test_where_answers_keep_their_order_coalesced_ones_wait_for_a_batch_in_flight() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         devices = [FakeDevice(name=str(number), hardware=number) for number in range(2)]
