@@ -157,7 +157,8 @@ def test_what_is_coalesced_and_has_to_wait_must_be_in_time_and_waits_for_its_cal
     async def scenario(world: World) -> None:
         await world.know()
         calls = len(world.loaded.function.calls)
-        first = world.ask({"x": rows_of(1.0)["x"], "z": rows_of(1.0)["x"]}, signature="pair")  # on the device
+        both = {"x": rows_of(1.0)["x"], "z": rows_of(1.0)["x"]}
+        first = world.ask(both, signature="pair", caller="b")  # on the device, whose time b has had then
         await asyncio.sleep(0.1)
         now = asyncio.get_running_loop().time()
         reply = FakeReply()
