@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from app.batching.admission import check_deadline
+from app.batching.batch import BatchInFlight
 from app.batching.devices import DeviceSlots
 from app.batching.function import BatchFunction
 from app.batching.policy import SelfTuning
@@ -23,11 +24,20 @@ from app.batching.priority import BULK, priority_offset_s
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
+from app.batching.waiting.callers import Callers
 from app.core.batch_sizes import BatchSizes
 from bench.simulator.simulation import SimulatedDevice
 
-#: Lanes: how many share what waits; 0 for a lane for each request.
-_CASES = {"default": (1, 0), "low priority": (1, 10), "bulk": (1, BULK), "a hundred lanes": (100, 0), "lanes": (0, 0)}
+#: Lanes: how many share what waits; 0 for a lane for each request. Then the priority, and how many callers take turns.
+_CASES = {
+    "default": (1, 0, 0),
+    "low priority": (1, 10, 0),
+    "bulk": (1, BULK, 0),
+    "a hundred lanes": (100, 0, 0),
+    "lanes": (0, 0, 0),
+    "lanes of a caller": (0, 0, 1),
+    "lanes of a hundred callers": (0, 0, 100),
+}
 
 #: No more lanes than this: callers choose shapes, but none more.
 _MAX_LANES = 10_000
@@ -47,9 +57,11 @@ class _Reply:
 class _Waiting:
     """A queue in which so many requests of a priority wait, in so many lanes."""
 
-    def __init__(self, requests: int, lanes: int, priority: int) -> None:
-        self.scheduler = Scheduler(SelfTuning(), {})
-        self.queue = RequestQueue(10**7, self.scheduler.most_rows)
+    def __init__(self, requests: int, lanes: int, priority: int, callers: int) -> None:
+        shared = Callers() if callers else None
+        self.callers = max(1, callers)
+        self.scheduler = Scheduler(SelfTuning(), {}, shared)
+        self.queue = RequestQueue(10**7, self.scheduler.most_rows, callers=shared)
         self.slots = DeviceSlots([SimulatedDevice()], time.monotonic)
         sizes = BatchSizes.powers_of_two(64)
         self.function = BatchFunction(dict, sizes, initial_estimates={rows: 1e-9 * rows for rows in sizes.allowed})
@@ -59,7 +71,8 @@ class _Waiting:
     def push(self, lane: int, priority: int = 0) -> PendingRequest:
         now = time.monotonic()
         offset_s = priority_offset_s(priority) if priority else 0.0
-        request = PendingRequest({}, 1, _Reply(), now, now + 3600.0, offset_s)
+        caller = str(lane % 101 % self.callers)  # 101 is prime: a lane has one caller, a caller many lanes
+        request = PendingRequest({}, 1, _Reply(), now, now + 3600.0, offset_s, caller)
         self.queue.push(LaneKey("m", 1, "f", (), ((lane,),)), self.function, request)
         return request
 
@@ -77,14 +90,16 @@ class Row:
 
 
 def measure(waiting: int, case: str, rounds: int) -> Row:
-    lanes, priority = _CASES[case]
+    lanes, priority, callers = _CASES[case]
     lanes = lanes or min(waiting, _MAX_LANES)
-    scene = _Waiting(waiting, lanes, priority)
+    scene = _Waiting(waiting, lanes, priority, callers)
     submit, submit_p99 = _timed(lambda number: scene.push(number % lanes), rounds)
 
     def take(_: int) -> None:
         plan, lane = scene.scheduler.first_due(scene.queue, time.monotonic())
-        scene.queue.take(lane, plan.rows, plan.most_rows, time.monotonic())
+        batch = BatchInFlight(lane, scene.queue.take(lane, plan.rows, plan.most_rows, time.monotonic()), plan.reason)
+        scene.scheduler.record_start(batch)
+        scene.scheduler.record_end(batch, batch.expected_s)
 
     def submit_and_check(number: int) -> None:
         request = scene.push(number % lanes)
