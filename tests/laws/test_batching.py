@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf, isnan
+from itertools import product
+from math import inf
 
 import numpy as np
 from hypothesis import example, given, settings
@@ -40,6 +41,7 @@ class Call:
     timeout_s: float
     cancel_after_s: float
     fate: str
+    caller: str = ""
 
 
 calls = st.builds(
@@ -50,6 +52,7 @@ calls = st.builds(
     timeout_s=st.sampled_from([inf, inf, 0.05, 0.7, 2.0]),
     cancel_after_s=st.sampled_from([inf, inf, inf, 0.0, 0.3, 1.2]),
     fate=st.sampled_from(["good", "good", "good", "good", "bad", "broken"]),
+    caller=st.sampled_from("aab"),
 )
 
 
@@ -66,7 +69,9 @@ class Run:
         late: bool,
         inline_s: float,
         drain_at_s: float,
+        fair: bool,
     ) -> None:
+        self.fair = fair
         self.schedule = schedule
         self.late = late
         self.drain_at_s = drain_at_s
@@ -91,6 +96,7 @@ class Run:
             self.events.append,
             self.loop.time,
             max_inline_s=inline_s,
+            fair_callers=fair,
         )
 
     def _watched(self, model: FakeFunction, late: bool) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
@@ -110,7 +116,13 @@ class Run:
         inputs = {"x": np.full((call.rows, 2), value, np.float32)}
         key = LaneKey("m", 1, str(call.lane))
         answer = infer(
-            self.batcher, key, self.functions[call.lane], inputs, call.rows, self.loop.time() + call.timeout_s
+            self.batcher,
+            key,
+            self.functions[call.lane],
+            inputs,
+            call.rows,
+            self.loop.time() + call.timeout_s,
+            caller=call.caller,
         )
         task = asyncio.create_task(answer)
         called_s = self.loop.time()
@@ -173,12 +185,15 @@ def check_laws(run: Run) -> None:
 
 
 def check_order(run: Run) -> None:
-    """Within a lane the first computation of each good request follows its arrival."""
-    for lane, model in enumerate(run.models):
-        computed = [abs(value) for value in model.computed if not isnan(value)]
-        arrived = [number + 1.0 for number in run.arrivals if run.schedule[number].lane == lane]
-        arrived = [value for value in arrived if value in computed]
-        assert computed == arrived
+    """Within a lane, and of one caller if callers take turns, computation follows arrival."""
+    for (lane, model), callers in product(enumerate(run.models), "ab" if run.fair else ["ab"]):
+        own = [
+            number + 1.0
+            for number in run.arrivals
+            if run.schedule[number].lane == lane and (run.schedule[number].caller or "a") in callers
+        ]
+        computed = [abs(value) for value in model.computed if abs(value) in own]
+        assert computed == [value for value in own if value in computed]
 
 
 def check_nothing_is_computed_for_nobody(run: Run) -> None:
@@ -202,6 +217,7 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
     late=st.booleans(),
     inline_s=st.sampled_from([0.0, 0.5, 2.0]),
     drain_at_s=st.sampled_from([0.2, 1.0, 3.0, 60.0]),
+    fair=st.booleans(),
 )
 @example(  # what is left of a large request that failed is all that waits when its turn comes
     schedule=[Call(0.0, 2, 6, inf, inf, "good"), Call(0.1, 0, 5, inf, inf, "broken")],
@@ -211,6 +227,7 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
     late=False,
     inline_s=2.0,
     drain_at_s=0.2,
+    fair=False,
 )
 def test_laws(
     *,
@@ -221,6 +238,7 @@ def test_laws(
     late: bool,
     inline_s: float,
     drain_at_s: float,
+    fair: bool,
 ) -> None:
     async def main() -> Run:
         run = Run(
@@ -231,6 +249,7 @@ def test_laws(
             late=late,
             inline_s=inline_s,
             drain_at_s=drain_at_s,
+            fair=fair,
         )
         await run.play()
         return run

@@ -38,12 +38,20 @@ async def infer(  # noqa: PLR0917 - as Batcher.submit
     deadline_s: float = inf,
     *,
     priority_offset_s: float = 0.0,
+    caller: str = "",
 ) -> Answer:
     """`Batcher.submit`, awaited as Model awaits it."""
 
     def submit(reply: Reply) -> RequestHandle:
         return batcher.submit(
-            key, function, inputs, rows, reply, deadline_s=deadline_s, priority_offset_s=priority_offset_s
+            key,
+            function,
+            inputs,
+            rows,
+            reply,
+            deadline_s=deadline_s,
+            priority_offset_s=priority_offset_s,
+            caller=caller,
         )
 
     return await answer_of(submit)
