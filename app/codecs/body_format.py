@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from app.codecs.row_groups import RowGroup
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceResponse, ModelSignature, TensorSpec
 from app.core.interfaces import ServedModel
@@ -22,8 +23,8 @@ class PredictBody:
         outputs: the outputs wanted; empty for all.
         by_row: JSON replies have an element for each row instead of one for each output.
         model, version: what the body itself names; empty and None if it names none.
-        each_row: makes the arrays of each row by itself, [1, ...], so rows may differ in shape. None if the format
-            cannot carry such rows. Raises as `inputs`.
+        row_groups: makes the arrays of rows that differ in shape, a group for each shape; none if there are not several
+            groups. None if the format cannot carry such rows. Raises as `inputs`.
     """
 
     inputs: Callable[[ModelSignature], dict[str, Array]]
@@ -32,7 +33,7 @@ class PredictBody:
     by_row: bool = False
     model: str = ""
     version: int | None = None
-    each_row: Callable[[ModelSignature], list[dict[str, Array]]] | None = None
+    row_groups: Callable[[ModelSignature], list[RowGroup]] | None = None
 
     def wanted(self, signature: ModelSignature) -> tuple[str, ...]:
         """The outputs wanted, in the signature's order; empty for all, so that equal wishes share a batch.
@@ -82,9 +83,12 @@ class BodyFormat:
             BodyTooLarge.
         reply: None if no reply can have this format.
         also_read: further Content-Types of requests.
+        parsed: reading makes many objects, and keeps the GIL for long; else it does little more than copy. Long bodies
+            that are parsed are read in another process.
     """
 
     media_types: tuple[str, ...]
     read: Callable[[bytes, int], PredictBody]
     reply: ReplyFormat | None = None
     also_read: tuple[str, ...] = ()
+    parsed: bool = False

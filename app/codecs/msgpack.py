@@ -92,5 +92,8 @@ def _strings(content: Any, shape: list[int]) -> Array:
 
 
 FORMAT = BodyFormat(
-    ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack"), read, ReplyFormat(check_simple, write)
+    ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack"),
+    read,
+    ReplyFormat(check_simple, write),
+    parsed=True,
 )

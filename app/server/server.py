@@ -31,6 +31,7 @@ from app.repository.model_list_watch import WatchedModels
 from app.server.engine import Engine
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.grpc.server import GrpcOptions, GrpcServer
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from app.transports.request_caller import CallerRule
 
@@ -83,8 +84,11 @@ class Server:
         regions = SharedMemory() if settings.allow_shared_memory else None
         self.open_inference = open_inference = OpenInference(self.repository, statistics.document, self, regions)
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, CallerRule.of(settings.fair_callers))
-        self.tensorflow_rest = TensorFlowRest(self.repository, listener, limits, draining=self.engine.draining)
-        self.open_inference_rest = OpenInferenceRest(open_inference, listener, limits)
+        self._readers = ReadingProcesses()
+        self.tensorflow_rest = TensorFlowRest(
+            self.repository, listener, limits, draining=self.engine.draining, readers=self._readers
+        )
+        self.open_inference_rest = OpenInferenceRest(open_inference, listener, limits, readers=self._readers)
         tensorflow_grpc = TensorFlowGrpc(
             self.repository,
             listener,
@@ -127,6 +131,7 @@ class Server:
 
     async def stop(self) -> None:
         drained = await self.drain()
+        self._readers.close()
         await self.grpc.stop(CLOSE_TIMEOUT_S if drained else 0)
         started = self._starting is None or self._starting.done()
         if self._starting is not None:

@@ -28,6 +28,7 @@ from app.protocols.open_inference.grpc import SERVICE, OpenInferenceGrpc
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.open_inference.shared_memory import SharedMemory
 from app.transports.grpc.server import GrpcOptions, GrpcServer
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from tests.support.fakes import fake_time
 from tests.support.protocol_fakes import FakeModel, FakeRepository, model, scope, scripted, specs
@@ -124,6 +125,7 @@ class World:
         shared: Path | None = None,
         max_body_bytes: int = 1 << 20,
         timeout_ms: float = 30_000.0,
+        readers: ReadingProcesses | None = None,
     ) -> None:
         self.repository: Any = Repository(*(models or (sum_model(),)))
         self.health = FakeHealth()
@@ -133,7 +135,8 @@ class World:
         self.events: list[Event] = []
         regions = SharedMemory(shared) if shared else None
         self.served = OpenInference(self.repository, self.statistics.document, self.health, regions)
-        self.rest = OpenInferenceRest(self.served, self._hear, HttpLimits(max_body_bytes, timeout_ms), fake_time)
+        limits = HttpLimits(max_body_bytes, timeout_ms)
+        self.rest = OpenInferenceRest(self.served, self._hear, limits, fake_time, readers=readers)
         self.grpc = OpenInferenceGrpc(self.served, self._hear, timeout_ms)
 
     def _hear(self, event: Event) -> None:

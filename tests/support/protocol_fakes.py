@@ -17,6 +17,7 @@ from app.core.inference import Array, InferenceRequest, InferenceResponse, Model
 from app.core.validation import check_inputs
 from app.core.versions import VersionState, VersionStatus
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from tests.support.fakes import fake_time
 
@@ -151,12 +152,17 @@ class Client:
     """Calls the application as a server would; `events` are what it told its listener."""
 
     def __init__(
-        self, *models: FakeModel, repository: Any = None, max_body_bytes: int = 1 << 20, timeout_ms: float = 30_000.0
+        self,
+        *models: FakeModel,
+        repository: Any = None,
+        max_body_bytes: int = 1 << 20,
+        timeout_ms: float = 30_000.0,
+        readers: ReadingProcesses | None = None,
     ) -> None:
         self.events: list[Event] = []
         self.repository = repository or FakeRepository(*models)
         self.app = TensorFlowRest(
-            self.repository, self.events.append, HttpLimits(max_body_bytes, timeout_ms), fake_time
+            self.repository, self.events.append, HttpLimits(max_body_bytes, timeout_ms), fake_time, readers=readers
         )
 
     def get(self, path: str, method: str = "GET") -> Answer:

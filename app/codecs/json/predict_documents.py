@@ -19,6 +19,7 @@ from app.codecs.json.nested_lists import column, rows, tensor
 from app.codecs.json.parsing import parse, quote
 from app.codecs.json.scalars import is_base64
 from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable, takes_long
+from app.codecs.row_groups import group_rows
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceResponse, ModelSignature, TensorSpec
 
@@ -36,7 +37,7 @@ def document_body(document: Mapping[str, Any]) -> PredictBody:
         lambda signature: decode_predict(document, signature)[0],
         named_signature(document),
         by_row="instances" in document,
-        each_row=lambda signature: decode_each_row(document, signature),
+        row_groups=lambda signature: group_rows(decode_each_row(document, signature)),
     )
 
 
@@ -264,4 +265,5 @@ FORMAT = BodyFormat(
     read,
     ReplyFormat(check_outputs_writable, _write),
     also_read=("text/plain", "text/json", "application/x-www-form-urlencoded"),
+    parsed=True,
 )

@@ -72,4 +72,5 @@ FORMAT = BodyFormat(
     ("application/x-protobuf", "application/protobuf", "application/vnd.google.protobuf"),
     read,
     ReplyFormat(check, lambda response, _: serialize_response(response, tensor_content=True)),
+    parsed=True,
 )

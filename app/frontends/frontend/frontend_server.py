@@ -12,6 +12,7 @@ from app.frontends.frontend.remote_engine import RemoteEngine
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from app.transports.request_caller import CallerRule
 
@@ -48,8 +49,13 @@ class FrontendServer:
         self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, CallerRule.of(settings.fair_callers))
         draining = self.engine.draining
-        self.tensorflow_rest = TensorFlowRest(self.repository, self.engine.count, limits, draining=draining)
-        self.open_inference_rest = OpenInferenceRest(_OpenInference(self.engine), self.engine.count, limits)
+        self._readers = ReadingProcesses()
+        self.tensorflow_rest = TensorFlowRest(
+            self.repository, self.engine.count, limits, draining=draining, readers=self._readers
+        )
+        self.open_inference_rest = OpenInferenceRest(
+            _OpenInference(self.engine), self.engine.count, limits, readers=self._readers
+        )
 
     # --- life ---
 
@@ -65,6 +71,7 @@ class FrontendServer:
 
     async def stop(self) -> None:
         await self.drain()
+        self._readers.close()
         await self.engine.close()
         self.stopped = True
 

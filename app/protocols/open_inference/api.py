@@ -125,6 +125,10 @@ class OpenInference:
             raise Unsupported("System shared memory is switched off here (setting allow_shared_memory)")
         return self._regions
 
+    def check_regions(self) -> None:
+        """Raises Unsupported if shared memory is switched off."""
+        _ = self.regions
+
     def read(self, part: RegionSlice) -> bytes:
         return self.regions.read(part)
 

@@ -18,9 +18,11 @@ from app.protocols.open_inference.api import OpenInference, reject_cuda_memory
 from app.protocols.open_inference.json_documents import parameters_field, parse_optional, text_field
 from app.protocols.open_inference.parameters import flag, number
 from app.protocols.open_inference.rest_bodies import ContentReply, document_reply, infer_reply, read_request, split_body
+from app.protocols.open_inference.rest_bodies_apart import ReadRequest, RequestsApart
 from app.protocols.open_inference.routes import Action, NoSuchRoute, Route, find_route
 from app.transports.http.compression import MIN_BYTES, choose_encoding
 from app.transports.http.exchange import (
+    LONG_BODY_BYTES,
     AsgiExchange,
     Clock,
     Computation,
@@ -30,6 +32,8 @@ from app.transports.http.exchange import (
     priority_of,
 )
 from app.transports.http.head import RequestHead
+from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits, HttpReply, Sendable, error_body
 
 
@@ -39,9 +43,15 @@ class OpenInferenceRest(HttpProtocol):
     name: ClassVar[str] = "open_inference_rest"
 
     def __init__(
-        self, served: OpenInference, listener: Listener, limits: HttpLimits, clock: Clock = time.monotonic
+        self,
+        served: OpenInference,
+        listener: Listener,
+        limits: HttpLimits,
+        clock: Clock = time.monotonic,
+        *,
+        readers: ReadingProcesses | None = None,
     ) -> None:
-        super().__init__(listener, limits, clock)
+        super().__init__(listener, limits, clock, readers)
         self._served = served
         #: What needs neither the body nor a pause: the reply's document.
         self._documents: Mapping[Action, Callable[[Route], object]] = {
@@ -84,7 +94,7 @@ class OpenInferenceRest(HttpProtocol):
         except NoSuchRoute:
             return False
 
-    def begin(self, exchange: Exchange, body: bytes) -> Computation:
+    def begin(self, exchange: Exchange, body: bytes, read: ReadRequest = read_request) -> Computation:
         head = exchange.head
         parsed: _InferHead = head.parsed or _parse_head(head)
         head.parsed = parsed
@@ -96,7 +106,7 @@ class OpenInferenceRest(HttpProtocol):
         model = self._served.resolve(parsed.route.name, parsed.route.version)
         exchange.record_model(model)
         text, tail = split_body(body, parsed.json_length, parsed.content_type)
-        call = read_request(text, tail, model.signatures, self._served.read, deadline)
+        call = read(text, tail, model.signatures, self._served.read, deadline)
         call.request.priority = call.request.priority or parsed.priority
         exchange.record_model(model, call.request.signature)
         encoding = parsed.encoding
@@ -114,6 +124,14 @@ class OpenInferenceRest(HttpProtocol):
             return await content.compressed(encoding)
 
         return Computation(model, call.request, reply)
+
+    def parses(self, head: RequestHead, body: bytes) -> bool:
+        head.parsed = head.parsed or _parse_head(head)
+        parsed: _InferHead = head.parsed
+        return len(split_body(body, parsed.json_length, parsed.content_type)[0]) >= LONG_BODY_BYTES
+
+    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess) -> Computation:
+        return self.begin(exchange, body, RequestsApart(process, self._served.check_regions).read_request)
 
     async def _live(self, _: Route, __: AsgiExchange) -> ContentReply:
         live = self._served.live()

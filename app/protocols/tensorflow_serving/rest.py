@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar, NamedTuple
 
 from app.codecs.body_format import PredictBody
 from app.codecs.format_registry import JSON, AgreedFormats, negotiate
-from app.codecs.json.parsing import parse
-from app.codecs.json.predict_documents import encode_each_row, encode_predict, rows_together, signature_name
+from app.codecs.json.predict_documents import encode_each_row, encode_predict, rows_together
 from app.codecs.json.writing import dumps
 from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest, ServingError
@@ -24,11 +23,12 @@ from app.core.events import Listener
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
+from app.protocols.tensorflow_serving.bodies_apart import ExamplesApart, format_apart
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.protocols.tensorflow_serving.metadata import metadata_document, models_document, status_document
-from app.protocols.tensorflow_serving.rest_examples import read_examples
+from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
 from app.protocols.tensorflow_serving.routes import Action, Route, find_route
-from app.protocols.tensorflow_serving.unequal_rows import UnequalRows, group_rows
+from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
 from app.transports.http.exchange import (
     TIMEOUT_HEADER,
     AsgiExchange,
@@ -43,6 +43,8 @@ from app.transports.http.exchange import (
     written,
 )
 from app.transports.http.head import RequestHead
+from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits, HttpReply, Sendable
 
 _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
@@ -66,8 +68,10 @@ class TensorFlowRest(HttpProtocol):
         limits: HttpLimits,
         clock: Clock = time.monotonic,
         draining: asyncio.Event | None = None,
+        *,
+        readers: ReadingProcesses | None = None,
     ) -> None:
-        super().__init__(listener, limits, clock)
+        super().__init__(listener, limits, clock, readers)
         self._repository = repository
         self._streams = PredictStreams(limits.max_body_bytes, draining or asyncio.Event(), clock)
 
@@ -101,7 +105,19 @@ class TensorFlowRest(HttpProtocol):
         head.parsed = parsed
         if parsed.predict:
             return self._predict(parsed, exchange, body)
-        return self._classify_or_regress(parsed, exchange, body)
+        return self._classify_or_regress(parsed, exchange, lambda: ExamplesBody(body))
+
+    def parses(self, head: RequestHead, body: bytes) -> bool:  # noqa: ARG002 - the format alone decides
+        head.parsed = head.parsed or _parse_head(head)
+        parsed: _ComputeHead = head.parsed
+        return parsed.formats.request.parsed
+
+    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess) -> Computation:
+        parsed: _ComputeHead = exchange.head.parsed
+        if not parsed.predict:
+            return self._classify_or_regress(parsed, exchange, partial(ExamplesApart, process, body))
+        formats = parsed.formats._replace(request=format_apart(parsed.formats.request, process))
+        return self._predict(parsed._replace(formats=formats), exchange, body)
 
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
         """Accepts rows in JSON, for the default signature of a model with one input, and all of its outputs."""
@@ -163,15 +179,17 @@ class TensorFlowRest(HttpProtocol):
 
         return Computation(model, request, reply)
 
-    def _classify_or_regress(self, parsed: _ComputeHead, exchange: Exchange, content: bytes) -> Computation:
+    def _classify_or_regress(
+        self, parsed: _ComputeHead, exchange: Exchange, read: Callable[[], ExamplesBody | ExamplesApart]
+    ) -> Computation:
         """Examples in JSON, results in JSON."""
         deadline_s = self.deadline_s(exchange)
-        document = parse(content)
+        body = read()
         model = self._resolve(parsed.route)
         exchange.record_model(model)
-        signature = model.signature(signature_name(document))
+        signature = model.signature(body.signature_name())
         exchange.record_model(model, signature.name)
-        call = read_examples(_EXAMPLES[parsed.route.action], document, signature)
+        call = body.call(_EXAMPLES[parsed.route.action], signature)
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, parsed.priority)
         return Computation(model, request, lambda response: HttpReply(call.encode(response.outputs)))
 
@@ -182,10 +200,10 @@ class TensorFlowRest(HttpProtocol):
 
 def _unequal_rows(body: PredictBody, model: ServedModel, signature: ModelSignature) -> UnequalRows | None:
     """The rows of a body that makes no arrays, if that is because they differ in shape, and the model's are padded."""
-    if body.each_row is None or not (signature.batchable and model.pads(signature.name)):
+    if body.row_groups is None or not (signature.batchable and model.pads(signature.name)):
         return None
     try:
-        groups = group_rows(body.each_row(signature))
+        groups = body.row_groups(signature)
     except ServingError:
         return None
     return UnequalRows(model, groups) if groups else None

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from app.codecs.json.parsing import quote
+from app.codecs.json.parsing import parse, quote
+from app.codecs.json.predict_documents import signature_name
 from app.codecs.json.scalars import is_base64, is_number, to_bytes
 from app.codecs.json.writing import dumps, jsonable
 from app.codecs.protobuf.messages import message_class
@@ -39,11 +40,28 @@ class ExamplesCall:
     encode: Callable[[Mapping[str, Array]], bytes]
 
 
+class ExamplesBody:
+    """The JSON of a body. Raises InvalidRequest."""
+
+    __slots__ = ("_document",)
+
+    def __init__(self, body: bytes) -> None:
+        self._document = parse(body)
+
+    def signature_name(self) -> str:
+        """Raises InvalidRequest."""
+        return signature_name(self._document)
+
+    def call(self, method: ExamplesMethod, signature: ModelSignature) -> ExamplesCall:
+        """Raises as `read_examples`."""
+        return read_examples(method, self._document, signature)
+
+
 def read_examples(method: ExamplesMethod, document: Mapping[str, Any], signature: ModelSignature) -> ExamplesCall:
     """Raises InvalidRequest if the examples are malformed or the signature does not fit the method."""
     wanted = method.wanted(signature)
     examples = _examples(document)
-    encode = _encode_classify if method is CLASSIFY else _encode_regress
+    encode = _encode_classify if method == CLASSIFY else _encode_regress
     return ExamplesCall({INPUT: examples}, wanted, partial(encode, count=len(examples)))
 
 

@@ -7,14 +7,13 @@ like requests of several callers. The reply lists the rows in the order in which
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
-
+from app.codecs.row_groups import RowGroup
 from app.core.errors import InvalidRequest
-from app.core.inference import Array, BatchTiming, InferenceRequest, InferenceResponse
+from app.core.inference import BatchTiming, InferenceRequest, InferenceResponse
 from app.core.interfaces import Cancellable, Computing, answer_of
 from app.core.reply import Answer, Outputs, Reply
 
@@ -31,7 +30,7 @@ class UnequalRows:
     """
 
     model: Computing
-    groups: Sequence[tuple[Sequence[int], dict[str, Array]]]
+    groups: Sequence[RowGroup]
     outputs: list[Outputs] = field(default_factory=list)
 
     @property
@@ -107,23 +106,6 @@ class _PartReply:
 
     def set_exception(self, exception: Exception, /) -> None:
         self.together.reply.set_exception(exception)
-
-
-def group_rows(rows: Sequence[Mapping[str, Array]]) -> list[tuple[Sequence[int], dict[str, Array]]]:
-    """Rows, each [1, ...], by their shapes, in the order in which the shapes first come; none if that helps nothing.
-
-    It helps if they have the same inputs of the same rank, and more than one shape.
-    """
-    found: dict[tuple[tuple[str, tuple[int, ...]], ...], list[int]] = {}
-    for number, row in enumerate(rows):
-        found.setdefault(tuple([(name, array.shape) for name, array in row.items()]), []).append(number)
-    kinds = {tuple([(name, len(shape)) for name, shape in form]) for form in found}
-    if len(found) < 2 or len(kinds) > 1:
-        return []
-    return [
-        (numbers, {name: np.concatenate([rows[number][name] for number in numbers]) for name in rows[0]})
-        for numbers in found.values()
-    ]
 
 
 def _in_order(groups: Sequence[tuple[Sequence[int], object]], answers: Sequence[Outputs]) -> list[Outputs]:

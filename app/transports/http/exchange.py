@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -23,6 +24,8 @@ from app.core.interfaces import Computing, ServedModel
 from app.transports.http.asgi import Receive, Scope, Send
 from app.transports.http.disconnects import Disconnects
 from app.transports.http.head import RequestHead
+from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.rejections import Rejection
 from app.transports.http.replies import (
     CLIENT_GONE,
@@ -150,12 +153,20 @@ class HttpProtocol:
 
     Args:
         clock: monotonic seconds, the same base as the batcher's.
+        readers: read long bodies that are parsed; without them a thread does.
     """
 
     #: The name of the protocol in events.
     name: ClassVar[str]
 
-    def __init__(self, listener: Listener, limits: HttpLimits, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        limits: HttpLimits,
+        clock: Clock = time.monotonic,
+        readers: ReadingProcesses | None = None,
+    ) -> None:
+        self._readers = readers
         self.limits = limits
         self.clock = clock
         self._listener = listener
@@ -176,6 +187,14 @@ class HttpProtocol:
 
         For a long body `begin_later` calls it in a thread. Raises ServingError.
         """
+        raise NotImplementedError
+
+    def parses(self, head: RequestHead, body: bytes) -> bool:  # noqa: ARG002
+        """Does reading this long body keep the GIL for long, so that `begin_apart` should? Raises ServingError."""
+        return False
+
+    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess) -> Computation:
+        """As `begin`, in a thread; `process` reads the body. Raises also what `ReadingProcess.ask` raises."""
         raise NotImplementedError
 
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
@@ -205,14 +224,26 @@ class HttpProtocol:
         self._listener(RequestFinished(self.name, code, exchange.model, exchange.version, exchange.signature, seconds))
 
     async def begin_later(self, exchange: Exchange, body: bytes, go_on: Callable[[Computation], Awaitable[T]]) -> T:
-        """What `go_on` makes of the computation that a long body asks for; the body is read in a thread.
+        """What `go_on` makes of the computation that a long body asks for; the body is read beside the event loop.
 
         If the model's version was unloaded meanwhile, the body is read again, for the next one. Raises ServingError.
         """
         try:
-            return await go_on(await asyncio.to_thread(self.begin, exchange, body))
+            return await go_on(await self._begin_long(exchange, body))
         except ModelNotReady:
-            return await go_on(await asyncio.to_thread(self.begin, exchange, body))
+            return await go_on(await self._begin_long(exchange, body))
+
+    async def _begin_long(self, exchange: Exchange, body: bytes) -> Computation:
+        begin = partial(self.begin, exchange, body)
+        if self._readers is None or not self._parses(exchange.head, body):
+            return await asyncio.to_thread(begin)
+        left_s = self.deadline_s(exchange) - self.clock()
+        return await self._readers.read(partial(self.begin_apart, exchange, body), begin, left_s)
+
+    def _parses(self, head: RequestHead, body: bytes) -> bool:
+        with suppress(ServingError):  # `begin` raises it, after what it finds before
+            return self.parses(head, body)
+        return False
 
     def rejected(self, rejection: Rejection) -> None:
         """Sends the event of a request that was rejected without parsing its body."""

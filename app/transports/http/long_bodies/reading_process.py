@@ -1,0 +1,136 @@
+"""A process that reads a long body, as the server sees it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from app.core.errors import ServingError
+from app.transports.http.long_bodies.channel import Channel
+from app.transports.http.long_bodies.reader import BUG, ERROR
+
+T = TypeVar("T")
+
+#: Seconds after which a process that is still not ready is given up. Chosen: a start takes 0.3 s of CPU.
+_NOT_READY_S = 60.0
+
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.transports.http.long_bodies.reader import main; main()"
+
+
+class ProcessEnded(Exception):
+    """The process ended before it answered."""
+
+
+class ReadingProcess:
+    """One process, and the connection to it. Functions are module-level, and what they take and return is pickled."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = _spawn(theirs)
+        except OSError:
+            ours.close()
+            raise
+        self._channel = Channel(ours)
+        self._waits_since_s = time.monotonic()
+        self.was_ready = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def hangs(self) -> bool:
+        """Has it not become ready for long?"""
+        return time.monotonic() - self._waits_since_s > _NOT_READY_S
+
+    def begin(self, time_left: Callable[[], float]) -> None:
+        """Waits until it is ready for a body. Raises TimeoutError, ProcessEnded."""
+        self.limit(time_left)
+        self._receive()
+        self.was_ready = True
+
+    def limit(self, time_left: Callable[[], float]) -> None:
+        """Seconds that the next steps may take."""
+        self._channel.time_left = time_left
+
+    def keep(self, function: Callable[..., object], *args: object) -> None:
+        """Calls the function there, and keeps its result for `ask`. Raises as `ask`."""
+        self._call(True, function, args)
+
+    def ask(self, function: Callable[..., T], *args: object) -> T:
+        """The result of the function, which gets what is kept and then `args`.
+
+        Raises:
+            ServingError: as the function.
+            TimeoutError, ProcessEnded: no answer came.
+        """
+        result: T = self._call(False, function, args)
+        return result
+
+    def finish(self) -> None:
+        """It forgets the body. Raises ProcessEnded."""
+        self.limit(lambda: _NOT_READY_S)
+        self._waits_since_s = time.monotonic()
+        self._send(None)
+
+    def kill(self) -> None:
+        """From any thread: who waits for an answer gets ProcessEnded."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    def end(self) -> None:
+        """Never waits."""
+        self.kill()
+        self._channel.close()
+        threading.Thread(target=self._process.wait, name="reading process ends", daemon=True).start()
+
+    def _call(self, keep: bool, function: Callable[..., object], args: tuple[object, ...]) -> Any:
+        self._send((keep, function, args))
+        kind, content = self._receive()
+        if kind == ERROR:
+            kind_of_error, text, retry_after_s = content
+            error: ServingError = kind_of_error(text)
+            error.retry_after_s = retry_after_s
+            raise error
+        if kind == BUG:
+            raise RuntimeError(f"In the process that reads long bodies: {content}")
+        return content
+
+    def _send(self, content: object) -> None:
+        try:
+            self._channel.send(content)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ProcessEnded from error
+
+    def _receive(self) -> Any:
+        try:
+            return self._channel.receive()
+        except TimeoutError:
+            raise
+        except (OSError, EOFError) as error:
+            raise ProcessEnded from error
+
+    def __repr__(self) -> str:
+        return f"<ReadingProcess {self.pid}, {'was' if self.was_ready else 'not yet'} ready>"
+
+
+def _spawn(connection: socket.socket) -> subprocess.Popen[bytes]:
+    """A process of its own session: what is typed in a terminal does not reach it. It ends with its connection."""
+    path = [os.path.abspath(entry) for entry in sys.path]
+    with connection:
+        return subprocess.Popen(  # noqa: S603 - this interpreter, and nothing that users give
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, *path],
+            stdin=connection.fileno(),
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )

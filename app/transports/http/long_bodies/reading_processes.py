@@ -1,0 +1,173 @@
+"""Long bodies are read in other processes: a parser keeps the GIL for as long as one call takes, at worst for seconds.
+
+1. A process starts when it is first needed, and reads many bodies. There are at most `_MOST`; further bodies wait.
+2. A body that is not read by its deadline ends its process. A process that breaks is replaced, and the body is read
+   once more, never in the server: what broke the process might break the server.
+3. Where no process can be started, bodies are read in threads of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from app.core.errors import DeadlineExceeded, InferenceFailed, ServingError, ShuttingDown
+from app.transports.http.long_bodies.reading_process import ProcessEnded, ReadingProcess
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Chosen: with two, a body of seconds does not hold up the next one.
+_MOST = 2
+
+#: How often a body is given to a process before it is rejected.
+_TRIES = 2
+
+
+class ReadingProcesses:
+    """Processes that read long bodies. Made on any thread; `read` and `close` are called on the event loop."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_MOST, "long_bodies")
+        self._lock = threading.Lock()
+        self._idle: list[ReadingProcess] = []
+        self._busy: set[ReadingProcess] = set()
+        self._closed = False
+        self._told = False
+
+    async def read(self, work: Callable[[ReadingProcess], T], in_thread: Callable[[], T], left_s: float) -> T:
+        """What `work` makes with a process; what `in_thread` makes if none can be started. Both run in a thread.
+
+        Args:
+            left_s: seconds from now until the deadline.
+
+        Raises:
+            DeadlineExceeded: no time is left.
+            InferenceFailed: the process ended each time.
+            ShuttingDown: `close` was called.
+        """
+        if self._closed:
+            raise ShuttingDown("The server is shutting down")
+        deadline_s = time.monotonic() + left_s
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, self._read, work, in_thread, lambda: deadline_s - time.monotonic()
+        )
+
+    def close(self) -> None:
+        """Ends all processes. Never waits."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            for process in self._busy:
+                process.kill()
+        for process in idle:
+            process.end()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # --- in a thread ---
+
+    def _read(
+        self, work: Callable[[ReadingProcess], T], in_thread: Callable[[], T], time_left: Callable[[], float]
+    ) -> T:
+        for _ in range(_TRIES):
+            try:
+                process = self._ready_process(time_left)
+                if process is None:
+                    return in_thread()
+                return self._work(process, work)
+            except TimeoutError:
+                raise DeadlineExceeded("The deadline passed before the request was read") from None
+            except ProcessEnded:
+                if self._closed:
+                    raise ShuttingDown("The server is shutting down") from None
+                logger.warning("A process that read a long body ended; a new one takes its place")
+        raise InferenceFailed("The process that read this request ended, twice")
+
+    def _work(self, process: ReadingProcess, work: Callable[[ReadingProcess], T]) -> T:
+        try:
+            result = work(process)
+        except ServingError:
+            self._put_back(process)
+            raise
+        except BaseException:
+            self._drop(process)
+            raise
+        self._put_back(process)
+        return result
+
+    def _ready_process(self, time_left: Callable[[], float]) -> ReadingProcess | None:
+        """None if none can be started. Raises TimeoutError; ProcessEnded if all are closed."""
+        while True:
+            try:
+                process = self._take()
+            except OSError as error:
+                self._tell(error)
+                return None
+            try:
+                process.begin(time_left)
+                return process
+            except TimeoutError:
+                self._leave(process)
+                raise
+            except ProcessEnded as error:
+                self._drop(process)
+                if self._closed:
+                    raise
+                if not process.was_ready:
+                    self._tell(error)
+                    return None
+
+    def _take(self) -> ReadingProcess:
+        with self._lock:
+            process = self._idle.pop() if self._idle else None
+            if process is not None:
+                self._busy.add(process)
+        process = process or ReadingProcess()
+        with self._lock:
+            self._busy.add(process)
+            if self._closed:  # it may have been started meanwhile
+                process.kill()
+        return process
+
+    def _tell(self, error: Exception) -> None:
+        if not self._told:
+            self._told = True
+            logger.warning("No process could be started to read long bodies, so threads read them: %r", error)
+
+    def _put_back(self, process: ReadingProcess) -> None:
+        try:
+            process.finish()
+        except (TimeoutError, ProcessEnded):
+            self._drop(process)
+        else:
+            self._keep(process)
+
+    def _leave(self, process: ReadingProcess) -> None:
+        """It is not ready in time for one request, but may be for the next one."""
+        if process.hangs:
+            self._drop(process)
+        else:
+            self._keep(process)
+
+    def _keep(self, process: ReadingProcess) -> None:
+        with self._lock:
+            self._busy.discard(process)
+            if not self._closed:
+                self._idle.append(process)
+                return
+        process.end()
+
+    def _drop(self, process: ReadingProcess) -> None:
+        with self._lock:
+            self._busy.discard(process)
+        process.end()
+
+    def __repr__(self) -> str:
+        return f"<ReadingProcesses {len(self._idle)} idle, {len(self._busy)} busy>"

@@ -1,0 +1,250 @@
+"""Long bodies are read in processes, which may break, hang or not start."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from app.codecs.errors import BodyTooLarge
+from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, ShuttingDown
+from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
+from tests.support.waiting import HANG_S, until
+
+Work = Callable[[ReadingProcess], Any]
+
+_left_behind: list[bytes] = []
+
+
+@pytest.fixture
+def readers() -> Iterator[ReadingProcesses]:
+    readers = ReadingProcesses()
+    yield readers
+    readers.close()
+
+
+# --- what the processes call ---
+
+
+def pid(_: None) -> int:
+    return os.getpid()
+
+
+def hang(_: None) -> None:
+    threading.Event().wait()
+
+
+def end(_: None) -> None:
+    os._exit(1)
+
+
+def leave_much(_: None) -> int:
+    _left_behind.append(b"x" * (300 << 20))
+    return os.getpid()
+
+
+def modules(_: None) -> list[str]:
+    return list(sys.modules)
+
+
+def reject(_: None) -> None:
+    raise RejectedThere(3)
+
+
+def reject_as_too_large(_: None) -> None:
+    raise BodyTooLarge("too large")
+
+
+def fail(_: None) -> None:
+    raise ZeroDivisionError("a bug")
+
+
+class RejectedThere(InvalidRequest):
+    """Made of something else than its text."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"rejected {number} times")
+
+
+# --- how they are asked ---
+
+
+def read(
+    readers: ReadingProcesses,
+    work: Work,
+    *,
+    in_thread: Callable[[], Any] = lambda: "in a thread",
+    left_s: float = HANG_S,
+) -> Any:
+    return asyncio.run(readers.read(work, in_thread, left_s))
+
+
+def asks(function: Callable[[Any], Any]) -> Work:
+    return lambda process: process.ask(function)
+
+
+def lives(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_one_process_reads_many_bodies_and_is_not_this_one(readers: ReadingProcesses) -> None:
+    first = read(readers, asks(pid))
+    assert first == read(readers, asks(pid)) != os.getpid()
+    assert repr(readers) == "<ReadingProcesses 1 idle, 0 busy>"
+
+
+def test_it_imports_no_tensorflow(readers: ReadingProcesses) -> None:
+    assert "tensorflow" not in read(readers, asks(modules))
+
+
+def test_it_forgets_a_body_before_the_next_one(readers: ReadingProcesses) -> None:
+    def keep(process: ReadingProcess) -> Any:
+        process.keep(bytes, memoryview(b"body"))
+        return process.ask(_same)
+
+    assert read(readers, keep) == b"body"
+    assert read(readers, asks(_same)) is None
+
+
+def _same(kept: Any) -> Any:
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "text"),
+    [
+        (reject, InvalidRequest, "^rejected 3 times$"),
+        (reject_as_too_large, BodyTooLarge, "^too large$"),
+    ],
+)
+def test_errors_arrive_with_class_and_text_and_the_process_goes_on(
+    readers: ReadingProcesses, function: Any, kind: type[Exception], text: str
+) -> None:
+    first = read(readers, asks(pid))
+    with pytest.raises(kind, match=text) as raised:
+        read(readers, asks(function))
+    assert raised.type is kind
+    assert read(readers, asks(pid)) == first
+
+
+def test_a_bug_there_is_a_bug_here(readers: ReadingProcesses) -> None:
+    with pytest.raises(RuntimeError, match="a bug"):
+        read(readers, asks(fail))
+
+
+def test_a_process_that_is_killed_is_replaced_and_the_body_is_read_once_more(readers: ReadingProcesses) -> None:
+    tried: list[int] = []
+
+    def work(process: ReadingProcess) -> int:
+        tried.append(process.pid)
+        if len(tried) == 1:
+            os.kill(process.pid, signal.SIGKILL)
+        return process.ask(pid)
+
+    answered = read(readers, work)
+    first, second = tried
+    assert first != second == answered
+
+
+def test_a_body_that_ends_each_process_is_rejected_and_the_next_one_is_read(readers: ReadingProcesses) -> None:
+    tried: list[int] = []
+
+    def work(process: ReadingProcess) -> Any:
+        tried.append(process.pid)
+        return process.ask(end)
+
+    with pytest.raises(InferenceFailed, match="ended, twice"):
+        read(readers, work)
+    assert len(tried) == 2
+    assert read(readers, asks(pid)) not in tried
+
+
+def test_an_idle_process_that_ended_is_replaced(readers: ReadingProcesses) -> None:
+    first = read(readers, asks(pid))
+    os.kill(first, signal.SIGKILL)
+    assert read(readers, asks(pid)) != first
+
+
+def test_a_body_that_is_not_read_by_its_deadline_ends_the_process(readers: ReadingProcesses) -> None:
+    first: list[int] = []
+
+    def work(process: ReadingProcess) -> Any:
+        first.append(process.ask(pid))
+        process.limit(lambda: 0.1)
+        return process.ask(hang)
+
+    with pytest.raises(DeadlineExceeded):
+        read(readers, work)
+    asyncio.run(until(lambda: not lives(first[0])))
+    assert read(readers, asks(pid)) != first[0]
+
+
+def test_a_body_without_time_left_is_not_read_and_the_process_stays(readers: ReadingProcesses) -> None:
+    first = read(readers, asks(pid))
+    with pytest.raises(DeadlineExceeded):
+        read(readers, asks(pid), left_s=0.0)
+    assert read(readers, asks(pid)) == first
+
+
+def test_a_process_that_a_body_left_large_is_replaced(readers: ReadingProcesses) -> None:
+    assert read(readers, asks(leave_much)) != read(readers, asks(pid))
+
+
+def test_without_processes_a_thread_reads_and_the_log_says_so_once(
+    readers: ReadingProcesses, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    for program in ("/nowhere/python", "/bin/false"):  # one does not start, one ends at once
+        monkeypatch.setattr(sys, "executable", program)
+        assert read(readers, asks(pid)) == "in a thread"
+    (line,) = caplog.messages
+    assert "threads read them" in line
+
+
+def test_two_bodies_are_read_at_a_time(readers: ReadingProcesses) -> None:
+    both = threading.Barrier(2, timeout=HANG_S)
+
+    def work(process: ReadingProcess) -> int:
+        both.wait()
+        return process.ask(pid)
+
+    async def main() -> list[int]:
+        return await asyncio.gather(*[readers.read(work, lambda: 0, HANG_S) for _ in range(4)])
+
+    assert len(set(asyncio.run(main()))) == 2
+
+
+def test_closing_ends_idle_and_busy_processes(readers: ReadingProcesses) -> None:
+    pids: list[int] = []
+    hanging = threading.Event()
+
+    def work(process: ReadingProcess) -> Any:
+        pids.append(process.ask(pid))
+        hanging.set()
+        return process.ask(hang)
+
+    async def main() -> None:
+        busy = asyncio.ensure_future(readers.read(work, lambda: None, HANG_S))
+        await asyncio.to_thread(hanging.wait, HANG_S)
+        pids.append(await readers.read(asks(pid), lambda: 0, HANG_S))
+        readers.close()
+        with pytest.raises(ShuttingDown):
+            await busy
+        with pytest.raises(ShuttingDown):
+            await readers.read(asks(pid), lambda: 0, HANG_S)
+        await until(lambda: not any(map(lives, pids)))
+
+    asyncio.run(main())
+    assert len(set(pids)) == 2
