@@ -63,7 +63,7 @@ class HttpApp(FastAPI):
         #: For connections that answer inference themselves.
         self.fast_path = FastPath(lambda path: protocols.get(_first_segment(path)), (ALLOW_ANY_ORIGIN,) if cors else ())
         self.include_router(health_routes(server, server.settings.metrics_path))
-        self.include_router(batching_routes(server, server.settings.max_body_bytes))
+        self.include_router(batching_routes(server))
         self.add_exception_handler(HTTPException, _http_error)
         self.add_exception_handler(ServingError, _serving_error)
 

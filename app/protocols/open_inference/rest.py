@@ -145,21 +145,23 @@ class OpenInferenceRest(HttpProtocol):
         return document_reply(await self._served.model_statistics(route.name, route.version))
 
     async def _index(self, _: Route, exchange: AsgiExchange) -> ContentReply:
-        return document_reply(self._served.repository_index(flag(parse_optional(await self.read(exchange)), "ready")))
+        return document_reply(
+            self._served.repository_index(flag(parse_optional(await self.read_short(exchange)), "ready"))
+        )
 
     async def _load(self, route: Route, exchange: AsgiExchange) -> ContentReply:
-        document = parse_optional(await self.read(exchange))
+        document = parse_optional(await self.read_short(exchange))
         await self._served.load_model(route.name, parameters_field(document))
         return document_reply({})
 
     async def _unload(self, route: Route, exchange: AsgiExchange) -> ContentReply:
-        parse_optional(await self.read(exchange))
+        parse_optional(await self.read_short(exchange))
         await self._served.unload_model(route.name)
         return document_reply({})
 
     async def _register_memory(self, route: Route, exchange: AsgiExchange) -> ContentReply:
         regions = self._served.regions
-        document = parse_optional(await self.read(exchange))
+        document = parse_optional(await self.read_short(exchange))
         key, offset = text_field(document, "key"), number(document, "offset")
         regions.register(route.name, key, offset, number(document, "byte_size"))
         return document_reply({})

@@ -44,7 +44,11 @@ class BatchingControl(Protocol):
         """
 
 
-def batching_routes(batching: BatchingControl, max_body_bytes: int) -> APIRouter:
+#: Of a body. Chosen: options are short, and the event loop parses them.
+_MOST_BYTES = 1 << 16
+
+
+def batching_routes(batching: BatchingControl) -> APIRouter:
     """GET and PATCH /v1/models/{model}/batching."""
     router = APIRouter(prefix="/v1/models", tags=["batching"])
 
@@ -66,7 +70,7 @@ def batching_routes(batching: BatchingControl, max_body_bytes: int) -> APIRouter
     )
     async def change(model: str, request: Request) -> Response:
         try:
-            body = await read_body(request.scope["headers"], request.receive, max_body_bytes)
+            body = await read_body(request.scope["headers"], request.receive, _MOST_BYTES)
         except ClientGone:
             return Response(status_code=int(CLIENT_GONE))
         return JSONResponse(await batching.tune_batching(model, read_changes(body)))

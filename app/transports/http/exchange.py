@@ -264,6 +264,11 @@ class HttpProtocol:
         """The whole body, inflated. Raises BodyTooLarge, InvalidRequest, UnsupportedEncoding, ClientGone."""
         return await read_body(exchange.head.headers, exchange.receive, self.limits.max_body_bytes)
 
+    async def read_short(self, exchange: AsgiExchange) -> bytes:
+        """As `read`, for a body that the event loop parses: one of `LONG_BODY_BYTES` or more is too large."""
+        limit = min(self.limits.max_body_bytes, LONG_BODY_BYTES - 1)
+        return await read_body(exchange.head.headers, exchange.receive, limit)
+
     async def compute(self, exchange: AsgiExchange) -> Sendable:
         """The reply to a request that `begin` accepts. Raises ClientGone as soon as the client disconnects."""
         body = await self.read(exchange)

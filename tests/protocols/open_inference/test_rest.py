@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.core import errors
 from app.core.errors import DeadlineExceeded, InferenceFailed, Overloaded
 from app.protocols.open_inference.datatypes import DATATYPES
+from app.transports.http.exchange import LONG_BODY_BYTES
 from tests.support.fakes import run_in_fake_time
 from tests.support.open_inference_world import AB, JSON_AB, World, binary_request, json_input, sum_model, values_of
 from tests.support.protocol_fakes import echo_model
@@ -213,6 +214,12 @@ def test_bodies_that_cannot_be_read(body, code):
     assert world.infer(body).status == code
     assert world.finished.code == str(code)
     assert world.finished.signature == ""
+
+
+@pytest.mark.parametrize("path", ["index", "models/m/load", "models/m/unload"])
+def test_long_documents_that_are_no_inputs_are_rejected_unread(path):
+    world = World(max_body_bytes=10 * LONG_BODY_BYTES)
+    assert world.post(f"/v2/repository/{path}", b" " * LONG_BODY_BYTES).status == 413
 
 
 @pytest.mark.parametrize(("error", "code"), [(Overloaded("full"), 503), (DeadlineExceeded("late"), 504),
