@@ -6,15 +6,19 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from app.batching.priority import BULK
 from app.codecs.body_format import PredictBody
 from app.core.errors import InvalidRequest, OutOfMemory, Overloaded, ServingError
-from app.core.inference import DEFAULT_SIGNATURE, InferenceRequest
+from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, ModelSignature
 from app.core.interfaces import ServedModel
 from app.core.value_kinds import are_finite, finite_inputs
 from app.protocols.streams.lines import Block
-from app.protocols.streams.rows import read_rows, write_errors, write_rows
+from app.protocols.streams.rows import read_rows, read_rows_apart, write_errors, write_rows
+from app.transports.http.exchange import LONG_BODY_BYTES
+from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +36,7 @@ class BlockPredictor:
         timeout_s: the time-out of each block.
         clock: monotonic seconds, the same base as the batcher's.
         caller: who sends the stream; empty if callers are not told apart.
+        readers: read long blocks; without them the event loop does.
     """
 
     resolve: Callable[[], ServedModel]
@@ -39,6 +44,7 @@ class BlockPredictor:
     timeout_s: float
     clock: Callable[[], float]
     caller: str = ""
+    readers: ReadingProcesses | None = None
 
     async def answer(self, block: Block) -> bytes:
         """One line for each line of the block: `{"prediction": ...}` or `{"error": ...}`."""
@@ -72,14 +78,29 @@ class BlockPredictor:
 
     async def _predict(self, block: Block, deadline_s: float) -> bytes:
         """Raises ServingError."""
-        # From here to the batcher nothing awaits, so no version can be swapped in between.
+        # From here to the batcher nothing awaits, so no version can be swapped in between; but a long block is computed
+        # by the version that there is when it has been read.
         model = self.resolve()
         signature = model.signature(self.asked.signature_name or DEFAULT_SIGNATURE)
         outputs = self.asked.wanted(signature)
         if len(block.lines) > 1 and (not signature.batchable or signature.why_alone(outputs)):
             raise InvalidRequest(f"Signature {signature.name!r} takes one instance at a time")
-        inputs = read_rows(block.lines, signature)
+        if self.readers is not None and block.size >= LONG_BODY_BYTES:
+            inputs = await self._read_long(self.readers, block, signature, deadline_s)
+            model = self.resolve()
+        else:
+            inputs = read_rows(block.lines, signature)
         if len(block.lines) > 1 and not are_finite(inputs, finite_inputs(signature)):
             raise InvalidRequest(f"Signature {signature.name!r} takes NaN and infinity in one instance at a time")
         response = await model.infer(InferenceRequest(inputs, signature.name, outputs, deadline_s, BULK, self.caller))
         return write_rows(response.outputs, len(block.lines))
+
+    async def _read_long(
+        self, readers: ReadingProcesses, block: Block, signature: ModelSignature, deadline_s: float
+    ) -> dict[str, Array]:
+        """As `read_rows`, in another process: a parser keeps the GIL. Raises ServingError."""
+
+        def apart(process: ReadingProcess) -> dict[str, Array]:
+            return read_rows_apart(process, block.lines, signature)
+
+        return await readers.read(apart, partial(read_rows, block.lines, signature), deadline_s - self.clock())

@@ -30,6 +30,7 @@ from app.transports.http.asgi import Message, Receive, Send
 from app.transports.http.compression import Inflater
 from app.transports.http.exchange import AsgiExchange, Clock, Streamed
 from app.transports.http.head import RequestHead
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import ClientGone, error_body
 
 MEDIA_TYPE = "application/x-ndjson"
@@ -50,9 +51,17 @@ class PredictStreams:
     Args:
         max_bytes: the most bytes of a line, and of all lines that are read but not answered.
         draining: set when no new work is accepted.
+        readers: read long lines.
     """
 
-    def __init__(self, max_bytes: int, draining: asyncio.Event, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        draining: asyncio.Event,
+        clock: Clock = time.monotonic,
+        readers: ReadingProcesses | None = None,
+    ) -> None:
+        self._readers = readers
         self._max_bytes = max_bytes
         self._draining = draining
         self._clock = clock
@@ -85,7 +94,7 @@ class PredictStreams:
             inflater,
             LineCutter(largest, self._max_bytes),
             Window(_WINDOW_BATCHES * largest, self._max_bytes),
-            BlockPredictor(resolve, asked, timeout_s, self._clock, caller),
+            BlockPredictor(resolve, asked, timeout_s, self._clock, caller, self._readers),
             self._draining,
         )
 

@@ -14,6 +14,7 @@ from app.codecs.json.writing import dumps
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, ModelSignature
 from app.protocols.streams.lines import Block
+from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.replies import error_body
 
 
@@ -28,6 +29,16 @@ def read_rows(lines: Sequence[bytes], signature: ModelSignature) -> dict[str, Ar
     if inputs is None:
         inputs, _ = decode_predict({"instances": list(map(parse_value, lines))}, signature)
     return inputs
+
+
+def read_rows_apart(process: ReadingProcess, lines: Sequence[bytes], signature: ModelSignature) -> dict[str, Array]:
+    """As `read_rows`, in `process`. Raises also what `ReadingProcess.ask` raises."""
+    inputs: dict[str, Array] = process.ask(_read_views, [memoryview(line) for line in lines], signature)
+    return inputs
+
+
+def _read_views(_: None, lines: Sequence[memoryview], signature: ModelSignature) -> dict[str, Array]:
+    return read_rows(list(map(bytes, lines)), signature)
 
 
 def write_rows(outputs: Mapping[str, Array], count: int) -> bytes:
