@@ -103,4 +103,5 @@ class BlockPredictor:
         def apart(process: ReadingProcess) -> dict[str, Array]:
             return read_rows_apart(process, block.lines, signature)
 
-        return await readers.read(apart, partial(read_rows, block.lines, signature), deadline_s - self.clock())
+        here = partial(read_rows, block.lines, signature)
+        return await readers.read(apart, here, deadline_s - self.clock(), block.size)

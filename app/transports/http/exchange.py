@@ -238,7 +238,7 @@ class HttpProtocol:
         if self._readers is None or not self._parses(exchange.head, body):
             return await asyncio.to_thread(begin)
         left_s = self.deadline_s(exchange) - self.clock()
-        return await self._readers.read(partial(self.begin_apart, exchange, body), begin, left_s)
+        return await self._readers.read(partial(self.begin_apart, exchange, body), begin, left_s, len(body))
 
     def _parses(self, head: RequestHead, body: bytes) -> bool:
         with suppress(ServingError):  # `begin` raises it, after what it finds before

@@ -1,6 +1,7 @@
 """Long bodies are read in other processes: a parser keeps the GIL for as long as one call takes, at worst for seconds.
 
 1. A process starts when it is first needed, and reads many bodies. There are at most `_MOST`; further bodies wait.
+   Only one of them reads a very long body at a time, so these do not hold up all others.
 2. A body that is not read by its deadline ends its process. A process that breaks is replaced, and the body is read
    once more, never in the server: what broke the process might break the server.
 3. Where no process can be started, bodies are read in threads of the server.
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import TypeVar
 
 from app.core.errors import DeadlineExceeded, InferenceFailed, ServingError, ShuttingDown
@@ -26,6 +28,9 @@ T = TypeVar("T")
 #: Chosen: with two, a body of seconds does not hold up the next one.
 _MOST = 2
 
+#: A body of so many bytes is very long. Chosen: it takes a process for seconds at worst.
+_VERY_LONG_BYTES = 8 * 1024 * 1024
+
 #: How often a body is given to a process before it is rejected.
 _TRIES = 2
 
@@ -35,30 +40,35 @@ class ReadingProcesses:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_MOST, "long_bodies")
+        self._very_long = asyncio.Semaphore(_MOST - 1)
         self._lock = threading.Lock()
         self._idle: list[ReadingProcess] = []
         self._busy: set[ReadingProcess] = set()
         self._closed = False
         self._told = False
 
-    async def read(self, work: Callable[[ReadingProcess], T], in_thread: Callable[[], T], left_s: float) -> T:
+    async def read(
+        self, work: Callable[[ReadingProcess], T], in_thread: Callable[[], T], left_s: float, size: int
+    ) -> T:
         """What `work` makes with a process; what `in_thread` makes if none can be started. Both run in a thread.
 
         Args:
             left_s: seconds from now until the deadline.
+            size: of the body, in bytes.
 
         Raises:
             DeadlineExceeded: no time is left.
             InferenceFailed: the process ended each time.
             ShuttingDown: `close` was called.
         """
-        if self._closed:
-            raise ShuttingDown("The server is shutting down")
         deadline_s = time.monotonic() + left_s
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._threads, self._read, work, in_thread, lambda: deadline_s - time.monotonic()
-        )
+        async with self._very_long if size >= _VERY_LONG_BYTES else nullcontext():
+            if self._closed:
+                raise ShuttingDown("The server is shutting down")
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(
+                self._threads, self._read, work, in_thread, lambda: deadline_s - time.monotonic()
+            )
 
     def close(self) -> None:
         """Ends all processes. Never waits."""

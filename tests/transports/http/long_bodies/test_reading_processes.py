@@ -77,14 +77,8 @@ class RejectedThere(InvalidRequest):
 # --- how they are asked ---
 
 
-def read(
-    readers: ReadingProcesses,
-    work: Work,
-    *,
-    in_thread: Callable[[], Any] = lambda: "in a thread",
-    left_s: float = HANG_S,
-) -> Any:
-    return asyncio.run(readers.read(work, in_thread, left_s))
+def read(readers: ReadingProcesses, work: Work, *, left_s: float = HANG_S) -> Any:
+    return asyncio.run(readers.read(work, lambda: "in a thread", left_s, 1))
 
 
 def asks(function: Callable[[Any], Any]) -> Work:
@@ -221,9 +215,26 @@ def test_two_bodies_are_read_at_a_time(readers: ReadingProcesses) -> None:
         return process.ask(pid)
 
     async def main() -> list[int]:
-        return await asyncio.gather(*[readers.read(work, lambda: 0, HANG_S) for _ in range(4)])
+        return await asyncio.gather(*[readers.read(work, lambda: 0, HANG_S, 1) for _ in range(4)])
 
     assert len(set(asyncio.run(main()))) == 2
+
+
+def test_very_long_bodies_do_not_hold_up_a_long_one(readers: ReadingProcesses) -> None:
+    going_on = threading.Event()
+
+    def very_long(process: ReadingProcess) -> bool:
+        return going_on.wait(HANG_S)
+
+    async def main() -> None:
+        slow = [asyncio.ensure_future(readers.read(very_long, lambda: False, HANG_S, 1 << 26)) for _ in range(3)]
+        await asyncio.sleep(0)  # lets them begin
+        await readers.read(asks(pid), lambda: 0, HANG_S, 1 << 20)
+        assert not any(each.done() for each in slow)
+        going_on.set()
+        assert await asyncio.gather(*slow) == [True] * 3
+
+    asyncio.run(main())
 
 
 def test_closing_ends_idle_and_busy_processes(readers: ReadingProcesses) -> None:
@@ -236,14 +247,14 @@ def test_closing_ends_idle_and_busy_processes(readers: ReadingProcesses) -> None
         return process.ask(hang)
 
     async def main() -> None:
-        busy = asyncio.ensure_future(readers.read(work, lambda: None, HANG_S))
+        busy = asyncio.ensure_future(readers.read(work, lambda: None, HANG_S, 1))
         await asyncio.to_thread(hanging.wait, HANG_S)
-        pids.append(await readers.read(asks(pid), lambda: 0, HANG_S))
+        pids.append(await readers.read(asks(pid), lambda: 0, HANG_S, 1))
         readers.close()
         with pytest.raises(ShuttingDown):
             await busy
         with pytest.raises(ShuttingDown):
-            await readers.read(asks(pid), lambda: 0, HANG_S)
+            await readers.read(asks(pid), lambda: 0, HANG_S, 1)
         await until(lambda: not any(map(lives, pids)))
 
     asyncio.run(main())
