@@ -125,20 +125,24 @@ class Completion:
 
 def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
     """Gives each request that still waits its rows or its error, and releases all."""
-    compute_s = execution.ended_s - execution.started_s
+    started_s, compute_s = execution.started_s, execution.ended_s - execution.started_s
     requests, rows = batch.requests, batch.rows
     waits, failed, failed_rows, expired = [], 0, 0, 0
     for request, outcome in zip(requests, execution.outcomes, strict=True):
-        wait_s = execution.started_s - request.arrival_s
-        of_request = [execution.started_s - each for each in request.coalesced_s] or [wait_s]
-        expired += len(of_request) if request.deadline_s <= execution.started_s else 0
+        wait_s = started_s - request.arrival_s
+        count = len(request.coalesced_s) or 1
+        if request.deadline_s <= started_s:
+            expired += count
         if isinstance(outcome, ServingError):
-            failed += len(of_request)
+            failed += count
             failed_rows += request.rows
             request.fail(outcome)
         else:
             request.answer(Answer(outcome, BatchTiming(wait_s, compute_s, rows)))
-        waits += of_request
+        if request.coalesced_s:
+            waits += [started_s - each for each in request.coalesced_s]
+        else:
+            waits.append(wait_s)
         request.release()
 
     batch.leave()

@@ -73,9 +73,14 @@ def _by_head(arrived: _Arrived) -> list[_Arrived]:
     earliest_s = protocol.clock() - min(_SLOW_BODY_S, protocol.limits.request_timeout_ms / 1e4)
     for each in arrived:
         exchange = each[0]
-        if exchange.started_s >= earliest_s and not exchange.answered:
-            key = exchange.head if callers is None else (exchange.head, exchange.caller)
-            groups.setdefault(key, []).append(each)
+        if exchange.started_s < earliest_s or exchange.answered:
+            continue
+        key = exchange.head if callers is None else (exchange.head, exchange.caller)
+        group = groups.get(key)
+        if group is None:
+            groups[key] = [each]
+        else:
+            group.append(each)
     return [group for group in groups.values() if len(group) > 1]
 
 

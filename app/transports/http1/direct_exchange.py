@@ -140,11 +140,13 @@ class DirectExchange(Exchange):
         self.timing = timing
         self._handle = None  # it is complete: nothing to cancel
         try:
-            write = coalesced.reply
-            reply = written(outputs, partial(write, outputs, True)) if may_be_long else write(outputs, False)
+            if may_be_long:
+                self._send_when_written(written(outputs, partial(coalesced.reply, outputs, True)))
+                return
+            reply = coalesced.reply(outputs, False)
         except Exception as error:
             reply = failure_reply(error, self)
-        self._send_when_written(reply)
+        self._send(reply)
 
     # --- the batcher's Reply ---
 
