@@ -47,6 +47,10 @@ class ReadingProcess:
         return self._process.pid
 
     @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
     def hangs(self) -> bool:
         """Has it not become ready for long?"""
         return time.monotonic() - self._waits_since_s > _NOT_READY_S

@@ -137,8 +137,9 @@ class ReadingProcesses:
     def _take(self) -> ReadingProcess:
         with self._lock:
             process = self._idle.pop() if self._idle else None
-            if process is not None:
-                self._busy.add(process)
+        if process is not None and process.ended:  # what it said before may still be there to read
+            process.end()
+            return self._take()
         process = process or ReadingProcess()
         with self._lock:
             self._busy.add(process)

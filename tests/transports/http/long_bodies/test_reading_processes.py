@@ -171,6 +171,27 @@ def test_an_idle_process_that_ended_is_replaced(readers: ReadingProcesses) -> No
     assert read(readers, asks(pid)) != first
 
 
+def test_idle_processes_that_ended_are_no_try_of_a_body(readers: ReadingProcesses) -> None:
+    both, pids = threading.Barrier(2, timeout=HANG_S), set[int]()
+
+    def together(process: ReadingProcess) -> None:
+        both.wait()
+        pids.add(process.ask(pid))
+
+    async def start_both() -> None:
+        await asyncio.gather(*[readers.read(together, lambda: None, HANG_S, 1) for _ in range(2)])
+
+    def work(process: ReadingProcess) -> int:
+        while pids:
+            each = pids.pop()
+            os.kill(each, signal.SIGKILL)
+            os.waitid(os.P_PID, each, os.WEXITED | os.WNOWAIT)
+        return process.ask(pid)
+
+    asyncio.run(start_both())
+    assert lives(read(readers, work))
+
+
 def test_a_body_that_is_not_read_by_its_deadline_ends_the_process(readers: ReadingProcesses) -> None:
     first: list[int] = []
 
