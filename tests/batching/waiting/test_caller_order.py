@@ -9,6 +9,7 @@ from app.batching.policy import BatchingOptions, WorkConserving
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
+from app.batching.waiting.caller_order import CallerOrder
 from app.batching.waiting.callers import Callers
 from tests.support.fakes import FakeFunction, FakeReply, batch_function
 from tests.support.steps import steps_of
@@ -49,6 +50,26 @@ def test_a_callers_single_request_waits_for_a_call_of_the_other_at_most() -> Non
     assert waiting.calls(2) == ["0:a", "1:a"]
     waiting.push("b", "z")
     assert waiting.calls(3) == ["z:b", "2:a", "3:a"]
+
+
+def test_who_waits_longest_stays_first_when_it_sends_more() -> None:
+    waiting = Waiting()
+    waiting.push("a", "0")
+    waiting.push("b", "1")
+    waiting.push("a", "2")
+    assert waiting.call() == "0:a"
+
+
+def test_nothing_is_kept_of_callers_that_left() -> None:
+    waiting = Waiting()
+    waiting.push("stays", "x")
+    for number in range(1000):
+        waiting.queue.remove(waiting.push(f"caller {number}", "y"))
+    order = waiting.queue.orders["m"]
+    assert isinstance(order, CallerOrder)
+    assert len(order._callers) == order.lanes == 1
+    assert len(order._turns._heap) < 100
+    assert waiting.call() == "x:stays"
 
 
 def test_callers_take_turns_across_models() -> None:

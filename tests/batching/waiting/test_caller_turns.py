@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.batching.batch import BatchInFlight
 from app.batching.policy import WorkConserving
 from app.batching.queue import RequestQueue
-from app.batching.request import PendingRequest
+from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
@@ -18,20 +18,20 @@ from tests.support.steps import steps_of
 
 
 class Waiting:
-    """A lane whose callers take turns; a row takes a second."""
+    """A lane whose callers take turns; a row takes `row_s`, in calls of a power of two."""
 
-    def __init__(self, largest: int = 128) -> None:
+    def __init__(self, largest: int = 128, row_s: float = 1.0) -> None:
         self.callers = Callers()
         self.queue = RequestQueue(10**6, callers=self.callers)
         self.scheduler = Scheduler(WorkConserving(), {}, self.callers)
-        seconds = {2**power: float(2**power) for power in range(largest.bit_length())}
+        seconds = {2**power: row_s * 2**power for power in range(largest.bit_length())}
         self.function = batch_function(FakeFunction(), largest, initial_estimates=seconds)
         self.now = 0.0
 
-    def push(self, caller: str, rows: int = 1, offset_s: float = 0.0) -> PendingRequest:
+    def push(self, caller: str, rows: int = 1, offset_s: float = 0.0, key: LaneKey = KEY) -> PendingRequest:
         self.now += 1.0
         request = PendingRequest({}, rows, FakeReply(), self.now, priority_offset_s=offset_s, caller=caller)
-        self.queue.push(KEY, self.function, request)
+        self.queue.push(key, self.function, request)
         return request
 
     @property
@@ -177,6 +177,52 @@ def test_the_rows_before_a_callers_request_are_those_of_its_turns() -> None:
     waiting.queue.remove(last)
     waiting.queue.remove(waiting.lane.first)
     assert waiting.lane.rows_before(waiting.push("a")) == 8 + 3
+
+
+def test_the_rows_of_a_caller_before_a_request_are_those_that_still_wait() -> None:
+    waiting = Waiting(largest=1)
+    for _ in range(20):
+        waiting.push("b")
+    gone = [waiting.push("a") for _ in range(3)]
+    for request in gone[:2]:
+        waiting.queue.remove(request)
+    assert waiting.lane.rows_before(waiting.push("a")) == 1 + 2
+
+
+def test_the_work_of_a_caller_is_what_waits_of_it_here_and_elsewhere() -> None:
+    waiting, elsewhere = Waiting(), LaneKey("m", 1, "elsewhere")
+    first = waiting.push("a", rows=4)
+    waiting.push("b", rows=64)
+    turns = waiting.lane.turns
+    assert turns is not None
+    assert turns.work_s("a") == (4.0, 0.0)
+    waiting.push("a", rows=4)
+    assert turns.work_s("a") == (8.0, 0.0)
+    other = waiting.push("a", rows=2, key=elsewhere)
+    assert turns.work_s("a") == (8.0, 2.0)
+    waiting.queue.remove(first)
+    assert turns.work_s("a") == (4.0, 2.0)
+    waiting.queue.remove(other)
+    assert turns.work_s("a") == (4.0, 0.0)
+
+
+def test_a_request_moves_its_caller_by_the_seconds_of_its_rows() -> None:
+    waiting = Waiting(row_s=0.25)
+    waiting.push("b", rows=16)
+    waiting.push("a")
+    assert waiting.take(16) == "b"  # for 4 s; a and b had work, so a caller that comes starts at 2 s
+    waiting.push("c")
+    for _ in range(14):
+        waiting.push("a")
+    assert "".join(request.caller for request in waiting.lane).index("c") == 8
+
+
+def test_an_empty_lane_has_no_turns() -> None:
+    waiting = Waiting()
+    waiting.push("a")
+    lane = waiting.lane
+    assert waiting.take(1) == "a"
+    assert list(lane) == []
 
 
 def test_callers_that_left_are_forgotten() -> None:

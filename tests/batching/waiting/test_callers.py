@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.batching.waiting.callers import Caller, Callers, Turns
+from tests.support.steps import steps_of
 
 
 def test_a_call_is_charged_by_rows_for_what_it_took() -> None:
@@ -71,6 +72,78 @@ def test_who_owes_nothing_is_forgotten() -> None:
     assert callers.waiting == 1
 
 
+def test_who_comes_during_a_call_is_not_ahead_of_the_turn_it_found() -> None:
+    callers = Callers()
+    a, b = callers.enter("a"), callers.enter("b")
+    callers.end(callers.begin({"a": 1}, 0.0), 8.0)
+    callers.leave(b)
+    assert callers.enter("c").start == 4.0
+    callers.begin({"a": 1}, 0.0)
+    assert (a.start, callers.enter("d").start) == (8.0, 8.0)
+
+
+def test_only_the_part_of_those_in_turn_moves_the_time_of_all() -> None:
+    callers = Callers()
+    a, b = callers.enter("a"), callers.enter("b")
+    callers.end(callers.begin({"a": 1}, 0.0), 8.0)
+    callers.leave(b)
+    c = callers.enter("c")
+    callers.end(callers.begin({"a": 1, "c": 1}, 0.0), 8.0)  # a is ahead; a and c have work
+    assert (a.start, c.start) == (12.0, 8.0)
+    assert callers.enter("d").start == 4.0 + 8.0 / 2 / 2
+
+
+def test_the_longest_call_is_half_forgotten_after_69_calls() -> None:
+    callers = Callers()
+    callers.enter("a")
+    assert callers.longest_s == 0.0
+    longest_s = []
+    for seconds in (2.0, 8.0, *[1.0] * 69):
+        callers.end(callers.begin({"a": 1}, 0.0), seconds)
+        longest_s.append(callers.longest_s)
+    assert longest_s[:2] == [2.0, 8.0]
+    assert longest_s[-1] == pytest.approx(4.0, rel=0.01)
+
+
+def test_work_begins_at_zero_again_when_nothing_waits() -> None:
+    callers = Callers()
+    a = callers.enter("a")
+    assert a.work_s == 0.0
+    for seconds in (0.1, 0.2, -0.3):
+        a.work_s += seconds
+    assert a.work_s != 0.0  # rounded
+    callers.leave(a)
+    assert a.work_s == 0.0
+
+
+def test_who_waits_or_owes_is_remembered_however_many_come_and_go() -> None:
+    callers = Callers()
+    a, b = callers.enter("a"), callers.enter("b")
+    callers.end(callers.begin({"b": 1}, 0.0), 50.0)
+    callers.leave(b)
+    for number in range(1000):
+        callers.leave(callers.enter(str(number)))
+    assert len(callers._known) < 100
+    callers.end(callers.begin({"a": 1}, 0.0), 8.0)
+    assert a.start == 8.0
+    assert callers.enter("b").start == 50.0
+
+
+def test_what_a_new_caller_costs_does_not_grow_with_those_that_wait() -> None:
+    steps = []
+    for waiting in (50, 1000):
+        callers = Callers()
+        for number in range(waiting):
+            callers.enter(f"waits {number}")
+
+        def act(callers: Callers = callers) -> None:
+            for number in range(3000):
+                callers.leave(callers.enter(f"comes {number}"))
+
+        steps.append(steps_of(act))
+    assert max(steps) < 1.5 * min(steps)
+
+
 class Item:
     def __init__(self, start: float) -> None:
         self.caller = Caller(start)
@@ -103,3 +176,37 @@ def test_entries_that_are_out_of_date_are_thrown_away() -> None:
         turns.discard(item)
     assert len(turns._heap) < 100
     assert turns.first() is stays
+
+
+def test_turns_are_in_order_after_entries_were_thrown_away() -> None:
+    turns = Turns[Item]()
+    items = [Item(float(number * 389 % 1000)) for number in range(1000)]
+    for item in items:
+        turns.push(item)
+    for item in items[::5] + items[1::5] + items[2::5] + items[3::5]:
+        turns.discard(item)
+    turns.push(Item(1000.0))
+    assert len(turns._heap) < 300
+    starts = []
+    while (first := turns.first()) is not None:
+        starts.append(first.caller.start)
+        turns.discard(first)
+    assert starts == [*sorted(item.caller.start for item in items[4::5]), 1000.0]
+
+
+def test_what_a_turn_costs_does_not_grow_with_those_that_wait() -> None:
+    steps = []
+    for waiting in (50, 1000):
+        turns = Turns[Item]()
+        for _ in range(waiting):
+            turns.push(Item(0.0))
+
+        def act(turns: Turns[Item] = turns) -> None:
+            for _ in range(3000):
+                item = Item(1.0)
+                turns.push(item)
+                turns.discard(item)
+                turns.discard(item)
+
+        steps.append(steps_of(act))
+    assert max(steps) < 1.5 * min(steps)
