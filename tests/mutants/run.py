@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import ceil
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar, cast
@@ -166,7 +167,7 @@ def _judged(
                 yield mutant, NOT_REACHED
                 continue
             limit_s = _PATIENCE_S + 5 * sum(reach.seconds[test] for test in tests)
-            running[_start(items, tests, mutant, tree)] = mutant, time.monotonic() + limit_s
+            running[_start(items, tests, mutant, tree, limit_s)] = mutant, time.monotonic() + limit_s
 
         # 2. Collect those that ended, and end those that hang.
         time.sleep(0.005)
@@ -182,7 +183,7 @@ def _judged(
                 yield mutant, TIMED_OUT
 
 
-def _start(items: Sequence[pytest.Item], tests: Sequence[int], mutant: Mutant, tree: ast.Module) -> int:
+def _start(items: Sequence[pytest.Item], tests: Sequence[int], mutant: Mutant, tree: ast.Module, limit_s: float) -> int:
     child = os.fork()
     if child:
         return child
@@ -191,6 +192,8 @@ def _start(items: Sequence[pytest.Item], tests: Sequence[int], mutant: Mutant, t
     try:
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, most))
+        cpu_s = ceil(limit_s)  # holds, too, if the run that waits for it is killed
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
         _silence()
         plant(mutant, tree)
         code = 0 if all(_passes(items[test]) for test in tests) else 1
