@@ -198,7 +198,7 @@ class Lanes:
         rows = sum(request.rows for request in taken)
         had = Counter[str]()
         for request in taken:
-            had[request.caller] += seconds * request.rows / rows  # type: ignore[assignment]
+            had[request.caller] += seconds * request.rows / rows  # type: ignore[assignment]  # a Counter may hold seconds
         return had
 
 

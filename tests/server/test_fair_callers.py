@@ -70,7 +70,7 @@ def test_a_load_test_of_many_shapes_delays_another_caller_by_a_call_of_its_own(
     def act(client: httpx.Client) -> None:
         def waiting() -> float:
             page = client.get("/metrics").text
-            return float(re.search(r"^ferry_queue_rows (\S+)", page, re.MULTILINE)[1])  # type: ignore[index]
+            return float(re.search(r"^ferry_queue_rows (\S+)", page, re.MULTILINE)[1])  # type: ignore[index]  # the page has it
 
         def let_through() -> None:
             calls = len(GatedModel.begun)
@@ -89,7 +89,7 @@ def test_a_load_test_of_many_shapes_delays_another_caller_by_a_call_of_its_own(
         for value in range(2, 2 + ROUNDS):
             queued, before = waiting(), len(GatedModel.begun)
             sent.append(send("other", value, SHAPES + 1))
-            wait_until(lambda queued=queued: waiting() == queued + 1)  # type: ignore[misc]
+            wait_until(lambda queued=queued: waiting() == queued + 1)  # type: ignore[misc]  # mypy infers no default
             while value not in GatedModel.begun[-1]:
                 let_through()
             delays.append(len(GatedModel.begun) - before)

@@ -49,7 +49,7 @@ Clock = Callable[[], float]
 
 TIMEOUT_HEADER = b"x-request-timeout-ms"
 
-#: A body of so many bytes is read in a thread. Chosen: usual ones of this size take 2 to 10 ms.
+#: A body of so many bytes is read beside the event loop. Chosen: usual ones of this size take 2 to 10 ms.
 LONG_BODY_BYTES = 1024 * 1024
 
 
@@ -189,7 +189,7 @@ class HttpProtocol:
         """
         raise NotImplementedError
 
-    def parses(self, head: RequestHead, body: bytes) -> bool:  # noqa: ARG002
+    def parses(self, head: RequestHead, body: bytes) -> bool:  # noqa: ARG002 - for protocols that define it
         """Does reading this long body keep the GIL for long, so that `begin_apart` should? Raises ServingError."""
         return False
 

@@ -83,7 +83,7 @@ class DirectExchange(Exchange):
         return self.protocol.caller(self)
 
     def begin(self, body: bytes) -> None:
-        """Submits the request, whose body is complete; a long body is read in a thread before."""
+        """Submits the request, whose body is complete; a long body is read beside the event loop before."""
         self.begun = True
         self._size = len(body)
         if self._size >= LONG_BODY_BYTES:
