@@ -42,6 +42,15 @@ def group_of(isolation: Isolation) -> BatchInFlight:
     return group
 
 
+def started_group(isolations: Isolations) -> BatchInFlight:
+    """The next group of the isolation whose turn it is, which starts."""
+    isolation = isolations.next(others_due=False)
+    assert isolation is not None
+    group = group_of(isolation)
+    isolations.record_start(isolation, group)
+    return group
+
+
 def test_the_first_group_is_the_first_half() -> None:
     batch = batch_of(10)
     assert group_of(Isolation(batch, REJECTED)).requests == batch.requests[:5]
@@ -149,10 +158,7 @@ def test_isolations_are_under_way_while_their_last_group_is_computed() -> None:
     isolations, batch = Isolations(), batch_of(2)
     isolations.record_end(batch, rejected(), 5.0)
     for last in (False, True):
-        isolation = isolations.next(others_due=False)
-        assert isolation is not None
-        group = group_of(isolation)
-        isolations.record_start(isolation, group)
+        group = started_group(isolations)
         assert isolations
         assert isolations.part_of(group) is batch
         assert isolations.expected_s == 0.0
@@ -166,10 +172,7 @@ def test_a_lost_group_counts_as_answered_and_ends_an_isolation_as_any_other() ->
     isolations, batch = Isolations(), batch_of(2)
     isolations.record_end(batch, rejected(), 5.0)
     for last in (False, True):
-        isolation = isolations.next(others_due=False)
-        assert isolation is not None
-        group = group_of(isolation)
-        isolations.record_start(isolation, group)
+        group = started_group(isolations)
         assert isolations.record_lost(group, 6.0) is (batch if last else None)
     assert not isolations
 

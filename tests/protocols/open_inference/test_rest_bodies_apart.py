@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,13 +22,6 @@ from tests.support.waiting import HANG_S
 
 LARGEST = 4 * LONG_BODY_BYTES
 PADDING = b" " * LONG_BODY_BYTES
-
-
-@pytest.fixture(scope="module")
-def readers() -> Iterator[ReadingProcesses]:
-    readers = ReadingProcesses()
-    yield readers
-    readers.close()
 
 
 def both(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
 import pytest
@@ -21,13 +21,6 @@ from tests.support.protocol_fakes import echo_model
 from tests.support.waiting import HANG_S
 
 PADDING = b" " * LONG_BODY_BYTES
-
-
-@pytest.fixture(scope="module")
-def readers() -> Iterator[ReadingProcesses]:
-    readers = ReadingProcesses()
-    yield readers
-    readers.close()
 
 
 def answer(lines: Sequence[bytes], readers: ReadingProcesses | None, resolve: Any = None) -> bytes:

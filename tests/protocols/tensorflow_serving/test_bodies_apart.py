@@ -29,13 +29,6 @@ PADDING = b" " * LONG_BODY_BYTES
 
 
 @pytest.fixture(scope="module")
-def readers() -> Iterator[ReadingProcesses]:
-    readers = ReadingProcesses()
-    yield readers
-    readers.close()
-
-
-@pytest.fixture(scope="module")
 def process() -> Iterator[ReadingProcess]:
     process = ReadingProcess()
     process.begin(lambda: HANG_S)
