@@ -19,7 +19,10 @@ COULD_NOT_START = 3
 
 @dataclass(frozen=True, slots=True)
 class ProcessArguments:
-    """The one argument on a process's command line, as a JSON document.
+    """What a process is told, as a JSON document.
+
+    It comes by standard input, one line: a command line can be read by every user of the machine, and settings hold
+    what others must not see.
 
     Attributes:
         sockets: inherited file descriptors: the ports that a frontend shares, or where the engine accepts frontends.
@@ -41,8 +44,13 @@ class ProcessArguments:
         return cls(**{**document, "settings": Settings(**document["settings"])})
 
 
+def received() -> str:
+    """The document that the parent wrote to standard input."""
+    return sys.stdin.buffer.readline().decode()
+
+
 def when_parent_ends(act: Callable[[], None]) -> None:
-    """Call `act` when the parent ends: standard input is a pipe that it holds open and writes nothing to."""
+    """Call `act` when the parent ends: standard input is a pipe that it holds open, and it writes nothing more."""
     loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
 
     def on_readable() -> None:

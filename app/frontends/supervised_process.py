@@ -33,12 +33,13 @@ class SupervisedProcess:
 
     Args:
         name: for the log.
-        arguments: its command line; the child inherits the sockets in it.
+        arguments: written to its standard input; the child inherits the sockets in it.
     """
 
     def __init__(self, name: str, module: str, arguments: ProcessArguments) -> None:
         self.name = name
-        self._command = (sys.executable, "-P", "-m", module, arguments.dump())
+        self._command = (sys.executable, "-P", "-m", module)
+        self._arguments = f"{arguments.dump()}\n".encode()
         self._files = arguments.sockets
         self._ending = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
@@ -57,6 +58,8 @@ class SupervisedProcess:
                 process_group=0,
                 env={**os.environ, "PYTHONPATH": _module_path()},
             )
+            assert process.stdin is not None  # noqa: S101 - a pipe, which stays open: its end is the end of this process
+            process.stdin.write(self._arguments)
             code = await process.wait()
 
             # 1. Told to end. A signal that arrives before Python handles it ends the process, too.

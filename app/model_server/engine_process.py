@@ -1,11 +1,11 @@
-"""The engine process of ferry-model-server with frontends: `python -m app.model_server.engine_process ARGUMENTS`."""
+"""The engine process of ferry-model-server with frontends: `python -m app.model_server.engine_process`."""
 
 from __future__ import annotations
 
 import sys
 
 from app.frontends.engine import engine_process
-from app.frontends.process_arguments import ProcessArguments
+from app.frontends.process_arguments import ProcessArguments, received
 from app.model_server.grpc_flags import grpc_options_of
 from app.model_server.options import models_of
 from app.server.server import grpc_options
@@ -20,4 +20,4 @@ def main(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(received()))

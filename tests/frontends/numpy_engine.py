@@ -6,10 +6,10 @@ import sys
 
 from app import runtime
 from app.frontends.engine.engine_process import main
-from app.frontends.process_arguments import ProcessArguments
+from app.frontends.process_arguments import ProcessArguments, received
 from tests.every_protocol.live import RUNTIME
 
 if __name__ == "__main__":
     runtime._REGISTRY["tensorflow"] = RUNTIME[1]
     runtime._MISSING_PART.clear()  # its models are empty files
-    sys.exit(main(ProcessArguments.parse(sys.argv[1])))
+    sys.exit(main(ProcessArguments.parse(received())))

@@ -189,6 +189,15 @@ def test_both_frontends_take_connections(left_whole: ServerProcess) -> None:
     assert set(taken_by.values()) == set(frontends_of(server))  # dealt out by a hash: all to one is 1 in 2^31
 
 
+def test_no_command_line_of_a_child_holds_a_setting(left_whole: ServerProcess) -> None:
+    words = {
+        word
+        for child in children(left_whole.process.pid)
+        for word in Path(f"/proc/{child}/cmdline").read_text().split("\0")
+    }
+    assert words == {"", sys.executable, "-P", "-m", FRONTEND, *ENGINES - {ENGINE}}
+
+
 def test_processes_end_when_the_supervisor_was_killed(tmp_path: Path) -> None:
     with light(tmp_path) as server:
         orphans = list(children(server.process.pid))

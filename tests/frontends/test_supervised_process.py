@@ -15,7 +15,7 @@ def test_pauses_double_up_to_a_limit() -> None:
     assert [pause_s(failures) for failures in (1, 2, 3, 20)] == [0.1, 0.2, 0.4, 10.0]
 
 
-def test_arguments_cross_a_command_line() -> None:
+def test_arguments_cross_a_pipe() -> None:
     settings = Settings(models=Path("there"), batch_sizes=[2, 4], max_batch_size=4, forbidden_variants=["xla"])
     arguments = ProcessArguments(settings, [3, 5], "/path/engine", {"port": 8500})
     assert ProcessArguments.parse(arguments.dump()) == arguments
@@ -95,6 +95,24 @@ def test_the_exit_code_of_a_process_that_is_told_to_end(
 
     assert asyncio.run(main()) == code
     made.end(how)
+
+
+def test_arguments_come_by_standard_input_and_nothing_of_them_is_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every user of the machine can read command lines."""
+    body = (
+        "from pathlib import Path\n"
+        "from app.frontends.process_arguments import COULD_NOT_START, received\n"
+        f"Path({str(tmp_path / 'received')!r}).write_text(received())\n"
+        f"Path({str(tmp_path / 'line')!r}).write_bytes(Path('/proc/self/cmdline').read_bytes())\n"
+        "sys.exit(COULD_NOT_START)"
+    )
+    name = module(tmp_path, monkeypatch, body)
+    arguments = ProcessArguments(Settings(models=tmp_path / ("secret" * 30)), [], flags={"key": "x" * 200_000})
+    assert keep_running(SupervisedProcess("It", name, arguments)) == COULD_NOT_START
+    assert ProcessArguments.parse((tmp_path / "received").read_text()) == arguments
+    assert (tmp_path / "line").read_bytes().split(b"\0")[1:] == [b"-P", b"-m", name.encode(), b""]
 
 
 def test_modules_are_found_where_the_parent_finds_them_and_never_in_the_working_directory(

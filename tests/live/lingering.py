@@ -9,15 +9,12 @@ import sys
 
 from app.config.sources import load_settings
 from app.frontends import supervisor
-from app.frontends.frontend import frontend_process
 from app.server.single_process import serve
 from app.transports.http1 import uvicorn_adapter
 from tests.support.waiting import HANG_S
 
 if __name__ == "__main__":
     uvicorn_adapter._LINGER_S = HANG_S
-    if sys.argv[1:]:  # as a frontend
-        sys.exit(frontend_process.main(sys.argv[1]))
-    supervisor.FRONTEND = "tests.live.lingering"
+    supervisor.FRONTEND = "tests.live.lingering_frontend"
     settings = load_settings({})
     sys.exit(supervisor.supervise(settings) if settings.frontends else serve(settings))

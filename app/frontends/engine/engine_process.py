@@ -1,4 +1,4 @@
-"""The engine process: `python -m app.frontends.engine.engine_process ARGUMENTS`, started by the supervisor."""
+"""The engine process: `python -m app.frontends.engine.engine_process`, started by the supervisor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import suppress
 import uvloop
 
 from app.frontends.engine.engine_listener import EngineListener
-from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments, when_parent_ends
+from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments, received, when_parent_ends
 from app.instrumentation.logs import configure
 from app.repository.model_list_watch import WatchedModels
 from app.server.memory import keep_freed_memory
@@ -86,4 +86,4 @@ def _exit_now(code: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(ProcessArguments.parse(sys.argv[1])))
+    sys.exit(main(ProcessArguments.parse(received())))

@@ -1,4 +1,4 @@
-"""A frontend process: `python -m app.frontends.frontend.frontend_process ARGUMENTS`, started by the supervisor."""
+"""A frontend process: `python -m app.frontends.frontend.frontend_process`, started by the supervisor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.frontends.ports import share_port
-from app.frontends.process_arguments import ProcessArguments, when_parent_ends
+from app.frontends.process_arguments import ProcessArguments, received, when_parent_ends
 from app.instrumentation.logs import configure
 from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory, spare_from_collection
@@ -46,4 +46,4 @@ def _own_socket(file: int) -> socket.socket:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(received()))
