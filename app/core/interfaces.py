@@ -32,6 +32,7 @@ async def answer_of(submit: Callable[[Reply], Cancellable]) -> Answer:
         handle.cancel()
         if reply.done() and not reply.cancelled():
             reply.exception()  # marks it as seen: asyncio must not report an error that had no reader left
+        del reply, handle  # the traceback of its error holds this frame, and its callers' with the request's tensors
 
 
 class ServerHealth(Protocol):

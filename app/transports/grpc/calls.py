@@ -6,7 +6,8 @@ gRPC itself only carries bytes, so that a message that does not parse is the cal
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -121,7 +122,9 @@ class GrpcCalls:
                 call.code = failure.code.name
             finally:
                 self.finish(call)
-            return await _abort(context, failure)
+            end = _abort(context, failure)
+            del content, context  # gRPC keeps the error of an abort, whose traceback keeps this frame
+            return await end
 
         return handle
 
@@ -133,12 +136,15 @@ class GrpcCalls:
             try:
                 if priority is not None:
                     call.priority = read_priority(priority)
-                async for reply in answer(_parsed(contents, parse), call):
-                    yield reply.SerializeToString()
+                async with aclosing(_parsed(contents, parse)) as messages:
+                    async for reply in answer(messages, call):
+                        yield reply.SerializeToString()
                 return
             except Exception as error:
                 failure = failure_of(error, method)
-            await _abort(context, failure)
+            end = _abort(context, failure)
+            del contents, context  # as above
+            await end
 
         return handle
 
@@ -170,12 +176,16 @@ def _caller(rule: CallerRule, context: grpc.aio.ServicerContext[bytes, bytes]) -
     return rule.caller(header, context.peer().rpartition(":")[0])
 
 
-async def _parsed(contents: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -> AsyncIterator[Any]:
-    async for content in contents:
-        yield parse(content)
+async def _parsed(contents: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -> AsyncGenerator[Any, None]:
+    received: Any = aiter(contents)  # gRPC's generator, which keeps the last message until it is closed
+    async with aclosing(received):
+        async for content in received:
+            yield parse(content)
 
 
 async def _abort(context: grpc.aio.ServicerContext[bytes, bytes], failure: Failure) -> NoReturn:
-    """Ends the call by raising gRPC's own exception."""
-    await context.abort(failure.code, failure.text, failure.metadata)
+    """Ends the call by raising gRPC's own exception. The context keeps it, so no frame of it keeps the context."""
+    end = context.abort(failure.code, failure.text, failure.metadata)
+    del context
+    await end
     raise AssertionError("abort raises")

@@ -162,12 +162,15 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.closed(self)
-        self._pipelined = b""
         self._closing_timer.cancel()
         if self._relay is not None:
             self._relay.connection_lost(exc)
         if self._exchange is not None:
             self._exchange.abandon()
+
+        # What they hold is freed now: they and the connection name each other.
+        self._relay = self._exchange = self._head = None
+        self._body, self._pipelined = [], b""
 
     # --- the server calls this ---
 

@@ -4,7 +4,7 @@ What is used beyond `uvicorn.Config` and `uvicorn.Server.run`, and what happens 
 (docs/dependencies.md, "Private APIs and their owners"):
 
 1. `HttpToolsProtocol`: constructor arguments `config`, `server_state`, `app_state`; `shutdown`. It answers unusual
-   requests. Else: plain uvicorn answers every request by ASGI.
+   requests. Else: plain uvicorn answers every request by ASGI. Its `cycle` is dropped when the connection is lost.
 2. `ServerState`: `connections`, `tasks`, `default_headers`, `total_requests`. Else: as in 1.
 3. `app_state` is copied to `scope["state"]`, by which a response finds its relay. Else: a connection stays with uvicorn
    after its first unusual request.
@@ -166,6 +166,10 @@ class ReportsResponses:
         await self._application(scope, receive, reporting)
 
 
+def _nothing() -> None:
+    pass
+
+
 class UvicornRelay(asyncio.Transport):
     """Gives the bytes of a connection to uvicorn's protocol, and is the transport that this protocol sees.
 
@@ -187,7 +191,7 @@ class UvicornRelay(asyncio.Transport):
         self._active = False  # from `feed` until everything is answered
 
         # Of the requests that were given.
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: Any = httptools.HttpRequestParser(self)
         self._begun = 0
         self._heads = 0
         self._read = 0
@@ -226,6 +230,11 @@ class UvicornRelay(asyncio.Transport):
     def connection_lost(self, exc: Exception | None) -> None:
         self._for_good = True
         self._protocol.connection_lost(exc)
+
+        # uvicorn's request and its protocol name each other, and so do they and the relay: all is freed now.
+        self._protocol.cycle = None
+        self._protocol = self._parser = None
+        self._take_back = _nothing
 
     def pause_writing(self) -> None:
         self._protocol.pause_writing()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -11,8 +13,10 @@ import grpc
 import pytest
 
 from app.codecs.protobuf.messages import message_class
-from app.core.errors import InvalidRequest
+from app.core.errors import InvalidRequest, Overloaded
 from app.core.events import Event
+from app.core.interfaces import answer_of
+from app.core.reply import COMPLETED, Reply
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from app.transports.request_caller import CallerRule
@@ -165,3 +169,59 @@ def test_a_priority_that_is_none_is_rejected(priority: str) -> None:
     with_echo(scenario)
     assert priorities == []
     assert [getattr(event, "code", "") for event in events] == ["INVALID_ARGUMENT"]
+
+
+MIB = 1024 * 1024
+
+
+async def rejected(request: Any, call: GrpcCall) -> Any:
+    raise InvalidRequest("rejected")
+
+
+async def rejected_later(request: Any, call: GrpcCall) -> Any:
+    def submit(reply: Reply) -> Any:
+        asyncio.get_running_loop().call_soon(reply.set_exception, Overloaded("full"))
+        return COMPLETED
+
+    await answer_of(submit)
+
+
+async def rejected_stream(requests: AsyncIterator[Any], call: GrpcCall) -> AsyncIterator[Any]:
+    async for request in requests:
+        await rejected_later(request, call)
+        yield request
+
+
+@pytest.mark.parametrize("method", ["ServerLive", "ServerReady", "ModelStreamInfer"])
+def test_a_rejected_call_leaves_no_message_in_memory(method: str) -> None:
+    """Its message is freed with it: the collector, which comes seldom, is not waited for."""
+
+    async def main() -> int:
+        answers = {"ServerLive": rejected, "ServerReady": rejected_later, "ModelStreamInfer": rejected_stream}
+        calls = GrpcCalls("test", events.append, 6_000_000)
+        server = GrpcServer(GrpcOptions("127.0.0.1", 0), [calls.service(SERVICE, answers)], lambda: True)
+        await server.start()
+        content = Request(id="x" * MIB).SerializeToString()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+
+            async def call() -> None:
+                path = f"/{SERVICE}/{method}"
+                one = stream(channel, content) if method == "ModelStreamInfer" else channel.unary_unary(path)(content)
+                assert await one.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE}
+
+            await call()
+            gc.collect()
+            gc.disable()
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(8):
+                await call()
+            kept = tracemalloc.get_traced_memory()[0] - before
+        await server.stop(0)
+        return kept
+
+    tracemalloc.start()
+    try:
+        assert asyncio.run(main()) < 4 * MIB
+    finally:
+        gc.enable()
+        tracemalloc.stop()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import json
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -1021,3 +1023,37 @@ def test_a_reply_that_cannot_be_written_closes_its_connection_and_harms_no_neigh
 
     run_in_fake_time(main())
     assert caplog.text.count("could not be written") == 2
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [request()[:20]],
+        [request()[:-5]],
+        [request()],
+        [request(headers={"Expect": "100-continue"})[:-5], 0.1],
+        [request(body=b'5\r\n{"ins\r\n', headers={"Content-Length": "", "Transfer-Encoding": "chunked"}), 0.1],
+        [request(headers={"Content-Encoding": "identity"}), 0.1],
+    ],
+    ids=["in the head", "in the body", "waiting", "in the body, by ASGI", "in a chunk, by ASGI", "waiting, by ASGI"],
+)
+def test_a_client_that_leaves_leaves_nothing_in_memory(chunks: list[bytes | float]) -> None:
+    """What it sent is freed with its connection: the collector, which comes seldom, is not waited for."""
+
+    async def main() -> None:
+        world = World(True)
+        await world.hear(*chunks)
+        relay = world.connection._relay
+        held = [weakref.ref(each) for each in (world.connection, relay, relay and relay._protocol) if each]
+        gc.collect()
+        gc.disable()
+        world.connection.connection_lost(None)
+        world.transport._protocol = cast(Any, None)  # as transports do
+        del world.connection, world.transport, relay
+        await asyncio.sleep(3.5 * COMPUTE_S)
+        assert [each() for each in held] == [None] * len(held)
+
+    try:
+        run_in_fake_time(main())
+    finally:
+        gc.enable()
