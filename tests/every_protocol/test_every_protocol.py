@@ -13,6 +13,7 @@ from tests.every_protocol import grpc_drivers
 from tests.every_protocol.driver import Driver, Fault, Question, rows
 from tests.every_protocol.live import MAX_BYTES, Live
 from tests.every_protocol.models import FAILED, NO_MEMORY, REJECTED, SECRET
+from tests.every_protocol.own_words import foreign_words
 from tests.every_protocol.suite import (
     DRIVERS,
     Drive,
@@ -141,6 +142,7 @@ def test_what_does_not_fit_is_rejected_by_name(drive: Drive, kind: Fault, run: R
         rejected = await rejection(driver.ask(question))
         assert rejected.code == drive.codes[kind], rejected
         assert named in rejected.text
+        assert foreign_words(drive.serves[0], rejected.text) == []
         assert driver.live.model.calls == []
 
     run(drive, scenario)
@@ -152,6 +154,7 @@ def test_a_wrong_dtype_is_rejected(drive: Drive, run: Run) -> None:
         rejected = await rejection(driver.ask(Question(inputs={"features": drive.wrong_dtype})))
         assert rejected.code == drive.codes[Fault.WRONG_DTYPE], rejected
         assert drive.names_dtype in rejected.text
+        assert foreign_words(drive.serves[0], rejected.text) == []
 
     run(drive, scenario)
 
@@ -170,6 +173,7 @@ def test_malformed_is_rejected_and_the_next_one_answered(drive: Drive, body: byt
         assert rejected.code == drive.codes[Fault.MALFORMED], rejected
         assert len(rejected.text) > len("Bad request")
         assert "Traceback" not in rejected.text
+        assert foreign_words(drive.serves[0], rejected.text) == []
         np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
 
     run(drive, scenario)

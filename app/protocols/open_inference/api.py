@@ -6,10 +6,11 @@ fields, and rejects one that the .proto file lacks. Statistics are defined in `a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, Unsupported
+from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError, Unsupported
 from app.core.inference import Buffer
 from app.core.interfaces import ServedModel, ServedRepository, ServerHealth
 from app.core.versions import VersionStatus
@@ -60,7 +61,10 @@ class OpenInference:
 
     def resolve(self, name: str, version: str = "") -> ServedModel:
         """The model version to call."""
-        return self._repository.resolve(name, _number(version))
+        try:
+            return self._repository.resolve(name, _number(version))
+        except ModelNotFound:
+            raise ModelNotFound(f"Request for unknown model: {_shown(name, version)} is not found") from None
 
     def model_ready(self, name: str, version: str = "") -> bool:
         try:
@@ -107,14 +111,16 @@ class OpenInference:
 
     async def load_model(self, name: str, parameters: Parameters) -> None:
         """Raises InvalidRequest if there are parameters, else as ServedRepository.load."""
-        for key in parameters:
-            raise InvalidRequest(
-                f"Parameter {key[:64]!r} is not supported; models are loaded from the models folder without changes"
-            )
-        await self._repository.load(name)
+        with _told_as(f"failed to load {name[:256]!r}"):
+            for key in parameters:
+                raise InvalidRequest(
+                    f"Parameter {key[:64]!r} is not supported; models are loaded from the models folder without changes"
+                )
+            await self._repository.load(name)
 
     async def unload_model(self, name: str) -> None:
-        await self._repository.unload(name)
+        with _told_as(f"failed to unload {name[:256]!r}"):
+            await self._repository.unload(name)
 
     # --- shared memory ---
 
@@ -136,9 +142,30 @@ class OpenInference:
         self.regions.write(part, content)
 
 
+def cuda_regions(name: str) -> list[dict[str, Any]]:
+    """A document for each region of CUDA shared memory: there is none. Raises InvalidRequest if one is named."""
+    if name:
+        raise InvalidRequest(f"Unable to find cuda shared memory region: {name[:256]!r}")
+    return []
+
+
 def reject_cuda_memory(_: object) -> NoReturn:
     """Raises Unsupported."""
     raise Unsupported("CUDA shared memory is not supported; use system shared memory")
+
+
+@contextmanager
+def _told_as(what: str) -> Iterator[None]:
+    """The text of an error begins with `what` failed: clients of Triton look for it."""
+    try:
+        yield
+    except ServingError as error:
+        error.args = (f"{what}: {error}",)
+        raise
+
+
+def _shown(name: str, version: str) -> str:
+    return f"{name[:256]!r} version {version}" if version else repr(name[:256])
 
 
 def _number(version: str) -> int | None:

@@ -12,7 +12,7 @@ from google.protobuf.json_format import ParseDict
 
 from app.codecs.protobuf.messages import message_class
 from app.core.events import Listener
-from app.protocols.open_inference.api import OpenInference, reject_cuda_memory
+from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
 from app.protocols.open_inference.grpc_messages import read_message, write_message
 from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.transports.grpc.calls import GrpcCall, GrpcCalls, Stream, Unary
@@ -67,9 +67,11 @@ class OpenInferenceGrpc:
             },
             "SystemSharedMemoryRegister": self._register_memory,
             "SystemSharedMemoryUnregister": self._unregister_memory,
-            "CudaSharedMemoryStatus": reject_cuda_memory,
+            "CudaSharedMemoryStatus": lambda message: {
+                "regions": {region["name"]: region for region in cuda_regions(message.name)}
+            },
             "CudaSharedMemoryRegister": reject_cuda_memory,
-            "CudaSharedMemoryUnregister": reject_cuda_memory,
+            "CudaSharedMemoryUnregister": lambda _: {},
         }
 
     async def _infer(self, message: Any, exchange: GrpcCall) -> Any:

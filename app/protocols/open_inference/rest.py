@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 from app.codecs.json.writing import takes_long
 from app.core.events import Listener
 from app.core.inference import InferenceResponse
-from app.protocols.open_inference.api import OpenInference, reject_cuda_memory
+from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
 from app.protocols.open_inference.json_documents import parameters_field, parse_optional, text_field
 from app.protocols.open_inference.parameters import flag, number
 from app.protocols.open_inference.rest_bodies import ContentReply, document_reply, infer_reply, read_request, split_body
@@ -61,7 +61,9 @@ class OpenInferenceRest(HttpProtocol):
             Action.CONFIG: lambda route: served.model_config(route.name, route.version),
             Action.MEMORY_STATUS: lambda route: served.regions.status(route.name),
             Action.MEMORY_UNREGISTER: self._unregister_memory,
-            Action.CUDA_MEMORY: reject_cuda_memory,
+            Action.CUDA_STATUS: lambda route: cuda_regions(route.name),
+            Action.CUDA_REGISTER: reject_cuda_memory,
+            Action.CUDA_UNREGISTER: lambda _: {},
         }
         self._answers: Mapping[Action, Callable[[Route, AsgiExchange], Awaitable[ContentReply]]] = {
             Action.LIVE: self._live,

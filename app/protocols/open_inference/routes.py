@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 
 class Action(Enum):
-    """What a request asks for. CUDA_MEMORY is always rejected."""
+    """What a request asks for."""
 
     SERVER = auto()
     LIVE = auto()
@@ -26,7 +26,9 @@ class Action(Enum):
     MEMORY_STATUS = auto()
     MEMORY_REGISTER = auto()
     MEMORY_UNREGISTER = auto()
-    CUDA_MEMORY = auto()
+    CUDA_STATUS = auto()
+    CUDA_REGISTER = auto()
+    CUDA_UNREGISTER = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class NoSuchRoute(Exception):
 
 _MODEL = r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?"
 _REGION = r"/v2/systemsharedmemory(?:/region/(?P<name>[^/]+))?"
+_CUDA_REGION = r"/v2/cudasharedmemory(?:/region/(?P<name>[^/]+))?"
 
 #: The first match applies.
 _ROUTES = tuple(
@@ -68,8 +71,9 @@ _ROUTES = tuple(
         ("GET", _REGION + "/status", Action.MEMORY_STATUS),
         ("POST", "/v2/systemsharedmemory/region/(?P<name>[^/]+)/register", Action.MEMORY_REGISTER),
         ("POST", _REGION + "/unregister", Action.MEMORY_UNREGISTER),
-        ("GET", "/v2/cudasharedmemory(?:/region/[^/]+)?/status", Action.CUDA_MEMORY),
-        ("POST", "/v2/cudasharedmemory(?:/region/[^/]+)?/(?:un)?register", Action.CUDA_MEMORY),
+        ("GET", _CUDA_REGION + "/status", Action.CUDA_STATUS),
+        ("POST", "/v2/cudasharedmemory/region/(?P<name>[^/]+)/register", Action.CUDA_REGISTER),
+        ("POST", _CUDA_REGION + "/unregister", Action.CUDA_UNREGISTER),
     )
 )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from tests.every_protocol.malformed.wire_requests import GrpcRequest, Hostile, HttpRequest, as_bytes_on_the_wire
+from tests.every_protocol.own_words import foreign_words
 from tests.support.waiting import HANG_S
 
 #: The allowed codes among server errors: not supported, overloaded, timed out.
@@ -91,6 +92,8 @@ class Attack:
             return self.tally.count(request, _HUNG_UP, request.raw is None, repr(reply))
         code = int(status)
         told = b"Traceback (most" in reply
+        if code >= 400 and request.raw is None:
+            told = told or bool(foreign_words(request.path, repr(reply), f"{request!r}"))
         return self.tally.count(request, str(code), told or (code >= 500 and code not in _ALLOWED), repr(reply))
 
     async def _send_grpc(self, request: GrpcRequest) -> None:
@@ -105,6 +108,8 @@ class Attack:
             code, text = error.code(), error.details() or ""
         lost = code is grpc.StatusCode.UNAVAILABLE and "onnect" in text
         told = "Traceback (most" in text or "Internal error" in text
+        if code is not grpc.StatusCode.OK:
+            told = told or bool(foreign_words(request.rpc, text, f"{request!r}"))
         self.tally.count(request, code.name, lost or told or code in _FAULTS, text)
 
     async def _stream(self, request: GrpcRequest) -> str:

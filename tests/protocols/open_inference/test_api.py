@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from app.core.errors import InvalidRequest, Unsupported
-from app.protocols.open_inference.api import reject_cuda_memory
+from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, Unsupported
+from app.protocols.open_inference.api import cuda_regions, reject_cuda_memory
 from tests.support.open_inference_world import World, sum_model
 
 
@@ -23,6 +25,30 @@ def test_shared_memory_that_is_off_is_not_supported():
     for act in (lambda: served.regions, lambda: reject_cuda_memory(None)):
         with pytest.raises(Unsupported):
             act()
+
+
+def test_there_is_no_region_of_cuda_memory():
+    assert cuda_regions("") == []
+    with pytest.raises(InvalidRequest, match="Unable to find cuda shared memory region: 'r'"):
+        cuda_regions("r")
+
+
+@pytest.mark.parametrize(("name", "version", "text"), [("q", "", "'q'"), ("m", "9", "'m' version 9")])
+def test_unknown_models_are_rejected_in_the_protocols_words(name, version, text):
+    with pytest.raises(ModelNotFound, match=f"^Request for unknown model: {text} is not found$"):
+        World().served.resolve(name, version)
+
+
+def test_clients_find_that_a_load_failed_in_its_text():
+    """Triton's examples of model control look for "failed to load"."""
+    served = World().served
+    with pytest.raises(
+        ModelNotReady, match=r"^failed to load 'broken': Model broken failed to load: no graph$"
+    ) as told:
+        asyncio.run(served.load_model("broken", {}))
+    assert told.value.retry_after_s == 1.0
+    with pytest.raises(ModelNotFound, match=r"^failed to unload 'q': Model q is not in the repository$"):
+        asyncio.run(served.unload_model("q"))
 
 
 def test_a_model_that_is_not_ready_is_not_an_error():

@@ -33,8 +33,8 @@ def test_infer():
 @pytest.mark.parametrize(
     ("changes", "code", "text"),
     [
-        ({"model_name": "q"}, Code.NOT_FOUND, "Servable not found"),
-        ({"model_version": "9"}, Code.NOT_FOUND, "Servable not found"),
+        ({"model_name": "q"}, Code.NOT_FOUND, "Request for unknown model: 'q' is not found"),
+        ({"model_version": "9"}, Code.NOT_FOUND, "Request for unknown model: 'm' version 9 is not found"),
         ({"model_version": "x"}, Code.INVALID_ARGUMENT, "Model version is 'x'"),
         ({"raw_input_contents": RAW[:1]}, Code.INVALID_ARGUMENT, "Input 'b' has no data"),
         ({"inputs": INPUTS[:1], "raw_input_contents": RAW[:1]}, Code.INVALID_ARGUMENT, "missing 'b'"),
@@ -192,11 +192,19 @@ def test_shared_memory(tmp_path):
 
 @pytest.mark.parametrize(
     "method",
-    ["CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister",
-     "SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister", "TraceSetting"],
+    ["CudaSharedMemoryRegister", "SystemSharedMemoryStatus", "SystemSharedMemoryRegister",
+     "SystemSharedMemoryUnregister", "TraceSetting"],
 )  # fmt: skip
 def test_what_is_not_offered_is_unimplemented(method):
     assert World().rejection(method)[0] is Code.UNIMPLEMENTED
+
+
+def test_there_is_no_region_of_cuda_memory():
+    world = World()
+    assert not world.call("CudaSharedMemoryStatus").regions
+    assert world.rejection("CudaSharedMemoryStatus", name="r")[0] is Code.INVALID_ARGUMENT
+    for name in ("", "r"):
+        world.call("CudaSharedMemoryUnregister", name=name)
 
 
 def test_every_call_but_tracing_and_logging_is_served():
@@ -228,7 +236,7 @@ def test_a_stream_is_answered_in_order_errors_included():
     )
     assert [reply.infer_response.id for reply in replies] == ["0", "1", "2"]
     assert [bool(reply.error_message) for reply in replies] == [False, True, False]
-    assert "Servable not found" in replies[1].error_message
+    assert "Request for unknown model" in replies[1].error_message
     assert [reply.infer_response.parameters["triton_final_response"].bool_param for reply in replies] == [
         False, False, True,
     ]  # fmt: skip

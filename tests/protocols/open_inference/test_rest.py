@@ -199,13 +199,25 @@ def test_shared_memory(tmp_path):
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "/v2/cudasharedmemory/status"), ("GET", "/v2/systemsharedmemory/status"),
+    [("POST", "/v2/cudasharedmemory/region/r/register"), ("GET", "/v2/systemsharedmemory/status"),
      ("POST", "/v2/systemsharedmemory/region/r/register"), ("POST", "/v2/systemsharedmemory/unregister")],
 )  # fmt: skip
 def test_shared_memory_that_is_off_is_not_supported(method, path):
     world = World()
     answer = world.get(path) if method == "GET" else world.post(path)
     assert answer.status == 501
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_there_is_no_region_of_cuda_memory(shared, tmp_path):
+    """Triton's examples unregister all regions before they begin, of both kinds."""
+    world = World(shared=tmp_path if shared else None)
+    cuda = "/v2/cudasharedmemory"
+    for path in (f"{cuda}/unregister", f"{cuda}/region/r/unregister"):
+        answer = world.post(path)
+        assert (answer.status, answer.json()) == (200, {})
+    assert world.get(f"{cuda}/status").json() == []
+    assert world.get(f"{cuda}/region/r/status").status == 400
 
 
 @pytest.mark.parametrize(("body", "code"), [(b"{", 400), (b"", 400), (b"x" * 3000, 413)])

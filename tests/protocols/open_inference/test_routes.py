@@ -32,9 +32,11 @@ from app.protocols.open_inference.routes import Action, NoSuchRoute, Route, find
         ("POST", "/v2/systemsharedmemory/region/r/register", Route(Action.MEMORY_REGISTER, "r")),
         ("POST", "/v2/systemsharedmemory/region/r/unregister", Route(Action.MEMORY_UNREGISTER, "r")),
         ("POST", "/v2/systemsharedmemory/unregister", Route(Action.MEMORY_UNREGISTER)),
-        ("GET", "/v2/cudasharedmemory/status", Route(Action.CUDA_MEMORY)),
-        ("POST", "/v2/cudasharedmemory/region/r/register", Route(Action.CUDA_MEMORY)),
-        ("POST", "/v2/cudasharedmemory/unregister", Route(Action.CUDA_MEMORY)),
+        ("GET", "/v2/cudasharedmemory/status", Route(Action.CUDA_STATUS)),
+        ("GET", "/v2/cudasharedmemory/region/r/status", Route(Action.CUDA_STATUS, "r")),
+        ("POST", "/v2/cudasharedmemory/region/r/register", Route(Action.CUDA_REGISTER, "r")),
+        ("POST", "/v2/cudasharedmemory/region/r/unregister", Route(Action.CUDA_UNREGISTER, "r")),
+        ("POST", "/v2/cudasharedmemory/unregister", Route(Action.CUDA_UNREGISTER)),
     ],
 )
 def test_routes(method, path, route):
