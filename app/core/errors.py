@@ -28,6 +28,14 @@ class SignatureNotFound(InvalidRequest):
     """The caller's fault: the model has no signature of that name."""
 
 
+class PreconditionFailed(InvalidRequest):
+    """The caller's fault: the request is right by itself, but does not fit what is served now."""
+
+
+class Forbidden(ServingError):
+    """The caller's fault: this server does not let this caller do what it asks for."""
+
+
 class ModelNotFound(ServingError):
     """The caller's fault: no such model or version is served here."""
 

@@ -51,7 +51,7 @@ def models_of(given: Mapping[str, Value]) -> WatchedModels:
     anywhere = bool(value("allow_version_labels_for_unavailable_models"))
     if file := value("model_config_file"):
         read = partial(read_model_configs, Path(str(file)))
-        return WatchedModels(read(), read, float(value("model_config_file_poll_wait_seconds")), anywhere)
+        return WatchedModels(read(at_start=True), read, float(value("model_config_file_poll_wait_seconds")), anywhere)
     if folder := value("model_base_path"):
         return WatchedModels([ModelConfig(str(value("model_name")), Path(str(folder)).absolute())])
     raise InvalidRequest("give --model_config_file, or --model_base_path with --model_name")

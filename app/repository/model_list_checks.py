@@ -1,10 +1,10 @@
-"""Checks whether a list of models may replace the one that is served. Error texts are TensorFlow Serving's."""
+"""Checks whether a list of models may replace the one that is served. Errors are as TensorFlow Serving's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from app.core.errors import InvalidRequest
+from app.core.errors import InvalidRequest, PreconditionFailed
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import DiskLayout
 from app.repository.model_config import TENSORFLOW, ModelConfig
@@ -26,11 +26,11 @@ def check_list(configs: Sequence[ModelConfig]) -> None:
 
 
 def check_platforms(old: Mapping[str, ModelConfig], new: Sequence[ModelConfig]) -> None:
-    """Raises InvalidRequest if the platform of a served model changes, or if a platform is unknown."""
+    """Raises PreconditionFailed if the platform of a served model changes, InvalidRequest if a platform is unknown."""
     for config in new:
         before = old.get(config.name, config).platform
         if before != config.platform:
-            raise InvalidRequest(
+            raise PreconditionFailed(
                 f"Illegal to change a model's platform. For model {config.name} platform was {before} "
                 f"and is now {config.platform}"
             )
@@ -39,7 +39,7 @@ def check_platforms(old: Mapping[str, ModelConfig], new: Sequence[ModelConfig]) 
 
 
 def check_labels(old: Mapping[str, ModelConfig], new: DiskLayout, catalog: Catalog, new_anywhere: bool) -> None:
-    """Raises InvalidRequest if a label names a version that is not available and will not be with its new model.
+    """Raises PreconditionFailed if a label names a version that is not available and will not be with its new model.
 
     With `new_anywhere` new labels may do so.
     """
@@ -51,7 +51,7 @@ def check_labels(old: Mapping[str, ModelConfig], new: DiskLayout, catalog: Catal
             if new_anywhere and known.get(label, version) == version:
                 continue
             if version not in available:
-                raise InvalidRequest(
+                raise PreconditionFailed(
                     f"Request to assign label {label} to version {version} of model {config.name}, "
                     "which is not currently available for inference"
                 )

@@ -15,8 +15,11 @@ _NAME = "tensorflow.serving.ModelServerConfig"
 _MODEL_TYPES = {0: "", 1: TENSORFLOW}
 
 
-def read_model_configs(file: Path) -> Sequence[ModelConfig]:
+def read_model_configs(file: Path, *, at_start: bool = False) -> Sequence[ModelConfig]:
     """The list in a file of --model_config_file, blocking.
+
+    Args:
+        at_start: an empty file is no models. Later it is one that is being written, and rejected.
 
     Raises:
         InvalidRequest: it is no such list.
@@ -26,13 +29,17 @@ def read_model_configs(file: Path) -> Sequence[ModelConfig]:
         text = file.read_text("utf-8")
     except UnicodeDecodeError:
         raise InvalidRequest(f"Error parsing text-format {_NAME}: {file} is no text") from None
-    return decode_model_configs(parse_text(text, _NAME))
+    message = parse_text(text, _NAME)
+    return [] if at_start and message.WhichOneof("config") is None else decode_model_configs(message)
 
 
 def decode_model_configs(message: Any) -> Sequence[ModelConfig]:
     """The list in a ModelServerConfig. Raises InvalidRequest: it holds what cannot be served."""
-    if message.WhichOneof("config") == "custom_model_config":
-        raise InvalidRequest("custom_model_config is not supported; use model_config_list")
+    match message.WhichOneof("config"):
+        case "custom_model_config":
+            raise InvalidRequest("custom_model_config is not supported; use model_config_list")
+        case None:
+            raise InvalidRequest(f"{_NAME} holds no model_config_list; to serve no models, give an empty one")
     return [_decode(model) for model in message.model_config_list.config]
 
 

@@ -112,9 +112,13 @@ def test_versions_labels_and_changes_of_the_file(models: Path, tmp_path: Path, f
         wait_until(lambda: "The list of models is not in effect" in server.log.read_text(), "a bad file is said")
         assert states(server)["124"] == "AVAILABLE"
 
+        file.write_text("")
+        wait_until(lambda: "holds no model_config_list" in server.log.read_text(), "an empty file is said")
         reload = message_class("tensorflow.serving.ReloadConfigRequest")()
-        answer = call(port, "ModelService", "HandleReloadConfigRequest", reload, "ReloadConfigResponse")
-        assert answer.status.error_code == 0
+        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
+            call(port, "ModelService", "HandleReloadConfigRequest", reload, "ReloadConfigResponse")
+        assert states(server)["124"] == "AVAILABLE"
+        assert server.client.get("/readyz").status_code == 200
         assert "Warning: --enable_profiler does nothing here: " in server.log.read_text()
         server.terminate()
         assert server.wait() == 0

@@ -52,8 +52,17 @@ def test_platforms(text: str, platform: str, tmp_path: Path) -> None:
     assert one(tmp_path, text).platform == platform
 
 
+def test_an_empty_file_is_no_models_at_the_start_and_rejected_later(tmp_path: Path) -> None:
+    """An editor truncates a file before it writes: for that moment it must not unload every model."""
+    file = tmp_path / "models.config"
+    for text in ("", "# nothing yet\n"):
+        file.write_text(text)
+        assert read_model_configs(file, at_start=True) == []
+        with pytest.raises(InvalidRequest, match="holds no model_config_list; to serve no models, give an empty one"):
+            read_model_configs(file)
+
+
 def test_a_list_may_be_empty_or_long(tmp_path: Path) -> None:
-    assert read(tmp_path, "") == []
     assert read(tmp_path, "model_config_list: {}") == []
     models = read(
         tmp_path, 'model_config_list: { config: { name: "a", base_path: "/a" }, config: { name: "b", base_path: "/b" }}'

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, PreconditionFailed
 from app.core.versions import VersionState
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
@@ -107,7 +107,7 @@ def test_a_label_of_a_version_that_is_not_served_is_rejected_and_nothing_changes
     text = "Request to assign label stable to version 2 of model m, which is not currently available for inference"
 
     async def steps(models: ModelRepository) -> None:
-        with pytest.raises(InvalidRequest, match=f"^{text}$"):
+        with pytest.raises(PreconditionFailed, match=f"^{text}$"):
             await models.reload([model(tmp_path, policy=All(), stable=2), model(tmp_path, "other")])
         assert served(models, "m") == {1}
         assert models.resolve("m", label="stable").version == 1

@@ -61,14 +61,14 @@ class ExampleCalls:
     async def _one(self, request: Any, call: GrpcCall, task: _Task, response: str) -> Any:
         reply = message_class(response)()
         model = resolve(self._repository, request.model_spec, call)
-        signature = resolve_signature(model, request.model_spec, call)
+        signature = resolve_signature(model, request.model_spec, call, _no_signature)
         await _infer(model, signature, task, _examples(request.input), call, result=reply.result)
         fill_spec(reply.model_spec, model.name, model.version, signature.name)
         return reply
 
 
 async def _infer_task(model: ServedModel, request: Any, examples: Array, call: GrpcCall, result: Any) -> None:
-    signature = resolve_signature(model, request.model_spec, call)
+    signature = resolve_signature(model, request.model_spec, call, _no_signature_of_task)
     if request.method_name not in _TASKS:
         raise Unsupported(f"Unsupported signature method_name: {request.method_name!r}; have {', '.join(_TASKS)}")
     task, field = _TASKS[request.method_name]
@@ -129,6 +129,16 @@ _TASKS = {
     "tensorflow/serving/classify": (_CLASSIFY, "classification_result"),
     "tensorflow/serving/regress": (_REGRESS, "regression_result"),
 }
+
+
+def _no_signature(name: str) -> InvalidRequest:
+    """Code and text as TensorFlow Serving's (classifier.cc, regressor.cc); Predict has others."""
+    return InvalidRequest(f"No signature was found with the name: {name}")
+
+
+def _no_signature_of_task(name: str) -> InvalidRequest:
+    """As TensorFlow Serving's (multi_inference.cc)."""
+    return InvalidRequest(f"Requested signature not found in model graph: {name}")
 
 
 def _model_of(spec: Any) -> tuple[Any, ...]:

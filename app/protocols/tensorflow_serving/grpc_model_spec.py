@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from app.core.errors import InvalidRequest, SignatureNotFound
+from app.core.errors import InvalidRequest, ServingError, SignatureNotFound
 from app.core.inference import DEFAULT_SIGNATURE, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.transports.grpc.calls import GrpcCall
@@ -31,12 +32,19 @@ def version_choice(spec: Any) -> tuple[int | None, str | None]:
             return None, None
 
 
-def resolve_signature(model: ServedModel, spec: Any, call: GrpcCall) -> ModelSignature:
-    """The signature that the call names; an empty name means the default one. Raises SignatureNotFound."""
+def no_signature(name: str) -> ServingError:
+    """What TensorFlow Serving's Predict says."""
+    return SignatureNotFound(f'Serving signature key "{name}" not found.')
+
+
+def resolve_signature(
+    model: ServedModel, spec: Any, call: GrpcCall, missing: Callable[[str], ServingError] = no_signature
+) -> ModelSignature:
+    """The signature that the call names; an empty name means the default one. Raises `missing` of its name."""
     name = spec.signature_name or DEFAULT_SIGNATURE
     signature = model.signatures.get(name)
     if signature is None:
-        raise SignatureNotFound(f'Serving signature key "{name}" not found.')
+        raise missing(name)
     call.signature = name
     return signature
 

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
     errors.InvalidRequest: StatusCode.INVALID_ARGUMENT,
     errors.SignatureNotFound: StatusCode.FAILED_PRECONDITION,
+    errors.PreconditionFailed: StatusCode.FAILED_PRECONDITION,
+    errors.Forbidden: StatusCode.PERMISSION_DENIED,
     errors.RequestTooLarge: StatusCode.INVALID_ARGUMENT,
     errors.Unsupported: StatusCode.UNIMPLEMENTED,
     errors.ModelNotFound: StatusCode.NOT_FOUND,

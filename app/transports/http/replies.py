@@ -43,6 +43,8 @@ class ClientGone(Exception):
 CODES: Mapping[type[ServingError], int] = {
     errors.InvalidRequest: 400,
     errors.SignatureNotFound: 400,
+    errors.PreconditionFailed: 400,
+    errors.Forbidden: 403,
     errors.RequestTooLarge: 413,
     UnsupportedEncoding: 415,
     UnsupportedMediaType: 415,

@@ -12,7 +12,7 @@ import tensorflow as tf
 from grpc import StatusCode
 
 from app.codecs.protobuf.messages import message_class
-from app.core.errors import ModelNotReady
+from app.core.errors import ModelNotReady, PreconditionFailed
 from app.repository.model_config import ModelConfig
 from app.repository.version_policy import Specific
 from app.runtime import RuntimeOptions
@@ -78,6 +78,32 @@ def test_a_reload_of_what_cannot_be_served_is_rejected() -> None:
         assert "custom_model_config" in text
 
     with_live(scenario, reload=Reloaded())
+
+
+def test_a_reload_without_a_list_changes_nothing() -> None:
+    """Codes of the peer: model_service_impl.cc. An empty list, given as such, is one."""
+    reload = Reloaded()
+
+    async def scenario(running: Live) -> None:
+        for empty in (b"", reload_request()):
+            code, text = await running.failure("HandleReloadConfigRequest", empty, MODEL)
+            assert code is StatusCode.INVALID_ARGUMENT
+            assert "holds no model_config_list" in text
+        assert reload.configs == []
+        await running.call("HandleReloadConfigRequest", reload_request(model_config_list={}), MODEL)
+        assert reload.configs == [[]]
+
+    with_live(scenario, reload=reload)
+
+
+def test_a_reload_that_does_not_fit_what_is_served_is_a_failed_precondition() -> None:
+    """server_core.cc: a label of a version that is not available, another platform."""
+
+    async def scenario(running: Live) -> None:
+        code, _ = await running.failure("HandleReloadConfigRequest", ONE_MODEL, MODEL)
+        assert code is StatusCode.FAILED_PRECONDITION
+
+    with_live(scenario, reload=Reloaded(PreconditionFailed("label")))
 
 
 def test_a_reload_is_rejected_if_it_is_switched_off() -> None:

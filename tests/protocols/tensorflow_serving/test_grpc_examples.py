@@ -117,7 +117,13 @@ def several_models() -> Any:
     ("method", "message", "code", "text"),
     [
         ("Classify", request("Classification", name="n"), StatusCode.NOT_FOUND, "Servable not found"),
-        ("Classify", request("Classification", "q"), StatusCode.FAILED_PRECONDITION, 'signature key "q" not found'),
+        (
+            "Classify",
+            request("Classification", "q"),
+            StatusCode.INVALID_ARGUMENT,
+            "No signature was found with the name: q",
+        ),
+        ("Regress", request("Regression", "q"), StatusCode.INVALID_ARGUMENT, "No signature was found with the name: q"),
         ("Classify", request("Classification", examples=None), StatusCode.INVALID_ARGUMENT, "Input is empty."),
         ("Classify", request("Classification", examples=input_of()), StatusCode.INVALID_ARGUMENT, "Input is empty."),
         (
@@ -149,7 +155,12 @@ def several_models() -> Any:
             StatusCode.UNIMPLEMENTED,
             "Unsupported signature method_name: 'tensorflow/serving/predict'",
         ),
-        ("MultiInference", multi(("q", CLASSIFY)), StatusCode.FAILED_PRECONDITION, 'signature key "q" not found'),
+        (
+            "MultiInference",
+            multi(("q", CLASSIFY)),
+            StatusCode.INVALID_ARGUMENT,
+            "Requested signature not found in model graph: q",
+        ),
         ("MultiInference", multi(("", CLASSIFY), examples=None), StatusCode.INVALID_ARGUMENT, "Input is empty."),
         ("Regress", b"\xff", StatusCode.INVALID_ARGUMENT, "not a message that Regress takes"),
     ],
