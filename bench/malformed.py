@@ -22,10 +22,10 @@ from pathlib import Path
 import grpc
 import httpx
 
-from tests.every_protocol.malformed.attack import Attack, Tally
-from tests.every_protocol.malformed.from_openapi import openapi_requests
-from tests.every_protocol.malformed.hostile import HostileRequests
-from tests.every_protocol.malformed.served import answers, resident_mib, served_inputs
+from tests.hostile.attack import Attack, Tally
+from tests.hostile.from_openapi import openapi_requests
+from tests.hostile.hostile_requests import HostileRequests
+from tests.hostile.served import answers, resident_mib, served_inputs
 from tests.support.processes import ROOT, ServerProcess, free_port, serving
 
 #: The resident memory may grow by so much in the second half of the run.

@@ -198,6 +198,10 @@ GOALS = (
     Goal("overload: rejections without Retry-After", None, 0, worst(script("overload", "without_retry_after"))),
     Goal("overload: computed though their time was over", None, 0, worst(script("overload", "expired_executions"))),
     Goal("overload: growth of memory from 1x to 10x", None, 5, worst(script("overload", "rss_growth_percent")), " %"),
+    Goal("under attack: honest clients' goodput / alone", 0.9, None, script("hostile", "goodput_kept"), "x"),
+    Goal("under attack: /livez p99", None, 50, script("hostile", "livez_p99_ms"), " ms"),
+    Goal("under attack: /livez at worst", None, 250, worst(script("hostile", "livez_worst_ms")), " ms"),
+    Goal("under attack: wrong, lost and forbidden answers", None, 0, worst(script("hostile", "faults"))),
     Goal(
         "answers/s of a real server, from the simulator's: difference at any load",
         None,

@@ -23,31 +23,35 @@ MODEL, INPUT = "transformer", "tokens"
 #: Searched once for all that run on these cores, and not in the benchmark of the peers.
 VARIANTS = CACHE / "heavy_server_variants"
 
+#: The header that names a caller, where the server is told so.
+CALLER = "X-Caller"
+
 _PATH = f"/v2/models/{MODEL}/infer"
 
 
 @contextmanager
-def heavy_server() -> Iterator[tuple[int, int]]:
+def heavy_server(**settings: object) -> Iterator[tuple[int, int]]:
     """Yields its port and process number. Code in the block runs on the cores that are left for the load."""
     ensure_models()
     server_cores, load_cores = for_server_and_load()
+    settings = {"models": saved_model(MODEL).parent.parent, "grpc_port": 0, "variant_cache": VARIANTS, **settings}
     with on_cores(server_cores):
-        server = live_process(models=saved_model(MODEL).parent.parent, grpc_port=0, variant_cache=VARIANTS)
+        server = live_process(**settings)
         with server as (port, process), on_cores(load_cores):
             yield port, process
 
 
 class HeavyRequests:
-    """Requests of so many rows with a deadline, in binary, and what must come back."""
+    """Requests of so many rows with a deadline, in binary, and what must come back; of this caller, if it is named."""
 
-    def __init__(self, deadline_s: float, rows: int = 1) -> None:
+    def __init__(self, deadline_s: float, rows: int = 1, caller: str = "") -> None:
         pairs = read_samples(MODEL)
         groups = [pairs[first : first + rows] for first in range(0, len(pairs) - rows + 1, rows)]
         form = FORMS["v2-binary-rows"]
         self._samples = [
             Sample(form, INPUT, *(np.stack(each) for each in zip(*group, strict=True))) for group in groups
         ]
-        own = {"X-Request-Timeout-Ms": f"{1e3 * deadline_s:g}"}
+        own = {"X-Request-Timeout-Ms": f"{1e3 * deadline_s:g}"} | ({CALLER: caller} if caller else {})
         bodies = [sample.body for sample in self._samples]
         self.bytes = [
             write_request("POST", _PATH, "127.0.0.1", {**body.headers, **own}, body.content) for body in bodies

@@ -66,25 +66,19 @@ def decode_predict(document: Mapping[str, Any], signature: ModelSignature) -> tu
         InvalidRequest: the text says what is wrong and where.
         Unsupported: JSON cannot represent the type of an input.
     """
-    if "instances" in document:
-        if "inputs" in document:
-            raise InvalidRequest(
-                f"JSON Value: {quote(document)} Not formatted correctly expecting only one of"
-                " 'inputs' or 'instances' keys to exist"
-            )
+    if _lists_rows(document):
         return _decode_rows(_instances(document), signature), True
-    if "inputs" in document:
-        return _decode_columns(document["inputs"], signature), False
-    raise InvalidRequest("Missing 'inputs' or 'instances' key")
+    return _decode_columns(document["inputs"], signature), False
 
 
 def decode_each_row(document: Mapping[str, Any], signature: ModelSignature) -> list[dict[str, Array]]:
     """The inputs of each row by itself, [1, ...], of a document that `decode_predict` rejected.
 
     Raises:
-        InvalidRequest, Unsupported: a row is not rectangular in itself, or columns do not have equally many rows.
+        InvalidRequest, Unsupported: a row is not rectangular in itself, columns do not have equally many rows, or there
+            are neither rows nor columns.
     """
-    if "instances" in document:
+    if _lists_rows(document):
         values = _instances(document)
         rows_apart = values.expanded() if isinstance(values, Numbers) else values
         objects = _is_object(rows_apart[0])
@@ -124,6 +118,18 @@ def rows_together(bodies: Sequence[bytes], signature: ModelSignature) -> tuple[d
         return {name: rows(values, spec.dtype)}, counts
     except (orjson.JSONDecodeError, TypeError, KeyError, ServingError):
         return None
+
+
+def _lists_rows(document: Mapping[str, Any]) -> bool:
+    """Rows, or columns? Raises InvalidRequest if it has neither or both."""
+    if "instances" in document and "inputs" in document:
+        raise InvalidRequest(
+            f"JSON Value: {quote(document)} Not formatted correctly expecting only one of"
+            " 'inputs' or 'instances' keys to exist"
+        )
+    if not ("instances" in document or "inputs" in document):
+        raise InvalidRequest("Missing 'inputs' or 'instances' key")
+    return "instances" in document
 
 
 def _instances(document: Mapping[str, Any]) -> list[Any] | Numbers:

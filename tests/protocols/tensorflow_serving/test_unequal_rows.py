@@ -151,6 +151,8 @@ def test_where_the_model_does_not_pad_they_are_rejected_as_ever(body: Body, text
         {"inputs": [[1, 2], [3, "x"]]},
         {"inputs": 1},
         {"instances": []},
+        {"instances": [[1, 2], [3]], "inputs": [[1, 2], [3]]},
+        {},
     ],
 )
 def test_what_is_wrong_beside_is_rejected_as_by_a_model_that_does_not_pad(body: Body) -> None:

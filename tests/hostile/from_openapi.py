@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.generation import GenerationMode
 
-from tests.every_protocol.malformed.wire_requests import HttpRequest
+from tests.hostile.wire_requests import HttpRequest
 
 _BASE = "http://server"
 

@@ -14,10 +14,10 @@ import pytest
 
 from app import runtime
 from tests.every_protocol.live import RUNTIME, live
-from tests.every_protocol.malformed.attack import Attack
-from tests.every_protocol.malformed.from_openapi import openapi_requests
-from tests.every_protocol.malformed.hostile import HostileRequests
-from tests.every_protocol.malformed.served import answers, served_inputs, used_mib
+from tests.hostile.attack import Attack
+from tests.hostile.from_openapi import openapi_requests
+from tests.hostile.hostile_requests import HostileRequests
+from tests.hostile.served import answers, served_inputs, used_mib
 
 SEED = 20
 MUTATIONS, FROM_OPENAPI = 4600, 400

@@ -16,7 +16,7 @@ import numpy as np
 from app.codecs.protobuf.messages import enum_numbers, message_class
 from app.codecs.protobuf.tensor_protos import ENCODING_BY_NUMBER
 from app.core.inference import STRING, Array
-from tests.every_protocol.malformed.wire_requests import predict_message
+from tests.hostile.wire_requests import predict_message
 
 _ROWS = 2
 #: The size of Python's small objects, roughly.

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from tests.every_protocol.malformed.wire_requests import GrpcRequest, Hostile, HttpRequest, as_bytes_on_the_wire
 from tests.every_protocol.own_words import foreign_words
+from tests.hostile.wire_requests import GrpcRequest, Hostile, HttpRequest, as_bytes_on_the_wire
 from tests.support.waiting import HANG_S
 
 #: The allowed codes among server errors: not supported, overloaded, timed out.

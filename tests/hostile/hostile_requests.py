@@ -18,8 +18,8 @@ from PIL import Image
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.core.inference import STRING
 from app.protocols.open_inference.binary_tensors import encode
-from tests.every_protocol.malformed.mutations import damage_message, damaged, damaged_document
-from tests.every_protocol.malformed.wire_requests import (
+from tests.hostile.mutations import damage_message, damaged, damaged_document
+from tests.hostile.wire_requests import (
     HEADERS,
     PATHS,
     GrpcRequest,
