@@ -6,14 +6,14 @@ so the paths that carry inference bypass it; they are in the OpenAPI document al
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Match
 
 from app import __version__
 from app.config.settings import Settings
@@ -24,9 +24,15 @@ from app.protocols.operations.batching_page import BATCHING_PATH, BatchingContro
 from app.protocols.operations.health import Operable, health_routes
 from app.protocols.operations.openapi import model_paths
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
-from app.transports.http.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
+from app.transports.http.asgi import Application, Receive, Scope, Send, path_as_sent
+from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
+from app.transports.http.exchange import HttpProtocol
+from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.replies import error_reply
 from app.transports.http1.fast_path import FastPath
+
+#: The methods that a route of FastAPI may have here.
+_ROUTED = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 class HttpBackend(Operable, BatchingControl, Protocol):
@@ -57,24 +63,38 @@ class HttpApp(FastAPI):
         self.server = server
         tensorflow = server.tensorflow_rest
         # By the first segment of a path, in lower case.
-        protocols = {"v1": tensorflow, "predict": tensorflow, "v2": server.open_inference_rest}
+        self._inference: dict[str, HttpProtocol] = {
+            "v1": tensorflow, "predict": tensorflow, "v2": server.open_inference_rest
+        }  # fmt: skip
         cors = server.settings.cors
-        self._inference = {name: AllowAnyOrigin(each) if cors else each for name, each in protocols.items()}
+        answer = HeadAndOptions(self._answer, self.methods)
+        self._http: Application = AllowAnyOrigin(answer) if cors else answer
         #: For connections that answer inference themselves.
-        self.fast_path = FastPath(lambda path: protocols.get(_first_segment(path)), (ALLOW_ANY_ORIGIN,) if cors else ())
+        self.fast_path = FastPath(self._protocol, EXPOSED_TO_ANY_ORIGIN if cors else ())
         self.include_router(health_routes(server, server.settings.metrics_path))
         self.include_router(batching_routes(server))
         self.add_exception_handler(HTTPException, _http_error)
         self.add_exception_handler(ServingError, _serving_error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            path = scope["path"]
-            application = self._inference.get(_first_segment(path))
-            # The batching page lies below /v1/models, but FastAPI serves it.
-            if application is not None and not BATCHING_PATH.fullmatch(path):
-                return await application(scope, receive, send)
-        return await super().__call__(scope, receive, send)
+        await (self._http if scope["type"] == "http" else super().__call__)(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._protocol(scope["path"]) or super().__call__)(scope, receive, send)
+
+    def _protocol(self, path: str) -> HttpProtocol | None:
+        """The protocol that a path belongs to; None if FastAPI serves it."""
+        protocol = self._inference.get(_first_segment(path))
+        # The batching page lies below /v1/models, but FastAPI serves it.
+        return None if protocol is None or BATCHING_PATH.fullmatch(path) else protocol
+
+    def methods(self, scope: Scope) -> Collection[str]:
+        """The methods that the path of a request accepts; empty if there is no such path."""
+        protocol = self._protocol(scope["path"])
+        if protocol is not None:
+            return protocol.methods(path_as_sent(scope))
+        asked = [(method, {**scope, "method": method}) for method in _ROUTED]
+        return [method for method, each in asked if any(route.matches(each)[0] is Match.FULL for route in self.routes)]
 
     def openapi(self) -> dict[str, Any]:
         """FastAPI's document and the paths of the models that are served now."""
@@ -108,4 +128,7 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     """Errors of FastAPI in the form of all HTTP errors of Ferry."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these alone
     text = f"{error.detail}: {request.method} {request.url.path}. See /docs for what there is"
-    return JSONResponse({"error": text}, status_code=error.status_code, headers=error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:  # Starlette tells the methods of one of the path's routes
+        headers["Allow"] = allow(request.app.methods(request.scope))
+    return JSONResponse({"error": text}, status_code=error.status_code, headers=headers)

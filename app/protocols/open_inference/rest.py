@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import ClassVar, NamedTuple
 
 from app.codecs.json.writing import takes_long
@@ -19,7 +19,7 @@ from app.protocols.open_inference.json_documents import parameters_field, parse_
 from app.protocols.open_inference.parameters import flag, number
 from app.protocols.open_inference.rest_bodies import ContentReply, document_reply, infer_reply, read_request, split_body
 from app.protocols.open_inference.rest_bodies_apart import ReadRequest, RequestsApart
-from app.protocols.open_inference.routes import Action, NoSuchRoute, Route, find_route
+from app.protocols.open_inference.routes import Action, NoSuchRoute, Route, find_route, methods_of
 from app.transports.http.compression import MIN_BYTES, choose_encoding
 from app.transports.http.exchange import (
     LONG_BODY_BYTES,
@@ -34,6 +34,7 @@ from app.transports.http.exchange import (
 from app.transports.http.head import RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
+from app.transports.http.methods import allow
 from app.transports.http.replies import HttpLimits, HttpReply, Sendable, error_body
 
 
@@ -79,9 +80,9 @@ class OpenInferenceRest(HttpProtocol):
         try:
             route = find_route(exchange.head.method, exchange.head.path)
         except NoSuchRoute as error:
-            if error.allowed is None:
+            if not error.allowed:
                 return HttpReply(error_body(str(error)), 404)
-            return HttpReply(error_body(str(error)), 405, ((b"allow", error.allowed.encode()),))
+            return HttpReply(error_body(str(error)), 405, ((b"allow", allow(error.allowed).encode()),))
         if route.action is Action.INFER:
             return await self.compute(exchange)
         if route.action in self._documents:
@@ -89,6 +90,9 @@ class OpenInferenceRest(HttpProtocol):
         else:
             reply = await self._answers[route.action](route, exchange)
         return await reply.compressed(choose_encoding(exchange.head.header(b"accept-encoding")))
+
+    def methods(self, path: str) -> Collection[str]:
+        return methods_of(path)
 
     def computes(self, method: str, path: str) -> bool:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
@@ -41,10 +42,10 @@ class Route:
 
 
 class NoSuchRoute(Exception):
-    """`allowed` is the method that the path accepts; None if there is no such path."""
+    """`allowed` are the methods that the path accepts; empty if there is no such path."""
 
-    def __init__(self, method: str, path: str, allowed: str | None) -> None:
-        super().__init__(f"{'Not found' if allowed is None else 'Method not allowed'}: {method} {path[:256]}")
+    def __init__(self, method: str, path: str, allowed: Collection[str]) -> None:
+        super().__init__(f"{'Method not allowed' if allowed else 'Not found'}: {method} {path[:256]}")
         self.allowed = allowed
 
 
@@ -85,13 +86,14 @@ def find_route(method: str, path: str) -> Route:
     Args:
         path: as sent: percent-encoded, without the query.
     """
-    allowed: str | None = None
     for wanted, pattern, action in _ROUTES:
         found = pattern.fullmatch(path)
-        if found is None:
-            continue
-        if method == wanted:
+        if found is not None and method == wanted:
             named = found.groupdict()
             return Route(action, unquote(named.get("name") or ""), unquote(named.get("version") or ""))
-        allowed = allowed or wanted
-    raise NoSuchRoute(method, path, allowed)
+    raise NoSuchRoute(method, path, methods_of(path))
+
+
+def methods_of(path: str) -> frozenset[str]:
+    """The methods that a path, as sent, accepts; empty if there is no such path."""
+    return frozenset(method for method, pattern, _ in _ROUTES if pattern.fullmatch(path))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -27,7 +27,7 @@ from app.protocols.tensorflow_serving.bodies_apart import ExamplesApart, format_
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.protocols.tensorflow_serving.metadata import metadata_document, models_document, status_document
 from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
-from app.protocols.tensorflow_serving.routes import Action, Route, find_route
+from app.protocols.tensorflow_serving.routes import Action, Route, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
 from app.transports.http.exchange import (
     TIMEOUT_HEADER,
@@ -92,6 +92,9 @@ class TensorFlowRest(HttpProtocol):
                 return self._streams.begin(exchange, partial(self._resolve, route), timeout_s, caller)
             case _:
                 return await self.compute(exchange)
+
+    def methods(self, path: str) -> Collection[str]:
+        return methods_of(path)
 
     def computes(self, method: str, path: str) -> bool:
         try:

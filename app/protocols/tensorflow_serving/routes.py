@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
@@ -59,6 +60,15 @@ def find_route(method: str, path: str) -> Route:
     if route is None:
         raise InvalidRequest(f"Malformed request: {method} {path[:256]}")
     return route
+
+
+def methods_of(path: str) -> Collection[str]:
+    """The methods that a path, as sent, accepts; empty if there is no such path."""
+    try:
+        found = {"POST": _find_call(path), "GET": _find_read(path)}
+    except InvalidRequest:  # its version is no number
+        return ()
+    return [method for method, route in found.items() if route is not None]
 
 
 def _find_call(path: str) -> Route | None:

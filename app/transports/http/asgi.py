@@ -11,3 +11,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def path_as_sent(scope: Scope) -> str:
+    """The path of a request, percent-encoded, without the query."""
+    raw: bytes | None = scope.get("raw_path")
+    return raw.decode("latin-1") if raw else str(scope["path"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from app.core.errors import InvalidRequest, ModelNotReady, ServingError
 from app.core.events import Listener, RequestFinished
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
-from app.transports.http.asgi import Receive, Scope, Send
+from app.transports.http.asgi import Receive, Scope, Send, path_as_sent
 from app.transports.http.disconnects import Disconnects
 from app.transports.http.head import RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
@@ -106,10 +106,8 @@ class AsgiExchange(Exchange):
     __slots__ = ("_client", "receive")
 
     def __init__(self, scope: Scope, receive: Receive, started_s: float) -> None:
-        raw: bytes | None = scope.get("raw_path")
-        path: str = raw.decode("latin-1") if raw else scope["path"]
         query: bytes = scope.get("query_string", b"")
-        super().__init__(RequestHead(scope["method"], path, query, scope["headers"]), started_s)
+        super().__init__(RequestHead(scope["method"], path_as_sent(scope), query, scope["headers"]), started_s)
         self.receive = receive
         self._client: tuple[str, int] | None = scope.get("client")
 
@@ -176,6 +174,10 @@ class HttpProtocol:
 
     async def answer(self, exchange: AsgiExchange) -> Sendable | Streamed:
         """The reply to any request. Raises ServingError, ClientGone."""
+        raise NotImplementedError
+
+    def methods(self, path: str) -> Collection[str]:
+        """The methods that a path (as sent, percent-encoded) accepts; empty if there is no such path."""
         raise NotImplementedError
 
     def computes(self, method: str, path: str) -> bool:

@@ -32,7 +32,7 @@ from app.placement import RequestPlacement
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
-from app.transports.http.cors import ALLOW_ANY_ORIGIN, AllowAnyOrigin
+from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import Exchange, HttpProtocol, ReplyLater
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import HttpLimits
@@ -136,7 +136,7 @@ class World:
             "v2": OpenInferenceRest(served, self.events.append, limits, fake_time),
         }
         self._cors = cors
-        fast_path = FastPath(self._find, [ALLOW_ANY_ORIGIN] if cors else [], fake_time)
+        fast_path = FastPath(self._find, EXPOSED_TO_ANY_ORIGIN if cors else [], fake_time)
         if direct:
             config = uvicorn_config(self._application, fast_path, "localhost", 0)
         else:
