@@ -33,13 +33,17 @@ class VariantOptions:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """What a runtime needs to know before it starts. 0 lets it choose; 0 replicas are one on each GPU."""
+    """What a runtime needs to know before it starts. 0 lets it choose; 0 replicas are one on each GPU.
+
+    allowed_operations: names of operations that models may use although they reach outside: files, connections, Python.
+    """
 
     intra_op_threads: int = 0
     inter_op_threads: int = 0
     batches_in_flight: int = 0
     replicas: int = 1
     variants: VariantOptions = VariantOptions()
+    allowed_operations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,12 @@ def loaded_model(model: str, models: Path | None) -> Iterator[tuple[Path, Loaded
     path = find_version(model, settings.models)
     from app.runtime import RuntimeOptions, create_runtime  # noqa: PLC0415 - numpy, and TensorFlow behind it
 
-    runtime = create_runtime(settings.runtime, RuntimeOptions(settings.intra_op_threads, settings.inter_op_threads))
+    options = RuntimeOptions(
+        settings.intra_op_threads,
+        settings.inter_op_threads,
+        allowed_operations=tuple(settings.allowed_operations),
+    )
+    runtime = create_runtime(settings.runtime, options)
     loaded = runtime.load(path)
     try:
         yield path, loaded

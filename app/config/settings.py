@@ -225,6 +225,12 @@ class Settings(BaseSettings):
     inter_op_threads: NonNegativeInt = Field(
         0, description="Operations that run at the same time. 0: TensorFlow chooses."
     )
+    allowed_operations: Names[str] = Field(
+        default_factory=list,
+        description="TensorFlow operations that models may use although they read or write files, open connections or "
+        "call Python, such as ReadFile,MatchingFiles. A model that would run another one is not loaded. Reading the "
+        "model's own assets and variables is always allowed.",
+    )
     warm_up: bool = Field(
         True,
         description="Call a model before it counts as ready, and make it faster afterwards. If off, the first calls "

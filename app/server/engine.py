@@ -239,7 +239,12 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
         settings.frozen_limit_mb,
     )
     return RuntimeOptions(
-        settings.intra_op_threads, settings.inter_op_threads, settings.batches_in_flight, settings.replicas, variants
+        settings.intra_op_threads,
+        settings.inter_op_threads,
+        settings.batches_in_flight,
+        settings.replicas,
+        variants,
+        tuple(settings.allowed_operations),
     )
 
 

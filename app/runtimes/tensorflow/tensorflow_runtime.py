@@ -17,8 +17,10 @@ from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line, is_passing
 from app.runtimes.tensorflow.execution.programs import PROGRAMS
 from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
+from app.runtimes.tensorflow.saved_model.operation_check import check_operations
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+from app.runtimes.tensorflow.saved_model.signature_defs import serving_graph
 from app.runtimes.tensorflow.variants.compiled_code import keep_compiled_code
 
 logger = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class TensorFlowRuntime:
             logger.warning("TensorFlow uses %d of %d GPUs; set replicas to 0 to use all", len(self.devices), len(gpus))
         self._kind = _kind(gpus)
         self._variants = options.variants
+        self._allowed_operations = options.allowed_operations
         private_api.check_all()
 
     def load(self, path: Path) -> LoadedModel:
@@ -77,6 +80,7 @@ class TensorFlowRuntime:
                 tf.config.threading.set_intra_op_parallelism_threads(threads)
 
     def _load(self, path: Path) -> LoadedModel:
+        check_operations(serving_graph(path), self._allowed_operations)
         if len(self.devices) == 1:
             return SavedModel(path, self._variants, self._kind)
         names = [f"/device:{device}" for device in self.devices]

@@ -35,7 +35,7 @@ def read_signatures(path: Path) -> dict[str, ModelSignature]:
         OSError, ValueError: there is no such file or no such graph, or no signature can be called; the text says which.
         google.protobuf.message.DecodeError: the file is not a SavedModel.
     """
-    graph = _serving_graph(path)
+    graph = serving_graph(path)
     definitions = graph.signature_def
     signatures, reasons = {}, list[str]()
     for name in sorted(set(definitions) - _NOT_FOR_CALLERS):
@@ -62,7 +62,8 @@ def read_signatures(path: Path) -> dict[str, ModelSignature]:
     return signatures
 
 
-def _serving_graph(path: Path) -> Any:
+def serving_graph(path: Path) -> Any:
+    """The MetaGraphDef tagged 'serve'. Raises as `read_signatures`."""
     file = path / "saved_model.pb"
     if not file.is_file():
         raise FileNotFoundError("there is no saved_model.pb")

@@ -1,0 +1,79 @@
+"""Operations that reach outside a model: files, connections, Python, the process itself.
+
+Every operation of TensorFlow 2.21 was looked at. One that is not listed computes, or keeps state in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.runtimes.tensorflow.execution.operations import names
+
+_READ_FILES = names("""
+    CSVDataset CSVDatasetV2 DTensorRestoreV2 ExperimentalCSVDataset ExperimentalLMDBDataset
+    ExperimentalMatchingFilesDataset ExperimentalSqlDataset FixedLengthRecordDataset FixedLengthRecordDatasetV2
+    FixedLengthRecordReader FixedLengthRecordReaderV2 GenerateVocabRemapping ImmutableConst InitializeTRTResource
+    InitializeTableFromTextFile InitializeTableFromTextFileV2 LMDBDataset LMDBReader ListSnapshotChunksDataset
+    LoadAndRemapMatrix LoadDataset MatchingFiles MatchingFilesDataset ReadFile RecordInput Restore RestoreSlice
+    RestoreV2 SnapshotChunkDataset SnapshotDatasetReader SnapshotNestedDatasetReader SqlDataset TFRecordDataset
+    TFRecordDatasetV2 TFRecordReader TFRecordReaderV2 TextLineDataset TextLineReader TextLineReaderV2
+    WholeFileReader WholeFileReaderV2
+""")
+
+_WRITE_FILES = names("""
+    CacheDataset CacheDatasetV2 CalibrationStatisticsSaver CreateSummaryDbWriter CreateSummaryFileWriter
+    DatasetToTFRecord DebugIdentity DebugIdentityV2 DebugIdentityV3 DebugNanCount DebugNumericSummary DumpTensor
+    ExperimentalDatasetToTFRecord MergeV2Checkpoints Save SaveDataset SaveDatasetV2 SaveSlices SaveV2
+    SerializeTRTResource SnapshotDataset SnapshotDatasetV2 WriteFile
+""")
+
+_CONNECT = names("""
+    BigQueryReader ConfigureDistributedTPU DataServiceDataset DataServiceDatasetV2 DataServiceDatasetV3
+    DataServiceDatasetV4 DistributedSave FileSystemSetConfiguration GcsConfigureBlockCache GcsConfigureCredentials
+    KafkaDataset RegisterDataset RegisterDatasetV2 RemoteCall Rpc RpcCall RpcClient RpcServer RpcServerRegister
+    RpcServerStart TryRpc
+""")
+
+_REASONS: Mapping[str, str] = {
+    **dict.fromkeys(_READ_FILES, "reads a file that is no asset of the model"),
+    **dict.fromkeys(_WRITE_FILES, "writes files"),
+    **dict.fromkeys(_CONNECT, "opens connections"),
+    **dict.fromkeys(("EagerPyFunc", "PyFunc", "PyFuncStateless"), "calls Python code, which no SavedModel holds"),
+    "Abort": "ends the process",
+    "DatasetFromGraph": "runs a graph that the SavedModel does not show",
+}
+
+#: Where the path stands among the inputs of operations that may read what belongs to the model.
+PATH_INPUT: Mapping[str, int] = {
+    "InitializeTableFromTextFile": 1,
+    "InitializeTableFromTextFileV2": 1,
+    "ReadFile": 0,
+    "Restore": 0,
+    "RestoreSlice": 0,
+    "RestoreV2": 0,
+    "TextLineDataset": 0,
+}
+
+#: These reach outside only if an attribute says so: its name, whether it does, and the reason.
+_BY_ATTRIBUTE: Mapping[str, tuple[str, Callable[[str], bool], str]] = {
+    "PrintV2": ("output_stream", lambda value: value.startswith("file:"), "writes files"),
+    "Skipgram": ("filename", bool, "reads files"),
+    "FixedUnigramCandidateSampler": ("vocab_file", bool, "reads files"),
+    **dict.fromkeys(
+        ("DecodeProtoV2", "EncodeProto"),
+        (
+            "descriptor_source",
+            lambda value: not value.startswith(("local://", "bytes://")) and bool(value),
+            "reads files",
+        ),
+    ),
+}
+
+
+def why_forbidden(node: Any) -> str:
+    """How a NodeDef reaches outside, as a verb with its object; empty if it does not."""
+    if node.op in _BY_ATTRIBUTE:
+        attribute, reaches_outside, reason = _BY_ATTRIBUTE[node.op]
+        return reason if reaches_outside(node.attr[attribute].s.decode(errors="replace")) else ""
+    return _REASONS.get(node.op, "")

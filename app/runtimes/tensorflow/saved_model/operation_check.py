@@ -1,0 +1,235 @@
+"""Whether a SavedModel would reach outside itself, found before anything of it runs.
+
+1. What runs is what signatures, initializers and the restoring of variables reach, functions included. The rest of a
+   graph (what saves it, training steps) never runs, and may do what it likes.
+2. An operation of `forbidden_operations` that runs is rejected unless it is allowed by name, or reads what belongs to
+   the model: the path comes, through arguments and Identity alone, from one of its assets, or, where variables are
+   restored, from the loader.
+3. In doubt it is rejected: a path that was computed, or that passed a loop, does not count as the model's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from app.runtimes.tensorflow.function_names import called_in
+from app.runtimes.tensorflow.saved_model.forbidden_operations import PATH_INPUT, why_forbidden
+
+#: What the loader calls of the objects of a SavedModel, beside signatures: the names of their functions.
+_CALLED_BY_THE_LOADER = frozenset({"_create_resource", "_initialize", "_destroy_resource"})
+
+#: Collections of TensorFlow 1: what the loader runs, and the assets.
+_INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
+_ASSETS_COLLECTION = "saved_model_assets"
+_INIT_SIGNATURE = "__saved_model_init_op"
+
+#: These hand their inputs to the function that they call, one by one.
+_PLAIN_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
+
+class ForbiddenOperation(ValueError):
+    """A model would reach outside. The text names the operation, what it does and the setting that allows it."""
+
+
+def check_operations(meta_graph: Any, allowed: Collection[str] = ()) -> None:
+    """Raises ForbiddenOperation if something of a MetaGraphDef that runs reaches outside and is not in `allowed`."""
+    _check_assets(meta_graph)
+    _Check(meta_graph, allowed).run()
+
+
+class _Check:
+    def __init__(self, meta_graph: Any, allowed: Collection[str]) -> None:
+        self._meta_graph = meta_graph
+        self._allowed = frozenset(allowed)
+        library = meta_graph.graph_def.library
+        self._functions = {function.signature.name: function for function in library.function}
+        self._gradients = {each.function_name: each.gradient_func for each in library.gradient}
+        self._alternatives: dict[str, list[str]] = {}  # TensorFlow may call any of those that implement the same
+        for name, function in self._functions.items():
+            if interface := function.attr["api_implements"].s.decode(errors="replace"):
+                self._alternatives.setdefault(interface, []).append(name)
+        self._waiting: list[tuple[str, frozenset[int]]] = []  # functions, and which of their arguments are own paths
+        self._seen: set[tuple[str, frozenset[int]]] = set()
+
+    def run(self) -> None:
+        assets = frozenset(each.tensor_info.name for each in _assets(self._meta_graph))
+        signatures = self._meta_graph.signature_def
+        saver = self._meta_graph.saver_def
+
+        # 1. The graph: what calls reach, what fills tables and variables, what restores them.
+        outputs = [
+            _tensors_of(output)
+            for name in signatures
+            if name != _INIT_SIGNATURE
+            for output in signatures[name].outputs.values()
+        ]
+        nodes = {node.name: node for node in self._meta_graph.graph_def.node}
+        placeholders = {each for each in assets if (node := nodes.get(_node_of(each))) and node.op == "Placeholder"}
+        self._graph(nodes, [each for tensors in outputs for each in tensors], placeholders)
+        self._graph(nodes, _initializers(self._meta_graph), assets)
+        self._graph(nodes, [saver.restore_op_name], assets | {saver.filename_tensor_name})
+
+        # 2. The objects: their signatures, and the functions that the loader calls.
+        for name, bound_to_assets in _functions_of_objects(self._meta_graph.object_graph_def):
+            self._call(name, self._captures(name, bound_to_assets))
+
+        # 3. The functions that these call.
+        while self._waiting:
+            self._function(*self._waiting.pop())
+
+    def _graph(self, nodes: Mapping[str, Any], roots: Iterable[str], own: Collection[str]) -> None:
+        """What is reached from these nodes or tensors; `own` are tensors that hold paths of the model."""
+        paths = _Paths(nodes, {_node_of(each) for each in own})
+        waiting, seen = [_node_of(root) for root in roots if root], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in seen or name not in nodes:
+                continue
+            seen.add(name)
+            self._node(nodes[name], paths)
+            waiting += [_node_of(giver) for giver in nodes[name].input]
+
+    def _function(self, name: str, own: frozenset[int]) -> None:
+        function = self._functions[name]
+        arguments = [argument.name for argument in function.signature.input_arg]
+        paths = _Paths(
+            {node.name: node for node in function.node_def}, {arguments[n] for n in own if n < len(arguments)}
+        )
+        for node in function.node_def:
+            self._node(node, paths)
+
+    def _node(self, node: Any, paths: _Paths) -> None:
+        givers = [giver for giver in node.input if not giver.startswith("^")]
+        if node.op not in self._allowed and (reason := why_forbidden(node)):
+            place = PATH_INPUT.get(node.op)
+            if place is None or place >= len(givers) or not paths.own(givers[place]):
+                raise ForbiddenOperation(
+                    f"its operation {node.op} ({node.name[:128]}) {reason};"
+                    " the setting allowed_operations allows it by name"
+                )
+        if node.op in _PLAIN_CALLS or node.op in self._functions:
+            own = frozenset(number for number, giver in enumerate(givers) if paths.own(giver))
+        else:
+            own = frozenset()
+        for name in (node.op, *[called.name for called in called_in(node)]):
+            self._call(name, own)
+
+    def _call(self, name: str, own: frozenset[int]) -> None:
+        if name not in self._functions or (name, own) in self._seen:
+            return
+        self._seen.add((name, own))
+        self._waiting.append((name, own))
+        self._call(self._gradients.get(name, ""), frozenset())
+        for other in self._alternatives.get(
+            self._functions[name].attr["api_implements"].s.decode(errors="replace"), ()
+        ):
+            self._call(other, own)
+
+    def _captures(self, name: str, bound_to_assets: list[bool]) -> frozenset[int]:
+        """The arguments of a function that are bound to assets: what is bound comes last."""
+        if name not in self._functions:
+            return frozenset()
+        first = len(self._functions[name].signature.input_arg) - len(bound_to_assets)
+        return frozenset(first + number for number, own in enumerate(bound_to_assets) if own)
+
+
+class _Paths:
+    """Which tensors of a graph or a function hold paths of the model itself: those of the nodes or arguments `own`."""
+
+    def __init__(self, nodes: Mapping[str, Any], own: Collection[str]) -> None:
+        self._nodes = nodes
+        self._own = own
+
+    def own(self, tensor: str) -> bool:
+        source = self._source(tensor)
+        if source in self._own:
+            return True
+        node = self._nodes.get(source)
+        if node is None or node.op != "ReadVariableOp" or not self._own:
+            return False
+        values = self._assigned.get(self._source(node.input[0]), ())
+        return bool(values) and all(value in self._own for value in values)
+
+    @cached_property
+    def _assigned(self) -> Mapping[str, list[str]]:
+        """Where the values of each variable come from."""
+        values: dict[str, list[str]] = {}
+        for node in self._nodes.values():
+            if node.op == "AssignVariableOp":
+                values.setdefault(self._source(node.input[0]), []).append(self._source(node.input[1]))
+        return values
+
+    def _source(self, tensor: str) -> str:
+        """The node or argument that a tensor comes from, through Identity."""
+        for _ in range(len(self._nodes) + 1):  # a graph may hold a circle
+            node = self._nodes.get(_node_of(tensor))
+            if node is None or node.op != "Identity" or not node.input:
+                break
+            tensor = node.input[0]
+        return _node_of(tensor)
+
+
+def _node_of(tensor: str) -> str:
+    return tensor.removeprefix("^").partition(":")[0]
+
+
+def _tensors_of(info: Any) -> Iterator[str]:
+    match info.WhichOneof("encoding"):
+        case "name":
+            yield info.name
+        case "coo_sparse":
+            sparse = info.coo_sparse
+            yield from (sparse.values_tensor_name, sparse.indices_tensor_name, sparse.dense_shape_tensor_name)
+        case "composite_tensor":
+            for component in info.composite_tensor.components:
+                yield from _tensors_of(component)
+
+
+def _initializers(meta_graph: Any) -> list[str]:
+    signature = meta_graph.signature_def.get(_INIT_SIGNATURE)
+    named = [each.name for each in signature.outputs.values()] if signature else []
+    for name in _INIT_COLLECTIONS:
+        if name in meta_graph.collection_def:
+            named += meta_graph.collection_def[name].node_list.value
+    return named
+
+
+def _functions_of_objects(objects: Any) -> Iterator[tuple[str, list[bool]]]:
+    """The concrete functions that the loader calls or serves, and which of their captures are assets."""
+    nodes = objects.nodes
+    for number, node in enumerate(nodes):
+        for child in node.children:
+            if child.local_name in _CALLED_BY_THE_LOADER:
+                yield from _concrete(objects, child.node_id)
+            if number == 0 and child.local_name == "signatures":
+                for signature in nodes[child.node_id].children:
+                    yield from _concrete(objects, signature.node_id)
+        for saveable in node.saveable_objects.values():
+            yield from _concrete(objects, saveable.restore_function)
+
+
+def _concrete(objects: Any, number: int) -> Iterator[tuple[str, list[bool]]]:
+    node = objects.nodes[number]
+    for name in (node.bare_concrete_function.concrete_function_name, *node.function.concrete_functions):
+        if name in objects.concrete_functions:
+            bound = objects.concrete_functions[name].bound_inputs
+            yield name, [objects.nodes[each].WhichOneof("kind") == "asset" for each in bound]
+
+
+def _assets(meta_graph: Any) -> list[Any]:
+    """The AssetFileDefs, of the field or of the collection that TensorFlow 1 writes."""
+    if meta_graph.asset_file_def or _ASSETS_COLLECTION not in meta_graph.collection_def:
+        return list(meta_graph.asset_file_def)
+    assets = type(meta_graph)().asset_file_def
+    for packed in meta_graph.collection_def[_ASSETS_COLLECTION].any_list.value:
+        packed.Unpack(assets.add())
+    return list(assets)
+
+
+def _check_assets(meta_graph: Any) -> None:
+    """Raises ForbiddenOperation if an asset lies outside the folder of assets."""
+    for asset in _assets(meta_graph):
+        if asset.filename.startswith("/") or ".." in asset.filename.split("/"):
+            raise ForbiddenOperation(f"its asset {asset.filename[:128]!r} lies outside the folder assets")
