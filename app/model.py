@@ -69,7 +69,6 @@ class Model:
         Raises:
             InvalidRequest, SignatureNotFound: the request does not fit the signature.
             ModelNotReady: this version is being unloaded.
-            RequestTooLarge: it has more rows than the queue holds.
             Overloaded, ShuttingDown, DeadlineExceeded: rejected at admission, see core/errors.py.
         """
         key, function, rows = self._placement.place(request)
@@ -91,7 +90,7 @@ class Model:
         Raises:
             InvalidRequest: the request does not fit the signature, or the model rejects its values.
             InferenceFailed: the model or the device failed.
-            SignatureNotFound, ModelNotReady, RequestTooLarge, Overloaded, ShuttingDown: nothing was queued.
+            SignatureNotFound, ModelNotReady, Overloaded, ShuttingDown: nothing was queued.
             DeadlineExceeded: the deadline has passed.
         """
         return self.response(request, await answer_of(partial(self.submit, request)))

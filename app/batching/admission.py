@@ -23,15 +23,13 @@ from app.batching.scheduler import Scheduler
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
 from app.batching.waiting.work import call_seconds, part_of
-from app.core.errors import DeadlineExceeded, RequestTooLarge, ShuttingDown, WouldBeLate
+from app.core.errors import DeadlineExceeded, ShuttingDown, WouldBeLate
 
 
-def check_accepting(rows: int, max_rows: int, deadline_s: float, now: float, *, draining: bool) -> None:
-    """The checks before a request is queued. Raises ShuttingDown, RequestTooLarge or DeadlineExceeded."""
+def check_accepting(deadline_s: float, now: float, *, draining: bool) -> None:
+    """The checks before a request is queued. Raises ShuttingDown or DeadlineExceeded."""
     if draining:
         raise ShuttingDown("The server is shutting down")
-    if rows > max_rows:
-        raise RequestTooLarge(f"The request has {rows} rows; the queue holds at most {max_rows}")
     if deadline_s <= now:
         raise DeadlineExceeded("The request's time was over when it arrived")
 

@@ -66,7 +66,7 @@ class Batcher:
 
     Args:
         devices: each works on one batch at a time; list one twice for two batches in flight.
-        max_queue_rows: rows that may wait, over all lanes.
+        max_queue_rows, max_queue_bytes: of the requests that may wait, over all lanes; no rows: only bytes count.
         clock: monotonic seconds, the same base as the event loop's timers.
         max_inline_s: calls that are known to take less are made on the event loop; 0 for none.
         admission: reject a request at once if it is expected to miss its deadline.
@@ -88,6 +88,7 @@ class Batcher:
         weights: Mapping[str, float] = MappingProxyType({}),
         preserve_order: bool = False,
         fair_callers: bool = False,
+        max_queue_bytes: float = inf,
     ) -> None:
         # Settings and surroundings
         self._listener = listener
@@ -99,7 +100,9 @@ class Batcher:
         # What waits, what is in flight, and how it is answered
         callers = Callers() if fair_callers else None
         self._scheduler = Scheduler(policy, weights, callers)
-        self.queue = RequestQueue(max_queue_rows, self._scheduler.most_rows, weights, callers=callers)
+        self.queue = RequestQueue(
+            max_queue_rows, self._scheduler.most_rows, weights, callers=callers, max_bytes=max_queue_bytes
+        )
         self._slots = DeviceSlots(devices, clock)
         self._isolations = Isolations()
         self._suspects = Suspects()
@@ -143,7 +146,7 @@ class Batcher:
         Raises:
             Overloaded: the queue is full, or the request cannot finish in time (admission.py says how that is
                 estimated). Nothing was queued.
-            ShuttingDown, RequestTooLarge, DeadlineExceeded: nothing was queued.
+            ShuttingDown, DeadlineExceeded: nothing was queued.
         """
         now = self._clock()
         return self._queue(
@@ -151,9 +154,8 @@ class Batcher:
         )
 
     def _queue(self, key: LaneKey, function: BatchFunction, request: PendingRequest, now: float) -> RequestHandle:
-        most_rows, draining = self.queue.room.most_rows(key.model), self._drained is not None
         deadline_s = request.deadline_s
-        check_accepting(request.rows, most_rows, deadline_s, now, draining=draining)
+        check_accepting(deadline_s, now, draining=self._drained is not None)
         if self._suspects and self._suspects.has(request.caller, now):
             key = key._replace(apart=True)
         self.queue.push(key, function, request)

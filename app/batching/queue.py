@@ -4,6 +4,8 @@ Invariants (test_queue.py)
 - A lane exists only while a request waits in it.
 - `rows` of the queue is the sum over its lanes, and of a lane the sum over its requests; a request without rows counts
   as one, so that none waits for free.
+- What a request takes of the room it gives back when it leaves. Of a request that leaves in parts the rows are given
+  back part by part, and the bytes with the last: its parts share its memory.
 - A request leaves exactly once: taken into a batch, or removed. A request larger than a batch leaves in parts; the rest
   of it waits behind the requests that came meanwhile.
 - Adding, taking and removing a request takes O(log n) of n waiting requests and lanes.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from math import inf
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +30,7 @@ from app.batching.waiting.lane import Lane
 from app.batching.waiting.lane_order import LaneOrder
 from app.batching.waiting.room import Room
 from app.batching.waiting.work import WaitingWork
+from app.core.inference import tensor_bytes
 
 #: A padded lane by its size: the cells of a row, its number, which no other lane has, and the lane.
 _Sized = tuple[int, int, Lane]
@@ -43,9 +47,10 @@ def _largest(lane: Lane) -> int:
 
 
 class RequestQueue:
-    """All lanes, and the room that they share: `max_rows` rows.
+    """All lanes, and the room that they share.
 
     Args:
+        max_rows, max_bytes: of the requests that wait (room.py).
         callers: take turns and share the room, whoever sends more; None if callers are not told apart.
         weights: by model, its share of the room that is kept for models (room.py).
         most_rows: the rows of a full batch of a lane.
@@ -53,6 +58,7 @@ class RequestQueue:
     Attributes:
         callers: as given.
         orders: the lanes of each model for which a request waits, by urgency.
+        rows, bytes: of the requests that wait.
         work: the seconds of the calls that wait.
     """
 
@@ -63,18 +69,15 @@ class RequestQueue:
         weights: Mapping[str, float] = MappingProxyType({}),
         *,
         callers: Callers | None = None,
+        max_bytes: float = inf,
     ) -> None:
         self.callers = callers
-        self.room = Room(max_rows, weights)
+        self.room = Room(max_rows, weights, max_bytes)
+        self.rows = self.bytes = 0
         self.orders: dict[str, LaneOrder[Any]] = {}  # of lanes, or of what waits of each caller in them
         self.work = WaitingWork(most_rows)
         self._lanes: dict[LaneKey, Lane] = {}
         self._sized: dict[tuple[object, ...], list[_Sized]] = {}  # padded lanes that may be merged, by size
-
-    @property
-    def rows(self) -> int:
-        """The rows that wait."""
-        return self.room.rows
 
     @property
     def lanes(self) -> Collection[Lane]:
@@ -106,9 +109,10 @@ class RequestQueue:
 
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
         """Puts a request into the lane of `key`. Raises Overloaded if there is no room."""
-        weight = request.weight
+        weight, size = request.weight, tensor_bytes(request.inputs)
+        room = self.room.needed(weight, size)
         caller = request.caller if self.callers is not None else None
-        self.room.check(key.model, weight, bulk=request.priority_offset_s <= -BULK_S, caller=caller)
+        self.room.check(key.model, room, bulk=request.priority_offset_s <= -BULK_S, caller=caller)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._open(key, function)
@@ -117,7 +121,10 @@ class RequestQueue:
         self.work.changed(lane)
         lane.function.requests_under_way += 1  # of the lane: it may have been made for an earlier one of the same key
         lane.rows += weight
-        self.room.add(key.model, weight, caller)
+        self.rows += weight
+        self.bytes += size
+        request.room, request.tensor_bytes = room, size
+        self.room.add(key.model, room, caller)
         if weight > lane.max_rows:
             lane.deferred_rows += lane.deferred(weight)
         lane.unfilled_rows += lane.unfilled(weight)
@@ -178,7 +185,9 @@ class RequestQueue:
         part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)
         lane.function.requests_under_way += 1
         lane.rows -= rows
-        self.room.add(lane.key.model, -rows, request.caller if self.callers is not None else None)
+        self.rows -= rows
+        room, request.room = request.room, self.room.needed(left, request.tensor_bytes)
+        self.room.add(lane.key.model, request.room - room, request.caller if self.callers is not None else None)
         lane.requeue(request, rows, now)
         self.work.changed(lane)
         return part
@@ -191,11 +200,13 @@ class RequestQueue:
         weight = sum([request.rows or 1 for request in requests])
         lane.remove(requests)
         lane.rows -= weight
+        self.rows -= weight
+        self.bytes -= sum([request.tensor_bytes for request in requests])
         if self.callers is not None:
             for request in requests:
-                self.room.add(lane.key.model, -request.weight, request.caller)
+                self.room.add(lane.key.model, -request.room, request.caller)
         else:
-            self.room.add(lane.key.model, -weight)
+            self.room.add(lane.key.model, -sum([request.room for request in requests]))
         if len(lane):
             self.work.changed(lane)
         else:
@@ -236,4 +247,4 @@ class RequestQueue:
 
     def __repr__(self) -> str:
         lanes = ", ".join(f"{lane.key.model}/{lane.key.signature}: {lane.rows}" for lane in self.lanes)
-        return f"<RequestQueue {self.rows}/{self.room.max_rows} rows ({lanes})>"
+        return f"<RequestQueue {self.rows}/{self.room.max_rows} rows, {self.bytes} bytes ({lanes})>"

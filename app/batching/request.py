@@ -78,14 +78,17 @@ class PendingRequest:
         priority_offset_s: see priority.py.
         caller: who sent it, for fairness among callers; empty if nobody asks.
         lane: the key of the lane that it waits in; None while it waits in none.
+        tensor_bytes, room: the memory of its inputs when it was queued, and the room that it takes there (room.py).
         coalesced_s: if it stands for several that arrived in the same turn of the event loop, when each arrived; its
             reply is a CoalescedReply then.
     """
 
     __slots__ = (
         "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "inputs", "lane", "parts",
-        "priority_offset_s", "reply", "rows",
+        "priority_offset_s", "reply", "room", "rows", "tensor_bytes",
     )  # fmt: skip
+    room: int
+    tensor_bytes: int
 
     def __init__(  # noqa: PLR0917 - one is made for each request, and names cost time
         self,

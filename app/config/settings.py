@@ -163,11 +163,19 @@ class Settings(BaseSettings):
         description="Reject a request at once, with the time after which to retry, if it is expected to miss its "
         "deadline. If off, it waits and expires.",
     )
-    max_queue_size: PositiveInt = Field(
+    max_queue_size: NonNegativeInt = Field(
         8192,
         validate_default=True,
-        description="Most rows that may wait in the queue. Requests beyond it are rejected with 503. If several models "
-        "are served, half of it is kept for them, by weight.",
+        description="Most rows that may wait in the queue. Requests beyond it are rejected with 503, but a larger one "
+        "is computed in parts if it finds the queue empty. If several models are served, half of it is kept for them, "
+        "by weight. 0: as many as memory_budget_mb has room for.",
+    )
+    memory_budget_mb: NonNegativeInt = Field(
+        0,
+        le=2**30,  # chosen: a number of bytes given by mistake
+        description="Megabytes for what clients send. Half of it is for the tensors that wait in the queue: beyond it, "
+        "requests are rejected with 503. 0: a quarter of the memory that the machine or its container has left at "
+        "the start.",
     )
     request_timeout_ms: PositiveFloat = Field(
         30_000.0, description="Milliseconds from the arrival of a request to its answer; after that it expires."
@@ -314,8 +322,8 @@ class Settings(BaseSettings):
     @field_validator("max_queue_size")
     @classmethod
     def _queue_holds_a_batch(cls, size: int, others: ValidationInfo) -> int:
-        if size < others.data.get("max_batch_size", 0):
-            raise ValueError(f"at least max_batch_size, {others.data['max_batch_size']}")
+        if size and size < others.data.get("max_batch_size", 0):
+            raise ValueError(f"at least max_batch_size, {others.data['max_batch_size']}, or 0")
         return size
 
     @field_validator("frontends")

@@ -17,7 +17,7 @@ class InvalidRequest(ServingError):
 
 
 class RequestTooLarge(InvalidRequest):
-    """The caller's fault: the body or the number of rows exceeds a configured limit."""
+    """The caller's fault: the request exceeds a configured limit."""
 
 
 class Unsupported(InvalidRequest):

@@ -82,6 +82,7 @@ def settings_of(given: Mapping[str, Value]) -> dict[str, Any]:
         "warm_up": value("enable_model_warmup"),
         "per_model_batching": value("enable_per_model_batching_parameters"),
         "batching": given.get("enable_batching", True),
+        "max_queue_size": 0,  # memory alone limits what waits there, too
         **_batching(given),
         **_monitoring(given),
     }
@@ -105,7 +106,7 @@ def _batching(given: Mapping[str, Value]) -> dict[str, Any]:
         "max_batch_size": rows,
         "batch_sizes": list(parameters.batch_sizes) or None,
         "max_batch_delay_ms": parameters.max_batch_delay_ms,
-        "max_queue_size": queue or max(rows, Settings().max_queue_size),
+        "max_queue_size": queue,
         "batches_in_flight": parameters.batches_in_flight,
     }
     return {name: setting for name, setting in found.items() if setting is not None}

@@ -17,6 +17,7 @@ from app.batching.policy import BatchingOptions, create_policy
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.events import Event, Listener
+from app.core.memory_budget import budget_bytes, queue_bytes
 from app.loading.loader import Loader
 from app.model import Model
 from app.repository.disk.examination import nothing_missing
@@ -259,6 +260,7 @@ def _batcher(settings: Settings, runtime: Runtime, listener: Listener) -> Batche
         weights=settings.model_weights,
         preserve_order=settings.preserve_order,
         fair_callers=bool(settings.fair_callers),
+        max_queue_bytes=queue_bytes(budget_bytes(settings.memory_budget_mb)),
     )
 
 

@@ -158,7 +158,7 @@ class Server:
             "uptime_s": round(time.monotonic() - self._started_s, 1),
             "runtime": self.settings.runtime,
             "devices": list(self.engine.devices),
-            "queue": {"rows": self.engine.queue_rows(), "max_rows": self.settings.max_queue_size},
+            "queue": {"rows": self.engine.queue_rows(), "max_rows": self.settings.max_queue_size or None},
             "batch_sizes": list(self.engine.sizes.allowed),
             "models": {
                 name: [

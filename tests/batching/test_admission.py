@@ -16,7 +16,7 @@ from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
 from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes
-from app.core.errors import DeadlineExceeded, Overloaded, RequestTooLarge, ShuttingDown, WouldBeLate
+from app.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, WouldBeLate
 from app.core.reply import Answer
 from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, rows_of, run_in_fake_time
 
@@ -217,13 +217,11 @@ def test_what_is_left_of_a_large_request_leaves_a_call_unfilled() -> None:
 
 
 def test_a_request_that_fits_and_has_time_is_accepted() -> None:
-    check_accepting(4, 4, 10.0, 9.0, draining=False)
+    check_accepting(10.0, 9.0, draining=False)
     with pytest.raises(ShuttingDown):
-        check_accepting(4, 4, 10.0, 9.0, draining=True)
-    with pytest.raises(RequestTooLarge):
-        check_accepting(5, 4, 10.0, 9.0, draining=False)
+        check_accepting(10.0, 9.0, draining=True)
     with pytest.raises(DeadlineExceeded):
-        check_accepting(4, 4, 10.0, 10.0, draining=False)
+        check_accepting(10.0, 10.0, draining=False)
 
 
 class BusyDevice(FakeDevice):

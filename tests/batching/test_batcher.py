@@ -26,7 +26,6 @@ from app.core.errors import (
     InferenceFailed,
     InvalidRequest,
     Overloaded,
-    RequestTooLarge,
     ServingError,
     ShuttingDown,
 )
@@ -361,11 +360,16 @@ def test_a_large_request_is_cut_and_joined() -> None:
     scenario(main)
 
 
-def test_a_request_larger_than_the_queue_is_always_rejected() -> None:
+def test_a_request_larger_than_the_queue_is_computed_in_parts_if_it_finds_the_queue_empty() -> None:
     async def main() -> None:
         bench = Bench(max_rows=8)
-        with pytest.raises(RequestTooLarge, match="9 rows; the queue holds at most 8"):
-            await bench.send(1.0, rows=9)
+        answer = await bench.send(1.0, rows=9)
+        assert answer.outputs["y"].shape == (9, 2)
+        assert [len(call) for call in bench.model.calls] == [4, 4, 1]
+        first, waits, large = (bench.send(1.0, rows=rows) for rows in (1, 1, 9))
+        with pytest.raises(Overloaded, match="2 of 8 rows wait, 9 more do not fit"):
+            await large
+        await asyncio.gather(first, waits)
 
     scenario(main)
 
@@ -440,7 +444,9 @@ def test_drain_of_an_idle_batcher_is_immediate() -> None:
         await bench.batcher.drain()
         await bench.batcher.drain()
         assert bench.now == 0.0
-        assert repr(bench.batcher) == "<Batcher <RequestQueue 0/100 rows ()>, <DeviceSlots 1 of 1 free>, drained>"
+        assert (
+            repr(bench.batcher) == "<Batcher <RequestQueue 0/100 rows, 0 bytes ()>, <DeviceSlots 1 of 1 free>, drained>"
+        )
 
     scenario(main)
 
@@ -509,7 +515,7 @@ def test_stranded_work_turns_liveness_red() -> None:
         assert "although a device is free" in bench.batcher.failures(-1.0)[0]
         assert (
             repr(bench.batcher)
-            == "<Batcher <RequestQueue 1/100 rows (m/serving_default: 1)>, <DeviceSlots 1 of 1 free>>"
+            == "<Batcher <RequestQueue 1/100 rows, 8 bytes (m/serving_default: 1)>, <DeviceSlots 1 of 1 free>>"
         )
         await task
 
@@ -1229,10 +1235,14 @@ def test_room_is_kept_for_models_by_their_weight_while_they_are_served() -> None
         for model in "mn":
             bench.batcher.add_version(model)
         bench.batcher.tune("n", SelfTuning(), 3.0)
-        with pytest.raises(RequestTooLarge, match="26 rows; the queue holds at most 25"):
-            await bench.send(1.0, rows=26)
+        blocker, first, second = bench.send(0.0), bench.send(1.0), bench.send(1.0, rows=25)
+        with pytest.raises(Overloaded, match="2 of 40 rows wait, 15 are kept for other models, 25 more do not fit"):
+            await second
+        await asyncio.gather(blocker, first)
         bench.batcher.remove_version("n")
-        assert (await bench.send(1.0, rows=26)).outputs["y"].shape == (26, 2)
+        blocker, first, second = bench.send(0.0), bench.send(1.0), bench.send(1.0, rows=25)
+        assert (await second).outputs["y"].shape == (25, 2)
+        await asyncio.gather(blocker, first)
 
     scenario(main)
 

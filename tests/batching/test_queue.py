@@ -12,7 +12,7 @@ from app.batching.shapes.padding import ShapePadding
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
 from app.core.errors import Overloaded
-from app.core.inference import BatchTiming
+from app.core.inference import BatchTiming, string_array, tensor_bytes
 from app.core.reply import Answer
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, pending
 
@@ -62,7 +62,7 @@ def test_room_is_counted_in_rows() -> None:
         queue.push(KEY, batch_function(FakeFunction()), pending(rows=2))
     queue.push(OTHER, batch_function(FakeFunction()), pending(rows=1))
     assert queue.rows == 5
-    assert repr(queue) == "<RequestQueue 5/5 rows (m/serving_default: 4, m/other: 1)>"
+    assert repr(queue) == "<RequestQueue 5/5 rows, 40 bytes (m/serving_default: 4, m/other: 1)>"
 
 
 def test_work_in_bulk_leaves_half_of_the_room() -> None:
@@ -86,6 +86,45 @@ def test_a_request_without_rows_does_not_wait_for_free() -> None:
     queue.push(KEY, batch_function(FakeFunction()), pending(rows=0))
     with pytest.raises(Overloaded):
         queue.push(KEY, batch_function(FakeFunction()), pending(rows=0))
+
+
+def test_room_is_counted_in_bytes_too() -> None:
+    """A row of these tests has 8 bytes."""
+    queue, function = RequestQueue(10, max_bytes=40), batch_function(FakeFunction())
+    first, second = pending(rows=2), pending(rows=3)
+    for request in (first, second):
+        queue.push(KEY, function, request)
+    text = r"10 of 10 rows wait, 2 more do not fit \(each 4 bytes count as a row\)"
+    with pytest.raises(Overloaded, match=text):
+        queue.push(KEY, function, pending(rows=1))
+    assert (queue.rows, queue.bytes) == (5, 40)
+    queue.remove(first)
+    queue.push(KEY, function, pending(rows=2))
+    queue.take(next(iter(queue.lanes)), 3, 4, 0.0)
+    assert (queue.rows, queue.bytes, queue.room.rows) == (2, 16, 4)
+
+
+def test_without_a_limit_in_rows_only_bytes_count() -> None:
+    queue, function = RequestQueue(0, max_bytes=8_000_000), batch_function(FakeFunction())
+    queue.push(KEY, function, pending(rows=900_000))
+    with pytest.raises(Overloaded, match="7200000 of 8000000 bytes wait, 1600000 more do not fit"):
+        queue.push(KEY, function, pending(rows=200_000))
+    queue.push(KEY, function, pending(rows=100_000))
+
+
+def test_the_bytes_of_a_large_request_are_free_when_its_last_part_is_taken() -> None:
+    queue, function = RequestQueue(100, max_bytes=800), batch_function(FakeFunction())
+    queue.push(KEY, function, pending(rows=10))
+    (lane,) = queue.lanes
+    for left in (6, 2, 0):
+        queue.take(lane, 4, 4, 0.0)
+        assert (queue.rows, queue.bytes, queue.room.rows) == (left, 80 * bool(left), 10 * bool(left))
+
+
+def test_the_bytes_of_strings_count() -> None:
+    few, many = string_array([b"x" * 1000] * 2), string_array([b"x" * 1000] * 4096)
+    assert tensor_bytes({"few": few}) == 2 * (8 + 33 + 1000)
+    assert tensor_bytes({"many": many, "none": string_array([])}) == 4096 * (8 + 33 + 1000)
 
 
 def test_an_oversized_head_does_not_block() -> None:
@@ -282,7 +321,7 @@ def test_a_lane_and_its_requests_can_be_printed() -> None:
     assert repr(request) == "<PendingRequest 3 rows, arrived at 1.5 s, due by 9 s, taken>"
     queue.push(KEY, batch_function(FakeFunction()), request)
     assert repr(request) == "<PendingRequest 3 rows, arrived at 1.5 s, due by 9 s, waiting>"
-    assert repr(queue) == "<RequestQueue 3/10 rows (m/serving_default: 3)>"
+    assert repr(queue) == "<RequestQueue 3/10 rows, 24 bytes (m/serving_default: 3)>"
     assert repr(queue.lane(KEY)) == "<Lane m/1/serving_default: 3 rows of 1 requests>"
     queue.remove(request)
     request.release()

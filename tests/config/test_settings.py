@@ -136,7 +136,7 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
         ),
         (
             {"max_batch_size": 10_000},
-            "The default of max_queue_size is 8192, but should be at least max_batch_size, 10000",
+            "The default of max_queue_size is 8192, but should be at least max_batch_size, 10000, or 0",
         ),
         ({"hosts": "x"}, "--hosts is not a setting of Ferry; did you mean host?"),
         (

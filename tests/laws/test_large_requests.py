@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from app.batching.batcher import Batcher
 from app.batching.policy import create_policy
 from app.batching.request import LaneKey
+from app.core.errors import Overloaded
 from app.core.inference import Array
 from tests.support.fakes import FakeDevice, batch_function, infer, run_in_fake_time
 
@@ -77,5 +78,34 @@ def test_no_request_waits_for_more_than_one_part_of_a_large_one(arrivals: list[A
                 if at_s > start_s + arrival_s(number) and served[0] in large:
                     before.append(served[0])
             assert len(before) == len(set(before)), (number, arrivals, calls)
+
+    run_in_fake_time(main())
+
+
+@settings(max_examples=200, deadline=None)
+@given(arrivals=st.lists(some_arrivals, min_size=1, max_size=12), max_rows=st.sampled_from([5, 10, 1000]))
+def test_a_request_of_any_size_that_finds_the_queue_empty_is_answered_as_a_whole(
+    arrivals: list[Arrival], max_rows: int
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher([FakeDevice(1.0)], create_policy("self_tuning"), max_rows, clock=loop.time)
+        function = batch_function(lambda inputs: {"y": inputs["x"] * 2}, MAX_ROWS)
+
+        async def client(number: int, arrival: Arrival) -> None:
+            await asyncio.sleep(arrival.at_s + number / 1000)
+            inputs = {"x": np.full((arrival.rows, 2), float(number), np.float32)}
+            waiting = batcher.queue.rows
+            try:
+                answer = await infer(batcher, LaneKey("m", 1, str(arrival.lane)), function, inputs, arrival.rows)
+            except Overloaded:
+                assert waiting
+                assert waiting + arrival.rows > max_rows
+            else:
+                assert not waiting or waiting + arrival.rows <= max_rows
+                np.testing.assert_array_equal(answer.outputs["y"], 2 * inputs["x"])
+
+        await asyncio.gather(*[client(number, arrival) for number, arrival in enumerate(arrivals)])
+        assert (batcher.queue.rows, batcher.queue.bytes, batcher.queue.room.rows) == (0, 0, 0)
 
     run_in_fake_time(main())

@@ -1,10 +1,14 @@
-"""Whatever other models send, a model has the room that is kept for it; what is accepted is answered."""
+"""Whatever other models send, a model has the room that is kept for it, in rows and bytes.
+
+What is accepted is answered. A request larger than its model's room is accepted if it finds that empty, and only then.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,11 +16,14 @@ from hypothesis import strategies as st
 from app.batching.batcher import Batcher
 from app.batching.policy import create_policy
 from app.batching.request import LaneKey, RequestHandle
-from app.core.errors import Overloaded, RequestTooLarge
+from app.core.errors import Overloaded
 from app.core.reply import Answer
 from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, rows_of, run_in_fake_time
 
 CAPACITY = 40
+
+#: Of all that waits. A row of two numbers has half of a row's share of them.
+BYTES = 16 * CAPACITY
 MODELS = ("a", "b", "c")
 
 
@@ -26,6 +33,7 @@ class Call:
     model: str
     lane: int
     rows: int
+    width: int
     cancel_after_s: float
 
 
@@ -34,7 +42,8 @@ calls = st.builds(
     at_s=st.sampled_from([0.0, 0.0, 0.0, 0.5, 1.5, 3.0]),
     model=st.sampled_from(["a", "a", "a", *MODELS]),
     lane=st.integers(0, 1),
-    rows=st.sampled_from([1, 2, 3, 9, 30]),
+    rows=st.sampled_from([1, 2, 3, 9, 30, 50, 200]),
+    width=st.sampled_from([2, 2, 2, 7, 40]),
     cancel_after_s=st.sampled_from([99.0, 99.0, 0.2]),
 )
 
@@ -50,26 +59,36 @@ def test_a_model_is_never_refused_for_lack_of_the_room_that_is_kept_for_it(
     async def main() -> None:
         loop = asyncio.get_running_loop()
         policy = create_policy("work_conserving")
-        batcher = Batcher([FakeDevice(1.0)], policy, CAPACITY, clock=loop.time, weights=weights)
+        batcher = Batcher([FakeDevice(1.0)], policy, CAPACITY, clock=loop.time, weights=weights, max_queue_bytes=BYTES)
         for model in MODELS:
             batcher.add_version(model)
         functions = {model: batch_function(FakeFunction()) for model in MODELS}
         accepted: list[tuple[FakeReply, RequestHandle]] = []
 
+        kept = {model: batcher.queue.room.kept(model) for model in MODELS}
+
         def waiting(model: str) -> int:
-            return sum(lane.rows for lane in batcher.queue.lanes if lane.key.model == model)
+            """The room that it takes: rows, or 16 bytes as a row; of a large request all bytes to the end."""
+            requests = [each for lane in batcher.queue.lanes if lane.key.model == model for each in lane]
+            return sum(max(each.rows, -(-each.tensor_bytes // 16)) for each in requests)
 
         def send(call: Call) -> None:
-            reply, before, kept = FakeReply(), waiting(call.model), batcher.queue.room.kept(call.model)
-            key = LaneKey(call.model, 1, str(call.lane))
+            reply, before = FakeReply(), waiting(call.model)
+            empty = not before and all(waiting(model) <= kept[model] for model in MODELS)
+            needed = max(call.rows, -(-4 * call.width * call.rows // 16))
+            key = LaneKey(call.model, 1, str(call.lane), (), ((call.width,),))
+            inputs = {"x": np.ones((call.rows, call.width), np.float32)}
             try:
-                handle = batcher.submit(key, functions[call.model], rows_of(1.0, call.rows), call.rows, reply)
-            except (Overloaded, RequestTooLarge):
-                assert before + call.rows > kept
+                handle = batcher.submit(key, functions[call.model], inputs, call.rows, reply)
+            except Overloaded:
+                assert not empty
+                assert before + needed > kept[call.model]
                 return
             accepted.append((reply, handle))
             loop.call_later(call.cancel_after_s, lambda: None if reply.done() else cancel(reply, handle))
-            assert batcher.queue.rows <= CAPACITY
+            within = batcher.queue.rows <= CAPACITY and batcher.queue.bytes <= BYTES
+            assert empty or before + needed <= kept[call.model] or within
+            assert batcher.queue.room.rows == sum(map(waiting, MODELS))
 
         def cancel(reply: FakeReply, handle: RequestHandle) -> None:
             reply.set_result("cancelled")
@@ -77,7 +96,7 @@ def test_a_model_is_never_refused_for_lack_of_the_room_that_is_kept_for_it(
 
         for call in schedule:
             loop.call_later(call.at_s, send, call)
-        await asyncio.sleep(200)
+        await asyncio.sleep(2000)
         await batcher.drain()
         assert all(isinstance(reply.answers[0], Answer) or reply.answers == ["cancelled"] for reply, _ in accepted)
         assert repr(batcher.queue.room).startswith("<Room 0/40 rows")

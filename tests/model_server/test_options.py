@@ -69,6 +69,7 @@ def test_without_flags_tensorflow_servings_defaults_hold() -> None:
     assert (found.cors, found.metrics_path, found.warm_up, found.poll_interval_s) == (False, "", True, 1)
     assert found.batching, "Ferry's default is the better one"
     assert (found.intra_op_threads, found.inter_op_threads) == (0, 0)
+    assert found.max_queue_size == 0, "no limit in rows there, so none here"
 
 
 @pytest.mark.parametrize(
@@ -109,13 +110,15 @@ def test_batching_parameters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "rows", "queue"),
     [
-        ("", 64, 8192),
+        ("", 64, 0),
         ("max_enqueued_batches { value: 0 }", 64, 64),
         ("max_enqueued_batches { value: 3 }", 64, 192),
-        ("max_batch_size { value: 100000 }", 100_000, 100_000),
+        ("max_batch_size { value: 100000 }", 100_000, 0),
     ],
 )
-def test_the_queue_holds_at_least_a_batch(text: str, rows: int, queue: int, tmp_path: Path) -> None:
+def test_the_queue_is_limited_by_memory_or_holds_at_least_a_batch(
+    text: str, rows: int, queue: int, tmp_path: Path
+) -> None:
     found = settings(enable_batching=True, batching_parameters_file=written(tmp_path, "b", text))
     assert (found.max_batch_size, found.max_queue_size) == (rows, queue)
 

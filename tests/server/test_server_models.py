@@ -164,7 +164,7 @@ def test_room_in_the_queue_is_kept_for_the_models_that_are_served(tmp_path: Path
         assert batcher is not None
         assert [batcher.queue.room.kept(name) for name in "ab"] == [10, 30]
         await server.repository.unload("b")
-        assert [batcher.queue.room.most_rows(name) for name in "ab"] == [80, 80]
+        assert [batcher.queue.room.kept(name) for name in "ab"] == [0, 0]
         await server.repository.load("b")
         assert [batcher.queue.room.kept(name) for name in "ab"] == [10, 30]
 

@@ -1,6 +1,10 @@
-"""The room of the queue: how many rows may wait, of which model. No I/O, no clock.
+"""The room of the queue: how many rows may wait, of which model, and how many bytes. No I/O, no clock.
 
 Rules (test_room.py, tests/laws/test_room.py)
+- A request takes as much room as it has rows, or, if that is more, a row for each `row_bytes` of its tensors. So what
+  waits has `max_rows` rows and `max_bytes` bytes at most, and every rule below holds for both.
+- A request larger than all the room that its model may have is accepted if it finds that room empty: none of its model
+  waits, and other models have nothing waiting but in what is kept for them. Nothing else is accepted there meanwhile.
 - Half of the queue is kept for the models that are served, for each by its weight; the other half is for all. So a
   model that has fewer rows waiting than are kept for it is never rejected for lack of room, whatever other models do.
 - Where one model is served, nothing is kept: it may fill the queue.
@@ -14,12 +18,13 @@ Each question and each change takes the same time however many models there are.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil, inf
 
 from app.core.errors import Overloaded
 
 
 class _ModelRoom:
-    """The rows that wait of one model, the rows that are kept for it, and how many of these are free."""
+    """The room that one model takes, the rows that are kept for it, and how many of these are free."""
 
     __slots__ = ("kept", "rows", "unused", "versions")
 
@@ -28,19 +33,22 @@ class _ModelRoom:
 
 
 class Room:
-    """Room for `max_rows` rows.
+    """Room for `max_rows` rows, and for `max_bytes` bytes of their tensors.
 
     Args:
+        max_rows: 0 if only bytes count. Then each byte counts as a row.
         weights: of models, by name; a model without one counts as 1.
 
     Attributes:
-        rows: the rows that wait.
+        rows: the room that is taken, in rows.
     """
 
-    def __init__(self, max_rows: int, weights: Mapping[str, float]) -> None:
-        self.max_rows = max_rows
+    def __init__(self, max_rows: int, weights: Mapping[str, float], max_bytes: float = inf) -> None:
+        self.max_rows = max_rows or int(max_bytes)
+        self.row_bytes = max_bytes / self.max_rows
+        self._unit = "rows" if max_rows else "bytes"
         self.rows = 0
-        self._bulk_rows = max_rows // 2
+        self._bulk_rows = self.max_rows // 2
         self._weights = dict(weights)
         self._models: dict[str, _ModelRoom] = {}
         self._kept = 0  # for all models
@@ -87,29 +95,47 @@ class Room:
         own = self._models.get(model)
         return own.kept if own is not None else 0
 
-    def most_rows(self, model: str) -> int:
-        """The rows that the model may have waiting if no other has any."""
-        return self.max_rows - self._kept + self.kept(model) if self._kept else self.max_rows
+    def needed(self, rows: int, tensor_bytes: int) -> int:
+        """The room that a request takes, in rows. `rows` is at least 1."""
+        return rows if tensor_bytes <= rows * self.row_bytes else ceil(tensor_bytes / self.row_bytes)
 
     def check(self, model: str, rows: int, *, bulk: bool, caller: str | None = None) -> None:
-        """Raises Overloaded if so many more rows of a model, and of a caller if callers are told apart, do not fit."""
+        """Raises Overloaded if so much more room is not there for a model, and for a caller if callers are told apart.
+
+        `rows` is what `needed` says.
+        """
+        # 1. It fits by any rule.
         if caller is None and self.rows + self._unused + rows <= self._bulk_rows:
-            return  # it fits by any rule
+            return
+
+        # 2. What is kept for its model, and what is left of the half for all: a large request may have taken more.
         own = self._models.get(model)
-        kept = self._unused - (own.unused if own is not None else 0)
-        most = self._bulk_rows if bulk and self.rows else self.max_rows
-        free = min(most, self.max_rows - kept) - self.rows
-        if rows > free:
+        own_unused = own.unused if own is not None else 0
+        free = own_unused + max(0, self.max_rows - self.rows - self._unused)
+        most = self.max_rows
+        if bulk and self.rows:
+            most = self._bulk_rows
+            free = min(free, most - self.rows)
+
+        # 3. One that is larger than all of that, if nothing waits there.
+        empty = self.rows + self._unused == self._kept and (own is None or not own.rows)
+        if rows > free and not (empty and most == self.max_rows):
+            kept = self._unused - own_unused
             others = f", {kept} are kept for other models" if kept else ""
-            raise Overloaded(f"The queue is full: {self.rows} of {most} rows wait{others}, {rows} more do not fit")
-        if caller is not None and (own_rows := self._callers.get(caller, 0)) + rows > free:
             raise Overloaded(
-                f"The queue is full for this caller: {own_rows} of its rows wait, {free} are left for all callers, "
-                f"{rows} more do not fit"
+                f"The queue is full: {self.rows} of {most} {self._unit} wait{others}, {rows} more do not fit"
+                + (f" (each {self.row_bytes:,.0f} bytes count as a row)" if 1 < self.row_bytes < inf else "")
+            )
+
+        # 4. As much as its caller leaves free.
+        if caller is not None and rows <= free < (own_rows := self._callers.get(caller, 0)) + rows:
+            raise Overloaded(
+                f"The queue is full for this caller: {own_rows} of its {self._unit} wait, {free} are left for all "
+                f"callers, {rows} more do not fit"
             )
 
     def add(self, model: str, rows: int, caller: str | None = None) -> None:
-        """So many more rows of the model, and of the caller, wait; or fewer, if `rows` is below 0."""
+        """The model, and the caller, take so much more room; or less, if `rows` is below 0."""
         if caller is not None:
             self._callers[caller] = self._callers.get(caller, 0) + rows
             if not self._callers[caller]:
@@ -132,4 +158,4 @@ class Room:
 
     def __repr__(self) -> str:
         models = ", ".join(f"{name}: {own.rows}, {own.kept} kept" for name, own in self._models.items())
-        return f"<Room {self.rows}/{self.max_rows} rows ({models})>"
+        return f"<Room {self.rows}/{self.max_rows} {self._unit} ({models})>"

@@ -30,7 +30,6 @@ def test_a_single_model_may_fill_the_queue() -> None:
 def test_half_of_the_room_is_kept_by_weight_and_the_rest_is_for_all() -> None:
     shared = room(40, "a", "b", b=9)
     assert (shared.kept("a"), shared.kept("b")) == (2, 18)
-    assert (shared.most_rows("a"), shared.most_rows("b")) == (22, 38)
     add(shared, "a", 22)
     with pytest.raises(Overloaded, match="22 of 40 rows wait, 18 are kept for other models, 1 more do not fit"):
         add(shared, "a", 1)
@@ -49,7 +48,7 @@ def test_what_is_kept_follows_the_models_that_are_served() -> None:
     shared.remove_version("b")
     assert shared.kept("b") == 10
     shared.remove_version("b")
-    assert (shared.kept("a"), shared.most_rows("a")) == (0, 40)
+    assert shared.kept("a") == 0
     shared.remove_version("unknown")
     shared.add_version("c")
     shared.set_weight("c", 3)
@@ -67,7 +66,50 @@ def test_bulk_requests_use_half_of_the_queue() -> None:
 
 
 def test_a_queue_that_serves_no_model_yet_keeps_nothing() -> None:
-    assert Room(10, {}).most_rows("a") == 10
+    shared = Room(10, {})
+    add(shared, "b", 1)
+    add(shared, "a", 9)
+
+
+def test_a_request_takes_as_much_room_as_its_rows_or_its_bytes_need() -> None:
+    by_both, by_bytes, by_rows = Room(10, {}, 1000), Room(0, {}, 1000), Room(10, {})
+    assert [by_both.needed(2, size) for size in (0, 200, 201, 1000, 1001)] == [2, 2, 3, 10, 11]
+    assert [by_bytes.needed(2, size) for size in (1, 2, 3, 1001)] == [2, 2, 3, 1001]
+    assert [by_rows.needed(2, size) for size in (0, 10**12)] == [2, 2]
+    assert repr(by_bytes) == "<Room 0/1000 bytes ()>"
+
+
+def test_a_request_larger_than_its_models_room_is_accepted_if_it_finds_that_empty() -> None:
+    shared = room(40, "a", "b")
+    add(shared, "b", 10)  # what is kept for it
+    add(shared, "a", 1000)
+    for model, rows in (("a", 1), ("b", 1), ("unknown", 1), ("a", 1000)):
+        with pytest.raises(Overloaded, match="1010 of 40 rows wait"):
+            shared.check(model, rows, bulk=False)
+    shared.add("b", -4)
+    add(shared, "b", 4)  # what is kept for it stays its own
+    shared.add("a", -1000)
+    shared.add("b", 1)
+    with pytest.raises(Overloaded, match="11 of 40 rows wait, 30 more do not fit"):
+        shared.check("a", 30, bulk=False)  # there is room for 29
+    add(shared, "a", 29)
+
+
+def test_bulk_work_larger_than_the_room_waits_for_an_empty_queue() -> None:
+    shared = room(40, "a", "b")
+    add(shared, "b", 1)
+    with pytest.raises(Overloaded, match="1 of 20 rows wait, 9 are kept for other models, 1000 more do not fit"):
+        shared.check("a", 1000, bulk=True)
+    shared.add("b", -1)
+    add(shared, "a", 1000, bulk=True)
+
+
+def test_a_caller_may_send_a_request_larger_than_the_room() -> None:
+    shared = room(10, "m")
+    shared.check("m", 11, bulk=False, caller="a")
+    shared.add("m", 11, "a")
+    with pytest.raises(Overloaded, match="11 of 10 rows wait, 1 more do not fit"):
+        shared.check("m", 1, bulk=False, caller="b")
 
 
 def test_rows_of_a_model_that_is_served_no_more_are_counted_until_they_leave() -> None:
@@ -77,16 +119,18 @@ def test_rows_of_a_model_that_is_served_no_more_are_counted_until_they_leave() -
     shared.remove_version("a")  # it has none left
     shared.add_version("a")
     assert shared.kept("a") == 10
-    shared.check("b", 30, bulk=False)  # 5 more are kept for the other model
+    add(shared, "b", 1)
+    shared.check("b", 29, bulk=False)  # 5 more are kept for the other model
     with pytest.raises(Overloaded):
-        shared.check("b", 31, bulk=False)
+        shared.check("b", 30, bulk=False)
 
 
 def test_a_model_that_is_not_served_leaves_what_is_kept_for_others() -> None:
     shared = room(40, "a", "b")
-    shared.check("unknown", 20, bulk=False)
+    add(shared, "unknown", 1)
+    shared.check("unknown", 19, bulk=False)
     with pytest.raises(Overloaded, match="20 are kept for other models"):
-        shared.check("unknown", 21, bulk=False)
+        shared.check("unknown", 20, bulk=False)
 
 
 def test_what_is_kept_for_a_model_stays_when_its_rows_leave_and_other_models_are_forgotten() -> None:
@@ -109,7 +153,9 @@ def test_a_caller_has_as_many_bulk_requests_as_are_left_for_bulk() -> None:
 
 changes = st.lists(
     st.tuples(
-        st.sampled_from(["add", "add", "add", "leave", "weigh", "serve"]), st.sampled_from("abcd"), st.integers(1, 9)
+        st.sampled_from(["add", "add", "add", "leave", "weigh", "serve"]),
+        st.sampled_from("abcd"),
+        st.integers(1, 9) | st.just(40),
     ),
     max_size=60,
 )
@@ -124,8 +170,10 @@ def test_sums_are_right_and_no_more_waits_than_fits(
     for change, model, number in changes:
         rows = sum(waiting.get(model, []))
         if change == "add":
+            empty = not rows and all(sum(each) <= shared.kept(name) for name, each in waiting.items())
             try:
                 add(shared, model, number)
+                assert empty or rows + number <= shared.kept(model) or shared.rows <= 30
                 waiting.setdefault(model, []).append(number)
             except Overloaded:
                 pass
@@ -135,11 +183,11 @@ def test_sums_are_right_and_no_more_waits_than_fits(
             shared.set_weight(model, number)
         elif change == "serve":
             shared.add_version(model)
-        assert shared.rows == sum(map(sum, waiting.values())) <= 30
+        assert shared.rows == sum(map(sum, waiting.values()))
         unused = {each: max(0, shared.kept(each) - sum(waiting.get(each, []))) for each in "abcd"}
         assert shared._unused == sum(unused.values())
         assert sum(map(shared.kept, "abcd")) <= 15
-        if change == "add" and number <= shared.kept(model) - rows and shared.rows + sum(unused.values()) <= 30:
+        if change == "add" and (empty or number <= shared.kept(model) - rows):
             assert sum(waiting[model]) == rows + number
 
 

@@ -1,0 +1,17 @@
+import pytest
+
+from app.core import memory_budget
+from app.core.memory_budget import MEGABYTE, budget_bytes, queue_bytes
+
+
+def test_a_setting_is_taken_as_it_is() -> None:
+    assert budget_bytes(3) == 3 * MEGABYTE
+    assert queue_bytes(3 * MEGABYTE) == 3 * MEGABYTE // 2
+
+
+@pytest.mark.parametrize(("available", "budget"), [(4e9, 10**9), (0.0, MEGABYTE), (float("inf"), 4 * 1024 * MEGABYTE)])
+def test_by_default_it_is_a_quarter_of_what_is_left(
+    monkeypatch: pytest.MonkeyPatch, available: float, budget: int
+) -> None:
+    monkeypatch.setattr(memory_budget, "available_bytes", lambda: available)
+    assert budget_bytes(0) == budget
