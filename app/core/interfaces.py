@@ -8,6 +8,7 @@ from typing import Protocol
 
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import InferenceRequest, InferenceResponse, ModelSignature
+from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
 from app.core.reply import Answer, CoalescedReply, Reply
 from app.core.versions import VersionStatus
 
@@ -106,6 +107,6 @@ class ServedRepository(Protocol):
 
     def default_name(self) -> str: ...
 
-    async def load(self, name: str) -> None: ...
+    async def load(self, name: str, overrides: LoadOverrides = NO_OVERRIDES) -> None: ...
 
     async def unload(self, name: str) -> None: ...

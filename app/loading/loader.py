@@ -21,7 +21,7 @@ from app.config.batching_parameters import FILE_NAME as PARAMETERS_FILE
 from app.config.batching_parameters import read_batching_parameters
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
-from app.core.errors import ServingError
+from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener, ModelPlaced
 from app.core.inference import ModelSignature
 from app.core.masks import with_declared_masks
@@ -84,17 +84,21 @@ class Loader:
         """What each warm-up in progress does now, as a sentence. May be called from any thread."""
         return list(self._progress.values())
 
-    def load(self, name: str, version: int, path: Path) -> Model:
+    def load(self, name: str, version: int, path: Path, batch_sizes: Sequence[int] = ()) -> Model:
         """Read the version in folder `path` and make it ready.
 
+        Args:
+            batch_sizes: row counts, ascending, that replace those of the settings and of the version's own parameters.
+
         Raises:
-            InvalidRequest: its batching parameters are wrong, or pad_values does not fit one of its inputs.
+            InvalidRequest: its batching parameters are wrong, pad_values does not fit one of its inputs, or
+                `batch_sizes` are given where requests are not batched.
             InferenceFailed: the folder holds no model that can be loaded, or the model failed during warm-up.
         """
         self._loading.add((name, version))
         try:
             with quick_switches():
-                return self._load(name, version, path)
+                return self._load(name, version, path, batch_sizes)
         except BaseException as error:
             drop_frames(error)
             gc.collect()
@@ -103,8 +107,8 @@ class Loader:
             self._progress.pop((name, version), None)
             self._loading.discard((name, version))
 
-    def _load(self, name: str, version: int, path: Path) -> Model:
-        sizes = self._batch_sizes(path)
+    def _load(self, name: str, version: int, path: Path, batch_sizes: Sequence[int]) -> Model:
+        sizes = self._override(batch_sizes) if batch_sizes else self._batch_sizes(path)
         loaded = self._runtime.load(path)
         try:
             return self._make_ready(name, version, loaded, sizes)
@@ -115,6 +119,17 @@ class Loader:
     def close(self) -> None:
         """From now on nothing is done in the background; does not wait for the call of a model that is made."""
         self._improver.close()
+
+    def _override(self, batch_sizes: Sequence[int]) -> BatchSizes:
+        settings = self._settings
+        if not settings.batching:
+            raise InvalidRequest("The batch size cannot be overridden: batching is off (setting batching)")
+        if batch_sizes[-1] > settings.max_queue_size:
+            raise InvalidRequest(
+                f"max_batch_size is {batch_sizes[-1]}, but should be at most {settings.max_queue_size}, the rows that "
+                "may wait (setting max_queue_size)"
+            )
+        return BatchSizes(tuple(batch_sizes))
 
     def _batch_sizes(self, path: Path) -> BatchSizes:
         settings, file = self._settings, path / PARAMETERS_FILE

@@ -132,7 +132,7 @@ class Reconciler:
     async def _follow_changes(self, servable: Servable, folder: Path, layout: DiskLayout) -> Held | None:
         """Loads an available version anew if its files changed. Returns why it could not."""
         files = await self._files(layout, folder)
-        if not files.fingerprint or files.fingerprint == servable.files:
+        if not files.fingerprint or (files.fingerprint == servable.files and not servable.outdated):
             return None
         key = servable.name, servable.version
         refused = servable.refused is not None and servable.refused[0] == files.fingerprint

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from app.core.errors import ModelNotFound, ModelNotReady
 from app.core.events import Listener, ignore
+from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
 from app.core.versions import ProblemKind
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import DiskLayout, IgnoredFolder
@@ -87,6 +88,8 @@ class ModelRepository:
         self._watch = FolderWatch(self._storage, catalog, empty_grace_s, clock)
         self._layout = DiskLayout()
         self._unloaded: set[str] = set()
+        #: What the last load of a model by name wanted otherwise than the settings say.
+        self.overrides: dict[str, LoadOverrides] = {}
         self._readiness = Readiness(catalog, str(source), strict=strict_readiness)
         self.problems, self.unready_reasons = self._readiness.problems, self._readiness.unready_reasons
         self._scanned = False
@@ -192,22 +195,40 @@ class ModelRepository:
             self._check_available(name)
 
     @shielded
-    async def load(self, name: str) -> None:
+    async def load(self, name: str, overrides: LoadOverrides = NO_OVERRIDES) -> None:
         """Serves a model that was unloaded or that failed to load. Returns when it is available.
+
+        One that is served with other overrides is loaded anew beside itself, which replaces it.
 
         Raises:
             ModelNotFound: there is no such model, or no version of it that can be served.
-            ModelNotReady: it failed to load.
+            ModelNotReady: it failed to load; what was served with other overrides before still is.
         """
+        before = self.overrides.get(name, NO_OVERRIDES)
         async with self._poll_lock:
             self._unloaded.discard(name)
+            self._override(name, overrides)
             for servable in self.catalog.models.get(name, {}).values():
                 servable.failed_on = None
+                if overrides != before:
+                    servable.outdate()
             tasks = await self._poll()
         await self._finished(tasks, name)
         await self._finish_changes(name)
         await self._finish_loads([name])
         self._check_available(name)
+        for servable in self.catalog.models[name].values():
+            if servable.outdated and servable.refused:
+                _, reason = servable.refused
+                self._override(name, before)
+                servable.outdate(False)
+                raise ModelNotReady(f"Model {name} serves on as it was: {reason}")
+
+    def _override(self, name: str, overrides: LoadOverrides) -> None:
+        if overrides == NO_OVERRIDES:
+            self.overrides.pop(name, None)
+        else:
+            self.overrides[name] = overrides
 
     @shielded
     async def unload(self, name: str) -> None:

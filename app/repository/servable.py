@@ -23,6 +23,7 @@ class Servable:
     `model` is set exactly while the state is AVAILABLE, so it may be called whenever it is set.
     `failed_on` is the fingerprint of the files whose load failed; None if no load failed or it is to be tried again.
     `files` is the fingerprint of the files that it was loaded from; None before.
+    `outdated`: it is to be loaded anew from the same files, in another way.
     `refused`: files with which it could not be loaded anew, and why; it serves from its earlier ones.
     `may_pass`: the load failed because files could not be read, so it may succeed with the same files.
     """
@@ -34,6 +35,7 @@ class Servable:
         self.failed_on: Fingerprint | None = None
         self.may_pass = False
         self.files: Fingerprint | None = None
+        self.outdated = False
         self.refused: tuple[Fingerprint, str] | None = None
         self._listener = listener
         self._enter(VersionState.START)
@@ -54,6 +56,10 @@ class Servable:
     def ended(self) -> bool:
         """Only its status is left."""
         return self.state is VersionState.END and self.failed_on is None
+
+    def outdate(self, outdated: bool = True) -> None:
+        """Lets it be loaded anew, or not any more."""
+        self.outdated, self.refused = outdated and self.model is not None, None
 
     async def load(self, model: Awaitable[Model], files: Fingerprint) -> None:
         """Becomes AVAILABLE, or END with the error. `files` is the fingerprint of the files before the load."""
@@ -80,12 +86,13 @@ class Servable:
         except Exception as error:
             self.refused = files, _text(error)
             self.may_pass = _may_pass(error)
-            logger.error("%s changed on disk and could not be loaded anew, so it serves on as it was: %s", self, error)
+            logger.error("%s %scould not be loaded anew, so it serves on as it was: %s", self, self._why_anew, error)
             return None
         if self.model is None:
             return new
         old, self.model, self.files, self.refused = self.model, new, files, None
-        logger.info("%s changed on disk and was loaded anew", self)
+        logger.info("%s %swas loaded anew", self, self._why_anew)
+        self.outdated = False
         self._enter(VersionState.AVAILABLE)
         return old
 
@@ -108,6 +115,10 @@ class Servable:
             self._enter(VersionState.END, _text(error))
         else:
             self._enter(VersionState.END)
+
+    @property
+    def _why_anew(self) -> str:
+        return "" if self.outdated else "changed on disk and "
 
     def _enter(self, state: VersionState, error: str = "") -> None:
         self.state = state

@@ -17,6 +17,7 @@ from app.batching.policy import BatchingOptions, create_policy
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.events import Event, Listener
+from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
 from app.core.memory_budget import budget_bytes, queue_bytes
 from app.loading.loader import Loader
 from app.model import Model
@@ -65,6 +66,7 @@ class Engine:
         self._loader: Loader | None = None
         self._following: asyncio.Task[None] | None = None
         self._batching_options: dict[str, BatchingOptions] = {}
+        self._delays: dict[str, float] = {}  # by model, as the last load wanted, in milliseconds
         self.repository = ModelRepository(
             ModelList(models.configs) if models else ModelsFolder(settings.models),
             self._load,
@@ -180,6 +182,9 @@ class Engine:
             InvalidRequest: a value does not fit the model; nothing was changed.
         """
         options.check_largest(self.repository.resolve(model).sizes.largest)
+        self._use(model, options)
+
+    def _use(self, model: str, options: BatchingOptions) -> None:
         policy = create_policy(options.policy, options)
         assert self._batcher is not None  # noqa: S101 - a model is loaded, so the batcher is there
         self._batching_options[model] = options
@@ -190,11 +195,21 @@ class Engine:
     def _load(self, name: str, version: int, path: Path) -> Model:
         """The repository's way to the loader, on the loader thread."""
         assert self._loader is not None  # noqa: S101 - the repository starts after the loader is there
-        model = self._loader.load(name, version, path)
-        assert self._batcher is not None  # noqa: S101 - the loader has it
-        with suppress(RuntimeError):  # the loop is closed: the server did not wait for this load
-            self._loop.call_soon_threadsafe(self._batcher.add_version, name)
+        overrides = self.repository.overrides.get(name, NO_OVERRIDES)
+        model = self._loader.load(name, version, path, overrides.batch_sizes)
+        self._call_from_thread(partial(self._add_version, name, overrides))
         return model
+
+    def _add_version(self, name: str, overrides: LoadOverrides) -> None:
+        """Room is kept for it, and its batches are formed as the load wanted, or did not want any more."""
+        assert self._batcher is not None  # noqa: S101 - the loader has it
+        self._batcher.add_version(name)
+        delay_ms, before = overrides.max_batch_delay_ms, self._delays.pop(name, None)
+        if delay_ms is not None:
+            self._delays[name] = delay_ms
+        if delay_ms != before:
+            options = _batching_options(self.settings, name)
+            self._use(name, options if delay_ms is None else options.changed({"max_batch_delay_ms": delay_ms}))
 
     def _tell_from_thread(self, event: Event) -> None:
         self._call_from_thread(partial(self._listener, event))

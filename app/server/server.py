@@ -82,7 +82,9 @@ class Server:
         self.repository = self.engine.repository
         self.drain, self.unready = self.engine.drain, self.engine.unready
         regions = SharedMemory() if settings.allow_shared_memory else None
-        self.open_inference = open_inference = OpenInference(self.repository, statistics.document, self, regions)
+        self.open_inference = open_inference = OpenInference(
+            self.repository, statistics.document, self, regions, batching=self.engine.batching_options
+        )
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, CallerRule.of(settings.fair_callers))
         self._readers = ReadingProcesses()
         self.tensorflow_rest = TensorFlowRest(

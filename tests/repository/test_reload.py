@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, PreconditionFailed
+from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound, ModelNotReady, PreconditionFailed
+from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
 from app.core.versions import VersionState
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
@@ -394,6 +395,66 @@ def test_a_new_list_brings_unloaded_models_back(tmp_path: Path) -> None:
         assert models.resolve("m").version == 1
 
     play([model(tmp_path)], steps)
+
+
+# --- overrides ---
+
+WANTED = LoadOverrides((1, 2), 5.0)
+
+
+def test_other_overrides_load_a_served_model_anew(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        first = models.resolve("m")
+        for overrides in (WANTED, WANTED, NO_OVERRIDES, NO_OVERRIDES):
+            before = models.resolve("m")
+            anew = models.overrides.get("m", NO_OVERRIDES) != overrides
+            await models.load("m", overrides)
+            assert models.overrides == ({} if overrides == NO_OVERRIDES else {"m": overrides})
+            assert (models.resolve("m") is not before) == anew
+        assert models.overrides == {}
+        assert models.resolve("m") is not first
+
+    assert len(play(tmp_path, steps).made) == 3
+
+
+def test_a_new_version_has_the_overrides_of_the_last_load(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        await models.load("m", WANTED)
+        add(tmp_path, "m", 2)
+        await models.poll_once()
+        assert models.resolve("m").version == 2
+        assert models.overrides == {"m": WANTED}
+
+    play(tmp_path, steps)
+
+
+def test_overrides_that_do_not_load_leave_the_model_as_it_was(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+    loader = FakeLoader()
+
+    def load(name: str, version: int, path: Path) -> FakeModel:
+        if models.overrides:
+            raise InferenceFailed("it is too large")
+        return loader(name, version, path)
+
+    models = repository(tmp_path, load, poll_interval_s=0)
+
+    async def run() -> None:
+        await models.start()
+        before = models.resolve("m")
+        with pytest.raises(ModelNotReady, match=r"^Model m serves on as it was: it is too large$"):
+            await models.load("m", WANTED)
+        await models.poll_once()
+        assert models.resolve("m") is before
+        assert models.overrides == {}
+        assert models.problems() == []
+        await models.close()
+
+    asyncio.run(run())
 
 
 # --- callers that go away ---

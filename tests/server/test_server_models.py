@@ -1,6 +1,7 @@
 """A server whose models are listed: its start, its changes, its batching files."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from app import runtime
 from app.config.settings import Settings
+from app.core.errors import ServingError
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels
 from app.server.http_app import HttpApp
@@ -170,3 +172,52 @@ def test_room_in_the_queue_is_kept_for_the_models_that_are_served(tmp_path: Path
 
     more = {"max_batch_size": 4, "max_queue_size": 80, "model_weights": {"b": 3.0}, "wait_for_models": True}
     asyncio.run(play(scenario, settings(tmp_path, **more)))
+
+
+def test_a_load_overrides_batching_until_the_next_one(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def scenario(server: Server) -> None:
+        load, engine, batcher = server.open_inference.load_model, server.engine, server.engine._batcher
+        assert batcher is not None
+
+        async def seen() -> tuple[int, list[int], int]:
+            config = await server.open_inference.model_config("m")
+            batching = config["dynamic_batching"]
+            return config["max_batch_size"], batching["preferred_batch_size"], batching["max_queue_delay_microseconds"]
+
+        before = await seen()
+        assert before == (8, [1, 2, 4, 8], 0)
+        wanted = {"max_batch_size": "16", "dynamic_batching": {"max_queue_delay_microseconds": 2000}}
+        await load("m", {"config": json.dumps(wanted)})
+        assert await seen() == (16, [1, 2, 4, 8, 16], 2000)
+        assert server.repository.resolve("m").sizes.largest == 16
+        assert engine.batching_options("m").max_batch_delay_ms == 2.0
+        assert not batcher._scheduler.eager
+
+        again = await server.open_inference.model_config("m")
+        await load("m", {"config": json.dumps(again)})
+        assert await seen() == (16, [1, 2, 4, 8, 16], 2000)
+
+        for config in ('{"max_batch_size": 81}', '{"platform": "onnx"}'):
+            with pytest.raises(ServingError, match=r"^failed to load 'm'"):
+                await load("m", {"config": config})
+        assert await seen() == (16, [1, 2, 4, 8, 16], 2000)
+
+        await load("m", {})
+        assert await seen() == before
+        assert batcher._scheduler.eager
+
+    more = {"max_batch_size": 8, "max_queue_size": 80, "wait_for_models": True}
+    asyncio.run(play(scenario, settings(tmp_path, **more)))
+
+
+def test_without_batching_there_is_no_batch_size_to_override(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def scenario(server: Server) -> None:
+        with pytest.raises(ServingError, match="batching is off"):
+            await server.open_inference.load_model("m", {"config": '{"max_batch_size": 2}'})
+        assert (await server.open_inference.model_config("m"))["max_batch_size"] == 1
+
+    asyncio.run(play(scenario, settings(tmp_path, batching=False, wait_for_models=True)))

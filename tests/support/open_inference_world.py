@@ -14,11 +14,13 @@ import grpc
 import ml_dtypes
 import numpy as np
 
+from app.batching.policy import BatchingOptions
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ModelNotFound, ModelNotReady
 from app.core.events import Event, RequestFinished, tell_all
 from app.core.inference import ModelSignature
+from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
 from app.instrumentation.counts import Counts
 from app.instrumentation.statistics import ModelStatistics
 from app.protocols.open_inference.api import OpenInference
@@ -53,13 +55,15 @@ class Repository(FakeRepository):
         for each in cast(Any, models):
             each.sizes = BatchSizes.powers_of_two(4)
         self.cancelled: dict[tuple[str, int], FakeModel] = {}
+        self.loads: list[tuple[str, LoadOverrides]] = []
 
     def known_names(self) -> Sequence[str]:
         return sorted({name for name, _ in [*self.models, *self.cancelled]} | {"new"})
 
-    async def load(self, name: str) -> None:
+    async def load(self, name: str, overrides: LoadOverrides = NO_OVERRIDES) -> None:
         if name == "broken":
             raise ModelNotReady("Model broken failed to load: no graph")
+        self.loads.append((name, overrides))
         for key in [key for key in self.cancelled if key[0] == name]:
             self.models[key] = self.cancelled.pop(key)
 
@@ -129,12 +133,15 @@ class World:
     ) -> None:
         self.repository: Any = Repository(*(models or (sum_model(),)))
         self.health = FakeHealth()
+        self.options = BatchingOptions()
         counts = Counts()
         self.statistics = ModelStatistics(counts)
         self._tell = tell_all(counts.subscriptions, self.statistics.subscriptions)
         self.events: list[Event] = []
         regions = SharedMemory(shared) if shared else None
-        self.served = OpenInference(self.repository, self.statistics.document, self.health, regions)
+        self.served = OpenInference(
+            self.repository, self.statistics.document, self.health, regions, batching=self.batching
+        )
         limits = HttpLimits(max_body_bytes, timeout_ms)
         self.rest = OpenInferenceRest(self.served, self._hear, limits, fake_time, readers=readers)
         self.grpc = OpenInferenceGrpc(self.served, self._hear, timeout_ms)
@@ -142,6 +149,9 @@ class World:
     def _hear(self, event: Event) -> None:
         self.events.append(event)
         self._tell(event)
+
+    def batching(self, _: str) -> BatchingOptions:
+        return self.options
 
     @property
     def finished(self) -> RequestFinished:

@@ -13,6 +13,7 @@ from typing import Any
 from app.core.errors import ServingError
 from app.core.events import RequestFinished
 from app.core.interfaces import ServedModel
+from app.core.load_overrides import LoadOverrides
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
 from app.frontends.channel.messages import HELLO, MessageKind
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
@@ -59,7 +60,8 @@ class EngineListener:
             "explain batching": self._explain_batching,
             "tune batching": self._tune_batching,
             "statistics": server.open_inference.model_statistics,
-            "load": server.repository.load,
+            "config": server.open_inference.model_config,
+            "load": self._load,
             "unload": server.repository.unload,
         }
         server.repository.mirrored = self.mirrored
@@ -186,6 +188,9 @@ class EngineListener:
         options = await self._server.tune_batching(model, changes)
         await self.mirrored()
         return options
+
+    async def _load(self, name: str, batch_sizes: Sequence[int], max_batch_delay_ms: float | None) -> None:
+        await self._server.repository.load(name, LoadOverrides(tuple(batch_sizes), max_batch_delay_ms))
 
     def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
         for each in seconds:

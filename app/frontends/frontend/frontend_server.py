@@ -18,19 +18,23 @@ from app.transports.request_caller import CallerRule
 
 
 class _OpenInference(OpenInference):
-    """Asks the engine for statistics."""
+    """Asks the engine for what it alone knows."""
 
     def __init__(self, engine: RemoteEngine) -> None:
-        super().__init__(engine.repository, _no_statistics, engine)
+        super().__init__(engine.repository, _not_here, engine, batching=_not_here)
         self._engine = engine
 
     async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
         document: dict[str, Any] = await self._engine.query("statistics", name, version)
         return document
 
+    async def model_config(self, name: str, version: str = "") -> dict[str, Any]:
+        document: dict[str, Any] = await self._engine.query("config", name, version)
+        return document
 
-def _no_statistics(model: str, version: int) -> dict[str, Any]:
-    raise NotImplementedError(f"The engine has the statistics of {model}/{version}; a frontend has none")
+
+def _not_here(*which: object) -> Any:
+    raise NotImplementedError(f"The engine knows this of {which}; a frontend does not")
 
 
 class FrontendServer:

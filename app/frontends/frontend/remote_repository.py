@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, read_description, read_snapshot
 from app.frontends.frontend.remote_model import RemoteModel, RequestChannel
 from app.repository.catalog import Catalog
@@ -51,8 +52,8 @@ class RemoteRepository(Catalog):
     def known_names(self) -> list[str]:
         return list(self._known)
 
-    async def load(self, name: str) -> None:
-        await self._query("load", name)
+    async def load(self, name: str, overrides: LoadOverrides = NO_OVERRIDES) -> None:
+        await self._query("load", name, *overrides)
 
     async def unload(self, name: str) -> None:
         await self._query("unload", name)

@@ -6,14 +6,16 @@ fields, and rejects one that the .proto file lacks. Statistics are defined in `a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from app.batching.policy import BatchingOptions
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError, Unsupported
 from app.core.inference import Buffer
 from app.core.interfaces import ServedModel, ServedRepository, ServerHealth
 from app.core.versions import VersionStatus
+from app.protocols.open_inference.config_overrides import override_document, read_overrides
 from app.protocols.open_inference.infer_call import choose_signature
 from app.protocols.open_inference.metadata import available, index_documents, model_document, server_document
 from app.protocols.open_inference.parameters import Parameters
@@ -29,6 +31,7 @@ class OpenInference:
     Args:
         statistics: from a model's name and version to its entry of `model_stats`.
         regions: None if shared memory is switched off.
+        batching: from a model's name to the options by which its batches are formed now.
 
     Raises (all methods that take a model's name):
         ModelNotFound, ModelNotReady, InvalidRequest: the version is not a number.
@@ -40,11 +43,14 @@ class OpenInference:
         statistics: Callable[[str, int], dict[str, Any]],
         health: ServerHealth,
         regions: SharedMemory | None = None,
+        *,
+        batching: Callable[[str], BatchingOptions],
     ) -> None:
         self._repository = repository
         self._statistics = statistics
         self._health = health
         self._regions = regions
+        self._batching = batching
 
     # --- the server ---
 
@@ -78,9 +84,9 @@ class OpenInference:
         versions = [model.version] if version else available(self._repository.statuses(name))
         return model_document(name, versions, choose_signature(model.signatures))
 
-    def model_config(self, name: str, version: str = "") -> dict[str, Any]:
+    async def model_config(self, name: str, version: str = "") -> dict[str, Any]:
         model = self.resolve(name, version)
-        return config_document(name, choose_signature(model.signatures), model.sizes)
+        return config_document(name, choose_signature(model.signatures), model.sizes, self._batching(name))
 
     async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
         """Of the available versions of one model, or of all models if the name is empty."""
@@ -110,13 +116,28 @@ class OpenInference:
             return []
 
     async def load_model(self, name: str, parameters: Parameters) -> None:
-        """Raises InvalidRequest if there are parameters, else as ServedRepository.load."""
+        """Serves a model, with what the parameter `config` overrides of its configuration.
+
+        Raises InvalidRequest for other parameters and overrides that cannot be, else as ServedRepository.load.
+        """
         with _told_as(f"failed to load {name[:256]!r}"):
-            for key in parameters:
-                raise InvalidRequest(
-                    f"Parameter {key[:64]!r} is not supported; models are loaded from the models folder without changes"
-                )
+            config = override_document(parameters)
+            if config is None:
+                await self._repository.load(name)
+            else:
+                await self._load_overridden(name, config)
+
+    async def _load_overridden(self, name: str, config: Mapping[str, Any]) -> None:
+        """What the configuration changes is known once the model is served."""
+        served = self.model_ready(name)
+        if not served:
             await self._repository.load(name)
+        try:
+            await self._repository.load(name, read_overrides(config, await self.model_config(name)))
+        except ServingError:
+            if not served:
+                await self._repository.unload(name)
+            raise
 
     async def unload_model(self, name: str) -> None:
         with _told_as(f"failed to unload {name[:256]!r}"):

@@ -13,7 +13,7 @@ from google.protobuf.json_format import ParseDict
 from app.codecs.protobuf.messages import message_class
 from app.core.events import Listener
 from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
-from app.protocols.open_inference.grpc_messages import read_message, write_message
+from app.protocols.open_inference.grpc_messages import parameters_of, read_message, write_message
 from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.transports.grpc.calls import GrpcCall, GrpcCalls, Stream, Unary
 from app.transports.grpc.codes import failure_of
@@ -45,6 +45,7 @@ class OpenInferenceGrpc:
             **{name: _document_reply(f"inference.{name}Response", read) for name, read in self._documents().items()},
             "ModelInfer": self._infer,
             "ModelStreamInfer": self._infer_stream,
+            "ModelConfig": self._config,
             "ModelStatistics": self._statistics,
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
@@ -60,7 +61,6 @@ class OpenInferenceGrpc:
             "ServerMetadata": lambda _: served.server_metadata(),
             "ModelReady": lambda message: {"ready": served.model_ready(message.name, message.version)},
             "ModelMetadata": lambda message: served.model_metadata(message.name, message.version),
-            "ModelConfig": lambda message: {"config": served.model_config(message.name, message.version)},
             "RepositoryIndex": lambda message: {"models": served.repository_index(message.ready)},
             "SystemSharedMemoryStatus": lambda message: {
                 "regions": {region["name"]: region for region in served.regions.status(message.name)}
@@ -114,8 +114,12 @@ class OpenInferenceGrpc:
         document = await self._served.model_statistics(message.name, message.version)
         return fill_message("inference.ModelStatisticsResponse", document)
 
+    async def _config(self, message: Any, _: GrpcCall) -> Any:
+        document = {"config": await self._served.model_config(message.name, message.version)}
+        return fill_message("inference.ModelConfigResponse", document)
+
     async def _load(self, message: Any, _: GrpcCall) -> Any:
-        await self._served.load_model(message.model_name, dict(message.parameters))
+        await self._served.load_model(message.model_name, parameters_of(message))
         return message_class("inference.RepositoryModelLoadResponse")()
 
     async def _unload(self, message: Any, _: GrpcCall) -> Any:

@@ -59,7 +59,6 @@ class OpenInferenceRest(HttpProtocol):
             Action.SERVER: lambda _: served.server_metadata(),
             Action.METADATA: lambda route: served.model_metadata(route.name, route.version),
             Action.MODEL_READY: lambda route: {"name": served.resolve(route.name, route.version).name, "ready": True},
-            Action.CONFIG: lambda route: served.model_config(route.name, route.version),
             Action.MEMORY_STATUS: lambda route: served.regions.status(route.name),
             Action.MEMORY_UNREGISTER: self._unregister_memory,
             Action.CUDA_STATUS: lambda route: cuda_regions(route.name),
@@ -69,6 +68,7 @@ class OpenInferenceRest(HttpProtocol):
         self._answers: Mapping[Action, Callable[[Route, AsgiExchange], Awaitable[ContentReply]]] = {
             Action.LIVE: self._live,
             Action.READY: self._ready,
+            Action.CONFIG: self._config,
             Action.STATISTICS: self._statistics,
             Action.INDEX: self._index,
             Action.LOAD: self._load,
@@ -146,6 +146,9 @@ class OpenInferenceRest(HttpProtocol):
     async def _ready(self, _: Route, __: AsgiExchange) -> ContentReply:
         ready = self._served.ready()
         return document_reply({"ready": ready}, 200 if ready else 503)
+
+    async def _config(self, route: Route, _: AsgiExchange) -> ContentReply:
+        return document_reply(await self._served.model_config(route.name, route.version))
 
     async def _statistics(self, route: Route, _: AsgiExchange) -> ContentReply:
         return document_reply(await self._served.model_statistics(route.name, route.version))

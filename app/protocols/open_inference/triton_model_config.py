@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.batching.policy import BatchingOptions
+from app.batching.priority import DEFAULT_LEVEL, LOWEST_LEVEL
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import STRING, ModelSignature, TensorSpec
 from app.protocols.open_inference.datatypes import DATATYPES, described_datatype
 from app.protocols.open_inference.metadata import PLATFORM, wire_shape
 
 
-def config_document(name: str, signature: ModelSignature, sizes: BatchSizes) -> dict[str, Any]:
+def config_document(
+    name: str, signature: ModelSignature, sizes: BatchSizes, options: BatchingOptions
+) -> dict[str, Any]:
     """ModelConfig as Triton writes it in JSON: integers are numbers, `dims` are without the batch dimension."""
     batched = signature.batchable
     config = {
@@ -18,7 +22,7 @@ def config_document(name: str, signature: ModelSignature, sizes: BatchSizes) -> 
         "platform": PLATFORM,
         "backend": "tensorflow",
         "version_policy": {"latest": {"num_versions": 1}},
-        "max_batch_size": sizes.largest if batched else 0,
+        "max_batch_size": (options.max_batch_size or sizes.largest) if batched else 0,
         "input": [_input(spec, batched) for spec in signature.inputs.values()],
         "output": [_output(spec, batched) for spec in signature.outputs.values()],
         "instance_group": [],
@@ -27,7 +31,12 @@ def config_document(name: str, signature: ModelSignature, sizes: BatchSizes) -> 
         "model_transaction_policy": {"decoupled": False},
     }
     if batched:
-        config["dynamic_batching"] = {"preferred_batch_size": list(sizes.allowed)}
+        config["dynamic_batching"] = {
+            "preferred_batch_size": list(sizes.allowed),
+            "max_queue_delay_microseconds": round(options.max_batch_delay_ms * 1e3),
+            "priority_levels": LOWEST_LEVEL,
+            "default_priority_level": DEFAULT_LEVEL,
+        }
     return config
 
 

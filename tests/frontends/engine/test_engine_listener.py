@@ -105,6 +105,20 @@ def test_a_model_that_is_unloaded_is_so_for_all_when_that_is_said(tmp_path: Path
     play(tmp_path, scenario)
 
 
+def test_a_load_by_a_frontend_overrides_what_its_configuration_says(tmp_path: Path) -> None:
+    async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
+        served = [frontend.open_inference_rest._served for frontend in frontends]
+        here = server.settings.max_batch_size
+        for config, largest in (('{"max_batch_size": 2}', 2), ("{}", here)):
+            await served[0].load_model("m", {"config": config})
+            for each in served:
+                assert (await each.model_config("m"))["max_batch_size"] == largest
+            assert {frontend.repository.resolve("m").sizes.largest for frontend in frontends} == {largest}
+            assert await ask(frontends[1], 3.0) == 6.0
+
+    play(tmp_path, scenario)
+
+
 def test_what_a_frontend_had_resolved_is_answered_by_the_version_that_leaves(tmp_path: Path) -> None:
     async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
         old = frontends[0].repository.resolve("m")

@@ -163,7 +163,7 @@ def test_the_repository():
     world.call("RepositoryModelLoad", model_name="m")
     assert len(world.call("RepositoryIndex", ready=True).models) == 1
     assert world.rejection("RepositoryModelLoad", model_name="broken")[0] is Code.UNAVAILABLE
-    override = {"model_name": "m", "parameters": {"config": {"string_param": "{}"}}}
+    override = {"model_name": "m", "parameters": {"config": {"string_param": "{"}}}
     assert world.rejection("RepositoryModelLoad", **override)[0] is Code.INVALID_ARGUMENT
 
 

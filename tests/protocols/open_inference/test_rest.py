@@ -150,7 +150,8 @@ def test_the_repository():
     [
         ("models/broken/load", b"", 503, "no graph"),
         ("models/q/unload", b"", 404, "not in the repository"),
-        ("models/m/load", {"parameters": {"config": "{}"}}, 400, "Parameter 'config' is not supported"),
+        ("models/m/load", {"parameters": {"config": "{"}}, 400, "failed to load 'm': Parameter 'config' is not JSON"),
+        ("models/m/load", {"parameters": {"config": '{"name": "n"}'}}, 400, "Field 'name' of the config cannot be"),
         ("models/m/load", {"parameters": {"file:1/model": "eA=="}}, 400, "Parameter 'file:1/model'"),
         ("models/m/load", b"[]", 400, "must be a JSON object"),
         ("models/m/unload", b"{", 400, "JSON Parse error"),

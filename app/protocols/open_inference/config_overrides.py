@@ -1,0 +1,122 @@
+"""The parameter `config` of a load: a ModelConfig whose fields override those that the model has.
+
+Batching can be changed; the rest of a SavedModel's configuration follows from its files, and may be named only as it
+is. So a client may send back the configuration that it read, with or without changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import orjson
+
+from app.batching.policy import DEFAULTS
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import InvalidRequest
+from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
+from app.protocols.open_inference.parameters import Parameters
+
+_SIZE = "max_batch_size"
+_PREFERRED = "dynamic_batching.preferred_batch_size"
+_DELAY = "dynamic_batching.max_queue_delay_microseconds"
+_KNOBS = (_SIZE, _PREFERRED, _DELAY)
+
+#: As in Triton's message, an int32.
+_MOST_ROWS = 2**31 - 1
+
+
+def override_document(parameters: Parameters) -> Mapping[str, Any] | None:
+    """The parameter `config`; None if there is none. Raises InvalidRequest, also for any other parameter."""
+    for key in parameters:
+        if key != "config":
+            raise InvalidRequest(
+                f"Parameter {key[:64]!r} is not supported; a load takes 'config', and files of the models folder only"
+            )
+    text = parameters.get("config")
+    if text is None:
+        return None
+    try:
+        document = orjson.loads(text) if isinstance(text, str) else None
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"Parameter 'config' is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidRequest("Parameter 'config' must be a string with a JSON object")
+    return document
+
+
+def read_overrides(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> LoadOverrides:
+    """What a configuration changes of the present one, both as `config_document` writes them.
+
+    Raises:
+        InvalidRequest: it changes what cannot be changed, or to a value that cannot be.
+    """
+    now, fields = dict(_fields(present)), dict(_fields(wanted))
+    batched = bool(present[_SIZE])
+    for path, value in fields.items():
+        if not (batched and path in _KNOBS) and not _same(value, now.get(path)):
+            raise InvalidRequest(
+                f"Field {path[:64]!r} of the config cannot be overridden: {repr(value)[:64]} instead of "
+                f"{repr(now.get(path))[:64]}. "
+                + (f"A load can override {', '.join(_KNOBS)}" if batched else "This model has no batches")
+            )
+    return LoadOverrides(_batch_sizes(fields, now), _delay_ms(fields)) if batched else NO_OVERRIDES
+
+
+def _batch_sizes(fields: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[int, ...]:
+    if _SIZE not in fields and _PREFERRED not in fields:
+        return ()
+    largest = _whole(_SIZE, fields.get(_SIZE, now[_SIZE]), 1, _MOST_ROWS)
+    preferred = fields.get(_PREFERRED)
+    if preferred is None:
+        return tuple(now[_PREFERRED]) if largest == now[_SIZE] else BatchSizes.powers_of_two(largest).allowed
+    if not isinstance(preferred, list):
+        raise InvalidRequest(f"Field {_PREFERRED!r} must be a list of row counts, not {repr(preferred)[:64]}")
+    sizes = [_whole(_PREFERRED, size, 1, largest) for size in preferred]
+    if any(after <= before for before, after in pairwise(sizes)):
+        raise InvalidRequest(f"Field {_PREFERRED!r} must be ascending row counts, not {repr(preferred)[:64]}")
+    return tuple(sorted({*sizes, largest}))
+
+
+def _delay_ms(fields: Mapping[str, Any]) -> float | None:
+    if _DELAY not in fields:
+        return None
+    delay_ms = _whole(_DELAY, fields[_DELAY], 0, 2**63) / 1e3
+    DEFAULTS.changed({"max_batch_delay_ms": delay_ms})
+    return delay_ms
+
+
+def _whole(path: str, value: object, least: int, most: int) -> int:
+    """JSON of protobuf may write whole numbers as strings. Raises InvalidRequest."""
+    number = _number(value)
+    if number is None or not least <= number <= most:
+        raise InvalidRequest(f"Field {path!r} must be a whole number from {least} to {most}, not {repr(value)[:64]}")
+    return number
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 20:
+        return int(value)
+    return value if type(value) is int else None
+
+
+def _fields(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The path and the value of each field that is no message; lists are values."""
+    for name, value in document.items():
+        if isinstance(value, dict):
+            yield from _fields(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _same(wanted: Any, present: Any) -> bool:
+    """Protobuf leaves out what is empty, and JSON may hold 64-bit numbers as strings."""
+    if isinstance(wanted, list) and isinstance(present, list):
+        return len(wanted) == len(present) and all(map(_same, wanted, present))
+    if isinstance(wanted, dict) and isinstance(present, dict):
+        return all(_same(wanted.get(key), present.get(key)) for key in wanted.keys() | present.keys())
+    if not wanted and not present:
+        return True
+    number = _number(wanted)
+    return bool(wanted == present or (number is not None and number == _number(present)))
