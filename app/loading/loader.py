@@ -49,6 +49,9 @@ _FIRST_S = 1.0
 #: take 0.3 s a row.
 _ROW_PROBE_S = 5.0
 
+#: Where max_queue_size says nothing, a caller may ask for batches of so many rows. Chosen: they are warmed up.
+_MOST_OVERRIDDEN_ROWS = 8192
+
 
 class Loader:
     """Loads versions of models, blocking: the repository calls it on its loader threads.
@@ -124,11 +127,9 @@ class Loader:
         settings = self._settings
         if not settings.batching:
             raise InvalidRequest("The batch size cannot be overridden: batching is off (setting batching)")
-        if batch_sizes[-1] > settings.max_queue_size:
-            raise InvalidRequest(
-                f"max_batch_size is {batch_sizes[-1]}, but should be at most {settings.max_queue_size}, the rows that "
-                "may wait (setting max_queue_size)"
-            )
+        most_rows = settings.max_queue_size or _MOST_OVERRIDDEN_ROWS
+        if batch_sizes[-1] > most_rows:
+            raise InvalidRequest(f"max_batch_size is {batch_sizes[-1]}, but should be at most {most_rows} here")
         return BatchSizes(tuple(batch_sizes))
 
     def _batch_sizes(self, path: Path) -> BatchSizes:

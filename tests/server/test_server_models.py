@@ -212,6 +212,17 @@ def test_a_load_overrides_batching_until_the_next_one(tmp_path: Path) -> None:
     asyncio.run(play(scenario, settings(tmp_path, **more)))
 
 
+def test_no_load_asks_for_batches_without_end(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def scenario(server: Server) -> None:
+        with pytest.raises(ServingError, match="max_batch_size is 2147483647, but should be at most 8192 here"):
+            await server.open_inference.load_model("m", {"config": '{"max_batch_size": 2147483647}'})
+        await server.open_inference.load_model("m", {"config": '{"max_batch_size": 128}'})
+
+    asyncio.run(play(scenario, settings(tmp_path, max_queue_size=0, wait_for_models=True)))
+
+
 def test_without_batching_there_is_no_batch_size_to_override(tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
 
