@@ -89,6 +89,7 @@ class ModelSignature:
     `ragged`: by the name of a RaggedTensor's values, the names of its row splits, outermost first; all are inputs.
     `ragged_outputs`: the same for outputs.
     `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (masks.py).
+    `labels`: by the name of an output, the names of its classes, one for each number of a row.
     """
 
     name: str
@@ -104,6 +105,7 @@ class ModelSignature:
     draws: tuple[str, ...] = ()
     loops: bool = False
     reads_files: bool = False
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def why_alone(self, outputs: Collection[str] = ()) -> str:
         """Why a request that wants these outputs (none: all) runs alone although it is batchable; empty if it shares

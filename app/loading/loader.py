@@ -29,6 +29,7 @@ from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.improvement import Improvement
 from app.loading.improver import Improver
+from app.loading.labels import read_labels, with_labels
 from app.loading.padding_probe import ProbedPadding
 from app.loading.quick_switches import quick_switches
 from app.loading.row_independence import RowIndependence, setting_of
@@ -114,7 +115,7 @@ class Loader:
         sizes = self._override(batch_sizes) if batch_sizes else self._batch_sizes(path)
         loaded = self._runtime.load(path)
         try:
-            return self._make_ready(name, version, loaded, sizes)
+            return self._make_ready(name, version, loaded, sizes, read_labels(path))
         except BaseException:
             loaded.close()
             raise
@@ -138,10 +139,12 @@ class Loader:
             return read_batching_parameters(file).sizes(self._sizes)
         return self._sizes
 
-    def _make_ready(self, name: str, version: int, loaded: LoadedModel, sizes: BatchSizes) -> Model:
+    def _make_ready(
+        self, name: str, version: int, loaded: LoadedModel, sizes: BatchSizes, labels: Sequence[str]
+    ) -> Model:
         # 1. The signatures as callers see them.
         rows = RowIndependence(name, self._settings.row_independence)
-        signatures = rows.by_graph(self._seen(name, loaded))
+        signatures = rows.by_graph(with_labels(self._seen(name, loaded), labels))
         place = partial(self._place, name, version, loaded)
         if not self._settings.warm_up:
             model = Model(place(signatures=signatures, sizes=sizes), self._batcher)

@@ -95,7 +95,7 @@ def _description(model: ServedModel) -> tuple[Any, ...]:
     return model.sizes.allowed, [
         (
             *(each.name, each.method_name, _specs(each.inputs), _specs(each.outputs)),
-            *(dict(each.masks), dict(each.alone), each.finite_only),
+            *(dict(each.masks), dict(each.alone), each.finite_only, dict(each.labels)),
         )
         for each in model.signatures.values()
     ]
@@ -109,9 +109,16 @@ def read_description(description: tuple[Any, ...]) -> tuple[BatchSizes, dict[str
     sizes, signatures = description
     return BatchSizes(tuple(sizes)), {
         name: ModelSignature(
-            name, _read_specs(inputs), _read_specs(outputs), method, masks=masks, alone=alone, finite_only=finite_only
+            name,
+            _read_specs(inputs),
+            _read_specs(outputs),
+            method,
+            masks=masks,
+            alone=alone,
+            finite_only=finite_only,
+            labels={output: tuple(named) for output, named in labels.items()},
         )
-        for name, method, inputs, outputs, masks, alone, finite_only in signatures
+        for name, method, inputs, outputs, masks, alone, finite_only, labels in signatures
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -34,13 +34,14 @@ class WantedOutput:
 
 @dataclass(frozen=True, slots=True)
 class InferCall:
-    """What to compute, and how to answer. `wanted` are the outputs in the caller's order."""
+    """What to compute, and how to answer. `wanted` are the outputs in the caller's order; `labels`: the signature's."""
 
     request: InferenceRequest
     wanted: Sequence[WantedOutput]
     id: str = ""
     batched: bool = True
     final_response: bool = False
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def in_json(self) -> bool:
@@ -52,7 +53,9 @@ class InferCall:
         return [(output, self._result(output, response.outputs[output.name])) for output in self.wanted]
 
     def _result(self, output: WantedOutput, array: Array) -> Array:
-        return classify(output.name, array, output.classes, self.batched) if output.classes else array
+        if not output.classes:
+            return array
+        return classify(output.name, array, output.classes, self.batched, self.labels.get(output.name, ()))
 
 
 def choose_signature(signatures: Mapping[str, ModelSignature], name: str = "") -> ModelSignature:
@@ -121,13 +124,14 @@ def make_call(
     for output in wanted:
         datatype_of(signature.outputs[output.name].dtype)
     request = InferenceRequest(inputs, signature.name, computed, deadline_s, parameters.priority)
-    return InferCall(request, wanted, id, signature.batchable, parameters.final_response)
+    return InferCall(request, wanted, id, signature.batchable, parameters.final_response, signature.labels)
 
 
-def classify(name: str, array: Array, count: int, batched: bool) -> Array:
+def classify(name: str, array: Array, count: int, batched: bool, labels: Sequence[str] = ()) -> Array:
     """The classification extension: the largest `count` values as strings `value:index`, largest first.
 
-    Of equal values the lower index comes first. Floats have six decimals, as in Triton.
+    Of equal values the lower index comes first. Floats have six decimals, as in Triton. With labels, one for each
+    index, the strings are `value:index:label`.
 
     Returns:
         BYTES of shape [rows, n], or [n] if the model has no batches; n is `count`, or less if there are fewer values.
@@ -142,9 +146,13 @@ def classify(name: str, array: Array, count: int, batched: bool) -> Array:
     exact = rows if rows.dtype.kind in "iu" else rows.astype(np.float64)
     best = _descending(exact)[:, :count]
     write = "{}:{}" if exact.dtype.kind in "iu" else "{:.6f}:{}"
+    if labels:
+        write += ":{}"
     texts = np.empty(best.shape, STRING)
     for row, indices in enumerate(best):
-        texts[row] = [write.format(exact[row, index], index).encode() for index in indices]
+        texts[row] = [
+            write.format(exact[row, index], index, labels[index] if labels else "").encode() for index in indices
+        ]
     return texts if batched else texts[0]
 
 

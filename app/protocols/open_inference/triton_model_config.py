@@ -11,6 +11,9 @@ from app.core.inference import STRING, ModelSignature, TensorSpec
 from app.protocols.open_inference.datatypes import DATATYPES, described_datatype
 from app.protocols.open_inference.metadata import PLATFORM, wire_shape
 
+#: Grey, colours, and colours with transparency.
+_COLOURS = frozenset({1, 3, 4})
+
 
 def config_document(
     name: str, signature: ModelSignature, sizes: BatchSizes, options: BatchingOptions
@@ -24,7 +27,7 @@ def config_document(
         "version_policy": {"latest": {"num_versions": 1}},
         "max_batch_size": (options.max_batch_size or sizes.largest) if batched else 0,
         "input": [_input(spec, batched) for spec in signature.inputs.values()],
-        "output": [_output(spec, batched) for spec in signature.outputs.values()],
+        "output": [_output(spec, batched, name in signature.labels) for name, spec in signature.outputs.items()],
         "instance_group": [],
         "default_model_filename": "saved_model.pb",
         "parameters": {"signature_name": {"string_value": signature.name}},
@@ -44,7 +47,7 @@ def _input(spec: TensorSpec, batched: bool) -> dict[str, Any]:
     return {
         "name": spec.name,
         "data_type": _data_type(spec),
-        "format": "FORMAT_NONE",
+        "format": _format(spec, batched),
         "dims": _dims(spec, batched),
         "is_shape_tensor": False,
         "allow_ragged_batch": False,
@@ -52,12 +55,22 @@ def _input(spec: TensorSpec, batched: bool) -> dict[str, Any]:
     }
 
 
-def _output(spec: TensorSpec, batched: bool) -> dict[str, Any]:
+def _format(spec: TensorSpec, batched: bool) -> str:
+    """How an image lies in the input, by where one of its sizes is a number of colours: clients of images ask."""
+    dims = _dims(spec, batched)
+    if len(dims) != 3 or spec.dtype.kind in "bcO":
+        return "FORMAT_NONE"
+    if dims[2] in _COLOURS:
+        return "FORMAT_NHWC"
+    return "FORMAT_NCHW" if dims[0] in _COLOURS else "FORMAT_NONE"
+
+
+def _output(spec: TensorSpec, batched: bool, labelled: bool) -> dict[str, Any]:
     return {
         "name": spec.name,
         "data_type": _data_type(spec),
         "dims": _dims(spec, batched),
-        "label_filename": "",
+        "label_filename": "labels.txt" if labelled else "",
         "is_shape_tensor": False,
     }
 

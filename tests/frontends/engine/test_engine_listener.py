@@ -86,6 +86,20 @@ def test_frontends_see_what_the_server_sees(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def test_frontends_know_the_labels_of_classes(tmp_path: Path) -> None:
+    labels = tmp_path / "m" / "1" / "assets.extra" / "labels.txt"
+    labels.parent.mkdir(parents=True)
+    labels.write_text("cat\ndog\n")
+
+    async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
+        theirs = [frontend.repository.resolve("m").signatures for frontend in frontends]
+        ours = server.repository.resolve("m").signatures
+        assert "cat" in str(ours)
+        assert theirs == [ours, ours]
+
+    play(tmp_path, scenario)
+
+
 def test_a_model_that_is_unloaded_is_so_for_all_when_that_is_said(tmp_path: Path) -> None:
     async def scenario(_: Server, frontends: Sequence[FrontendServer]) -> None:
         first, second = (frontend.repository for frontend in frontends)

@@ -27,6 +27,13 @@ def test_the_largest_first(array, count, batched, expected):
     assert classify("y", array, count, batched).tolist() == expected
 
 
+def test_labels_follow_the_index():
+    array = np.array([[0.1, 0.7, 0.2]], np.float32)
+    assert classify("y", array, 2, True, ("cat", "dog", "éléphant: grey")).tolist() == [
+        [b"0.700000:1:dog", "0.200000:2:éléphant: grey".encode()]
+    ]
+
+
 @pytest.mark.parametrize("array", [np.array([b"a"], object), np.array([True]), np.array([1j])])
 def test_what_has_no_order_is_rejected(array):
     with pytest.raises(InvalidRequest, match=r"Output 'y' has dtype [a-z0-9]+; expected numbers"):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from google.protobuf.json_format import ParseDict
 
@@ -37,6 +39,32 @@ def test_a_batched_model_shows_its_shapes_without_the_batch():
         ("y", "TYPE_INT64", []),
         ("z", "TYPE_INT8", [-1]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "expected"),
+    [
+        ("float32", (None, 224, 224, 3), "FORMAT_NHWC"),
+        ("uint8", (None, None, None, 1), "FORMAT_NHWC"),
+        ("float32", (None, 3, 224, 224), "FORMAT_NCHW"),
+        ("float32", (224, 224, 3), "FORMAT_NHWC"),
+        ("float32", (None, 3, 32, 3), "FORMAT_NHWC"),
+        ("float32", (None, 224, 224, 7), "FORMAT_NONE"),
+        ("float32", (None, 8, 8), "FORMAT_NONE"),
+        ("string", (None, 8, 8, 3), "FORMAT_NONE"),
+        ("float32", None, "FORMAT_NONE"),
+    ],
+)
+def test_images_have_a_format(dtype, shape, expected):
+    rows = shape and shape[0]
+    document = config(specs(x=(dtype, shape)), specs(y=("float32", (rows, 4))))
+    assert document["input"][0]["format"] == expected
+
+
+def test_an_output_with_labels_says_so():
+    signature = signature_of(specs(x=("float32", (None, 2))), specs(y=("float32", (None, 2)), z=("int8", (None,))), "s")
+    document = config_document("m", replace(signature, labels={"y": ("cat", "dog")}), SIZES, OPTIONS)
+    assert [each["label_filename"] for each in document["output"]] == ["labels.txt", ""]
 
 
 def test_a_batch_size_that_was_changed_while_it_serves_is_shown():
