@@ -63,6 +63,19 @@ class Settings(BaseSettings):
         description="Write the outputs of TensorFlow Serving's gRPC as raw bytes, which is fast. If off, as lists of "
         "numbers.",
     )
+    model_control: Literal["none", "explicit"] = Field(
+        "none",
+        description="Administration by callers: load and unload models, HandleReloadConfigRequest, PATCH of batching "
+        "options, registering shared memory. none: rejected with 403 or PERMISSION_DENIED. explicit: allowed, but not "
+        "to web pages of other sites. Whoever reaches the port may do it: keep strangers from it.",
+    )
+    admin_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="A second HTTP port, and the only one where administration is answered, so that a firewall can "
+        "tell it apart; gRPC then answers none. 0: administration is answered on rest_port and by gRPC.",
+    )
     cors: bool = Field(False, description="Let web pages of any origin send requests (CORS).")
     metrics_path: str = Field(
         "",
@@ -279,7 +292,8 @@ class Settings(BaseSettings):
     )
     allow_shared_memory: bool = Field(
         False,
-        description="Let clients on this machine pass tensors through system shared memory (Open Inference Protocol).",
+        description="Let clients on this machine pass tensors through system shared memory (Open Inference Protocol). "
+        "They register it, which needs model_control=explicit.",
     )
     frontends: NonNegativeInt = Field(
         0,
@@ -296,6 +310,20 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe level that is logged."
     )
+
+    @property
+    def http_ports(self) -> list[int]:
+        """All ports of HTTP."""
+        return [self.rest_port, self.admin_port] if self.admin_port else [self.rest_port]
+
+    @field_validator("admin_port")
+    @classmethod
+    def _admin_port_is_another(cls, port: int, others: ValidationInfo) -> int:
+        if port and port == others.data.get("rest_port"):
+            raise ValueError("another port than rest_port, or 0")
+        if port and not others.data.get("rest", True):
+            raise ValueError("0 where rest is off: administration has a port of HTTP")
+        return port
 
     @field_validator("models")
     @classmethod

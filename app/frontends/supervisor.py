@@ -11,16 +11,16 @@ import logging
 import signal
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from app.config.settings import Settings
-from app.frontends.ports import bind_port
 from app.frontends.process_arguments import ProcessArguments
 from app.frontends.supervised_process import SupervisedProcess
 from app.instrumentation.logs import configure
+from app.transports.ports import PortNotFree, bind_ports
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +40,11 @@ def supervise(settings: Settings, engine: str = ENGINE, flags: Mapping[str, Any]
     """
     configure(settings.log_level)
     with ExitStack() as stack:
-        # 1. The ports: an error here ends it all.
+        # 1. The ports, which never listen here: frontends do. An error ends it all.
         try:
-            ports = [stack.enter_context(each) for each in _hold_ports(settings.host, settings.rest_port)]
-        except OSError as error:
-            logger.error("HTTP cannot listen on %s, port %d: %s", settings.host, settings.rest_port, error.strerror)
+            ports = [stack.enter_context(each) for each in bind_ports(settings.host, settings.http_ports)]
+        except PortNotFree as error:
+            logger.error("%s", error)
             return 1
 
         # 2. The Unix socket between frontends and engine, in a folder of mode 0700.
@@ -91,12 +91,3 @@ async def _keep_all_running(processes: Sequence[SupervisedProcess], settings: Se
         process.end(signal.SIGKILL)
     codes = await asyncio.gather(*keeping)
     return 1 if any(codes) else 0
-
-
-def _hold_ports(host: str, port: int) -> Iterator[socket.socket]:
-    """Bound sockets that never listen: frontends do. Raises OSError."""
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, _, _, _, address in dict.fromkeys(found):
-        held = bind_port(family, address)
-        logger.info("HTTP on %s, port %d", *held.getsockname()[:2])
-        yield held

@@ -24,6 +24,7 @@ from app.protocols.operations.batching_page import BATCHING_PATH, BatchingContro
 from app.protocols.operations.health import Operable, health_routes
 from app.protocols.operations.openapi import model_paths
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.transports.administration import Administration
 from app.transports.http.asgi import Application, Receive, Scope, Send, path_as_sent
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol
@@ -61,6 +62,7 @@ class HttpApp(FastAPI):
             title="Ferry", version=__version__, summary="Serves TensorFlow SavedModels", lifespan=_lifespan
         )
         self.server = server
+        administration = Administration.of(server.settings.model_control, server.settings.admin_port)
         tensorflow = server.tensorflow_rest
         # By the first segment of a path, in lower case.
         self._inference: dict[str, HttpProtocol] = {
@@ -72,7 +74,7 @@ class HttpApp(FastAPI):
         #: For connections that answer inference themselves.
         self.fast_path = FastPath(self._protocol, EXPOSED_TO_ANY_ORIGIN if cors else ())
         self.include_router(health_routes(server, server.settings.metrics_path))
-        self.include_router(batching_routes(server))
+        self.include_router(batching_routes(server, administration))
         self.add_exception_handler(HTTPException, _http_error)
         self.add_exception_handler(ServingError, _serving_error)
 

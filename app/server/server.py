@@ -30,6 +30,7 @@ from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.repository.model_list_watch import WatchedModels
 from app.server.engine import Engine
 from app.transports import CLOSE_TIMEOUT_S
+from app.transports.administration import Administration
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
@@ -90,7 +91,10 @@ class Server:
         self.tensorflow_rest = TensorFlowRest(
             self.repository, listener, limits, draining=self.engine.draining, readers=self._readers
         )
-        self.open_inference_rest = OpenInferenceRest(open_inference, listener, limits, readers=self._readers)
+        administration = Administration.of(settings.model_control, settings.admin_port)
+        self.open_inference_rest = OpenInferenceRest(
+            open_inference, listener, limits, readers=self._readers, administration=administration
+        )
         tensorflow_grpc = TensorFlowGrpc(
             self.repository,
             listener,
@@ -99,8 +103,11 @@ class Server:
             tensor_content=settings.tensor_content,
             callers=limits.callers,
             reload=self.repository.reload if models else None,
+            administration=administration,
         )
-        open_inference_grpc = OpenInferenceGrpc(open_inference, listener, settings.request_timeout_ms, limits.callers)
+        open_inference_grpc = OpenInferenceGrpc(
+            open_inference, listener, settings.request_timeout_ms, limits.callers, administration
+        )
         services = [*tensorflow_grpc.handlers(), *open_inference_grpc.handlers()]
         self.grpc = GrpcServer(grpc or grpc_options(settings), services, lambda: not (self.dead() or self.unready()))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from app.config.settings import Settings
 from app.instrumentation.logs import configure
 from app.repository.model_list_watch import WatchedModels
@@ -9,6 +11,9 @@ from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory
 from app.server.server import Server
 from app.transports.grpc.server import GrpcOptions
+from app.transports.ports import PortNotFree, bind_ports
+
+logger = logging.getLogger(__name__)
 
 
 def serve(settings: Settings, models: WatchedModels | None = None, grpc: GrpcOptions | None = None) -> int:
@@ -18,4 +23,9 @@ def serve(settings: Settings, models: WatchedModels | None = None, grpc: GrpcOpt
     """
     configure(settings.log_level)
     keep_freed_memory()
-    return serve_http(Server(settings, models, grpc), settings, None if settings.rest else [])
+    try:
+        sockets = list(bind_ports(settings.host, settings.http_ports)) if settings.admin_port else None
+    except PortNotFree as error:
+        logger.error("%s", error)
+        return 1
+    return serve_http(Server(settings, models, grpc), settings, sockets if settings.rest else [])

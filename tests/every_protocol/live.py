@@ -104,6 +104,7 @@ def settings(folder: Path, **more: Any) -> Settings:
         "grpc_port": 0,
         "models": folder,
         "default_model": "m",
+        "model_control": "explicit",
         "runtime": RUNTIME[0],
         "warm_up": False,
         "poll_interval_s": 0,

@@ -20,9 +20,9 @@ from app import runtime
 from app.config.settings import Settings
 from app.frontends.engine import engine_process
 from app.frontends.frontend import frontend_process
-from app.frontends.ports import bind_port
 from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments
 from app.frontends.supervisor import supervise
+from app.transports.ports import bind_port
 from tests.every_protocol.live import RUNTIME, settings
 from tests.frontends.test_processes import ANSWER, BODY, PATH, models
 from tests.support.processes import free_port

@@ -117,7 +117,7 @@ def test_uvicorn_serves_the_application_too_and_64_clients_share_full_batches(tm
     command = ("-m", "uvicorn", "app.main:app", "--host", "127.0.0.1", "--port", "{port}", "--log-level", "warning")
     page, waiting = "/v1/models/digits/batching", {"max_batch_size": 16, "max_batch_delay_ms": 1000 * HANG_S}
     bodies = [json.dumps({"instances": [sample["image"]]}).encode() for sample in SAMPLES]
-    settings = {"batches_in_flight": 1, "request_timeout_ms": 1000 * HANG_S}
+    settings = {"model_control": "explicit", "batches_in_flight": 1, "request_timeout_ms": 1000 * HANG_S}
     with serving(tmp_path / "models", tmp_path / "log", command, **settings) as server:
         assert int(np.argmax(predict(server, [SAMPLES[0]["image"]])[0])) == SAMPLES[0]["label"]
         options = server.client.patch(page, json={"policy": "work_conserving", **waiting}).json()

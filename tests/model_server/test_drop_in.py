@@ -82,7 +82,8 @@ def test_versions_labels_and_changes_of_the_file(models: Path, tmp_path: Path, f
         f"--model_config_file={file}", "--model_config_file_poll_wait_seconds", "1", "--rest_api_enable_cors_support",
         f"--monitoring_config_file={monitoring}", "--enable_profiler=false",
     ]  # fmt: skip
-    with model_server(tmp_path / "log", *flags, FERRY_FRONTENDS=str(frontends)) as (server, port):
+    more = {"FERRY_FRONTENDS": str(frontends), "FERRY_MODEL_CONTROL": "explicit"}
+    with model_server(tmp_path / "log", *flags, **more) as (server, port):
         assert states(server) == {"123": "AVAILABLE", "124": "AVAILABLE"}, "it waits for its models"
 
         reply = server.client.post("/v1/models/half/labels/stable:predict", json={"instances": [1, 2]})
@@ -138,9 +139,13 @@ def test_a_shape_beyond_the_signature_runs_alone_if_the_graph_runs_it(tmp_path: 
 def test_started_as_the_image_is(models: Path, tmp_path: Path) -> None:
     variables = {"MODEL_NAME": "half", "MODEL_BASE_PATH": str(models)}
     socket = tmp_path / "socket"
-    with model_server(tmp_path / "log", f"--grpc_socket_path={socket}", **variables) as (server, _):
+    with model_server(tmp_path / "log", f"--grpc_socket_path={socket}", **variables) as (server, port):
         assert states(server) == {"124": "AVAILABLE"}
         assert socket.exists()
+        reload = message_class("tensorflow.serving.ReloadConfigRequest")(config={"model_config_list": {}})
+        with pytest.raises(grpc.RpcError, match="PERMISSION_DENIED"):
+            call(port, "ModelService", "HandleReloadConfigRequest", reload, "ReloadConfigResponse")
+        assert states(server) == {"124": "AVAILABLE"}, "strangers do not unload models"
 
 
 def test_without_a_rest_port_only_grpc_is_served(models: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def drop_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
     )
     port = free_port()
     flags = (f"--port={port}", "--rest_api_port={port}", f"--model_config_file={listed}")
-    with serving(folder, folder / "log", command=("-m", "app.model_server", *flags)):
+    with serving(folder, folder / "log", command=("-m", "app.model_server", *flags), model_control="explicit"):
         question = {"grpc": f"127.0.0.1:{port}", "folders": {name: str(path) for name, path in folders.items()}}
         yield ask("drop_in_stubs", question, folder)
 

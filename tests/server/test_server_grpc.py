@@ -85,7 +85,7 @@ def test_the_form_of_outputs_is_a_setting(tmp_path: Path) -> None:
 
 def test_callers_do_not_change_what_a_folder_serves(tmp_path: Path) -> None:
     async def main() -> None:
-        async with serving(settings(tmp_path)) as (_, channel):
+        async with serving(settings(tmp_path, model_control="explicit")) as (_, channel):
             assert await channel.unary_unary(RELOAD)(b"").code() is grpc.StatusCode.UNIMPLEMENTED
 
     asyncio.run(main())

@@ -24,6 +24,7 @@ from app.placement import RequestPlacement
 from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
 from app.runtime import LoadedModel
 from app.runtimes.device_thread import DeviceThread
+from app.transports.administration import Administration
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from tests.support.fakes import FakeDevice, FakeLoadedModel
 from tests.support.protocol_fakes import FakeRepository
@@ -91,7 +92,7 @@ async def live(
     protocol = TensorFlowGrpc(
         repository,
         events.append,
-        **{"max_message_bytes": LIMIT, "timeout_ms": 30_000.0, **more},
+        **{"max_message_bytes": LIMIT, "timeout_ms": 30_000.0, "administration": Administration(allowed=True), **more},
     )
     state: list[Live] = []
     options = options or GrpcOptions("127.0.0.1", 0, LIMIT)

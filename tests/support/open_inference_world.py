@@ -29,6 +29,7 @@ from app.protocols.open_inference.datatypes import datatype_of
 from app.protocols.open_inference.grpc import SERVICE, OpenInferenceGrpc
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.open_inference.shared_memory import SharedMemory
+from app.transports.administration import Administration
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
@@ -130,6 +131,7 @@ class World:
         max_body_bytes: int = 1 << 20,
         timeout_ms: float = 30_000.0,
         readers: ReadingProcesses | None = None,
+        administration: Administration = Administration(allowed=True),  # noqa: B008 - it is frozen
     ) -> None:
         self.repository: Any = Repository(*(models or (sum_model(),)))
         self.health = FakeHealth()
@@ -143,8 +145,10 @@ class World:
             self.repository, self.statistics.document, self.health, regions, batching=self.batching
         )
         limits = HttpLimits(max_body_bytes, timeout_ms)
-        self.rest = OpenInferenceRest(self.served, self._hear, limits, fake_time, readers=readers)
-        self.grpc = OpenInferenceGrpc(self.served, self._hear, timeout_ms)
+        self.rest = OpenInferenceRest(
+            self.served, self._hear, limits, fake_time, readers=readers, administration=administration
+        )
+        self.grpc = OpenInferenceGrpc(self.served, self._hear, timeout_ms, administration=administration)
 
     def _hear(self, event: Event) -> None:
         self.events.append(event)

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from app.frontends.frontend.frontend_server import FrontendServer
-from app.frontends.ports import share_port
 from app.frontends.process_arguments import ProcessArguments, received, when_parent_ends
 from app.instrumentation.logs import configure
 from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory, spare_from_collection
+from app.transports.ports import share_port
 
 
 class SupervisedFrontend(FrontendServer):

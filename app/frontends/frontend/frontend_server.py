@@ -12,6 +12,7 @@ from app.frontends.frontend.remote_engine import RemoteEngine
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.transports.administration import Administration
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from app.transports.request_caller import CallerRule
@@ -58,7 +59,11 @@ class FrontendServer:
             self.repository, self.engine.count, limits, draining=draining, readers=self._readers
         )
         self.open_inference_rest = OpenInferenceRest(
-            _OpenInference(self.engine), self.engine.count, limits, readers=self._readers
+            _OpenInference(self.engine),
+            self.engine.count,
+            limits,
+            readers=self._readers,
+            administration=Administration.of(settings.model_control, settings.admin_port),
         )
 
     # --- life ---

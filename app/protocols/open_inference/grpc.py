@@ -15,6 +15,7 @@ from app.core.events import Listener
 from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
 from app.protocols.open_inference.grpc_messages import parameters_of, read_message, write_message
 from app.protocols.open_inference.ordered_stream import answer_in_order
+from app.transports.administration import Administration
 from app.transports.grpc.calls import GrpcCall, GrpcCalls, Stream, Unary
 from app.transports.grpc.codes import failure_of
 from app.transports.request_caller import CallerRule
@@ -34,9 +35,15 @@ class OpenInferenceGrpc:
     """
 
     def __init__(
-        self, served: OpenInference, listener: Listener, timeout_ms: float, callers: CallerRule | None = None
+        self,
+        served: OpenInference,
+        listener: Listener,
+        timeout_ms: float,
+        callers: CallerRule | None = None,
+        administration: Administration = Administration(),  # noqa: B008 - it is frozen
     ) -> None:
         self._served = served
+        self._administration = administration
         self._timeout_s = timeout_ms / 1e3
         self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers)
 
@@ -119,18 +126,22 @@ class OpenInferenceGrpc:
         return fill_message("inference.ModelConfigResponse", document)
 
     async def _load(self, message: Any, _: GrpcCall) -> Any:
+        self._administration.check_grpc()
         await self._served.load_model(message.model_name, parameters_of(message))
         return message_class("inference.RepositoryModelLoadResponse")()
 
     async def _unload(self, message: Any, _: GrpcCall) -> Any:
+        self._administration.check_grpc()
         await self._served.unload_model(message.model_name)
         return message_class("inference.RepositoryModelUnloadResponse")()
 
     def _register_memory(self, message: Any) -> Mapping[str, Any]:
+        self._administration.check_grpc()
         self._served.regions.register(message.name, message.key, message.offset, message.byte_size)
         return {}
 
     def _unregister_memory(self, message: Any) -> Mapping[str, Any]:
+        self._administration.check_grpc()
         self._served.regions.unregister(message.name)
         return {}
 

@@ -19,7 +19,8 @@ from app.protocols.open_inference.json_documents import parameters_field, parse_
 from app.protocols.open_inference.parameters import flag, number
 from app.protocols.open_inference.rest_bodies import ContentReply, document_reply, infer_reply, read_request, split_body
 from app.protocols.open_inference.rest_bodies_apart import ReadRequest, RequestsApart
-from app.protocols.open_inference.routes import Action, NoSuchRoute, Route, find_route, methods_of
+from app.protocols.open_inference.routes import ADMINISTRATION, Action, NoSuchRoute, Route, find_route, methods_of
+from app.transports.administration import Administration
 from app.transports.http.compression import MIN_BYTES, choose_encoding
 from app.transports.http.exchange import (
     LONG_BODY_BYTES,
@@ -51,9 +52,11 @@ class OpenInferenceRest(HttpProtocol):
         clock: Clock = time.monotonic,
         *,
         readers: ReadingProcesses | None = None,
+        administration: Administration = Administration(),  # noqa: B008 - it is frozen
     ) -> None:
         super().__init__(listener, limits, clock, readers)
         self._served = served
+        self._administration = administration
         #: What needs neither the body nor a pause: the reply's document.
         self._documents: Mapping[Action, Callable[[Route], object]] = {
             Action.SERVER: lambda _: served.server_metadata(),
@@ -85,6 +88,8 @@ class OpenInferenceRest(HttpProtocol):
             return HttpReply(error_body(str(error)), 405, ((b"allow", allow(error.allowed).encode()),))
         if route.action is Action.INFER:
             return await self.compute(exchange)
+        if route.action in ADMINISTRATION:
+            self._administration.check_http(exchange.head.headers, exchange.port)
         if route.action in self._documents:
             reply = document_reply(self._documents[route.action](route))
         else:

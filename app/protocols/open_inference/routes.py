@@ -32,6 +32,10 @@ class Action(Enum):
     CUDA_UNREGISTER = auto()
 
 
+#: These change what is served.
+ADMINISTRATION = frozenset({Action.LOAD, Action.UNLOAD, Action.MEMORY_REGISTER, Action.MEMORY_UNREGISTER})
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """`name` is the model's or the region's, empty if there is none; an empty `version` is the newest."""

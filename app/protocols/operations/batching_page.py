@@ -13,6 +13,8 @@ from fastapi.responses import JSONResponse
 from app.batching.policy import DEFAULTS
 from app.core.batching_explanation import BatchingExplanation, BatchingOptionsDocument
 from app.core.errors import InvalidRequest
+from app.transports.administration import Administration
+from app.transports.http.exchange import own_port
 from app.transports.http.replies import CLIENT_GONE, ClientGone, read_body
 
 #: These paths are among TensorFlow Serving's; its protocol would reject them.
@@ -48,7 +50,7 @@ class BatchingControl(Protocol):
 _MOST_BYTES = 1 << 16
 
 
-def batching_routes(batching: BatchingControl) -> APIRouter:
+def batching_routes(batching: BatchingControl, administration: Administration) -> APIRouter:
     """GET and PATCH /v1/models/{model}/batching."""
     router = APIRouter(prefix="/v1/models", tags=["batching"])
 
@@ -65,10 +67,15 @@ def batching_routes(batching: BatchingControl) -> APIRouter:
         "/{model}/batching",
         summary="Change how batches are formed, from the next one on",
         response_model=BatchingOptionsDocument,
-        responses={**_ERRORS, 400: {"description": "An option is unknown, or its value is wrong"}},
+        responses={
+            **_ERRORS,
+            403: {"description": "Administration is not for this caller"},
+            400: {"description": "An option is unknown, or its value is wrong"},
+        },
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _CHANGES}}}},
     )
     async def change(model: str, request: Request) -> Response:
+        administration.check_http(request.scope["headers"], own_port(request.scope))
         try:
             body = await read_body(request.scope["headers"], request.receive, _MOST_BYTES)
         except ClientGone:

@@ -24,6 +24,7 @@ from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve,
 from app.protocols.tensorflow_serving.metadata import signatures_document, status_document
 from app.repository.model_config import ModelConfig
 from app.repository.model_server_config import decode_model_configs
+from app.transports.administration import Administration
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.request_caller import CallerRule
 
@@ -47,7 +48,8 @@ class TensorFlowGrpc:
         timeout_ms: the longest time for a call.
         tensor_content: outputs are raw bytes instead of lists of numbers; faster, but some clients read only lists.
         callers: tells callers apart; None if nothing does.
-        reload: answers HandleReloadConfigRequest; None if callers must not change the served models.
+        reload: answers HandleReloadConfigRequest; None if the served models are no list.
+        administration: says whether it may be called.
     """
 
     def __init__(
@@ -60,7 +62,9 @@ class TensorFlowGrpc:
         tensor_content: bool = True,
         reload: Reload | None = None,
         callers: CallerRule | None = None,
+        administration: Administration = Administration(),  # noqa: B008 - it is frozen
     ) -> None:
+        self._administration = administration
         self._repository = repository
         self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers)
         self._examples = ExampleCalls(repository)
@@ -126,6 +130,7 @@ class TensorFlowGrpc:
         return ParseDict(status_document(statuses), message_class("tensorflow.serving.GetModelStatusResponse")())
 
     async def _reload_config(self, request: Any, call: GrpcCall) -> Any:  # noqa: ARG002 - the signature of all answers
+        self._administration.check_grpc()
         if self._reload is None:
             raise Unsupported("The served models are set by this server's own configuration; calls cannot change them")
         configs = decode_model_configs(request.config)

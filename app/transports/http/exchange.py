@@ -103,17 +103,25 @@ class Exchange:
 class AsgiExchange(Exchange):
     """A request that arrives by ASGI."""
 
-    __slots__ = ("_client", "receive")
+    __slots__ = ("_client", "port", "receive")
 
     def __init__(self, scope: Scope, receive: Receive, started_s: float) -> None:
         query: bytes = scope.get("query_string", b"")
         super().__init__(RequestHead(scope["method"], path_as_sent(scope), query, scope["headers"]), started_s)
         self.receive = receive
         self._client: tuple[str, int] | None = scope.get("client")
+        #: The server's own, 0 if it is not known.
+        self.port: int = own_port(scope)
 
     @property
     def address(self) -> str:
         return self._client[0] if self._client is not None else ""
+
+
+def own_port(scope: Scope) -> int:
+    """The port that a request came to; 0 if it is not known."""
+    server = scope.get("server")
+    return (server[1] or 0) if server else 0
 
 
 @dataclass(slots=True)

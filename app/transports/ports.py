@@ -1,4 +1,4 @@
-"""The HTTP ports on which every frontend listens with a socket of its own.
+"""Sockets bound to HTTP ports, and how every frontend listens on the same ports with sockets of its own.
 
 The kernel spreads new connections evenly over all listening sockets of a port (SO_REUSEPORT, socket(7)). On one socket
 shared by all frontends, the first that wakes accepts every waiting connection, and another may get none for as long as
@@ -7,8 +7,29 @@ clients keep their connections. A dead frontend does not listen, so it gets no c
 
 from __future__ import annotations
 
+import logging
 import socket
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+class PortNotFree(Exception):
+    """Nothing can listen there. The text says where, and why."""
+
+
+def bind_ports(host: str, ports: Sequence[int]) -> Iterator[socket.socket]:
+    """Bound sockets that do not listen yet, one for each port and address of `host`. Raises PortNotFree."""
+    for port in ports:
+        try:
+            found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, _, _, _, address in dict.fromkeys(found):
+                bound = bind_port(family, address)
+                logger.info("HTTP on %s, port %d", *bound.getsockname()[:2])
+                yield bound
+        except OSError as error:
+            raise PortNotFree(f"HTTP cannot listen on {host}, port {port}: {error.strerror}") from error
 
 
 def bind_port(family: int, address: tuple[Any, ...], *, shared: bool = False) -> socket.socket:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from app.frontends.ports import bind_port, share_port
+from app.transports.ports import bind_port, share_port
 from tests.support.waiting import HANG_S
 
 
