@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from math import isfinite
 from reprlib import repr as shorten
 from typing import Any, NamedTuple, Protocol
 
 from app.batching.cost_model import Costs
+from app.core.batching_bounds import LEAST_WEIGHT, MOST_DELAY_MS, MOST_TARGET_MS, MOST_WEIGHT
 from app.core.errors import InvalidRequest
 
-#: Bounds of weights, so that times divided by them stay exact. Chosen.
-LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
 _WEIGHT = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, or 0 for none"
 
 
@@ -44,10 +42,10 @@ class BatchingOptions:
 
     def __post_init__(self) -> None:
         _check_rows("max_batch_size", self.max_batch_size)
-        for name in ("max_batch_delay_ms", "target_p99_ms"):
-            _check_number(name, getattr(self, name), "a number of milliseconds that is not negative")
-        _check_number("weight", self.weight, _WEIGHT)
-        if self.weight and not LEAST_WEIGHT <= self.weight <= MOST_WEIGHT:
+        for name, most in (("max_batch_delay_ms", MOST_DELAY_MS), ("target_p99_ms", MOST_TARGET_MS)):
+            _check_number(name, getattr(self, name), most, f"a number of milliseconds from 0 to {most}")
+        _check_number("weight", self.weight, MOST_WEIGHT, _WEIGHT)
+        if 0 < self.weight < LEAST_WEIGHT:
             raise InvalidRequest(f"weight is {shorten(self.weight)}, but should be {_WEIGHT}")
         if not isinstance(self.policy, str):
             raise InvalidRequest(f"policy is {shorten(self.policy)}, but should be a name such as 'self_tuning'")
@@ -79,8 +77,8 @@ def _check_rows(name: str, value: object) -> None:
         )
 
 
-def _check_number(name: str, value: object, expected: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+def _check_number(name: str, value: object, most: float, expected: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         raise InvalidRequest(f"{name} is {shorten(value)}, but should be {expected}")
 
 

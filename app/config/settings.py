@@ -21,6 +21,15 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.config.values import Links, Names, Rows, Sizes, Values, Weights
+from app.core.batching_bounds import (
+    MOST_BATCH_ROWS,
+    MOST_BATCH_SIZES,
+    MOST_BATCHES_IN_FLIGHT,
+    MOST_DELAY_MS,
+    MOST_QUEUE_ROWS,
+    MOST_TARGET_MS,
+    MOST_TIMEOUT_MS,
+)
 from app.core.timed_look import found_within
 
 PREFIX = "FERRY_"
@@ -120,9 +129,10 @@ class Settings(BaseSettings):
     batching: bool = Field(
         True, description="Run requests in batches. If off, each request is a call of its own, without padding."
     )
-    max_batch_size: PositiveInt = Field(64, description="Most rows in one call of a model.")
+    max_batch_size: PositiveInt = Field(64, le=MOST_BATCH_ROWS, description="Most rows in one call of a model.")
     batch_sizes: Sizes = Field(
         default_factory=list,
+        max_length=MOST_BATCH_SIZES,
         description="Row counts that batches are padded to, ascending; the last must equal max_batch_size. "
         "Empty: the powers of two up to max_batch_size.",
     )
@@ -140,6 +150,7 @@ class Settings(BaseSettings):
     )
     shape_buckets: Sizes = Field(
         default_factory=list,
+        max_length=MOST_BATCH_SIZES,
         description="Upper bounds of the buckets into which sizes of a free inner dimension are grouped, ascending, "
         "such as 64,256; requests of one bucket share a batch. Empty: 8, 10, 12, 14, 16, 20, 24, 28, 32 and so on.",
     )
@@ -156,6 +167,7 @@ class Settings(BaseSettings):
     )
     max_batch_delay_ms: NonNegativeFloat = Field(
         0.0,
+        le=MOST_DELAY_MS,
         allow_inf_nan=False,
         description="Milliseconds that an idle device waits for more requests before it starts a batch that is not "
         "full. With 0 it starts at once; batches fill while the device is busy.",
@@ -167,6 +179,7 @@ class Settings(BaseSettings):
     )
     target_p99_ms: NonNegativeFloat = Field(
         0.0,
+        le=MOST_TARGET_MS,
         allow_inf_nan=False,
         description="Batches are kept so small that a call, plus the wait for the call before it, takes at most this "
         "many milliseconds. Used by the policy self_tuning only. 0: no target.",
@@ -178,6 +191,7 @@ class Settings(BaseSettings):
     )
     max_queue_size: NonNegativeInt = Field(
         8192,
+        le=MOST_QUEUE_ROWS,
         validate_default=True,
         description="Most rows that may wait in the queue. Requests beyond it are rejected with 503, but a larger one "
         "is computed in parts if it finds the queue empty. If several models are served, half of it is kept for them, "
@@ -191,11 +205,14 @@ class Settings(BaseSettings):
         "the start.",
     )
     request_timeout_ms: PositiveFloat = Field(
-        30_000.0, description="Milliseconds from the arrival of a request to its answer; after that it expires."
+        30_000.0,
+        le=MOST_TIMEOUT_MS,
+        allow_inf_nan=False,
+        description="Milliseconds from the arrival of a request to its answer; after that it expires.",
     )
     batches_in_flight: NonNegativeInt = Field(
         0,
-        le=1024,  # chosen: each has a thread of its own; a number given by mistake would start as many
+        le=MOST_BATCHES_IN_FLIGHT,
         description="Batches that one device computes at the same time. 0: 1 on a GPU; on a CPU one for every 4 "
         "cores, but 2 if there are at least 2 cores.",
     )

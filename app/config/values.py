@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BeforeValidator, Field, PositiveInt
 from pydantic_settings import NoDecode
 
-from app.batching.policy import LEAST_WEIGHT, MOST_WEIGHT
+from app.core.batching_bounds import LEAST_WEIGHT, MOST_WEIGHT
 
 T = TypeVar("T")
 

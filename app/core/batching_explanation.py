@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.core.batching_bounds import MOST_DELAY_MS, MOST_TARGET_MS, MOST_WEIGHT
+
 #: Why requests run alone although the shapes of the signature would allow shared calls.
 ROWS_LOST = "each request runs alone: in a batch the outputs did not have a row for each row of the inputs"
 
@@ -20,13 +22,18 @@ class BatchingOptionsDocument(_Document):
     """How the batches of a model are formed; BatchingOptions as a document."""
 
     max_batch_size: int = Field(ge=0, description="Most rows in one call; 0: as many as the model was warmed up with.")
-    max_batch_delay_ms: float = Field(ge=0, description="Milliseconds that an idle device waits for more requests.")
+    max_batch_delay_ms: float = Field(
+        ge=0, le=MOST_DELAY_MS, description="Milliseconds that an idle device waits for more requests."
+    )
     target_p99_ms: float = Field(
         ge=0,
+        le=MOST_TARGET_MS,
         description="Batches of self_tuning are so small that a call and the one before take no longer; 0: no target.",
     )
     weight: float = Field(
-        ge=0, description="The model's share of the devices' time beside other models; 0: none of its own."
+        ge=0,
+        le=MOST_WEIGHT,
+        description="The model's share of the devices' time beside other models; 0: none of its own.",
     )
     policy: str = Field(description="self_tuning or work_conserving.")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from app.config.batching_parameters import read_batching_parameters
 from app.config.settings import Settings
+from app.core.batching_bounds import MOST_QUEUE_ROWS
 from app.core.errors import InvalidRequest
 from app.model_server.flags import FLAGS, Value
 from app.model_server.text_files import metrics_path
@@ -102,6 +103,7 @@ def _batching(given: Mapping[str, Value]) -> dict[str, Any]:
         )
     rows = parameters.max_batch_size or Settings().max_batch_size
     queue = None if parameters.max_queue_batches is None else rows * max(1, parameters.max_queue_batches)
+    queue = None if queue is None else min(queue, MOST_QUEUE_ROWS)
     found = {
         "max_batch_size": rows,
         "batch_sizes": list(parameters.batch_sizes) or None,

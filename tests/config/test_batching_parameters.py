@@ -45,6 +45,17 @@ def test_sizes_end_with_the_largest_execution(tmp_path: Path) -> None:
     [
         ("max_batch_size { value: 0 }", "max_batch_size must be at least 1, not 0"),
         ("batch_timeout_micros { value: -1 }", "batch_timeout_micros must be at least 0, not -1"),
+        ("max_batch_size { value: 2000000 }", "max_batch_size must be at most 1048576, not 2000000"),
+        ("batch_timeout_micros { value: 10000001 }", "batch_timeout_micros must be at most 10000000, not 10000001"),
+        ("num_batch_threads { value: 1025 }", "num_batch_threads must be at most 1024, not 1025"),
+        (
+            "max_enqueued_batches { value: 2000000000 }",
+            "max_enqueued_batches must be at most 1073741824, not 2000000000",
+        ),
+        (
+            " ".join(f"allowed_batch_sizes: {size}" for size in range(1, 1026)),
+            "allowed_batch_sizes must be at most 1024 sizes of at most 1048576 rows, not 1025 up to 1025",
+        ),
         ("num_batch_threads { value: 0 }", "num_batch_threads must be at least 1, not 0"),
         (
             "max_batch_size { value: 8 } allowed_batch_sizes: 4",

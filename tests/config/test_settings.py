@@ -104,6 +104,20 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
         ({"max_batch_size": 0}, "--max-batch-size is 0, but should be greater than 0"),
         ({"max_batch_delay_ms": "inf"}, "--max-batch-delay-ms is 'inf', but should be a finite number"),
         ({"target_p99_ms": "inf"}, "--target-p99-ms is 'inf', but should be a finite number"),
+        (
+            {"max_batch_delay_ms": 1e9},
+            "--max-batch-delay-ms is 1000000000.0, but should be less than or equal to 10000",
+        ),
+        ({"target_p99_ms": 1e9}, "--target-p99-ms is 1000000000.0, but should be less than or equal to 600000"),
+        (
+            {"request_timeout_ms": 1e9},
+            "--request-timeout-ms is 1000000000.0, but should be less than or equal to 86400000",
+        ),
+        (
+            {"max_queue_size": 1 << 40},
+            "--max-queue-size is 1099511627776, but should be less than or equal to 1073741824",
+        ),
+        ({"batches_in_flight": 8501}, "--batches-in-flight is 8501, but should be less than or equal to 1024"),
         ({"frontends": 8501}, "--frontends is 8501, but should be less than or equal to 256"),
         (
             {"metrics_path": "metrics"},

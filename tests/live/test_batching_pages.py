@@ -69,8 +69,10 @@ def test_options_change_from_the_next_batch_on(play: Callable[[Scenario], None])
         (b'{"max_batch_delay_ms": null}', "max_batch_delay_ms is None, but should be a number of milliseconds"),
         (
             b'{"max_batch_delay_ms": -1}',
-            "max_batch_delay_ms is -1, but should be a number of milliseconds that is not negative",
+            "max_batch_delay_ms is -1, but should be a number of milliseconds from 0 to 10000",
         ),
+        (b'{"max_batch_delay_ms": 1e9}', "max_batch_delay_ms is 1000000000.0, but should be a number of milliseconds"),
+        (b'{"target_p99_ms": 1e9}', "target_p99_ms is 1000000000.0, but should be a number of milliseconds from 0 to"),
         (b'{"policy": "best"}', "policy is 'best', but should be one of: self_tuning, work_conserving"),
         (
             b'{"policy": "one_by_one"}',

@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
+from app.core.batching_bounds import MOST_DELAY_MS
 from tests.support.processes import ARRANGEMENTS, KEEP_ALIVE_S, ROOT, ServerProcess, serving
 from tests.support.savedmodels import SLOW_STEPS_A_SECOND, make_half_plus_two, make_poison, make_slow
 from tests.support.waiting import HANG_S
@@ -115,7 +116,7 @@ def test_uvicorn_serves_the_application_too_and_64_clients_share_full_batches(tm
     """Batches wait until they are full: how many requests meet otherwise depends on the machine's load."""
     shutil.copytree(ROOT / "models/digits/1", tmp_path / "models/digits/1")
     command = ("-m", "uvicorn", "app.main:app", "--host", "127.0.0.1", "--port", "{port}", "--log-level", "warning")
-    page, waiting = "/v1/models/digits/batching", {"max_batch_size": 16, "max_batch_delay_ms": 1000 * HANG_S}
+    page, waiting = "/v1/models/digits/batching", {"max_batch_size": 16, "max_batch_delay_ms": MOST_DELAY_MS}
     bodies = [json.dumps({"instances": [sample["image"]]}).encode() for sample in SAMPLES]
     settings = {"model_control": "explicit", "batches_in_flight": 1, "request_timeout_ms": 1000 * HANG_S}
     with serving(tmp_path / "models", tmp_path / "log", command, **settings) as server:

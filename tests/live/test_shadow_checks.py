@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from app.core.batching_bounds import MOST_DELAY_MS
 from app.core.batching_explanation import SignatureExplanation
 from tests.every_protocol.live import Live, live
 from tests.support.waiting import HANG_S
@@ -107,7 +108,7 @@ def test_padding_that_changes_answers_is_not_used_any_more(tmp_path: Path, caplo
 
     async def main() -> None:
         # A call waits for two requests: of any length in the bucket first, of one length afterwards.
-        async with served(tmp_path, execution_variant="plain", max_batch_delay_ms=1e3 * HANG_S) as running:
+        async with served(tmp_path, execution_variant="plain", max_batch_delay_ms=MOST_DELAY_MS) as running:
             before, _ = await explanation(running)
             assert before.shapes.shared
 
