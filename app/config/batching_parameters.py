@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from app.codecs.protobuf.text_format import parse_text
-from app.core.batch_sizes import BatchSizes
-from app.core.batching_bounds import (
+from app.core.batch_sizes import (
     MOST_BATCH_ROWS,
     MOST_BATCH_SIZES,
     MOST_BATCHES_IN_FLIGHT,
     MOST_DELAY_MS,
     MOST_QUEUE_ROWS,
+    BatchSizes,
 )
 from app.core.errors import InvalidRequest
 

@@ -20,8 +20,8 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from app.config.values import Links, Names, Rows, Sizes, Values, Weights
-from app.core.batching_bounds import (
+from app.config.values import Folders, Links, Names, Rows, Sizes, Values, Weights
+from app.core.batch_sizes import (
     MOST_BATCH_ROWS,
     MOST_BATCH_SIZES,
     MOST_BATCHES_IN_FLIGHT,
@@ -77,6 +77,11 @@ class Settings(BaseSettings):
         description="Administration by callers: load and unload models, HandleReloadConfigRequest, PATCH of batching "
         "options, registering shared memory. none: rejected with 403 or PERMISSION_DENIED. explicit: allowed, but not "
         "to web pages of other sites. Whoever reaches the port may do it: keep strangers from it.",
+    )
+    model_roots: Folders = Field(
+        default_factory=list,
+        description="Absolute folders below which a HandleReloadConfigRequest may name base paths, such as "
+        "/models,/data/models. Empty: those that hold the base paths of the operator's own flags and file.",
     )
     admin_port: int = Field(
         0,
@@ -341,6 +346,13 @@ class Settings(BaseSettings):
         if port and not others.data.get("rest", True):
             raise ValueError("0 where rest is off: administration has a port of HTTP")
         return port
+
+    @field_validator("model_roots")
+    @classmethod
+    def _roots_are_absolute(cls, roots: list[Path]) -> list[Path]:
+        if not all(root.is_absolute() for root in roots):
+            raise ValueError("absolute folders such as /models,/data/models")
+        return roots
 
     @field_validator("models")
     @classmethod

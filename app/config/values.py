@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PositiveInt
 from pydantic_settings import NoDecode
 
-from app.core.batching_bounds import LEAST_WEIGHT, MOST_WEIGHT
+from app.core.batch_sizes import LEAST_WEIGHT, MOST_WEIGHT
 
 T = TypeVar("T")
 
@@ -67,6 +68,9 @@ Sizes = Annotated[list[PositiveInt], NoDecode, BeforeValidator(_numbers)]
 
 #: 'frozen,xla'.
 Names = Annotated[list[T], NoDecode, BeforeValidator(_names)]
+
+#: '/models,/data/models'.
+Folders = Annotated[list[Path], NoDecode, BeforeValidator(_names)]
 
 #: 'tokens=1,words=?' or '{"tokens": 1}'.
 Values = Annotated[dict[str, int | float | str], NoDecode, BeforeValidator(_pairs)]

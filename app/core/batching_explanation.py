@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.core.batching_bounds import MOST_DELAY_MS, MOST_TARGET_MS, MOST_WEIGHT
+from app.core.batch_sizes import MOST_DELAY_MS, MOST_TARGET_MS, MOST_WEIGHT
 
 #: Why requests run alone although the shapes of the signature would allow shared calls.
 ROWS_LOST = "each request runs alone: in a batch the outputs did not have a row for each row of the inputs"

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.config.batching_parameters import read_batching_parameters
 from app.config.settings import Settings
-from app.core.batching_bounds import MOST_QUEUE_ROWS
+from app.core.batch_sizes import MOST_QUEUE_ROWS
 from app.core.errors import InvalidRequest
 from app.model_server.flags import FLAGS, Value
 from app.model_server.text_files import metrics_path

@@ -23,7 +23,9 @@ from app.loading.loader import Loader
 from app.model import Model
 from app.repository.disk.examination import nothing_missing
 from app.repository.disk.storage import StorageProcesses
+from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels, watch_list
+from app.repository.model_roots import ModelRoots
 from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
 from app.runtime import (
@@ -67,6 +69,8 @@ class Engine:
         self._following: asyncio.Task[None] | None = None
         self._batching_options: dict[str, BatchingOptions] = {}
         self._delays: dict[str, float] = {}  # by model, as the last load wanted, in milliseconds
+        self._roots = ModelRoots(settings.model_roots)
+        self._roots.extend(models.configs if models else ())
         self.repository = ModelRepository(
             ModelList(models.configs) if models else ModelsFolder(settings.models),
             self._load,
@@ -115,7 +119,7 @@ class Engine:
             await self.repository.wait_until_available()
         if self._models is not None:
             self._following = asyncio.create_task(
-                watch_list(self._models, self.repository.reload), name="watch model list"
+                watch_list(self._models, self._reload_listed), name="watch model list"
             )
 
     def begin_drain(self) -> None:
@@ -191,6 +195,16 @@ class Engine:
         self._batcher.tune(model, policy, options.weight)
 
     # --- models ---
+
+    async def reload_for_caller(self, configs: Sequence[ModelConfig]) -> None:
+        """Serves exactly these models. Raises Forbidden if one lies outside of the roots, else as the repository."""
+        self._roots.check(configs)
+        await self.repository.reload(configs)
+
+    async def _reload_listed(self, configs: Sequence[ModelConfig]) -> None:
+        """The operator changed the list."""
+        self._roots.extend(configs)
+        await self.repository.reload(configs)
 
     def _load(self, name: str, version: int, path: Path) -> Model:
         """The repository's way to the loader, on the loader thread."""

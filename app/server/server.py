@@ -102,7 +102,7 @@ class Server:
             timeout_ms=settings.request_timeout_ms,
             tensor_content=settings.tensor_content,
             callers=limits.callers,
-            reload=self.repository.reload if models else None,
+            reload=self.engine.reload_for_caller if models else None,
             administration=administration,
         )
         open_inference_grpc = OpenInferenceGrpc(

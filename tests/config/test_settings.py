@@ -118,6 +118,10 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
             "--max-queue-size is 1099511627776, but should be less than or equal to 1073741824",
         ),
         ({"batches_in_flight": 8501}, "--batches-in-flight is 8501, but should be less than or equal to 1024"),
+        (
+            {"model_roots": "models"},
+            "--model-roots is 'models', but should be absolute folders such as /models,/data/models",
+        ),
         ({"frontends": 8501}, "--frontends is 8501, but should be less than or equal to 256"),
         (
             {"metrics_path": "metrics"},

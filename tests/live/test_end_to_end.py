@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.core.batching_bounds import MOST_DELAY_MS
+from app.core.batch_sizes import MOST_DELAY_MS
 from tests.support.processes import ARRANGEMENTS, KEEP_ALIVE_S, ROOT, ServerProcess, serving
 from tests.support.savedmodels import SLOW_STEPS_A_SECOND, make_half_plus_two, make_poison, make_slow
 from tests.support.waiting import HANG_S

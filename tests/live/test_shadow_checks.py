@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from app.core.batching_bounds import MOST_DELAY_MS
+from app.core.batch_sizes import MOST_DELAY_MS
 from app.core.batching_explanation import SignatureExplanation
 from tests.every_protocol.live import Live, live
 from tests.support.waiting import HANG_S

@@ -62,6 +62,11 @@ def call(port: int, service: str, method: str, request: Any, reply: str) -> Any:
         return channel.unary_unary(path, lambda message: message.SerializeToString(), decode)(request, timeout=HANG_S)
 
 
+def reload_of(name: str, base_path: str) -> Any:
+    model = {"name": name, "base_path": base_path, "model_platform": "tensorflow"}
+    return message_class("tensorflow.serving.ReloadConfigRequest")(config={"model_config_list": {"config": [model]}})
+
+
 def replace(file: Path, text: str) -> None:
     """At once: the server must not find the file half written."""
     (file.parent / "new").write_text(text)
@@ -118,6 +123,11 @@ def test_versions_labels_and_changes_of_the_file(models: Path, tmp_path: Path, f
         reload = message_class("tensorflow.serving.ReloadConfigRequest")()
         with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
             call(port, "ModelService", "HandleReloadConfigRequest", reload, "ReloadConfigResponse")
+        elsewhere = reload_of("half", "/etc")
+        with pytest.raises(grpc.RpcError, match="PERMISSION_DENIED"):
+            call(port, "ModelService", "HandleReloadConfigRequest", elsewhere, "ReloadConfigResponse")
+        beside = reload_of("half", f"{models}/half")
+        call(port, "ModelService", "HandleReloadConfigRequest", beside, "ReloadConfigResponse")
         assert states(server)["124"] == "AVAILABLE"
         assert server.client.get("/readyz").status_code == 200
         assert "Warning: --enable_profiler does nothing here: " in server.log.read_text()
