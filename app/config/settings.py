@@ -315,7 +315,13 @@ class Settings(BaseSettings):
     allow_shared_memory: bool = Field(
         False,
         description="Let clients on this machine pass tensors through system shared memory (Open Inference Protocol). "
-        "They register it, which needs model_control=explicit.",
+        "They register it, which needs model_control=explicit. It must belong to their own user, and have the prefix.",
+    )
+    shared_memory_prefix: str = Field(
+        "ferry_",
+        pattern="^[^/]{0,200}$",
+        description="What names of shared memory that clients register begin with, such as ferry_image: the server "
+        "opens no other objects. Empty: any name.",
     )
     frontends: NonNegativeInt = Field(
         0,

@@ -82,7 +82,7 @@ class Server:
         self.engine = Engine(settings, models, listener)
         self.repository = self.engine.repository
         self.drain, self.unready = self.engine.drain, self.engine.unready
-        regions = SharedMemory() if settings.allow_shared_memory else None
+        regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
         self.open_inference = open_inference = OpenInference(
             self.repository, statistics.document, self, regions, batching=self.engine.batching_options
         )

@@ -6,12 +6,13 @@ fields, and rejects one that the .proto file lacks. Statistics are defined in `a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from app.batching.policy import BatchingOptions
-from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError, Unsupported
+from app.core.errors import Forbidden, InvalidRequest, ModelNotFound, ModelNotReady, ServingError, Unsupported
 from app.core.inference import Buffer
 from app.core.interfaces import ServedModel, ServedRepository, ServerHealth
 from app.core.versions import VersionStatus
@@ -19,8 +20,9 @@ from app.protocols.open_inference.config_overrides import override_document, rea
 from app.protocols.open_inference.infer_call import choose_signature
 from app.protocols.open_inference.metadata import available, index_documents, model_document, server_document
 from app.protocols.open_inference.parameters import Parameters
-from app.protocols.open_inference.shared_memory import RegionSlice, SharedMemory
+from app.protocols.open_inference.shared_memory import ReadRegion, RegionSlice, SharedMemory, WriteRegion
 from app.protocols.open_inference.triton_model_config import config_document
+from app.transports.local_clients import is_local, user_of
 
 _INT64_MAX = 2**63 - 1
 
@@ -61,7 +63,7 @@ class OpenInference:
         return not self._health.dead() and not self._health.unready()
 
     def server_metadata(self) -> dict[str, Any]:
-        return server_document(self._regions is not None)
+        return server_document(self.has_regions)
 
     # --- models ---
 
@@ -152,15 +154,39 @@ class OpenInference:
             raise Unsupported("System shared memory is switched off here (setting allow_shared_memory)")
         return self._regions
 
+    @property
+    def has_regions(self) -> bool:
+        return self._regions is not None
+
     def check_regions(self) -> None:
         """Raises Unsupported if shared memory is switched off."""
         _ = self.regions
 
-    def read(self, part: RegionSlice) -> bytes:
+    async def register_region(self, name: str, key: str, offset: int, byte_size: int, client: tuple[str, int]) -> None:
+        """`client` is the address and the port that the call comes from. Raises as `user_of` and SharedMemory."""
+        regions = self.regions
+        regions.register(name, key, offset, byte_size, await asyncio.to_thread(user_of, *client))
+
+    async def unregister_region(self, name: str, client: tuple[str, int]) -> None:
+        """As `register_region`; an empty name means all regions of the client's user."""
+        regions = self.regions
+        regions.unregister(name, await asyncio.to_thread(user_of, *client))
+
+    def region_access(self, host: str) -> tuple[ReadRegion, WriteRegion]:
+        """How a request from this address reads and writes regions. The functions raise Forbidden and Unsupported."""
+        if self.has_regions and not is_local(host):
+            return _reject_remote, _reject_remote
+        return self._read, self._write
+
+    def _read(self, part: RegionSlice) -> bytes:
         return self.regions.read(part)
 
-    def write(self, part: RegionSlice, content: Buffer) -> None:
+    def _write(self, part: RegionSlice, content: Buffer) -> None:
         self.regions.write(part, content)
+
+
+def _reject_remote(*_: object) -> NoReturn:
+    raise Forbidden("Shared memory is for clients of this machine's loopback interface")
 
 
 def cuda_regions(name: str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from app.batching.policy import DEFAULTS
-from app.core.batch_sizes import BatchSizes
+from app.core.batch_sizes import MOST_BATCH_ROWS, BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
 from app.protocols.open_inference.parameters import Parameters
@@ -22,9 +22,6 @@ _SIZE = "max_batch_size"
 _PREFERRED = "dynamic_batching.preferred_batch_size"
 _DELAY = "dynamic_batching.max_queue_delay_microseconds"
 _KNOBS = (_SIZE, _PREFERRED, _DELAY)
-
-#: As in Triton's message, an int32.
-_MOST_ROWS = 2**31 - 1
 
 
 def override_document(parameters: Parameters) -> Mapping[str, Any] | None:
@@ -67,7 +64,7 @@ def read_overrides(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> Loa
 def _batch_sizes(fields: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[int, ...]:
     if _SIZE not in fields and _PREFERRED not in fields:
         return ()
-    largest = _whole(_SIZE, fields.get(_SIZE, now[_SIZE]), 1, _MOST_ROWS)
+    largest = _whole(_SIZE, fields.get(_SIZE, now[_SIZE]), 1, MOST_BATCH_ROWS)
     preferred = fields.get(_PREFERRED)
     if preferred is None:
         return tuple(now[_PREFERRED]) if largest == now[_SIZE] else BatchSizes.powers_of_two(largest).allowed

@@ -18,6 +18,7 @@ from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.transports.administration import Administration
 from app.transports.grpc.calls import GrpcCall, GrpcCalls, Stream, Unary
 from app.transports.grpc.codes import failure_of
+from app.transports.local_clients import host_and_port
 from app.transports.request_caller import CallerRule
 
 PROTOCOL = "open_inference_grpc"
@@ -45,7 +46,7 @@ class OpenInferenceGrpc:
         self._served = served
         self._administration = administration
         self._timeout_s = timeout_ms / 1e3
-        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers)
+        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers, peers=served.has_regions)
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
         answers: dict[str, Unary | Stream] = {
@@ -56,6 +57,8 @@ class OpenInferenceGrpc:
             "ModelStatistics": self._statistics,
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
+            "SystemSharedMemoryRegister": self._register_memory,
+            "SystemSharedMemoryUnregister": self._unregister_memory,
         }
         return [self._calls.service(SERVICE, answers)]
 
@@ -72,8 +75,6 @@ class OpenInferenceGrpc:
             "SystemSharedMemoryStatus": lambda message: {
                 "regions": {region["name"]: region for region in served.regions.status(message.name)}
             },
-            "SystemSharedMemoryRegister": self._register_memory,
-            "SystemSharedMemoryUnregister": self._unregister_memory,
             "CudaSharedMemoryStatus": lambda message: {
                 "regions": {region["name"]: region for region in cuda_regions(message.name)}
             },
@@ -91,12 +92,13 @@ class OpenInferenceGrpc:
         # No await until the batcher has the request: the version cannot change in between.
         model = self._served.resolve(message.model_name, message.model_version)
         exchange.model, exchange.version = model.name, model.version
-        call = read_message(message, model.signatures, self._served.read, deadline)
+        read_region, write_region = self._served.region_access(host_and_port(exchange.peer)[0])
+        call = read_message(message, model.signatures, read_region, deadline)
         call.request.priority = call.request.priority or exchange.priority
         call.request.caller = exchange.caller
         exchange.signature = call.request.signature
         response = await model.infer(call.request)
-        return write_message(call, response, self._served.write)
+        return write_message(call, response, write_region)
 
     def _infer_stream(self, messages: AsyncIterator[Any], stream: GrpcCall) -> AsyncIterator[Any]:
         return answer_in_order(messages, partial(self._answer_in_stream, stream))
@@ -105,6 +107,7 @@ class OpenInferenceGrpc:
         """The ModelStreamInferResponse, errors included."""
         started_s = time.monotonic()
         exchange = GrpcCall(started_s, started_s + self._timeout_s, stream.priority, "CANCELLED", caller=stream.caller)
+        exchange.peer = stream.peer
         try:
             reply = _StreamResponse(infer_response=await self._infer(message, exchange))
             exchange.code = "OK"
@@ -135,15 +138,16 @@ class OpenInferenceGrpc:
         await self._served.unload_model(message.model_name)
         return message_class("inference.RepositoryModelUnloadResponse")()
 
-    def _register_memory(self, message: Any) -> Mapping[str, Any]:
+    async def _register_memory(self, message: Any, call: GrpcCall) -> Any:
         self._administration.check_grpc()
-        self._served.regions.register(message.name, message.key, message.offset, message.byte_size)
-        return {}
+        client = host_and_port(call.peer)
+        await self._served.register_region(message.name, message.key, message.offset, message.byte_size, client)
+        return message_class("inference.SystemSharedMemoryRegisterResponse")()
 
-    def _unregister_memory(self, message: Any) -> Mapping[str, Any]:
+    async def _unregister_memory(self, message: Any, call: GrpcCall) -> Any:
         self._administration.check_grpc()
-        self._served.regions.unregister(message.name)
-        return {}
+        await self._served.unregister_region(message.name, host_and_port(call.peer))
+        return message_class("inference.SystemSharedMemoryUnregisterResponse")()
 
 
 def _document_reply(reply: str, document: Callable[[Any], Mapping[str, Any]]) -> Unary:

@@ -63,7 +63,6 @@ class OpenInferenceRest(HttpProtocol):
             Action.METADATA: lambda route: served.model_metadata(route.name, route.version),
             Action.MODEL_READY: lambda route: {"name": served.resolve(route.name, route.version).name, "ready": True},
             Action.MEMORY_STATUS: lambda route: served.regions.status(route.name),
-            Action.MEMORY_UNREGISTER: self._unregister_memory,
             Action.CUDA_STATUS: lambda route: cuda_regions(route.name),
             Action.CUDA_REGISTER: reject_cuda_memory,
             Action.CUDA_UNREGISTER: lambda _: {},
@@ -77,6 +76,7 @@ class OpenInferenceRest(HttpProtocol):
             Action.LOAD: self._load,
             Action.UNLOAD: self._unload,
             Action.MEMORY_REGISTER: self._register_memory,
+            Action.MEMORY_UNREGISTER: self._unregister_memory,
         }
 
     async def answer(self, exchange: AsgiExchange) -> Sendable:
@@ -117,7 +117,8 @@ class OpenInferenceRest(HttpProtocol):
         model = self._served.resolve(parsed.route.name, parsed.route.version)
         exchange.record_model(model)
         text, tail = split_body(body, parsed.json_length, parsed.content_type)
-        call = read(text, tail, model.signatures, self._served.read, deadline)
+        read_region, write_region = self._served.region_access(exchange.address)
+        call = read(text, tail, model.signatures, read_region, deadline)
         call.request.priority = call.request.priority or parsed.priority
         exchange.record_model(model, call.request.signature)
         encoding = parsed.encoding
@@ -125,13 +126,13 @@ class OpenInferenceRest(HttpProtocol):
         def reply(response: InferenceResponse) -> Sendable | ReplyLater:
             if call.in_json and takes_long(response.outputs):
                 return ReplyLater(reply_later(response))
-            content = infer_reply(call, response, self._served.write)
+            content = infer_reply(call, response, write_region)
             if encoding is None or content.size < MIN_BYTES:
                 return content
             return ReplyLater(content.compressed(encoding))
 
         async def reply_later(response: InferenceResponse) -> ContentReply:
-            content = await asyncio.to_thread(infer_reply, call, response, self._served.write)
+            content = await asyncio.to_thread(infer_reply, call, response, write_region)
             return await content.compressed(encoding)
 
         return Computation(model, call.request, reply)
@@ -174,15 +175,15 @@ class OpenInferenceRest(HttpProtocol):
         return document_reply({})
 
     async def _register_memory(self, route: Route, exchange: AsgiExchange) -> ContentReply:
-        regions = self._served.regions
+        self._served.check_regions()
         document = parse_optional(await self.read_short(exchange))
-        key, offset = text_field(document, "key"), number(document, "offset")
-        regions.register(route.name, key, offset, number(document, "byte_size"))
+        key, offset, size = text_field(document, "key"), number(document, "offset"), number(document, "byte_size")
+        await self._served.register_region(route.name, key, offset, size, exchange.client)
         return document_reply({})
 
-    def _unregister_memory(self, route: Route) -> object:
-        self._served.regions.unregister(route.name)
-        return {}
+    async def _unregister_memory(self, route: Route, exchange: AsgiExchange) -> ContentReply:
+        await self._served.unregister_region(route.name, exchange.client)
+        return document_reply({})
 
 
 class _InferHead(NamedTuple):

@@ -2,6 +2,9 @@
 
 Regions are read and written through their file, never mapped. If a client truncated a mapped region, the next access
 would end this process. Besides, the model computes on a copy that the client cannot change.
+
+The server could open what its clients cannot, so it opens only objects whose names have its prefix and that belong to
+the user who asks (app/transports/local_clients.py). A region belongs to that user: another one cannot unregister it.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.core.errors import InvalidRequest, Overloaded
+from app.core.errors import Forbidden, InvalidRequest, Overloaded
 from app.core.inference import Buffer
 from app.protocols.open_inference.parameters import Parameters, number, text
+from app.transports.local_clients import UNIX_SOCKET
 
 _FOLDER = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives
 _KEY = re.compile(r"/?([^/\x00]{1,255})")
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_ROOT = 0
 
 #: Each region keeps a file open. Chosen.
 _MAX_REGIONS = 1024
@@ -48,6 +54,7 @@ class _Region:
     offset: int
     byte_size: int
     file: int
+    user: int
 
 
 def region_slice(parameters: Parameters) -> RegionSlice | None:
@@ -64,16 +71,22 @@ def region_slice(parameters: Parameters) -> RegionSlice | None:
 
 
 class SharedMemory:
-    """The registered regions. Methods raise InvalidRequest, which names the region."""
+    """The registered regions. Methods raise InvalidRequest, which names the region.
 
-    def __init__(self, folder: Path = _FOLDER) -> None:
+    Args:
+        prefix: what the names of all shared memory objects begin with, after the optional slash.
+    """
+
+    def __init__(self, folder: Path = _FOLDER, prefix: str = "") -> None:
         self._folder = folder
+        self._prefix = prefix
         self._regions: dict[str, _Region] = {}
 
-    def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
-        """Registers `byte_size` bytes from `offset` on of the shared memory object `key`.
+    def register(self, name: str, key: str, offset: int, byte_size: int, user: int = UNIX_SOCKET) -> None:
+        """Registers `byte_size` bytes from `offset` on of the shared memory object `key`, for a user of this machine.
 
         Raises:
+            Forbidden: the object belongs to another user, or its name has not the prefix.
             InvalidRequest: the name is taken or empty, or there are no such bytes.
             Overloaded: too many regions are registered.
         """
@@ -84,20 +97,33 @@ class SharedMemory:
         if len(self._regions) >= _MAX_REGIONS:
             raise Overloaded(f"{_MAX_REGIONS} shared memory regions are registered; unregister one first")
         file = self._open(name, key)
-        size = os.fstat(file).st_size
+        size, owner = os.fstat(file).st_size, os.fstat(file).st_uid
+        if user not in (owner, _ROOT, UNIX_SOCKET):
+            os.close(file)
+            raise Forbidden(f"Shared memory region {name!r}: {key[:64]!r} belongs to another user of this machine")
         if offset + byte_size > size:
             os.close(file)
             raise InvalidRequest(
                 f"Shared memory region {name!r} would end at byte {offset + byte_size}; {key!r} has {size}"
             )
-        self._regions[name] = _Region(key, offset, byte_size, file)
+        self._regions[name] = _Region(key, offset, byte_size, file, user)
 
-    def unregister(self, name: str = "") -> None:
-        """Removes this region, or all if the name is empty. An unknown name is no error."""
-        for each in [name] if name else list(self._regions):
+    def unregister(self, name: str = "", user: int = UNIX_SOCKET) -> None:
+        """Removes this region, or all of this user if the name is empty. An unknown name is no error.
+
+        Raises Forbidden: another user registered it.
+        """
+        if name in self._regions and self._regions[name].user != user:
+            raise Forbidden(f"Shared memory region {name!r} was registered by another user of this machine")
+        for each in [name] if name else [each for each, region in self._regions.items() if region.user == user]:
             region = self._regions.pop(each, None)
             if region:
                 os.close(region.file)
+
+    def close(self) -> None:
+        """Removes all regions."""
+        while self._regions:
+            os.close(self._regions.popitem()[1].file)
 
     def status(self, name: str = "") -> list[dict[str, Any]]:
         """A document for this region, or for all if the name is empty."""
@@ -126,7 +152,7 @@ class SharedMemory:
             )
         if os.fstat(region.file).st_size < region.offset + part.offset + len(content):
             raise InvalidRequest(f"Shared memory region {part.region!r} was cut short after it was registered")
-        os.pwrite(region.file, content, region.offset + part.offset)
+        _write_all(region.file, memoryview(content).cast("B"), region.offset + part.offset, part.region)
 
     def _inside(self, part: RegionSlice) -> _Region:
         region = self._find(part.region)
@@ -147,6 +173,11 @@ class SharedMemory:
         found = _KEY.fullmatch(key)
         if found is None or found[1] in (".", ".."):
             raise InvalidRequest(f"Shared memory region {name!r}: key {key[:64]!r} names no shared memory object")
+        if not found[1].startswith(self._prefix):
+            raise Forbidden(
+                f"Shared memory region {name!r}: key {key[:64]!r} does not begin with {self._prefix!r}"
+                " (setting shared_memory_prefix)"
+            )
         try:
             file = os.open(self._folder / found[1], _FLAGS)
         except (OSError, ValueError) as error:
@@ -156,3 +187,13 @@ class SharedMemory:
             os.close(file)
             raise InvalidRequest(f"Shared memory region {name!r}: {key[:64]!r} is no shared memory object")
         return file
+
+
+def _write_all(file: int, content: memoryview, offset: int, name: str) -> None:
+    """Raises Overloaded: there is no memory left for all of it."""
+    try:
+        while content:
+            written = os.pwrite(file, content, offset)
+            content, offset = content[written:], offset + written
+    except OSError as error:
+        raise Overloaded(f"Shared memory region {name!r} cannot be written: {error.strerror}") from None

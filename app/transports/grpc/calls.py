@@ -33,6 +33,7 @@ class GrpcCall:
         priority: as in the metadata; 0 without one.
         caller: who sent it; empty if callers are not told apart.
         code: the name of the status code; empty while the call has not ended.
+        peer: gRPC's name of who sent it, such as ipv4:127.0.0.1:5000; empty if nothing here asks for it.
     """
 
     started_s: float
@@ -43,6 +44,7 @@ class GrpcCall:
     version: int = 0
     signature: str = ""
     caller: str = ""
+    peer: str = ""
 
 
 #: Turns a request message into the reply message or its bytes. Raises ServingError.
@@ -88,9 +90,19 @@ class GrpcCalls:
         protocol: its name in events.
         timeout_ms: the longest that a call may take; the caller's deadline may be earlier.
         callers: tells callers apart; None if nothing does.
+        peers: calls have a `peer`.
     """
 
-    def __init__(self, protocol: str, listener: Listener, timeout_ms: float, callers: CallerRule | None = None) -> None:
+    def __init__(
+        self,
+        protocol: str,
+        listener: Listener,
+        timeout_ms: float,
+        callers: CallerRule | None = None,
+        *,
+        peers: bool = False,
+    ) -> None:
+        self._peers = peers
         self._callers = callers
         self._protocol = protocol
         self._listener = listener
@@ -155,6 +167,8 @@ class GrpcCalls:
         call = GrpcCall(started_s, started_s + timeout_s)
         if self._callers is not None:
             call.caller = _caller(self._callers, context)
+        if self._peers:
+            call.peer = context.peer()
         return call
 
     def finish(self, call: GrpcCall) -> None:

@@ -103,19 +103,20 @@ class Exchange:
 class AsgiExchange(Exchange):
     """A request that arrives by ASGI."""
 
-    __slots__ = ("_client", "port", "receive")
+    __slots__ = ("client", "port", "receive")
 
     def __init__(self, scope: Scope, receive: Receive, started_s: float) -> None:
         query: bytes = scope.get("query_string", b"")
         super().__init__(RequestHead(scope["method"], path_as_sent(scope), query, scope["headers"]), started_s)
         self.receive = receive
-        self._client: tuple[str, int] | None = scope.get("client")
+        #: The address and the port that the request comes from; '' and 0 if they are not known.
+        self.client: tuple[str, int] = tuple(scope.get("client") or ("", 0))
         #: The server's own, 0 if it is not known.
         self.port: int = own_port(scope)
 
     @property
     def address(self) -> str:
-        return self._client[0] if self._client is not None else ""
+        return self.client[0]
 
 
 def own_port(scope: Scope) -> int:

@@ -15,7 +15,7 @@ def system_shared_memory(question: Question, protocol: str) -> Any:
     connection = client(question, protocol)
     images = question["requests"]["digits"]["inputs"]["image"]
     sizes = {"in": images.nbytes, "out": len(images) * 10 * 4}
-    keys = {name: f"/{question['socket'].replace('/', '_')[-60:]}_{protocol}_{name}" for name in sizes}
+    keys = {name: f"/ferry_{question['socket'].replace('/', '_')[-60:]}_{protocol}_{name}" for name in sizes}
     regions = {name: shared_memory.create_shared_memory_region(name, keys[name], sizes[name]) for name in sizes}
     try:
         shared_memory.set_shared_memory_region(regions["in"], [images])

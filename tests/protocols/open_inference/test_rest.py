@@ -13,9 +13,10 @@ from app.core import errors
 from app.core.errors import DeadlineExceeded, InferenceFailed, Overloaded
 from app.protocols.open_inference.datatypes import DATATYPES
 from app.transports.http.exchange import LONG_BODY_BYTES
+from tests.support import open_inference_world
 from tests.support.fakes import run_in_fake_time
 from tests.support.open_inference_world import AB, JSON_AB, World, binary_request, json_input, sum_model, values_of
-from tests.support.protocol_fakes import echo_model
+from tests.support.protocol_fakes import echo_model, scope
 
 INFER = "/v2/models/m/infer"
 
@@ -197,6 +198,23 @@ def test_shared_memory(tmp_path):
     assert world.post(f"{regions}/region/r/unregister").status == 200
     assert world.infer(document).error == "Unable to find system shared memory region: 'r'"
     assert world.get(f"{regions}/status").json() == []
+
+
+def test_a_client_elsewhere_shares_no_memory(tmp_path, monkeypatch):
+    (tmp_path / "k").write_bytes(bytes(16))
+    world = World(shared=tmp_path)
+    region = "/v2/systemsharedmemory/region/r"
+    key = {"key": "/k", "offset": 0, "byte_size": 16}
+    assert world.post(f"{region}/register", key).status == 200, "a Unix socket is local"
+    monkeypatch.setattr(open_inference_world, "scope", lambda *asked: {**scope(*asked), "client": ("10.1.2.3", 5000)})
+    changes = ((f"{region}/register", key), (f"{region}/unregister", {}), ("/v2/systemsharedmemory/unregister", {}))
+    part = {"shared_memory_region": "r", "shared_memory_byte_size": 16}
+    inputs = [{"name": "a", "shape": [2, 2], "datatype": "FP32", "parameters": part}, json_input("b", AB["b"])]
+    calls = ({"inputs": inputs}, {**JSON_AB, "outputs": [{"name": "sum", "parameters": part}]})
+    for path, body in (*changes, *((INFER, document) for document in calls)):
+        answer = world.post(path, body)
+        assert (answer.status, "loopback interface" in answer.error) == (403, True)
+    assert world.infer(JSON_AB).status == 200
 
 
 @pytest.mark.parametrize(

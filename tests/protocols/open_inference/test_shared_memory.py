@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
 
-from app.core.errors import InvalidRequest, Overloaded
+from app.core.errors import Forbidden, InvalidRequest, Overloaded
 from app.protocols.open_inference import shared_memory as open_inference_memory
 from app.protocols.open_inference.shared_memory import RegionSlice, SharedMemory, region_slice
 
@@ -19,7 +20,7 @@ def folder(tmp_path):
 def memory(folder):
     memory = SharedMemory(folder)
     yield memory
-    memory.unregister()
+    memory.close()
 
 
 def test_a_region_is_read_and_written_from_its_offset(memory, folder):
@@ -105,6 +106,59 @@ def test_an_output_must_fit_its_slice(memory):
     memory.register("r", "k", 0, 16)
     with pytest.raises(InvalidRequest, match="3 bytes does not fit the 2 bytes"):
         memory.write(RegionSlice("r", 2), b"123")
+
+
+ME, OTHER = os.getuid(), os.getuid() + 1
+
+
+def test_another_user_neither_unregisters_a_region_nor_all(memory):
+    memory.register("r", "k", 0, 16, ME)
+    with pytest.raises(Forbidden, match="'r' was registered by another user of this machine"):
+        memory.unregister("r", OTHER)
+    memory.unregister("", OTHER)
+    assert [each["name"] for each in memory.status()] == ["r"]
+    memory.unregister("", ME)
+    assert memory.status() == []
+
+
+def test_an_object_of_another_user_is_not_opened_for_a_client(folder):
+    """The server could read what its client cannot."""
+    memory, before = SharedMemory(folder), len(os.listdir("/proc/self/fd"))
+    with pytest.raises(Forbidden, match="'k' belongs to another user of this machine"):
+        memory.register("r", "k", 0, 16, OTHER)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert memory.status() == []
+
+
+def test_only_objects_with_the_servers_prefix_are_opened(folder):
+    (folder / "ferry_k").write_bytes(bytes(4))
+    memory = SharedMemory(folder, "ferry_")
+    for key in ("k", "/k", "kferry_"):
+        with pytest.raises(Forbidden, match=r"does not begin with 'ferry_' \(setting shared_memory_prefix\)"):
+            memory.register("r", key, 0, 1)
+    memory.register("r", "/ferry_k", 0, 4)
+    memory.register("s", "ferry_k", 0, 4)
+    memory.close()
+    assert memory.status() == []
+
+
+def test_what_the_kernel_writes_in_pieces_is_written_whole(memory, folder, monkeypatch):
+    """pwrite(2) may write less than it is given."""
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, content, offset: whole(file, content[:3], offset))
+    memory.register("r", "k", 0, 16)
+    memory.write(RegionSlice("r", 8, 2), b"01234567")
+    assert (folder / "k").read_bytes() == bytes([0, 1]) + b"01234567" + bytes(range(10, 16))
+
+
+def test_memory_that_is_full_is_told(memory, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    memory.register("r", "k", 0, 16)
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(Overloaded, match="region 'r' cannot be written: No space left on device"):
+        memory.write(RegionSlice("r", 8), bytes(8))
 
 
 def test_a_region_that_its_owner_truncates_gives_an_error(memory, folder):
