@@ -49,8 +49,11 @@ class Administration:
 
 
 def _from_another_site(headers: dict[bytes, bytes]) -> bool:
-    """By what browsers say and scripts cannot change: Sec-Fetch-Site, or Origin, which older ones send alone."""
+    """By what browsers say and scripts cannot change."""
+    # 1. Sec-Fetch-Site, which also holds behind a proxy that changes Host.
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
-    if site is not None and site not in (b"same-origin", b"none"):
-        return True
+    if site is not None:
+        return site not in (b"same-origin", b"none")
+
+    # 2. Origin: older browsers, and those that came over plain HTTP, send it alone.
     return origin is not None and origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower()

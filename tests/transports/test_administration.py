@@ -34,6 +34,7 @@ def test_with_a_port_of_its_own_it_is_answered_there_alone() -> None:
         [(b"sec-fetch-site", b"same-origin")],
         [(b"origin", b"http://ferry:8501")],
         [(b"origin", b"HTTP://Ferry:8501"), (b"sec-fetch-site", b"same-origin")],
+        [(b"origin", b"https://ferry.example"), (b"sec-fetch-site", b"same-origin")],  # a proxy changed Host
     ],
 )
 def test_clients_that_are_no_web_page_and_pages_of_this_server_may(headers: list[tuple[bytes, bytes]]) -> None:
@@ -49,7 +50,7 @@ def test_clients_that_are_no_web_page_and_pages_of_this_server_may(headers: list
         [(b"origin", b"http://page.example")],
         [(b"origin", b"http://ferry:8502")],
         [(b"origin", b"null")],
-        [(b"origin", b"http://page.example"), (b"sec-fetch-site", b"same-origin")],
+        [(b"origin", b"http://ferry:8501"), (b"sec-fetch-site", b"cross-site")],
     ],
 )
 def test_web_pages_of_other_sites_may_not(headers: list[tuple[bytes, bytes]]) -> None:
