@@ -26,6 +26,7 @@ from app.core.batch_sizes import (
     MOST_BATCH_SIZES,
     MOST_BATCHES_IN_FLIGHT,
     MOST_DELAY_MS,
+    MOST_INLINE_MS,
     MOST_QUEUE_ROWS,
     MOST_TARGET_MS,
     MOST_TIMEOUT_MS,
@@ -179,6 +180,8 @@ class Settings(BaseSettings):
     )
     max_inline_ms: NonNegativeFloat = Field(
         DEFAULT_MAX_INLINE_MS,
+        le=MOST_INLINE_MS,
+        allow_inf_nan=False,
         description="Calls that are known to take less than this many milliseconds, by their shape and batch size, are "
         "made on the event loop, because handing them to a thread costs more. 0: always on a thread.",
     )

@@ -19,6 +19,9 @@ MOST_BATCH_SIZES = 1024
 #: Milliseconds that an idle device waits for more requests. A client gives up after 30 s by default.
 MOST_DELAY_MS = 10_000
 
+#: Milliseconds of calls that are made on the event loop: everybody else waits for them.
+MOST_INLINE_MS = 1000
+
 #: Milliseconds that a call and the one before it may take.
 MOST_TARGET_MS = 600_000
 

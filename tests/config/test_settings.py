@@ -108,6 +108,7 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
             {"max_batch_delay_ms": 1e9},
             "--max-batch-delay-ms is 1000000000.0, but should be less than or equal to 10000",
         ),
+        ({"max_inline_ms": 1e6}, "--max-inline-ms is 1000000.0, but should be less than or equal to 1000"),
         ({"target_p99_ms": 1e9}, "--target-p99-ms is 1000000000.0, but should be less than or equal to 600000"),
         (
             {"request_timeout_ms": 1e9},
