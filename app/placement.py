@@ -23,7 +23,7 @@ from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady
 from app.core.inference import InferenceRequest, InnerShapes, ModelSignature
 from app.core.masks import with_masks
-from app.core.validation import check_outputs, check_shapes, count_rows, find_signature, shapes_fit
+from app.core.validation import check_outputs, check_row_size, check_shapes, count_rows, find_signature, shapes_fit
 from app.core.value_kinds import are_finite, finite_inputs
 from app.runtime import LoadedModel, PlainModel, replicas_of
 
@@ -68,6 +68,7 @@ class RequestPlacement:
         sizes: the row counts that the model is called with.
         batching: if False, each request is a call of its own, without padding.
         strict_shapes: if False, a request whose shapes do not fit the signature runs alone, and the model judges it.
+        max_row_elements: a larger row of an input whose shape the signature leaves open is rejected; 0 for no limit.
         paddings: by signature, how requests of different shapes are padded to share a call.
         costs: by signature and batch size, the seconds of a call that were measured before requests used it.
         signatures: as callers see them, if they differ from the loaded ones: callers may leave masks out.
@@ -89,6 +90,7 @@ class RequestPlacement:
         *,
         batching: bool = True,
         strict_shapes: bool = True,
+        max_row_elements: int = 0,
         paddings: Mapping[str, ShapePadding] = MappingProxyType({}),
         costs: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
         signatures: Mapping[str, ModelSignature] | None = None,
@@ -111,13 +113,14 @@ class RequestPlacement:
         self._unchecked = unchecked
         self._batching = batching
         self._strict_shapes = strict_shapes
+        self._max_row_elements = max_row_elements
         self._forms: BoundedCache[_Form, _Place] = BoundedCache(_MAX_FORMS)
 
     def place(self, request: InferenceRequest) -> tuple[LaneKey, BatchFunction, int]:
         """The lane, the function and the number of rows of a request. Writes missing masks into request.inputs.
 
         Raises:
-            InvalidRequest, SignatureNotFound: the request does not fit the signature.
+            InvalidRequest, SignatureNotFound, RequestTooLarge: the request does not fit the signature, or the limits.
             ModelNotReady: this version is being unloaded.
         """
         # 1. A version that is being unloaded accepts nothing.
@@ -159,6 +162,8 @@ class RequestPlacement:
             check_shapes(signature, inputs)
         else:
             fits = shapes_fit(signature, inputs)
+        if self._max_row_elements:
+            check_row_size(signature, inputs, self._max_row_elements)
 
         # 3. Outputs. Who names all of them, in any order, asks for what others ask for who name none.
         check_outputs(signature, request.outputs)

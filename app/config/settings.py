@@ -261,6 +261,12 @@ class Settings(BaseSettings):
         description="Reject tensors whose shape does not fit the signature. If off, such a request runs in a call of "
         "its own, and the model decides.",
     )
+    max_row_elements: NonNegativeInt = Field(
+        2**26,  # chosen: as many as max_body_bytes has bytes
+        description="Most elements in one row of an input whose inner shape the signature leaves open, such as tokens "
+        "or pixels: what a call takes in memory and time may grow with their square. A larger row is rejected with "
+        "413. 0: no limit.",
+    )
 
     runtime: str = Field(
         "tensorflow", description="Runtime that executes models. Names are registered in app/runtime.py."

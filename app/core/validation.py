@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import prod
 
-from app.core.errors import InvalidRequest, SignatureNotFound
+from app.core.errors import InvalidRequest, RequestTooLarge, SignatureNotFound
 from app.core.inference import Array, ModelSignature, TensorSpec, dtype_name, format_shape
 
 
@@ -47,6 +48,23 @@ def check_shapes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None
         if not spec.accepts_shape(array.shape):
             shape, expected = format_shape(array.shape), format_shape(spec.shape)
             raise InvalidRequest(f"Input {name!r} has shape {shape}; expected {expected}")
+
+
+def check_row_size(signature: ModelSignature, inputs: Mapping[str, Array], most: int) -> None:
+    """Raises RequestTooLarge if a row of an input whose shape the signature leaves open has more than `most` elements.
+
+    A request that has no rows is one row.
+    """
+    for name, array in inputs.items():
+        spec, first = signature.inputs[name], int(signature.batchable)
+        elements = prod(array.shape[first:])
+        if elements > most and (
+            spec.shape is None or None in spec.shape[first:] or not spec.accepts_shape(array.shape)
+        ):
+            raise RequestTooLarge(
+                f"Input {name!r} has shape {format_shape(array.shape)}, {elements} elements in a row; "
+                f"max_row_elements is {most}"
+            )
 
 
 def shapes_fit(signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:

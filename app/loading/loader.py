@@ -221,6 +221,7 @@ class Loader:
             sizes,
             batching=self._settings.batching,
             strict_shapes=self._settings.strict_shapes,
+            max_row_elements=self._settings.max_row_elements,
             paddings={signature: probed.padding for signature, probed in paddings.items() if probed.padding},
             costs=costs,
             signatures=signatures,

@@ -11,7 +11,7 @@ from app.batching.policy import WorkConserving
 from app.batching.request import LaneKey
 from app.batching.shapes.padding import ShapePadding
 from app.core.batch_sizes import BatchSizes
-from app.core.errors import InvalidRequest, ModelNotReady
+from app.core.errors import InvalidRequest, ModelNotReady, RequestTooLarge
 from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
 from app.model import Model
 from app.placement import RequestPlacement
@@ -247,3 +247,35 @@ def test_what_was_found_guilty_stays_so_when_the_model_gets_faster() -> None:
         assert loaded.stopped == ["pair", "pair"]
 
     run_in_fake_time(main())
+
+
+@pytest.mark.parametrize(
+    ("shape", "sent", "elements"),
+    [
+        ((None, None), (2, 11), 11),
+        ((None, None, 3), (1, 4, 3), 12),
+        (None, (5, 3, 4), 60),
+        ((), (), 0),
+        ((None, 11), (2, 11), 0),
+        ((None, None), (99, 10), 0),
+        ((2, None), (2, 6), 12),
+        ((11,), (11,), 0),
+    ],
+)
+def test_rows_whose_shape_is_open_have_a_largest_size(
+    shape: tuple[int | None, ...] | None, sent: tuple[int, ...], elements: int
+) -> None:
+    """What the signature fixes is never too large, and rows are not counted."""
+    numbers = np.dtype(np.float32)
+    signature = ModelSignature("f", {"x": TensorSpec("x", numbers, shape)}, {"y": TensorSpec("y", numbers, (None,))})
+    loaded = FakeLoadedModel()
+    loaded.signatures = {"f": signature}
+    placement = RequestPlacement("m", 3, loaded, SIZES, max_row_elements=10)
+    request = InferenceRequest({"x": np.zeros(sent, np.float32)}, "f")
+    if not elements:
+        placement.place(request)
+        return
+    for _ in range(2):
+        with pytest.raises(RequestTooLarge, match=f"{elements} elements in a row; max_row_elements is 10"):
+            placement.place(request)
+    RequestPlacement("m", 3, loaded, SIZES).place(request)
