@@ -158,6 +158,7 @@ class Execution(NamedTuple):
         padded_rows: rows added to reach a batch size.
         padding_ratio: share of the elements of the call's inputs that were padding, of rows and of inner shapes.
         rejection: why the requests have to be run again in smaller groups; there are no outcomes then.
+        input_s, output_s: seconds of this time in which the inputs were put together, and the outputs taken apart.
     """
 
     outcomes: list[Outcome]
@@ -166,6 +167,8 @@ class Execution(NamedTuple):
     padded_rows: int
     padding_ratio: float
     rejection: ServingError | None = None
+    input_s: float = 0.0
+    output_s: float = 0.0
 
     @property
     def mismatch(self) -> str:
@@ -185,15 +188,35 @@ def execute(
     function: BatchFunction, requests: Sequence[PendingRequest], clock: Callable[[], float], replica: int = 0
 ) -> Execution:
     """Runs the requests together and gives each its own rows or its own error. Never raises."""
-    started_s = clock()
-    if function.batchable:
-        outcomes, rejection = _run_together(function, requests, replica)
-    else:
-        outcomes, rejection = _run_each(function, requests, clock, replica), None
+    if not function.batchable:
+        started_s = clock()
+        return Execution(_run_each(function, requests, clock, replica), started_s, clock(), 0, 0.0)
+    run = _TimedRun(function.on(replica), clock)
+    outcomes, rejection = _run_together(function, requests, run)
     ended_s = clock()
     if rejection is not None:
-        return Execution([], started_s, ended_s, 0, 0.0, rejection)
-    return Execution(outcomes, started_s, ended_s, *padding_of(function, requests))
+        return Execution([], run.made_s, ended_s, 0, 0.0, rejection)
+    padded_rows, padding_ratio = padding_of(function, requests)
+    input_s, output_s = run.began_s - run.made_s, ended_s - run.ended_s
+    return Execution(outcomes, run.made_s, ended_s, padded_rows, padding_ratio, None, input_s, output_s)
+
+
+class _TimedRun:
+    """Runs the model, and notes when (seconds of the clock): its last call took from `began_s` to `ended_s`."""
+
+    __slots__ = ("_clock", "_run", "began_s", "ended_s", "made_s")
+
+    def __init__(self, run: Run, clock: Callable[[], float]) -> None:
+        self._run = run
+        self._clock = clock
+        self.made_s = self.began_s = self.ended_s = clock()
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self.began_s = self._clock()
+        try:
+            return self._run(inputs)
+        finally:
+            self.ended_s = self._clock()
 
 
 def _run_each(
@@ -213,11 +236,11 @@ def _run_each(
 
 
 def _run_together(
-    function: BatchFunction, requests: Sequence[PendingRequest], replica: int
+    function: BatchFunction, requests: Sequence[PendingRequest], run: Run
 ) -> tuple[list[Outcome], ServingError | None]:
     """The outcome of each request; or none, and the reason why they have to be run again in smaller groups."""
     try:
-        return list(run_together(function, requests, replica)), None
+        return list(run_together(function, requests, run)), None
     except Exception as raised:
         error = _serving_error(raised)
 
@@ -239,14 +262,16 @@ def _serving_error(raised: Exception) -> ServingError:
     return InferenceFailed("The model failed")
 
 
-def run_together(function: BatchFunction, requests: Sequence[PendingRequest], replica: int = 0) -> Sequence[Outputs]:
-    """One call for all requests of a batchable function; the outputs of each.
+def run_together(
+    function: BatchFunction, requests: Sequence[PendingRequest], run: Run | None = None
+) -> Sequence[Outputs]:
+    """One call for all requests of a batchable function, by `run` or on its first device; the outputs of each.
 
     Raises:
         RowCountMismatch: the outputs cannot be split by request.
         ServingError: whatever the model raises.
     """
-    run = function.on(replica)
+    run = run or function.on(0)
     request_rows = [request.rows for request in requests]
     own_rows = sum(request_rows)
     rows = function.sizes.padded(own_rows)

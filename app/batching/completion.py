@@ -157,4 +157,6 @@ def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
         failed_rows,
         expired,
         execution.padding_ratio,
+        execution.input_s,
+        execution.output_s,
     )

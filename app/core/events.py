@@ -22,6 +22,7 @@ class BatchExecuted(NamedTuple):
     failed, failed_rows: how many of its requests, and rows, were answered with an error.
     expired: how many of its requests were past their deadline when the call began; more than 0 is a bug.
     padding_ratio: which share of the elements of the call's inputs was padding, of rows and of inner shapes.
+    input_s, output_s: the parts of compute_s in which inputs were put together, and outputs taken apart.
     """
 
     model: str
@@ -36,6 +37,8 @@ class BatchExecuted(NamedTuple):
     failed_rows: int = 0
     expired: int = 0
     padding_ratio: float = 0.0
+    input_s: float = 0.0
+    output_s: float = 0.0
 
 
 class BatchRejected(NamedTuple):

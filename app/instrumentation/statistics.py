@@ -32,6 +32,28 @@ class _Duration:
         return {"count": self.count, "ns": round(self.seconds * 1e9)}
 
 
+@dataclass(slots=True)
+class _Compute:
+    """How often something was computed, and the total seconds of putting inputs together, of the calls, and of taking
+    outputs apart.
+    """
+
+    count: int = 0
+    input_s: float = 0.0
+    infer_s: float = 0.0
+    output_s: float = 0.0
+
+    def add(self, batch: BatchExecuted, count: int) -> None:
+        self.count += count
+        self.input_s += batch.input_s * count
+        self.output_s += batch.output_s * count
+        self.infer_s += (batch.compute_s - batch.input_s - batch.output_s) * count
+
+    def documents(self) -> dict[str, dict[str, int]]:
+        parts = {"compute_input": self.input_s, "compute_infer": self.infer_s, "compute_output": self.output_s}
+        return {name: _Duration(self.count, seconds).document() for name, seconds in parts.items()}
+
+
 #: Requests that succeeded and those that failed.
 _Answered = tuple[_Duration, _Duration]
 
@@ -45,8 +67,8 @@ class _VersionCounts:
     rows: int = 0
     executions: int = 0
     queue: _Duration = field(default_factory=_Duration)
-    compute: _Duration = field(default_factory=_Duration)
-    batches: defaultdict[int, _Duration] = field(default_factory=lambda: defaultdict(_Duration))
+    compute: _Compute = field(default_factory=_Compute)
+    batches: defaultdict[int, _Compute] = field(default_factory=lambda: defaultdict(_Compute))
 
 
 class ModelStatistics:
@@ -55,10 +77,9 @@ class ModelStatistics:
     success, fail: requests to compute something, over all protocols, by their answer; from arrival to answer.
     inference_count: rows computed without an error.
     execution_count: batches, and batch_stats the same by their rows.
-    queue, compute_infer: one for each request, with the whole time that its batch computed; a request
-        larger than a batch counts once for each part. Failed requests are in queue only.
-    compute_input, compute_output: the count of compute_infer, and no time: assembling a batch and splitting its
-        outputs is part of compute_infer.
+    queue, compute_input, compute_infer, compute_output: one for each request, with the whole time that its batch took
+        to be put together, computed and taken apart; a request larger than a batch counts once for each part. Failed
+        requests are in queue only. Of requests that run alone nothing is put together or taken apart.
     cache_hit, cache_miss: always 0, because there is no cache.
     """
 
@@ -74,7 +95,6 @@ class ModelStatistics:
     def document(self, model: str, version: int) -> dict[str, Any]:
         """One entry of `model_stats`; zeros for a version that never ran."""
         counts = self._counts.get((model, version)) or _VersionCounts()
-        compute = counts.compute.document()
         answered = zip(self._answered(model, version), counts.answered_before, strict=True)
         success, fail = (every.since(before) for every, before in answered)
         return {
@@ -87,14 +107,13 @@ class ModelStatistics:
                 "success": success.document(),
                 "fail": fail.document(),
                 "queue": counts.queue.document(),
-                **_compute_documents(compute),
+                **counts.compute.documents(),
                 "cache_hit": _Duration().document(),
                 "cache_miss": _Duration().document(),
             },
             "response_stats": {},
             "batch_stats": [
-                {"batch_size": rows, **_compute_documents(duration.document())}
-                for rows, duration in sorted(counts.batches.items())
+                {"batch_size": rows, **compute.documents()} for rows, compute in sorted(counts.batches.items())
             ],
             "memory_usage": [],
         }
@@ -116,15 +135,10 @@ class ModelStatistics:
         counts.queue.add(requests, sum(event.queue_s))
         if computed:
             counts.rows += event.rows - event.failed_rows
-            counts.compute.add(computed, event.compute_s * computed)
-            counts.batches[event.rows].add(1, event.compute_s)
+            counts.compute.add(event, computed)
+            counts.batches[event.rows].add(event, 1)
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state in {"LOADING", "END"}:
             life = event.model, event.version
             self._counts[life] = _VersionCounts(self._answered(*life))
-
-
-def _compute_documents(compute: dict[str, int]) -> dict[str, dict[str, int]]:
-    unknown = {"count": compute["count"], "ns": 0}
-    return {"compute_input": unknown, "compute_infer": compute, "compute_output": unknown}

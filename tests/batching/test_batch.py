@@ -282,10 +282,17 @@ def test_each_request_gets_its_own_rows_of_each_output(request_rows: list[int], 
 
 
 def test_an_execution_tells_its_time_and_its_padding() -> None:
-    clock = iter([3.0, 5.0])
+    clock = iter([3.0, 3.25, 4.5, 5.0])
     requests = [pending(rows=3), pending(rows=2)]
     execution = execute_timed(batch_function(FakeFunction(), 8), requests, lambda: next(clock))
     assert (len(execution.outcomes), execution.started_s, execution.ended_s, execution.padded_rows) == (2, 3, 5, 3)
+    assert (execution.input_s, execution.output_s) == (0.25, 0.5)
+
+
+def test_of_requests_that_run_alone_nothing_is_put_together_or_taken_apart() -> None:
+    clock = iter([3.0, 3.0, 5.0])
+    execution = execute_timed(batch_function(FakeFunction(), batchable=False), [pending()], lambda: next(clock))
+    assert (execution.started_s, execution.ended_s, execution.input_s, execution.output_s) == (3, 5, 0, 0)
 
 
 def wasted(requests: list[PendingRequest], **more: object) -> float:

@@ -197,10 +197,10 @@ def test_a_batch_tells_how_long_each_request_waited_and_which_failed_or_came_too
     made = batch("a", requests)
     made.function.requests_under_way = 5
     outputs = {"y": rows_of(2.0)["x"]}
-    execution = Execution([outputs, failed, failed, outputs, outputs], 10.0, 12.0, 4, 0.25)
+    execution = Execution([outputs, failed, failed, outputs, outputs], 10.0, 12.0, 4, 0.25, None, 0.125, 0.5)
     told = answer(made, execution)
     waits_s = [9.0, 8.0, 7.5, 7.0, 8.0, 7.0, 6.5, 7.0]
-    assert told == BatchExecuted("m", 1, "a", 12, 4, "idle", 2.0, waits_s, 4, 7, 2, 0.25)
+    assert told == BatchExecuted("m", 1, "a", 12, 4, "idle", 2.0, waits_s, 4, 7, 2, 0.25, 0.125, 0.5)
     assert [each.answers for each in replies] == [
         [Answer(outputs, BatchTiming(9.0, 2.0, 12))], [failed], [failed],
         [Answer(outputs, BatchTiming(7.0, 2.0, 12))], [Answer(outputs, BatchTiming(7.0, 2.0, 12))],

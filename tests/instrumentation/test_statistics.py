@@ -57,6 +57,15 @@ def test_batches_are_counted_by_requests_and_by_size():
     assert document["batch_stats"][1]["compute_input"] == {"count": 2, "ns": 0}
 
 
+def test_the_time_of_a_batch_is_told_by_its_parts():
+    one = batch(compute_s=2.0)._replace(input_s=0.25, output_s=0.5)
+    document = told(one, one._replace(failed=1)).document("m", 1)
+    parts = {"compute_input": 0.25, "compute_infer": 1.25, "compute_output": 0.5}
+    for name, seconds in parts.items():
+        assert document["inference_stats"][name] == {"count": 3, "ns": round(3e9 * seconds)}
+        assert document["batch_stats"][0][name] == {"count": 2, "ns": round(2e9 * seconds)}
+
+
 def test_requests_are_counted_by_their_answer():
     events = [finished(), finished("OK", 1.0), finished("400", 0.5), finished("INTERNAL", 0.5), finished("499", 1.0)]
     stats = told(*events).document("m", 1)["inference_stats"]

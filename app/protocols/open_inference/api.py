@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from app.batching.policy import BatchingOptions
+from app.batching.policy import DEFAULTS, BatchingOptions
 from app.core.errors import Forbidden, InvalidRequest, ModelNotFound, ModelNotReady, ServingError, Unsupported
 from app.core.inference import Buffer
 from app.core.interfaces import ServedModel, ServedRepository, ServerHealth
@@ -46,7 +46,7 @@ class OpenInference:
         health: ServerHealth,
         regions: SharedMemory | None = None,
         *,
-        batching: Callable[[str], BatchingOptions],
+        batching: Callable[[str], BatchingOptions] = lambda _: DEFAULTS,
     ) -> None:
         self._repository = repository
         self._statistics = statistics
