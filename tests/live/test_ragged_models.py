@@ -10,7 +10,7 @@ import pytest
 from app.config.settings import Settings
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceRequest
-from app.runtimes.tensorflow.saved_model.signature_defs import read_signatures
+from app.runtimes.tensorflow.saved_model.signature_defs import read_signatures, serving_graph
 from app.server.server import Server
 from tests.support import savedmodels
 from tests.support.waiting import HANG_S
@@ -66,10 +66,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_ragged_inputs_are_known_by_the_saved_function(folder: Path, tmp_path: Path) -> None:
-    ragged = read_signatures(folder / "ragged" / "1")["serving_default"].ragged
+    ragged = read_signatures(serving_graph(folder / "ragged" / "1"), "m")["serving_default"].ragged
     assert ragged == {"words": ("words_1",), "tables": ("tables_1", "tables_2")}
     savedmodels.make_twins(tmp_path / "twins" / "1")
-    assert read_signatures(tmp_path / "twins" / "1")["serving_default"].ragged == {}
+    assert read_signatures(serving_graph(tmp_path / "twins" / "1"), "m")["serving_default"].ragged == {}
 
 
 @pytest.mark.parametrize("strict_shapes", [True, False])
@@ -142,7 +142,7 @@ X: list[list[int]] = [[3], [0, 2], [], [1, 4, 0], [5]]
 
 
 def test_ragged_outputs_are_told_as_values_and_row_splits(counting: Path) -> None:
-    signature = read_signatures(counting / "counting" / "1")["serving_default"]
+    signature = read_signatures(serving_graph(counting / "counting" / "1"), "m")["serving_default"]
     assert signature.ragged_outputs == {"counts": ("counts_1",), "table": ("table_1", "table_2")}
     assert sorted(signature.outputs) == ["counts", "counts_1", "double", "table", "table_1", "table_2"]
     assert signature.outputs["counts_1"].dtype == np.int64

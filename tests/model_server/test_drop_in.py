@@ -15,6 +15,7 @@ import pytest
 
 from app.codecs.protobuf.messages import message_class
 from tests.repository.fakes import BROKEN, add
+from tests.support import tf1_savedmodels
 from tests.support.processes import ARRANGEMENTS, ROOT, ServerProcess, free_port
 from tests.support.savedmodels import make_half_plus_two, make_several_inputs
 from tests.support.waiting import HANG_S, wait_until
@@ -73,8 +74,8 @@ def replace(file: Path, text: str) -> None:
     (file.parent / "new").replace(file)
 
 
-def states(server: ServerProcess) -> dict[str, str]:
-    found = server.client.get("/v1/models/half").json()["model_version_status"]
+def states(server: ServerProcess, model: str = "half") -> dict[str, str]:
+    found = server.client.get(f"/v1/models/{model}").json().get("model_version_status", [])
     return {status["version"]: status["state"] for status in found}
 
 
@@ -133,6 +134,55 @@ def test_versions_labels_and_changes_of_the_file(models: Path, tmp_path: Path, f
         assert "Warning: --enable_profiler does nothing here: " in server.log.read_text()
         server.terminate()
         assert server.wait() == 0
+
+
+@pytest.mark.parametrize("frontends", ARRANGEMENTS.values(), ids=ARRANGEMENTS.keys())
+def test_models_of_tensorflow_1_by_a_file_that_is_read_again(tmp_path: Path, frontends: int) -> None:
+    """As testGoodModelConfig and testModelConfigReload in TensorFlow Serving's tensorflow_model_server_test.py."""
+    models = {
+        "half_plus_two": (tf1_savedmodels.make_half_plus_two, "00000123", 3.0),
+        "half_plus_three": (tf1_savedmodels.make_half_plus_three_of_0_12, "00000123", 4.0),
+        "counter": (tf1_savedmodels.make_counter, "1", 0.0),
+    }
+    for name, (make, version, _) in models.items():
+        make(tmp_path / name / version)
+
+    def listed(*names: str) -> str:
+        configs = [f'config: {{ name: "{name}", base_path: "{tmp_path / name}" }}' for name in names]
+        return f"model_config_list: {{ {', '.join(configs)} }}"
+
+    def predict(model: str, signature: str = "", output: str = "", **inputs: float) -> float:
+        request = message_class("tensorflow.serving.PredictRequest")(output_filter=[output] if output else [])
+        request.model_spec.name, request.model_spec.signature_name = model, signature
+        for name, value in inputs.items():
+            shape = {"dim": [{"size": 1}] if name == "x" else []}
+            tensor = message_class("tensorflow.TensorProto")(dtype=1, tensor_shape=shape, float_val=[value])
+            request.inputs[name].CopyFrom(tensor)
+        answer = call(port, "PredictionService", "Predict", request, "PredictResponse")
+        assert answer.model_spec.version.value == int(models[model][1])
+        (tensor,) = answer.outputs.values()
+        return float(tensor.float_val[0])
+
+    file = tmp_path / "models.config"
+    file.write_text(listed("half_plus_two", "half_plus_three"))
+    flags = [f"--model_config_file={file}", "--model_config_file_poll_wait_seconds=1"]
+    with model_server(tmp_path / "log", *flags, FERRY_FRONTENDS=str(frontends)) as (server, port):
+        for name in ("half_plus_two", "half_plus_three"):
+            assert predict(name, x=2.0) == predict(name, output="y", x=2.0) == models[name][2]
+        reply = server.client.post("/v1/models/half_plus_two:predict", json={"instances": [[1.0], [2.0]]})
+        assert reply.json() == {"predictions": [[2.5], [3.0]]}
+        examples = {"signature_name": "regress_x_to_y", "examples": [{"x": 2.0}]}
+        assert server.client.post("/v1/models/half_plus_three:regress", json=examples).json() == {"results": [4.0]}
+
+        replace(file, listed("half_plus_two", "counter"))
+        wait_until(lambda: states(server, "half_plus_three")["123"] == "END", "the new list is in effect")
+        wait_until(lambda: states(server, "counter").get("1") == "AVAILABLE", "the added model is loaded")
+        assert predict("half_plus_two", x=2.0) == 3.0
+        assert [predict("counter", "incr_counter") for _ in range(2)] == [1, 2]
+        assert predict("counter", "incr_counter_by", delta=3.5) == predict("counter", "get_counter") == 5.5
+        body = {"signature_name": "incr_counter_by", "inputs": {"delta": 1.0}}
+        assert server.client.post("/v1/models/counter:predict", json=body).json() == {"outputs": 6.5}
+        assert [predict("counter", name) for name in ("reset_counter", "get_counter")] == [0, 0]
 
 
 def test_a_shape_beyond_the_signature_runs_alone_if_the_graph_runs_it(tmp_path: Path) -> None:

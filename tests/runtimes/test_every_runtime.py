@@ -15,7 +15,8 @@ from app.core.sample_inputs import zero_inputs
 from app.core.time_budget import TimeBudget
 from app.loading.warm_up import tune, warm_up
 from app.runtime import LoadedModel, PlainModel, Runtime, RuntimeOptions, VariantOptions, create_runtime, runtime_names
-from app.runtimes.tensorflow import private_api
+from app.runtimes.tensorflow import private_api, tensorflow_runtime
+from app.runtimes.tensorflow.saved_model.session_model import SessionModel
 from tests.support import broken_savedmodels, savedmodels
 from tests.support.waiting import HANG_S
 
@@ -23,8 +24,8 @@ Load = Callable[[savedmodels.Make], LoadedModel]
 DEFAULT = "serving_default"
 
 
-#: 'public' is plain without TensorFlow's internals.
-VARIANTS = {"tensorflow": ("plain", "frozen", "xla", "public")}
+#: 'public' is plain without TensorFlow's internals, 'session' executes every model as those of TensorFlow 1.
+VARIANTS = {"tensorflow": ("plain", "frozen", "xla", "public", "session")}
 
 
 @pytest.fixture(
@@ -38,6 +39,9 @@ def runtime(request: pytest.FixtureRequest) -> Iterator[Runtime]:
     with pytest.MonkeyPatch.context() as patch:
         if variant == "public":
             patch.setattr(private_api, "works", lambda feature: False)
+            variant = "plain"
+        if variant == "session":
+            patch.setattr(tensorflow_runtime, "needs_session", lambda meta_graph: True)
             variant = "plain"
         yield create_runtime(name, RuntimeOptions(variants=VariantOptions(variant)))
 
@@ -185,6 +189,10 @@ def test_a_value_that_the_model_rejects_is_the_callers_fault_and_spoils_nothing(
 
 def test_an_unwanted_output_is_not_computed(load: Load) -> None:
     model = load(savedmodels.make_unwanted_output)
+    if isinstance(
+        model, SessionModel
+    ):  # to a session, a function of TensorFlow 2 is one node; see test_session_model.py
+        return
     inputs = {"text": strings(b"four")}
     with pytest.raises(InvalidRequest, match="could not correctly convert string: four"):
         model.run(DEFAULT, inputs, ())

@@ -20,7 +20,8 @@ from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
 from app.runtimes.tensorflow.saved_model.operation_check import check_operations
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
-from app.runtimes.tensorflow.saved_model.signature_defs import serving_graph
+from app.runtimes.tensorflow.saved_model.session_model import SessionModel
+from app.runtimes.tensorflow.saved_model.signature_defs import needs_session, serving_graph
 from app.runtimes.tensorflow.variants.compiled_code import keep_compiled_code
 
 logger = logging.getLogger(__name__)
@@ -80,15 +81,23 @@ class TensorFlowRuntime:
                 tf.config.threading.set_intra_op_parallelism_threads(threads)
 
     def _load(self, path: Path) -> LoadedModel:
-        check_operations(serving_graph(path), self._allowed_operations)
+        meta_graph = serving_graph(path)
+        check_operations(meta_graph, self._allowed_operations)
+        if needs_session(meta_graph):
+            if len(self.devices) > 1:
+                self._tell_one_replica(path, "it is executed in a session of TensorFlow 1")
+            return SessionModel(path, meta_graph)
         if len(self.devices) == 1:
-            return SavedModel(path, self._variants, self._kind)
+            return SavedModel(path, self._variants, self._kind, meta_graph=meta_graph)
         names = [f"/device:{device}" for device in self.devices]
-        first = SavedModel(path, self._variants, self._kind, names[0])
+        first = SavedModel(path, self._variants, self._kind, names[0], meta_graph)
         if reason := first.why_one_replica():
-            logger.warning("%s has one replica, on %s, because %s", "/".join(path.parts[-2:]), self.devices[0], reason)
+            self._tell_one_replica(path, reason)
             return first
         return Replicas([first, *[SavedModel(path, self._variants, self._kind, name) for name in names[1:]]])
+
+    def _tell_one_replica(self, path: Path, reason: str) -> None:
+        logger.warning("%s has one replica, on %s, because %s", "/".join(path.parts[-2:]), self.devices[0], reason)
 
 
 def _choose(kind: str, replicas: int) -> tuple[str, ...]:

@@ -21,9 +21,10 @@ FEATURES = (
     private_api.GRAPH_REWRITING,
     private_api.TAKING_APART,
     private_api.OPERATION_DEFINITIONS,
+    private_api.SESSION_CALLABLES,
 )
 PRIVATE_USE = re.compile(
-    r"tensorflow\.(python|core)\b|(?<!private_api)\.(captures|capture)\b|_inference_function|__internal__"
+    r"tensorflow\.(python|core)\b|(?<!private_api)\.(captures|capture)\b|_inference_function|__internal__|_make_callable"
 )
 
 
@@ -69,6 +70,13 @@ def direct_without_rejections(graph: Any, _device: str | None = None) -> Callabl
         (private_api.TAKING_APART, "_take_apart", lambda graph: None),
         (private_api.OPERATION_DEFINITIONS, "_operation_definition", gone),
         (private_api.OPERATION_DEFINITIONS, "_operation_definition", lambda operation: None),
+        (private_api.SESSION_CALLABLES, "_session_callable", gone),
+        (private_api.SESSION_CALLABLES, "_session_callable", lambda *_: lambda values: values),
+        (
+            private_api.SESSION_CALLABLES,
+            "_session_callable",
+            lambda *_: lambda values: [values[0] - values[1], np.array([3.0])],
+        ),
     ],
 )
 @pytest.mark.usefixtures("untested")

@@ -47,6 +47,9 @@ _KEEP_NOTHING = names("""
     XlaCallModule XlaLaunch
 """)
 
+#: A session keeps these; all who read or assign them use their memory.
+REFERENCE_VARIABLES = frozenset({"TemporaryVariable", "Variable", "VariableV2"})
+
 _LOOPS = frozenset({"NextIteration", "RefNextIteration", "StatelessWhile", "While"})
 
 # These read files, each time that they run.
@@ -110,6 +113,11 @@ def has_loops(graph: Any) -> bool:
 
 def reads_files(graph: Any) -> bool:
     return any(node.op in _READ_FILES for node in _all_nodes(graph))
+
+
+def has_references(graph: Any) -> bool:
+    """Whether nodes of a GraphDef give references to variables, tables or queues, as TensorFlow 1 did by default."""
+    return any(_gives_reference(operation) for operation in {node.op for node in graph.node})
 
 
 def devices_named(graph: Any) -> set[str]:
@@ -176,6 +184,13 @@ def _has_state(operation: str, graph: Any) -> bool:
         return operation not in _KNOWN and not called
     arguments = (*definition.input_arg, *definition.output_arg)
     return (definition.is_stateful and operation not in _READ_ONLY) or any(each.is_ref for each in arguments)
+
+
+def _gives_reference(operation: str) -> bool:
+    if operation in REFERENCE_VARIABLES:
+        return True
+    definition = operation_definition(operation)
+    return definition is not None and any(each.is_ref for each in definition.output_arg)
 
 
 def _all_nodes(graph: Any) -> Iterator[Any]:

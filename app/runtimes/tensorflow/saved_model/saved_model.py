@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.core.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
+from app.core.errors import InferenceFailed, ServingError, SignatureNotFound
 from app.core.inference import Array, ModelSignature
 from app.core.time_budget import TimeBudget
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
@@ -23,7 +23,13 @@ from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.operations import devices_named
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import PLAIN, XLA, VariantMaker
-from app.runtimes.tensorflow.saved_model.signature_defs import TAGS, read_signatures
+from app.runtimes.tensorflow.saved_model.signature_defs import (
+    TAGS,
+    check_names,
+    listed,
+    read_signatures,
+    serving_graph,
+)
 from app.runtimes.tensorflow.variants.compiled_code import kind_of_machine
 from app.runtimes.tensorflow.variants.shape_search import ShapeSearch
 from app.runtimes.tensorflow.variants.variant_cache import cache_key, content_digest, recall, remember
@@ -38,6 +44,7 @@ class SavedModel:
     Args:
         kind: the kind of processor, in the words of TensorFlow's device details.
         device: where its variables lie and its calls run, such as '/device:GPU:1'; None lets TensorFlow choose.
+        meta_graph: the MetaGraphDef of the folder that is served, if it was read already.
 
     Raises:
         Exception: TensorFlow cannot load the folder.
@@ -49,13 +56,14 @@ class SavedModel:
         options: VariantOptions = VariantOptions(),  # noqa: B008 - it is frozen
         kind: str = "CPU",
         device: str | None = None,
+        meta_graph: Any = None,
     ) -> None:
         self._path = path
         self._options = options
         self._kind = kind
         self._digest = content_digest(path)  # the files may be gone later
         self._content = cache_key(self._digest, device=device, frozen_limit_mb=options.frozen_limit_mb)
-        definitions = read_signatures(path)
+        definitions = read_signatures(meta_graph or serving_graph(path), "/".join(path.parts[-2:]))
         # The functions borrow their variables and tables from the loaded object: it must live as long.
         with tf.device(device):
             self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS))
@@ -71,7 +79,7 @@ class SavedModel:
         function = self._functions.get(signature)
         if function is None:
             raise self._no_signature(signature)
-        _check_names(function.signature, inputs, outputs)
+        check_names(function.signature, inputs, outputs)
         try:
             return function(inputs, outputs)
         except Exception as error:
@@ -190,7 +198,7 @@ class SavedModel:
     def _no_signature(self, signature: str) -> ServingError:
         if self._loaded is None:
             return InferenceFailed("the model is closed")
-        return SignatureNotFound(f"signature {signature!r} not found; there are {_listed(self.signatures)}")
+        return SignatureNotFound(f"signature {signature!r} not found; there are {listed(self.signatures)}")
 
 
 def _with_facts(function: SignatureFunction) -> ModelSignature:
@@ -210,14 +218,3 @@ def _collect_graphs() -> None:
 def _without_end(budget: TimeBudget) -> TimeBudget:
     """For what is wanted whatever time it takes; each step still waits until the budget lets it begin."""
     return TimeBudget(inf, gate=lambda: budget.allows(-inf))
-
-
-def _check_names(signature: ModelSignature, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> None:
-    if inputs.keys() != signature.inputs.keys():
-        raise InvalidRequest(f"inputs must be {_listed(signature.inputs)}, not {_listed(inputs)}")
-    if outputs and (unknown := set(outputs) - signature.outputs.keys()):
-        raise InvalidRequest(f"outputs must be among {_listed(signature.outputs)}, not {_listed(unknown)}")
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(map(repr, sorted(names))) or "none"

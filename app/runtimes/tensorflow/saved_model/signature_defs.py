@@ -6,14 +6,16 @@ They are read from saved_model.pb, because the loaded functions do not keep the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from app.core.inference import Dimension, ModelSignature, TensorSpec
+from app.core.errors import InvalidRequest
+from app.core.inference import Array, Dimension, ModelSignature, TensorSpec
+from app.runtimes.tensorflow.execution.operations import has_references
 from app.runtimes.tensorflow.private_api import SavedModelProto
 from app.runtimes.tensorflow.saved_model.ragged_signatures import is_ragged, ragged_inputs, ragged_outputs
 
@@ -28,15 +30,44 @@ _NOT_FOR_CALLERS = frozenset({"__saved_model_init_op", "__saved_model_train_op"}
 _NOT_ARRAYS = frozenset({tf.resource, tf.variant, tf.qint8, tf.quint8, tf.qint16, tf.quint16, tf.qint32})
 
 
-def read_signatures(path: Path) -> dict[str, ModelSignature]:
-    """The signatures of the 'serve' graph in folder `path`, except those that cannot be called with arrays.
+def needs_session(meta_graph: Any) -> bool:
+    """Whether a MetaGraphDef can be executed only in a session: it has references (to variables, or tables before
+    TensorFlow 1.0), or does not say the types of its inputs and outputs, as exports before TensorFlow 1.0.
+    """
+    if has_references(meta_graph.graph_def):
+        return True
+    return any(not info.dtype for info in _tensors(meta_graph))
+
+
+def with_types_of(graph: Any, meta_graph: Any) -> Any:
+    """The MetaGraphDef, in which inputs and outputs without a type have those of the loaded tf.Graph."""
+    for info in _tensors(meta_graph):
+        if not info.dtype:
+            tensor = graph.get_tensor_by_name(info.name)
+            info.dtype = tensor.dtype.base_dtype.as_datatype_enum
+            info.tensor_shape.CopyFrom(tensor.shape.as_proto())
+    return meta_graph
+
+
+def _tensors(meta_graph: Any) -> Iterator[Any]:
+    """The TensorInfos of inputs and outputs for callers that are single tensors."""
+    for name, definition in meta_graph.signature_def.items():
+        if name not in _NOT_FOR_CALLERS:
+            for info in (*definition.inputs.values(), *definition.outputs.values()):
+                if info.WhichOneof("encoding") == "name":
+                    yield info
+
+
+def read_signatures(meta_graph: Any, model: str) -> dict[str, ModelSignature]:
+    """The signatures of a MetaGraphDef, except those that cannot be called with arrays.
+
+    Args:
+        model: how the log names it.
 
     Raises:
-        OSError, ValueError: there is no such file or no such graph, or no signature can be called; the text says which.
-        google.protobuf.message.DecodeError: the file is not a SavedModel.
+        ValueError: no signature can be called; the text says why.
     """
-    graph = serving_graph(path)
-    definitions = graph.signature_def
+    definitions = meta_graph.signature_def
     signatures, reasons = {}, list[str]()
     for name in sorted(set(definitions) - _NOT_FOR_CALLERS):
         definition = definitions[name]
@@ -45,7 +76,7 @@ def read_signatures(path: Path) -> dict[str, ModelSignature]:
             logger.warning(
                 "signature %r of %s is not served, its other signatures are: %s",
                 name,
-                "/".join(path.parts[-2:]),
+                model,
                 reason,
             )
         else:
@@ -54,7 +85,7 @@ def read_signatures(path: Path) -> dict[str, ModelSignature]:
                 _specs(definition.inputs),
                 _specs(definition.outputs),
                 definition.method_name,
-                ragged_inputs(graph, definition),
+                ragged_inputs(meta_graph, definition),
                 ragged_outputs=ragged_outputs(definition),
             )
     if reasons and not signatures:
@@ -63,7 +94,12 @@ def read_signatures(path: Path) -> dict[str, ModelSignature]:
 
 
 def serving_graph(path: Path) -> Any:
-    """The MetaGraphDef tagged 'serve'. Raises as `read_signatures`."""
+    """The MetaGraphDef of the 'serve' graph in folder `path`.
+
+    Raises:
+        OSError, ValueError: there is no such file or no such graph; the text says which.
+        google.protobuf.message.DecodeError: the file is not a SavedModel.
+    """
     file = path / "saved_model.pb"
     if not file.is_file():
         raise FileNotFoundError("there is no saved_model.pb")
@@ -112,3 +148,16 @@ def _shape(tensor: Any) -> tuple[Dimension, ...] | None:
     if shape.unknown_rank:
         return None
     return tuple(None if dimension.size < 0 else dimension.size for dimension in shape.dim)
+
+
+def check_names(signature: ModelSignature, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> None:
+    """Raises InvalidRequest unless all inputs are there, and the outputs are among the signature's."""
+    if inputs.keys() != signature.inputs.keys():
+        raise InvalidRequest(f"inputs must be {listed(signature.inputs)}, not {listed(inputs)}")
+    if outputs and (unknown := set(outputs) - signature.outputs.keys()):
+        raise InvalidRequest(f"outputs must be among {listed(signature.outputs)}, not {listed(unknown)}")
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names, sorted and quoted, for an error text."""
+    return ", ".join(map(repr, sorted(names))) or "none"

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from app.core.inference import TensorSpec, dtype_name
-from app.runtimes.tensorflow.saved_model.signature_defs import read_signatures
+from app.runtimes.tensorflow.saved_model.signature_defs import read_signatures, serving_graph
 from tests.support import savedmodels
 
 FLOAT32 = np.dtype(np.float32)
@@ -15,7 +15,7 @@ FLOAT32 = np.dtype(np.float32)
 
 def test_a_tensorflow_1_model_keeps_its_tensor_and_method_names(tmp_path: Path) -> None:
     savedmodels.make_tf1(tmp_path / "1")
-    signatures = read_signatures(tmp_path / "1")
+    signatures = read_signatures(serving_graph(tmp_path / "1"), "m")
     assert {name: signature.method_name for name, signature in signatures.items()} == {
         "classify": "tensorflow/serving/classify",
         "regress": "tensorflow/serving/regress",
@@ -31,14 +31,14 @@ def test_a_tensorflow_1_model_keeps_its_tensor_and_method_names(tmp_path: Path) 
 
 def test_a_tensorflow_2_model_too(tmp_path: Path) -> None:
     savedmodels.make_half_plus_two(tmp_path / "1")
-    signatures = read_signatures(tmp_path / "1")
+    signatures = read_signatures(serving_graph(tmp_path / "1"), "m")
     assert signatures["regress_x_to_y"].method_name == "tensorflow/serving/regress"
     assert signatures["serving_default"].inputs["x"].tensor_name == "serving_default_x:0"
 
 
 def test_dtypes_are_those_of_tensorflow(tmp_path: Path) -> None:
     savedmodels.make_every_dtype(tmp_path / "1")
-    inputs = read_signatures(tmp_path / "1")["serving_default"].inputs
+    inputs = read_signatures(serving_graph(tmp_path / "1"), "m")["serving_default"].inputs
     assert {name: dtype_name(spec.dtype) for name, spec in inputs.items()} == {
         name: getattr(tf, name).name for name in savedmodels.DTYPES
     }
@@ -49,9 +49,13 @@ def test_shapes_tell_unknown_sizes_from_unknown_rank(tmp_path: Path) -> None:
     savedmodels.make_unknown_inner(tmp_path / "inner")
     savedmodels.make_unknown_rank(tmp_path / "rank")
     savedmodels.make_scalar(tmp_path / "scalar")
-    assert read_signatures(tmp_path / "inner")["serving_default"].inputs["matrix"].shape == (None, None, None)
-    assert read_signatures(tmp_path / "rank")["serving_default"].inputs["x"].shape is None
-    assert read_signatures(tmp_path / "scalar")["serving_default"].inputs["a"].shape == ()
+    assert read_signatures(serving_graph(tmp_path / "inner"), "m")["serving_default"].inputs["matrix"].shape == (
+        None,
+        None,
+        None,
+    )
+    assert read_signatures(serving_graph(tmp_path / "rank"), "m")["serving_default"].inputs["x"].shape is None
+    assert read_signatures(serving_graph(tmp_path / "scalar"), "m")["serving_default"].inputs["a"].shape == ()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +75,7 @@ def test_a_signature_that_arrays_cannot_feed_is_left_out_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, make: savedmodels.Make, reason: str
 ) -> None:
     make(tmp_path / "m" / "1")
-    assert "serving_default" in read_signatures(tmp_path / "m" / "1")
+    assert "serving_default" in read_signatures(serving_graph(tmp_path / "m" / "1"), "m/1")
     assert reason in caplog.text
     assert len(caplog.records) == 1
 
@@ -84,7 +88,7 @@ def test_a_model_of_which_no_signature_can_be_called_is_no_model(tmp_path: Path)
     proto.meta_graphs[0].signature_def["serving_default"].inputs["a"].dtype = tf.qint8.as_datatype_enum
     file.write_bytes(proto.SerializeToString())
     with pytest.raises(ValueError, match="not 'serving_default', because input 'a' of type qint8 has no array type"):
-        read_signatures(tmp_path)
+        read_signatures(serving_graph(tmp_path), "m")
 
 
 @pytest.mark.parametrize("entry", ["__saved_model_init_op", "__saved_model_train_op"])
@@ -97,7 +101,7 @@ def test_entries_for_loading_and_training_are_no_signatures(
     definitions = proto.meta_graphs[0].signature_def
     definitions[entry].CopyFrom(definitions["serving_default"])
     file.write_bytes(proto.SerializeToString())
-    assert list(read_signatures(tmp_path)) == ["serving_default"]
+    assert list(read_signatures(serving_graph(tmp_path), "m")) == ["serving_default"]
     assert not caplog.records
 
 
@@ -110,4 +114,4 @@ def test_the_serving_graph_is_found_among_several(tmp_path: Path) -> None:
     proto.meta_graphs[0].meta_info_def.tags[:] = ["serve", "gpu"]
     del proto.meta_graphs[0].signature_def["serving_default"]
     file.write_bytes(proto.SerializeToString())
-    assert list(read_signatures(tmp_path)) == ["serving_default"]
+    assert list(read_signatures(serving_graph(tmp_path), "m")) == ["serving_default"]
