@@ -63,7 +63,7 @@ def from_bytes(content: bytes | memoryview, dtype: np.dtype[Any], shape: Sequenc
             f"{name} has {len(content)} bytes of data; {dtype_name(dtype)} of shape"
             f" {format_shape(tuple(shape))[:256]} takes {expected}"
         )
-    if dtype.kind == "b" and content and max(np.frombuffer(content, np.uint8)) > 1:
+    if dtype.kind == "b" and np.frombuffer(content, np.uint8).max(initial=0) > 1:
         raise InvalidRequest(f"{name} is of type bool but has a byte that is neither 0 nor 1")
     return np.frombuffer(content, dtype).reshape(shape)
 

@@ -321,6 +321,13 @@ class Settings(BaseSettings):
         64 * 1024**2,
         description="Largest HTTP request body in bytes, after decompression. A larger one is rejected with 413.",
     )
+    max_inflation_ratio: int = Field(
+        200,
+        ge=10,
+        le=1032,  # deflate's own limit
+        description="How many times its size a compressed HTTP body may be inflated to; the first MiB is free. A body "
+        "that grows more is rejected with 413. 1032: as far as deflate can.",
+    )
     allow_shared_memory: bool = Field(
         False,
         description="Let clients on this machine pass tensors through system shared memory (Open Inference Protocol). "

@@ -86,7 +86,8 @@ class Server:
         self.open_inference = open_inference = OpenInference(
             self.repository, statistics.document, self, regions, batching=self.engine.batching_options
         )
-        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, CallerRule.of(settings.fair_callers))
+        callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
+        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio)
         self._readers = ReadingProcesses()
         self.tensorflow_rest = TensorFlowRest(
             self.repository, listener, limits, draining=self.engine.draining, readers=self._readers

@@ -52,7 +52,8 @@ class FrontendServer:
         self.engine = RemoteEngine(engine, settings.stuck_after_s)
         self.repository: ServedRepository = self.engine.repository
         self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
-        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, CallerRule.of(settings.fair_callers))
+        callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
+        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio)
         draining = self.engine.draining
         self._readers = ReadingProcesses()
         self.tensorflow_rest = TensorFlowRest(

@@ -31,7 +31,7 @@ from app.transports.http.compression import Inflater
 from app.transports.http.exchange import AsgiExchange, Clock, Streamed
 from app.transports.http.head import RequestHead
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.http.replies import ClientGone, error_body
+from app.transports.http.replies import ClientGone, HttpLimits, error_body
 
 MEDIA_TYPE = "application/x-ndjson"
 
@@ -49,20 +49,20 @@ class PredictStreams:
     """Begins streams, and holds what all of them share.
 
     Args:
-        max_bytes: the most bytes of a line, and of all lines that are read but not answered.
+        limits: of them `max_body_bytes` is the most bytes of a line, and of all lines that are read but not answered.
         draining: set when no new work is accepted.
         readers: read long lines.
     """
 
     def __init__(
         self,
-        max_bytes: int,
+        limits: HttpLimits,
         draining: asyncio.Event,
         clock: Clock = time.monotonic,
         readers: ReadingProcesses | None = None,
     ) -> None:
         self._readers = readers
-        self._max_bytes = max_bytes
+        self._limits = limits
         self._draining = draining
         self._clock = clock
 
@@ -77,7 +77,8 @@ class PredictStreams:
         """
         head = exchange.head
         _check_media_type(head)
-        inflater = Inflater((head.header(b"content-encoding") or b"").decode("latin-1"))
+        encoding = (head.header(b"content-encoding") or b"").decode("latin-1")
+        inflater = Inflater(encoding, self._limits.max_inflation_ratio)
         asked = PredictBody(_no_inputs)
         apply_query(head.query, asked)
         if self._draining.is_set():
@@ -92,8 +93,8 @@ class PredictStreams:
         return PredictStream(
             exchange.receive,
             inflater,
-            LineCutter(largest, self._max_bytes),
-            Window(_WINDOW_BATCHES * largest, self._max_bytes),
+            LineCutter(largest, self._limits.max_body_bytes),
+            Window(_WINDOW_BATCHES * largest, self._limits.max_body_bytes),
             BlockPredictor(resolve, asked, timeout_s, self._clock, caller, self._readers),
             self._draining,
         )

@@ -73,7 +73,7 @@ class TensorFlowRest(HttpProtocol):
     ) -> None:
         super().__init__(listener, limits, clock, readers)
         self._repository = repository
-        self._streams = PredictStreams(limits.max_body_bytes, draining or asyncio.Event(), clock, readers)
+        self._streams = PredictStreams(limits, draining or asyncio.Event(), clock, readers)
 
     async def answer(self, exchange: AsgiExchange) -> Sendable | Streamed:
         route = find_route(exchange.head.method, exchange.head.path)

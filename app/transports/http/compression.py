@@ -9,17 +9,28 @@ import asyncio
 import zlib
 from collections.abc import Iterator
 
+from app.codecs.errors import BodyTooLarge
 from app.codecs.media_types import quality_values
 from app.core.errors import InvalidRequest
 
 #: The largest piece, however much a small body grows (chosen).
 PIECE_BYTES = 64 * 1024
 
+#: zlib gets so much at a time: it copies the rest of it for each piece and at the end of each member (chosen).
+_PART_BYTES = 8 * 1024
+
 #: zlib's window sizes: gzip or zlib by the header; raw deflate, which some clients send as `deflate`.
 _ANY_HEADER, _NO_HEADER = 47, -15
 
 #: So many bytes decide between them.
 _TELLING_BYTES = 2
+_GZIP = b"\x1f\x8b"
+
+#: A body may be inflated to so many bytes, whatever its own size (chosen).
+_FREE_BYTES = 1024 * 1024
+
+#: Apache's limit (DeflateInflateRatioLimit); deflate's own is 1,032.
+USUAL_RATIO = 200
 
 
 class UnsupportedEncoding(InvalidRequest):
@@ -31,23 +42,26 @@ class Inflater:
 
     Args:
         encoding: Content-Encoding as sent; empty and `identity` do not change the body.
+        max_ratio: of what is inflated beyond the first MiB to what was received.
 
     Raises:
         UnsupportedEncoding.
     """
 
-    def __init__(self, encoding: str) -> None:
+    def __init__(self, encoding: str, max_ratio: int = USUAL_RATIO) -> None:
         encoding = encoding.strip().lower()
         if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
             raise UnsupportedEncoding(
                 f"Content-Encoding {encoding[:64]!r} is not supported; send gzip, deflate or identity"
             )
         self._encoding = encoding
+        self._max_ratio = max_ratio
+        self._received = self._inflated = 0  # bytes
         self._start = b""
         self._member: zlib._Decompress | None = None  # gzip allows several members in a row; this one is read now
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """The next bytes, inflated. Raises InvalidRequest if they cannot be inflated."""
+        """The next bytes, inflated. Raises InvalidRequest if they cannot be; BodyTooLarge if they become too many."""
         if self._encoding in ("", "identity"):
             for start in range(0, len(data), PIECE_BYTES):
                 yield data[start : start + PIECE_BYTES]
@@ -63,29 +77,38 @@ class Inflater:
             raise self._invalid()
 
     def _inflate(self, data: bytes) -> Iterator[bytes]:
-        data, self._start = self._start + data, b""
-        while data:
+        whole, end = memoryview(self._start + data), 0
+        self._start = b""
+        self._received += len(data)
+        while end < len(whole):
             if self._member is None:
-                if len(data) < _TELLING_BYTES:
-                    self._start = data
+                if len(whole) - end < _TELLING_BYTES:
+                    self._start = bytes(whole[end:])
                     return
-                self._member = zlib.decompressobj(self._window(data))
+                self._member = zlib.decompressobj(self._window(bytes(whole[end : end + _TELLING_BYTES])))
             member = self._member
-            while piece := member.decompress(data, PIECE_BYTES):
+            part: bytes | memoryview = whole[end : end + _PART_BYTES]
+            end += len(part)
+            while piece := member.decompress(part, PIECE_BYTES):
+                self._count(len(piece))
                 yield piece
-                data = member.unconsumed_tail
-            data = member.unused_data
+                part = member.unconsumed_tail
             if member.eof:
+                end -= len(member.unused_data)
                 self._member = None
 
+    def _count(self, size: int) -> None:
+        self._inflated += size
+        if self._inflated > _FREE_BYTES + self._max_ratio * self._received:
+            raise BodyTooLarge(
+                f"The {self._encoding} body has more than {self._max_ratio} times its size in it (max_inflation_ratio);"
+                " send it with another Content-Encoding, or in parts"
+            )
+
     def _window(self, start: bytes) -> int:
-        try:
-            zlib.decompressobj(_ANY_HEADER).decompress(start[:_TELLING_BYTES])
-        except zlib.error:
-            if self._encoding != "deflate":
-                raise
-            return _NO_HEADER
-        return _ANY_HEADER
+        """By the two bytes that each form begins with (RFC 1950, 2.2; RFC 1952, 2.3.1)."""
+        zlib_header = start[0] & 15 == 8 and int.from_bytes(start, "big") % 31 == 0
+        return _NO_HEADER if self._encoding == "deflate" and not (zlib_header or start == _GZIP) else _ANY_HEADER
 
     def _invalid(self) -> InvalidRequest:
         return InvalidRequest(f"The body is not valid {self._encoding} though Content-Encoding says so")

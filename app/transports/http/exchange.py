@@ -273,12 +273,15 @@ class HttpProtocol:
 
     async def read(self, exchange: AsgiExchange) -> bytes:
         """The whole body, inflated. Raises BodyTooLarge, InvalidRequest, UnsupportedEncoding, ClientGone."""
-        return await read_body(exchange.head.headers, exchange.receive, self.limits.max_body_bytes)
+        return await self._read(exchange, self.limits.max_body_bytes)
 
     async def read_short(self, exchange: AsgiExchange) -> bytes:
         """As `read`, for a body that the event loop parses: one of `LONG_BODY_BYTES` or more is too large."""
         limit = min(self.limits.max_body_bytes, LONG_BODY_BYTES - 1)
-        return await read_body(exchange.head.headers, exchange.receive, limit)
+        return await self._read(exchange, limit)
+
+    async def _read(self, exchange: AsgiExchange, limit: int) -> bytes:
+        return await read_body(exchange.head.headers, exchange.receive, limit, self.limits.max_inflation_ratio)
 
     async def compute(self, exchange: AsgiExchange) -> Sendable:
         """The reply to a request that `begin` accepts. Raises ClientGone as soon as the client disconnects."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,23 +15,25 @@ from app.core import errors
 from app.core.errors import ServingError
 from app.core.inference import Buffer
 from app.transports.http.asgi import Header, Receive, Send
-from app.transports.http.compression import Inflater, UnsupportedEncoding
+from app.transports.http.compression import USUAL_RATIO, Inflater, UnsupportedEncoding
 from app.transports.request_caller import CallerRule
 
-#: A shorter body is inflated at once; a longer one, which may become a thousand times as long, in a thread. Chosen.
-_SHORT_BYTES = 8192
+#: Of a body that is shorter, so many bytes are inflated at once, and more in a thread; all of a longer one. Chosen.
+_SHORT_BYTES, _INFLATED_AT_ONCE = 8 * 1024, 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """`max_body_bytes` limits the inflated body; `request_timeout_ms` runs from arrival to reply.
+    """`max_body_bytes` limits the inflated body, and `max_inflation_ratio` how many times its size it is inflated to.
 
-    `callers` tells callers apart, so that none takes the room of others; None if nothing does.
+    `request_timeout_ms` runs from arrival to reply. `callers` tells callers apart, so that none takes the room of
+    others; None if nothing does.
     """
 
     max_body_bytes: int
     request_timeout_ms: float
     callers: CallerRule | None = None
+    max_inflation_ratio: int = USUAL_RATIO
 
 
 class ClientGone(Exception):
@@ -151,11 +153,11 @@ def internal_error() -> HttpReply:
     return HttpReply(error_body("Internal error"), 500)
 
 
-async def read_body(headers: Sequence[Header], receive: Receive, limit: int) -> bytes:
+async def read_body(headers: Sequence[Header], receive: Receive, limit: int, max_ratio: int = USUAL_RATIO) -> bytes:
     """The whole body, inflated.
 
     Raises:
-        BodyTooLarge: more than `limit` bytes announced, received or inflated.
+        BodyTooLarge: more than `limit` bytes announced, received or inflated, or inflated by more than `max_ratio`.
         InvalidRequest, UnsupportedEncoding: it cannot be inflated.
         ClientGone: the client disconnected before the end.
     """
@@ -167,9 +169,7 @@ async def read_body(headers: Sequence[Header], receive: Receive, limit: int) -> 
     encoding = named.get(b"content-encoding")
     if encoding is None:
         return body
-    if len(body) < _SHORT_BYTES:
-        return _inflate(body, encoding.decode("latin-1"), limit)
-    return await asyncio.to_thread(_inflate, body, encoding.decode("latin-1"), limit)
+    return await _inflated(body, Inflater(encoding.decode("latin-1"), max_ratio), limit)
 
 
 async def _receive_all(receive: Receive, limit: int) -> bytes:
@@ -188,18 +188,34 @@ async def _receive_all(receive: Receive, limit: int) -> bytes:
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _inflate(body: bytes, encoding: str, limit: int) -> bytes:
+async def _inflated(body: bytes, inflater: Inflater, limit: int) -> bytes:
     """Stops at `limit` bytes, however large the inflated body would be."""
-    inflater = Inflater(encoding)
-    pieces: list[bytes] = []
-    size = 0
-    for piece in inflater.pieces(body):
-        size += len(piece)
-        if size > limit:
-            raise _too_large(limit)
-        pieces.append(piece)
+    inflation = _Inflation(inflater.pieces(body), limit)
+    if len(body) >= _SHORT_BYTES or not inflation.go_on(_INFLATED_AT_ONCE):
+        await asyncio.to_thread(inflation.go_on, limit)
     inflater.finish()
-    return b"".join(pieces)
+    return b"".join(inflation.done)
+
+
+class _Inflation:
+    """A body that is inflated, first on the event loop, then in a thread; at most `limit` bytes."""
+
+    def __init__(self, pieces: Iterator[bytes], limit: int) -> None:
+        self.done: list[bytes] = []
+        self._size = 0
+        self._pieces = pieces
+        self._limit = limit
+
+    def go_on(self, up_to: int) -> bool:
+        """Inflates up to so many bytes, and one piece more. Was that all?"""
+        for piece in self._pieces:
+            self.done.append(piece)
+            self._size += len(piece)
+            if self._size > self._limit:
+                raise _too_large(self._limit)
+            if self._size > up_to:
+                return False
+        return True
 
 
 def _too_large(limit: int) -> BodyTooLarge:

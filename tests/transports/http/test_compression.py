@@ -5,10 +5,12 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.codecs.errors import BodyTooLarge
 from app.core.errors import InvalidRequest
 from app.transports.http.compression import PIECE_BYTES, Inflater, UnsupportedEncoding, choose_encoding, compress
 
@@ -55,6 +57,7 @@ def test_however_it_is_cut_it_is_the_same_body(data: bytes, cuts: list[int], for
 @pytest.mark.parametrize("encoding", ["", "gzip"])
 def test_no_piece_is_large(encoding: str) -> None:
     data = bytes(10 * PIECE_BYTES + 1)
+    assert len(data) < MIB
     pieces = [*Inflater(encoding).pieces(gzip.compress(data) if encoding else data)]
     assert max(map(len, pieces)) == PIECE_BYTES
     assert b"".join(pieces) == data
@@ -85,6 +88,61 @@ def test_what_is_not_compressed_is_rejected(encoding: str) -> None:
 def test_an_encoding_that_is_not_known_is_rejected() -> None:
     with pytest.raises(UnsupportedEncoding, match="'br' is not supported; send gzip, deflate or identity"):
         Inflater("br")
+
+
+MIB = 1024 * 1024
+
+
+def zeros(size: int) -> bytes:
+    return gzip.compress(bytes(size), mtime=0)
+
+
+@pytest.mark.parametrize("ratio", [10, 200])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_after_the_first_mib_a_body_grows_by_the_ratio_at_most(ratio: int, encoding: str) -> None:
+    sizes: list[int] = []
+    with pytest.raises(BodyTooLarge, match=f"more than {ratio} times its size"):
+        sizes.extend(map(len, Inflater(encoding, ratio).pieces(zeros(64 * MIB))))
+    assert MIB + ratio * len(zeros(64 * MIB)) - PIECE_BYTES < sum(sizes) <= MIB + ratio * len(zeros(64 * MIB))
+
+
+def test_one_mib_of_zeros_is_no_bomb_however_short_it_is() -> None:
+    assert inflated("gzip", iter([zeros(MIB)])) == bytes(MIB)
+
+
+def test_a_body_in_pieces_grows_by_what_has_arrived() -> None:
+    """Not by what a stream may still send."""
+    inflater = Inflater("gzip", 200)
+    with pytest.raises(BodyTooLarge):
+        list(inflater.pieces(zeros(8 * MIB)))
+
+
+class CountedMember:
+    """A gzip member that counts the bytes which zlib is given, and so may copy."""
+
+    given = 0
+
+    def __init__(self, wbits: int) -> None:
+        self._member = decompressobj(wbits)
+
+    def decompress(self, data: bytes, size: int) -> bytes:
+        CountedMember.given += len(data)
+        return self._member.decompress(data, size)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._member, name)
+
+
+decompressobj = zlib.decompressobj
+
+
+@pytest.mark.parametrize("body", [gzip.compress(b"") * 5000, gzip.compress(np.random.default_rng(1).bytes(2 * MIB))])
+def test_zlib_is_given_little_at_a_time(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It copies what is left at the end of each member and after each piece: 2 MB of empty members took 15 s."""
+    monkeypatch.setattr(zlib, "decompressobj", CountedMember)
+    CountedMember.given = 0
+    inflated("gzip", iter([body]))
+    assert CountedMember.given / len(body) < 8 * 1024 / 20 + 2
 
 
 # --- replies ---

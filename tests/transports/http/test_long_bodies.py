@@ -167,10 +167,14 @@ def test_a_client_that_leaves_while_its_body_is_read_is_not_computed_for() -> No
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("size", "at_once"), [(100, True), (LONG_BODY_BYTES, False)])
-def test_a_body_that_inflates_to_much_does_so_in_a_thread(size: int, at_once: bool) -> None:
+NOISE = np.random.default_rng(1).bytes(LONG_BODY_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("content", "at_once"), [(NOISE[:100], True), (bytes(60_000), True), (bytes(200_000), False), (NOISE, False)]
+)
+def test_a_body_that_inflates_to_much_does_so_in_a_thread(content: bytes, at_once: bool) -> None:
     async def main() -> None:
-        content = np.random.default_rng(1).bytes(size)
         reading = asyncio.ensure_future(
             read_body([(b"content-encoding", b"gzip")], arriving(gzip.compress(content)), 2 * LONG_BODY_BYTES)
         )
