@@ -5,7 +5,7 @@ Used by app/placement.py before a request is queued, and by frontends and protoc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
 from math import prod
 
@@ -33,12 +33,17 @@ def check_inputs(signature: ModelSignature, inputs: Mapping[str, Array]) -> None
 
 def check_names_and_dtypes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
     """Raises InvalidRequest unless names and dtypes are the signature's; masks may be left out."""
-    if inputs.keys() != signature.expected(inputs).keys():
-        _reject_names(signature, inputs)
+    check_names(signature, inputs.keys())
     for name, array in inputs.items():
         spec = signature.inputs[name]
         if array.dtype != spec.dtype:
             raise InvalidRequest(f"Input {name!r} has dtype {dtype_name(array.dtype)}; expected {spec}")
+
+
+def check_names(signature: ModelSignature, names: Set[str]) -> None:
+    """Raises InvalidRequest unless they are the signature's inputs; masks may be left out."""
+    if names != signature.expected(names).keys():
+        _reject_names(signature, names)
 
 
 def check_shapes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
@@ -113,9 +118,9 @@ def check_outputs(signature: ModelSignature, outputs: tuple[str, ...]) -> None:
             )
 
 
-def _reject_names(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
-    missing = signature.expected(inputs).keys() - inputs.keys()
-    unknown = inputs.keys() - signature.inputs.keys()
+def _reject_names(signature: ModelSignature, sent: Set[str]) -> None:
+    missing = signature.expected(sent).keys() - sent
+    unknown = sent - signature.inputs.keys()
     parts = [f"{word} {_names(names)}" for word, names in (("missing", missing), ("unknown", unknown)) if names]
     raise InvalidRequest(
         f"Inputs do not match signature {signature.name!r}: {'; '.join(parts)}; expected {_names(signature.inputs)}"

@@ -10,10 +10,11 @@ from google.protobuf.message import DecodeError
 from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
 from app.codecs.errors import NotAcceptable
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE, decode_tensor, tensor_parts
-from app.codecs.protobuf.wire import map_entry
+from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE, decode_tensors, tensor_parts
+from app.codecs.protobuf.wire import check_fields, map_entry
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceResponse, ModelSignature, TensorSpec, dtype_name
+from app.core.validation import check_names
 
 _Request = message_class("tensorflow.serving.PredictRequest")
 _Response = message_class("tensorflow.serving.PredictResponse")
@@ -22,6 +23,7 @@ _OUTPUTS = _Response.DESCRIPTOR.fields_by_name["outputs"].number
 
 def read(body: bytes, max_bytes: int) -> PredictBody:
     """Raises InvalidRequest."""
+    check_fields(body)
     try:
         message = _Request.FromString(body)
     except DecodeError as error:
@@ -32,8 +34,9 @@ def read(body: bytes, max_bytes: int) -> PredictBody:
             f"The body has version_label {spec.version_label[:256]!r}; expected the label in the URL: /labels/NAME"
         )
 
-    def inputs(_: ModelSignature) -> dict[str, Array]:
-        return {name: decode_tensor(name, proto, max_bytes) for name, proto in message.inputs.items()}
+    def inputs(signature: ModelSignature) -> dict[str, Array]:
+        check_names(signature, message.inputs.keys())
+        return decode_tensors(message.inputs, max_bytes)
 
     version = spec.version.value if spec.HasField("version") else None
     return PredictBody(inputs, spec.signature_name, tuple(message.output_filter), model=spec.name, version=version)

@@ -2,15 +2,18 @@
 
 A TensorProto has its values either in `tensor_content`, as in memory, or in a typed field of its own for each type.
 `tensor_content` becomes a read-only array over the message's own bytes, without a copy. Typed fields are read and
-written as whole arrays if a packed list looks on the wire as it does in memory. A shape is believed only as far as its
-values are present, or would fit into a message.
+written as whole arrays if a packed list looks on the wire as it does in memory.
+
+A shape is believed only as far as its values are present: one value that stands for all elements is not repeated in
+memory, and more than one may be followed by a limited number of repetitions. What the shapes of a request take together
+is added up before anything is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -27,6 +30,12 @@ TensorProto = message_class("tensorflow.TensorProto")
 
 #: The most dimensions that numpy 1 allows.
 _MAX_RANK = 32
+
+#: The last of several values is repeated up to so many bytes, and up to so many times their own bytes. Chosen.
+_FREE_BYTES, _REPETITIONS = 64 * 1024, 32
+
+#: A length of so many bytes is beyond any message.
+_VARINT_BYTES = 5
 
 _FIELDS = {field.name: field.number for field in TensorProto.DESCRIPTOR.fields}
 _CONTENT = _FIELDS["tensor_content"]
@@ -81,20 +90,43 @@ ENCODING_BY_DTYPE = {encoding.dtype: encoding for encoding in ENCODING_BY_NUMBER
 # --- TensorProto to array ---
 
 
-def decode_tensor(name: str, proto: Any, max_bytes: int) -> Array:
-    """The array in a TensorProto; it may be read-only.
+def decode_tensors(protos: Mapping[str, Any], max_bytes: int) -> dict[str, Array]:
+    """The arrays of a request's inputs, by name; they may be read-only.
 
     Args:
-        name: the input's, for error texts.
-        max_bytes: the most memory for values that the message implies without having them.
+        protos: the TensorProtos. Their names are the signature's: many that are not would take long.
+        max_bytes: the most memory for all of them.
 
     Raises:
-        InvalidRequest: type, shape and values do not make a tensor.
+        InvalidRequest: type, shape and values do not make a tensor, or the shapes take too much memory.
     """
+    shapes: dict[str, tuple[int, ...]] = {}
+    left = max_bytes
+    for name, proto in protos.items():
+        encoding = _encoding(name, proto)
+        shapes[name] = _shape(name, proto.tensor_shape)
+        # Sizes of 0 count as 1: padding a batch gives it rows, and then the other sizes take memory.
+        left -= prod([size or 1 for size in shapes[name]]) * encoding.dtype.itemsize
+        if left < 0:
+            shape = str(list(shapes[name]))[:256]
+            raise _rejection(name, f"has shape {shape}: the inputs take more than the {max_bytes} bytes of a message")
+    return {name: _decode(name, proto, shapes[name]) for name, proto in protos.items()}
+
+
+def decode_tensor(name: str, proto: Any, max_bytes: int) -> Array:
+    """`decode_tensors` for one input."""
+    return decode_tensors({name: proto}, max_bytes)[name]
+
+
+def _encoding(name: str, proto: Any) -> TensorEncoding:
     encoding = ENCODING_BY_NUMBER.get(proto.dtype)
     if encoding is None:
         raise _rejection(name, f"has dtype {_NAMES.get(proto.dtype, proto.dtype)}, which no request can carry")
-    shape = _shape(name, proto.tensor_shape, encoding.dtype.itemsize, max_bytes)
+    return encoding
+
+
+def _decode(name: str, proto: Any, shape: tuple[int, ...]) -> Array:
+    encoding = _encoding(name, proto)
 
     # 1. Values in the typed field.
     content = proto.tensor_content
@@ -118,17 +150,14 @@ def decode_tensor(name: str, proto: Any, max_bytes: int) -> Array:
     return np.frombuffer(content, encoding.dtype).reshape(shape)
 
 
-def _shape(name: str, proto: Any, itemsize: int, max_bytes: int) -> tuple[int, ...]:
+def _shape(name: str, proto: Any) -> tuple[int, ...]:
     if proto.unknown_rank:
         raise _rejection(name, "has unknown rank; expected a shape")
+    if len(proto.dim) > _MAX_RANK:
+        raise _rejection(name, f"has {len(proto.dim)} dimensions; expected {_MAX_RANK} at most")
     shape = tuple([dim.size for dim in proto.dim])
-    if len(shape) > _MAX_RANK:
-        raise _rejection(name, f"has {len(shape)} dimensions; expected {_MAX_RANK} at most")
     if shape and min(shape) < 0:
         raise _rejection(name, f"has shape {list(shape)}; expected no size below 0")
-    # Sizes of 0 count as 1: padding a batch gives it rows, and then the other sizes take memory.
-    if prod([size or 1 for size in shape]) * itemsize > max_bytes:
-        raise _rejection(name, f"has shape {list(shape)}, which takes more than the {max_bytes} bytes of a message")
     return shape
 
 
@@ -141,9 +170,15 @@ def _from_field(name: str, encoding: TensorEncoding, values: Any, shape: tuple[i
     count = prod(shape)
     if len(array) > count:
         raise _rejection(name, f"has {len(array)} values in {encoding.field}; expected {count} for shape {list(shape)}")
+    if len(array) < min(count, 2):
+        nothing: Any = b"" if encoding.dtype == STRING else 0
+        return np.broadcast_to(array[0] if len(array) else np.array(nothing, encoding.dtype), shape)
     if len(array) < count:
-        last: Any = array[-1:] if len(array) else np.full(1, b"" if encoding.dtype == STRING else 0, encoding.dtype)
-        array = np.concatenate([array, np.repeat(last, count - len(array))])
+        if count * array.itemsize > _FREE_BYTES + _REPETITIONS * array.nbytes:
+            raise _rejection(
+                name, f"has {len(array)} values in {encoding.field}; expected all {count} of {list(shape)}"
+            )
+        array = np.concatenate([array, np.repeat(array[-1:], count - len(array))])
     return array.reshape(shape)
 
 
@@ -163,30 +198,34 @@ def _cells(name: str, encoding: TensorEncoding, values: Any) -> Array:
 
 def _from_string_content(name: str, content: bytes, shape: tuple[int, ...]) -> Array:
     """TensorFlow's encoding: the lengths of all strings as varints, then their bytes."""
-    lengths: list[int] = []
-    position = 0
     count = prod(shape)
-    while len(lengths) < count and position < len(content):
-        length, position = _varint(content, position)
-        lengths.append(length)
-    if len(lengths) < count or position + sum(lengths) != len(content):
-        raise _rejection(name, f"has tensor_content that is not {count} strings, for shape {list(shape)}")
+    every = np.frombuffer(content, np.uint8)
+    if count > len(every):
+        raise _not_strings(name, shape)
 
-    ends = pairwise(accumulate(lengths, initial=position))
-    return string_array([content[start:end] for start, end in ends], shape)
+    # 1. The last byte of each length: those of a varint before it have the highest bit.
+    ends = np.flatnonzero(every < 0x80)[:count] + 1
+    sizes = np.diff(ends, prepend=0)
+    if len(ends) < count or sizes.max(initial=0) > _VARINT_BYTES:
+        raise _not_strings(name, shape)
+
+    # 2. The lengths, from all first bytes, all second bytes, ...
+    lengths = np.zeros(count, np.int64)
+    for place in range(sizes.max(initial=0)):
+        longer = sizes > place
+        lengths[longer] |= (every[ends[longer] - sizes[longer] + place] & np.int64(0x7F)) << (7 * place)
+
+    # 3. The strings.
+    start = int(ends[-1]) if count else 0
+    stops = start + np.cumsum(lengths)
+    if (int(stops[-1]) if count else 0) != len(content):
+        raise _not_strings(name, shape)
+    borders = [start, *stops.tolist()]
+    return string_array([content[begin:end] for begin, end in pairwise(borders)], shape)
 
 
-def _varint(content: bytes, position: int) -> tuple[int, int]:
-    """The number at `position` and the position after it, which is beyond the content if the number is cut off."""
-    number = shift = 0
-    while position < len(content):
-        byte = content[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, position
-        shift += 7
-    return number, position + 1
+def _not_strings(name: str, shape: tuple[int, ...]) -> InvalidRequest:
+    return _rejection(name, f"has tensor_content that is not {prod(shape)} strings, for shape {list(shape)}")
 
 
 def _rejection(name: str, problem: str) -> InvalidRequest:

@@ -14,11 +14,12 @@ from google.protobuf.json_format import ParseDict
 
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.predict_request import serialize_response
-from app.codecs.protobuf.tensor_protos import decode_tensor
+from app.codecs.protobuf.tensor_protos import decode_tensors
 from app.core.errors import InvalidRequest, Unsupported
 from app.core.events import Listener
 from app.core.inference import Array, InferenceRequest, ModelSignature
 from app.core.interfaces import ServedRepository
+from app.core.validation import check_names
 from app.protocols.tensorflow_serving.grpc_examples import ExampleCalls
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve, resolve_signature, version_choice
 from app.protocols.tensorflow_serving.metadata import signatures_document, status_document
@@ -102,11 +103,12 @@ class TensorFlowGrpc:
         return serialize_response(response, self._tensor_content)
 
     def _inputs(self, protos: Any, signature: ModelSignature) -> dict[str, Array]:
-        inputs = {name: decode_tensor(name, proto, self._max_message_bytes) for name, proto in protos.items()}
-        expected = signature.expected(inputs)
-        if len(inputs) != len(expected):
-            raise _wrong_names(inputs.keys(), expected.keys())
-        return inputs
+        names = protos.keys()
+        expected = signature.expected(names)
+        if len(names) != len(expected):
+            raise _wrong_names(names, expected.keys())
+        check_names(signature, names)
+        return decode_tensors(protos, self._max_message_bytes)
 
     async def _metadata(self, request: Any, call: GrpcCall) -> Any:
         _check_metadata_fields(request.metadata_field)

@@ -16,6 +16,7 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 
 from app.codecs.protobuf.messages import message_class, service_descriptor
+from app.codecs.protobuf.wire import check_fields
 from app.core.events import Listener, RequestFinished
 from app.transports.grpc.codes import Failure, failure_of
 from app.transports.request_caller import CallerRule
@@ -114,7 +115,7 @@ class GrpcCalls:
         return Service(name, {each: partial(self._handler, methods[each], answer) for each, answer in answers.items()})
 
     def _handler(self, method: MethodDescriptor, answer: Any, priority: str | None) -> grpc.RpcMethodHandler:
-        parse = message_class(method.input_type.full_name).FromString
+        parse = partial(_parse, message_class(method.input_type.full_name))
         if method.client_streaming:
             return grpc.stream_stream_rpc_method_handler(self._stream(method.name, parse, answer, priority))
         return grpc.unary_unary_rpc_method_handler(self._unary(method.name, parse, answer, priority))
@@ -188,6 +189,12 @@ def _caller(rule: CallerRule, context: grpc.aio.ServicerContext[bytes, bytes]) -
         return value.encode() if isinstance(value, str) else value
 
     return rule.caller(header, context.peer().rpartition(":")[0])
+
+
+def _parse(kind: Any, content: bytes) -> Any:
+    """Raises DecodeError; InvalidRequest if it has very many fields."""
+    check_fields(content)
+    return kind.FromString(content)
 
 
 async def _parsed(contents: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -> AsyncGenerator[Any, None]:

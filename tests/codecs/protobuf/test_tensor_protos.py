@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf.internal.encoder import _VarintBytes
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from tensorflow.core.framework.tensor_pb2 import TensorProto as TensorFlowsProto
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.tensor_protos import decode_tensor
+from app.codecs.protobuf.tensor_protos import decode_tensor, decode_tensors
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING
 from tests.support.savedmodels import DTYPES
@@ -185,6 +186,39 @@ UNKNOWN_RANK.tensor_shape.unknown_rank = True
 def test_malformed_tensors_are_rejected_by_name(proto, text):
     with pytest.raises(InvalidRequest, match=f"^Input 'x' .*{text}"):
         decode(proto)
+
+
+def test_a_value_that_stands_for_all_elements_takes_the_memory_of_one():
+    for proto in (proto_of(shape=[512, 512]), proto_of(shape=[512, 512], float_val=[1.5])):
+        array = decode(proto)
+        assert (array.strides, array.sum()) == ((0, 0), 512 * 512 * sum(proto.float_val))
+
+
+def test_the_last_of_several_values_is_repeated_as_far_as_the_values_are_worth():
+    assert decode(proto_of(shape=[16384], float_val=[1, 2]))[[0, 1, -1]].tolist() == [1, 2, 2]
+    with pytest.raises(InvalidRequest, match="has 2 values in float_val; expected all 20000"):
+        decode(proto_of(shape=[20000], float_val=[1, 2]))
+
+
+def test_inputs_are_added_up_before_any_is_made():
+    each = proto_of(shape=[LIMIT // 4 // 2 - 1], float_val=[1])
+    assert len(decode_tensors({"a": each, "b": each}, LIMIT)) == 2
+    with pytest.raises(InvalidRequest, match=r"^Input 'c' has shape .*: the inputs take more than the 1048576 bytes"):
+        decode_tensors({"a": each, "b": each, "c": proto_of(shape=[3], float_val=[1])}, LIMIT)
+
+
+@given(st.lists(st.integers(0, 70000).map(bytes), max_size=5))
+def test_strings_in_tensor_content_are_read(values):
+    lengths = b"".join(_VarintBytes(len(value)) for value in values)
+    assert decode(proto_of(7, [len(values)], tensor_content=lengths + b"".join(values))).tolist() == values
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x80" * 70000, b"\x80" * 5 + b"\0", b"\xff" * 4 + b"\x7f", b"\1", b"\0a", b"\0\0"]
+)
+def test_lengths_that_do_not_fit_are_rejected_in_linear_time(content):
+    with pytest.raises(InvalidRequest, match="has tensor_content that is not 1 strings"):
+        decode(proto_of(7, [1], tensor_content=content))
 
 
 @given(st.binary(max_size=60))

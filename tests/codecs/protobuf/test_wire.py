@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.wire import field_start, map_entry
+from app.codecs.protobuf.wire import check_fields, field_start, map_entry
+from app.core.errors import InvalidRequest
 
 Request = message_class("tensorflow.serving.PredictRequest")
 TensorProto = message_class("tensorflow.TensorProto")
@@ -31,3 +33,22 @@ def test_a_field_of_any_length(content: bytes) -> None:
 
 def test_field_numbers_beyond_15_take_two_bytes() -> None:
     assert TensorProto.FromString(field_start(18, 2) + b"ab").float8_val == b"ab"
+
+
+FIELDS = [b"\x12\0", b"\x08\1", b"\x09" + bytes(8), b"\x0d" + bytes(4)]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_message_of_very_many_fields_is_rejected_before_it_is_parsed(field: bytes) -> None:
+    """An empty input takes two bytes on the wire and 180 in memory."""
+    large = b"\x1a\x80\x80\1" + bytes(16384)
+    check_fields(large + field * 4000)
+    check_fields(field * 1000)
+    with pytest.raises(InvalidRequest, match="more than 4096 inputs, outputs or other fields"):
+        check_fields(large + field * 4200)
+
+
+@given(st.binary(max_size=100))
+def test_bytes_that_are_no_message_are_left_to_the_parser(content: bytes) -> None:
+    check_fields(content + b"\x80" * 16384)
+    check_fields(content + b"\x17" * 16384)
