@@ -128,4 +128,4 @@ def _reject_names(signature: ModelSignature, sent: Set[str]) -> None:
 
 
 def _names(names: Mapping[str, TensorSpec] | set[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(names)) or "none"
+    return ", ".join(repr(name) for name in sorted(names))[:1024] or "none"

@@ -14,8 +14,9 @@ from app.protocols.open_inference.grpc_messages import read_message
 from app.protocols.open_inference.rest_bodies import read_request, split_body
 from app.protocols.tensorflow_serving import grpc_examples
 from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
+from app.transports.grpc.calls import parse_message
 from tests.budgets.readers import FLOATS, LIMIT, STRINGS, no_region, predicts, quietly, v2
-from tests.budgets.search import Form
+from tests.budgets.search import EXAMPLE_BYTES, Form
 from tests.budgets.wire import counted, distinct, field, number_field, repeated, text, varint, within
 from tests.support.protocol_fakes import FakeRepository, specs
 
@@ -87,6 +88,10 @@ _TENSORS = (
 )
 
 
+def _parser(name: str) -> Callable[[bytes], Any]:
+    return partial(parse_message, message_class(name))
+
+
 def _of_type(dtype: int, sizes: tuple[int, ...]) -> bytes:
     shape = b"".join(field(2, number_field(1, size)) for size in sizes)
     return number_field(1, dtype) + field(2, shape)
@@ -109,7 +114,7 @@ def protobuf() -> Form:
         _shaped,
     )
     grpc = TensorFlowGrpc(FakeRepository(), lambda _: None, max_message_bytes=LIMIT, timeout_ms=1e9)  # type: ignore[arg-type]
-    parse = message_class("tensorflow.serving.PredictRequest").FromString
+    parse = _parser("tensorflow.serving.PredictRequest")
 
     def by_grpc(body: bytes) -> object:
         try:
@@ -140,7 +145,7 @@ def _shaped(unit: tuple[bytes, ...], tail: tuple[bytes, ...], size: int) -> byte
 
 def example_lists() -> Form:
     """Examples over gRPC, with a context for all of them."""
-    parse = message_class("tensorflow.serving.ClassificationRequest").FromString
+    parse = _parser("tensorflow.serving.ClassificationRequest")
     feature = field(1, field(1, field(1, b"a") + field(2, field(3, b"\x0a\1\1"))))
     words = (b"\x0a\0", field(1, feature), field(1, b"\x0a\0"), field(1, field(1, b"\x0a\0")))
 
@@ -155,11 +160,12 @@ def example_lists() -> Form:
             return error
         return quietly(lambda _: grpc_examples._examples(message.input))(b"")
 
-    return Form((within(b"", 1, 2), with_context), words, [read])
+    charged = lambda body: len(body) + EXAMPLE_BYTES * body.count(b"\n")  # noqa: E731
+    return Form((within(b"", 1, 2), with_context), words, [read], charged)
 
 
 def v2_messages() -> Form:
-    parse = message_class("inference.ModelInferRequest").FromString
+    parse = _parser("inference.ModelInferRequest")
     words = (
         *(b"\x2a\0", b"\x32\0", b"\x3a\0", b"\x22\0", b"\1", b"\0", b"\x42\0", b"\x0a\0", field(5, field(1, b"x"))),
         *(field(6, field(1, b"y")), field(4, field(1, b"a") + field(2, b"\x08\1")), b"\x18\1", b"\x80", b"a", b"\xff"),

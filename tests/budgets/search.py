@@ -13,6 +13,9 @@ from tests.budgets.meter import Cost, cost_of
 NS_A_BYTE, MEMORY_A_BYTE = 50.0, 40.0
 NS_A_REQUEST, MEMORY_A_REQUEST = 0.4e6, 2 * 1024**2
 
+#: An example is a message of its own, and so is each of its features: each counts for so many bytes more.
+EXAMPLE_BYTES = 24
+
 #: Bytes of the bodies that are tried, and of those that the dearest become in the end: what is quadratic shows.
 SIZE, LARGE = 32 * 1024, 256 * 1024
 

@@ -9,7 +9,7 @@ from app.core.inference import ModelSignature
 from app.protocols.streams.lines import LineCutter
 from app.protocols.streams.rows import read_rows
 from tests.budgets.readers import EXAMPLES, FLOATS, LIMIT, STRINGS, TWO, predicts, quietly, rest, v2
-from tests.budgets.search import Form
+from tests.budgets.search import EXAMPLE_BYTES, Form
 from tests.budgets.wire import distinct, text
 
 _JSON_WORDS = (
@@ -60,7 +60,7 @@ def examples() -> Form:
         distinct(b'{"examples":[{', b"}]}", lambda number, word: b'"%x":%b' % (number, word), b","),
     )
     read = [rest(EXAMPLES, "application/json", f"/v1/models/m:{method}") for method in ("classify", "regress")]
-    return Form(frames, words, read)
+    return Form(frames, words, read, lambda body: len(body) + EXAMPLE_BYTES * (body.count(b"{") + body.count(b":")))
 
 
 def infer() -> Form:

@@ -5,7 +5,7 @@ Source: https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from app.core.errors import InvalidRequest
@@ -13,10 +13,15 @@ from app.core.errors import InvalidRequest
 #: Serialized pieces, joined once at the end; large ones are views of arrays.
 Parts = Sequence[bytes | memoryview]
 
-_VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
+_VARINT, _LENGTH_DELIMITED = 0, 2
+_USUAL = (_VARINT, _LENGTH_DELIMITED)
 
-#: A message of this size may have so many fields. Chosen: a field of two bytes may become a message object of 180.
-_SHORT_BYTES, _MOST_FIELDS = 16 * 1024, 4096
+#: The bytes of a value of fixed size, by its wire type.
+_FIXED_BYTES = {1: 8, 5: 4}
+
+#: A message of this size may have so many fields, and one more for so many bytes of it. Chosen: a field of two bytes
+#: may become a message object of 180.
+_SHORT_BYTES, _FREE_FIELDS, _BYTES_A_FIELD = 16 * 1024, 1024, 64
 
 #: The longest varint.
 _VARINT_BYTES = 10
@@ -25,7 +30,7 @@ _VARINT_BYTES = 10
 @lru_cache(maxsize=4096)
 def field_start(number: int, length: int) -> bytes:
     """The tag and length before the `length` bytes of a string, a message or a packed list."""
-    return bytes((*_varint(number << 3 | _LENGTH_DELIMITED), *_varint(length)))
+    return varint(number << 3 | _LENGTH_DELIMITED) + varint(length)
 
 
 def map_entry(number: int, key: str, value: Parts) -> Parts:
@@ -38,26 +43,33 @@ def map_entry(number: int, key: str, value: Parts) -> Parts:
 
 def check_fields(content: bytes) -> None:
     """Raises InvalidRequest if a message has very many fields at its top level: inputs, mostly."""
-    if len(content) < _SHORT_BYTES:
+    size = len(content)
+    if size < _SHORT_BYTES:
         return
+    most = _FREE_FIELDS + size // _BYTES_A_FIELD
     position = 0
-    for _ in range(_MOST_FIELDS):
-        if position >= len(content):
+    for _ in range(most):
+        tag, length = content[position : position + 2] if position + 1 < size else b"\0\0"
+        wire = tag & 7
+        if tag < 0x80 and length < 0x80 and wire in _USUAL:  # in one byte each
+            position += 2 + length if wire else 2
+        else:
+            position = _field_end(content, position)
+        if position >= size:
             return
-        tag, position = _read_varint(content, position)
-        match tag & 7:
-            case wire if wire == _LENGTH_DELIMITED:
-                length, position = _read_varint(content, position)
-                position += length
-            case wire if wire == _VARINT:
-                _, position = _read_varint(content, position)
-            case wire if wire == _FIXED_64:
-                position += 8
-            case wire if wire == _FIXED_32:
-                position += 4
-            case _:
-                return  # the parser rejects it
-    raise InvalidRequest(f"The message has more than {_MOST_FIELDS} inputs, outputs or other fields")
+    raise InvalidRequest(f"The message has more than {most} inputs, outputs or other fields")
+
+
+def _field_end(content: bytes, position: int) -> int:
+    """Where the field at `position` ends; the end of the content where the parser will find a fault."""
+    tag, position = _read_varint(content, position)
+    wire = tag & 7
+    if wire == _LENGTH_DELIMITED:
+        length, position = _read_varint(content, position)
+        return position + length
+    if wire == _VARINT:
+        return _read_varint(content, position)[1]
+    return position + _FIXED_BYTES.get(wire, len(content))
 
 
 def _read_varint(content: bytes, position: int) -> tuple[int, int]:
@@ -70,8 +82,11 @@ def _read_varint(content: bytes, position: int) -> tuple[int, int]:
     return number, len(content)
 
 
-def _varint(number: int) -> Iterator[int]:
+def varint(number: int) -> bytes:
+    """A number from 0 to 2**64 - 1."""
+    content = bytearray()
     while number > 0x7F:
-        yield number & 0x7F | 0x80
+        content.append(number & 0x7F | 0x80)
         number >>= 7
-    yield number
+    content.append(number)
+    return bytes(content)

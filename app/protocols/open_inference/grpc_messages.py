@@ -13,7 +13,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, InferenceResponse, ModelSignature, TensorSpec
 from app.protocols.open_inference.binary_tensors import decode, encode
 from app.protocols.open_inference.datatypes import checked_shape, datatype_of, declared_input
-from app.protocols.open_inference.infer_call import InferCall, choose_signature, make_call, wanted_output
+from app.protocols.open_inference.infer_call import InferCall, check_count, choose_signature, make_call, wanted_output
 from app.protocols.open_inference.parameters import Parameters, request_parameters
 from app.protocols.open_inference.shared_memory import ReadRegion, RegionSlice, WriteRegion, region_slice
 
@@ -48,6 +48,7 @@ def read_message(
     parameters = request_parameters(parameters_of(message))
     signature = choose_signature(signatures, parameters.signature)
     inputs = _read_inputs(message, signature, read)
+    check_count(message.outputs, signature)
     outputs = [wanted_output(output.name, parameters_of(output), True) for output in message.outputs]
     return make_call(inputs, outputs, signature, parameters, deadline_s=deadline(parameters.timeout_s), id=message.id)
 

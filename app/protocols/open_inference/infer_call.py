@@ -72,6 +72,14 @@ def choose_signature(signatures: Mapping[str, ModelSignature], name: str = "") -
     return signature
 
 
+def check_count(outputs: Sequence[object], signature: ModelSignature) -> None:
+    """Raises InvalidRequest if more outputs are wanted than there are."""
+    if len(outputs) > len(signature.outputs):
+        raise InvalidRequest(
+            f"The request wants {len(outputs)} outputs; signature {signature.name!r} has {len(signature.outputs)}"
+        )
+
+
 def wanted_output(name: str, parameters: Parameters, binary: bool = False) -> WantedOutput:
     """An output with its parameters. Raises InvalidRequest.
 

@@ -17,7 +17,14 @@ from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, Buffer, InferenceResponse, ModelSignature, TensorSpec
 from app.protocols.open_inference.binary_tensors import decode, encode
 from app.protocols.open_inference.datatypes import checked_shape, datatype_of, declared_input
-from app.protocols.open_inference.infer_call import InferCall, WantedOutput, choose_signature, make_call, wanted_output
+from app.protocols.open_inference.infer_call import (
+    InferCall,
+    WantedOutput,
+    check_count,
+    choose_signature,
+    make_call,
+    wanted_output,
+)
 from app.protocols.open_inference.json_documents import (
     decode_data,
     encode_data,
@@ -88,6 +95,7 @@ def read_request(
     parameters = request_parameters(parameters_field(document))
     signature = choose_signature(signatures, parameters.signature)
     inputs = _read_inputs(document, tail, signature, read)
+    check_count(list_field(document, "outputs"), signature)
     outputs = [
         wanted_output(name, parameters_field(each, f"Output {name!r}"), parameters.binary_outputs)
         for name, each in named_objects(document, "outputs")

@@ -6,11 +6,11 @@ classify and regress under predict's method name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.errors import InvalidRequest
-from app.core.inference import STRING, ModelSignature
+from app.core.inference import STRING, Array, ModelSignature, string_array
 
 #: The input of both: serialized tf.Example, [rows].
 INPUT = "inputs"
@@ -20,6 +20,27 @@ CLASSES, SCORES = "classes", "scores"
 
 #: The output of regress, [rows] or [rows, 1].
 REGRESSION = "outputs"
+
+
+#: The context of a request may take so many bytes in all of its examples, and so many times the request's own. Chosen.
+_FREE_BYTES, _CONTEXT_RATIO = 1024 * 1024, 32
+
+
+def with_context(context: bytes, examples: Sequence[bytes]) -> Array:
+    """Serialized examples, [rows]: each also has the features of the context that it lacks.
+
+    Concatenated messages merge when they are parsed, and the later one overrides the earlier.
+
+    Raises:
+        InvalidRequest: the context, once for each example, is far larger than the request.
+    """
+    size = len(context) + sum(map(len, examples))
+    if len(context) * len(examples) > _FREE_BYTES + _CONTEXT_RATIO * size:
+        raise InvalidRequest(
+            f"The context of {len(context)} bytes goes to each of {len(examples)} examples, which is too much for a"
+            f" request of {size} bytes; send fewer examples, or the context's features with each"
+        )
+    return string_array([context + example for example in examples] if context else examples)
 
 
 @dataclass(frozen=True, slots=True)

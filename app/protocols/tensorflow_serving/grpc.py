@@ -153,7 +153,7 @@ def _wrong_names(sent: Collection[str], wanted: Collection[str]) -> InvalidReque
 
 
 def _set(names: Collection[str]) -> str:
-    return "{" + ",".join(sorted(names)) + "}"
+    return "{" + ",".join(sorted(names))[:1024] + "}"
 
 
 def _check_metadata_fields(fields: Any) -> None:

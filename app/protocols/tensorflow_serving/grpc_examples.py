@@ -10,7 +10,7 @@ import numpy as np
 
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest, Unsupported
-from app.core.inference import STRING, Array, InferenceRequest, ModelSignature, string_array
+from app.core.inference import STRING, Array, InferenceRequest, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.tensorflow_serving.examples import (
     CLASSES,
@@ -20,6 +20,7 @@ from app.protocols.tensorflow_serving.examples import (
     REGRESSION,
     SCORES,
     ExamplesMethod,
+    with_context,
 )
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve, resolve_signature, version_choice
 from app.transports.grpc.calls import GrpcCall
@@ -91,9 +92,8 @@ def _examples(source: Any) -> Array:
     examples = getattr(source, kind).examples if kind else ()
     if not examples:
         raise InvalidRequest("Input is empty.")
-    # Concatenated messages merge when they are parsed, and the later one overrides the earlier.
     context = source.example_list_with_context.context.SerializeToString() if kind.endswith("context") else b""
-    return string_array([context + example.SerializeToString() for example in examples])
+    return with_context(context, [example.SerializeToString() for example in examples])
 
 
 def _fill_classes(result: Any, outputs: Mapping[str, Array], count: int) -> None:

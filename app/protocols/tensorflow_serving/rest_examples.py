@@ -6,9 +6,11 @@ base64 objects become bytes features.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -17,12 +19,23 @@ from app.codecs.json.parsing import parse, quote
 from app.codecs.json.predict_documents import signature_name
 from app.codecs.json.scalars import is_base64, is_number, to_bytes
 from app.codecs.json.writing import dumps, jsonable
-from app.codecs.protobuf.messages import message_class
+from app.codecs.protobuf.wire import field_start, varint
 from app.core.errors import InvalidRequest
-from app.core.inference import STRING, Array, ModelSignature, string_array
-from app.protocols.tensorflow_serving.examples import CLASSES, CLASSIFY, INPUT, REGRESSION, SCORES, ExamplesMethod
+from app.core.inference import STRING, Array, ModelSignature
+from app.protocols.tensorflow_serving.examples import (
+    CLASSES,
+    CLASSIFY,
+    INPUT,
+    REGRESSION,
+    SCORES,
+    ExamplesMethod,
+    with_context,
+)
+
+_KINDS = {bool: "int64", int: "int64", float: "float", str: "bytes", dict: "bytes"}
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_UINT64_MAX = 2**64 - 1
 _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
@@ -70,16 +83,25 @@ def read_examples(method: ExamplesMethod, document: Mapping[str, Any], signature
 
 def serialize_example(features: Mapping[str, Any]) -> bytes:
     """A tf.Example. Raises InvalidRequest, which names the feature that tf.Example cannot represent."""
-    example = message_class("tensorflow.Example")()
-    for name, value in features.items():
+    if not features:
+        return b""
+    entries: list[bytes] = []
+    for name in sorted(features):
         try:
-            _fill(example.features.feature[name], value if type(value) is list else [value])
+            key, feature = name.encode(), _feature(features[name])
         except InvalidRequest as error:
             raise InvalidRequest(f"Feature: {quote(name)} {error}") from error
         except UnicodeEncodeError as error:
             raise InvalidRequest(f"Feature: {quote(name)} has a name that is not valid Unicode") from error
-    serialized: bytes = example.SerializeToString(deterministic=True)
-    return serialized
+        entry = _field(1, key) + _field(2, feature)
+        entries.append(_field(1, entry))
+    return _field(1, b"".join(entries))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    if len(content) < 128:
+        return bytes((number << 3 | 2, len(content))) + content
+    return field_start(number, len(content)) + content
 
 
 def _examples(document: Mapping[str, Any]) -> Array:
@@ -89,9 +111,9 @@ def _examples(document: Mapping[str, Any]) -> Array:
         raise InvalidRequest(f"JSON Value: {quote(document)} Expecting 'examples' value to be a list/array")
     if not examples:
         raise InvalidRequest(f"JSON Value: {quote(document)} 'examples' value is an empty array")
-    context = _features(document.get("context", {}), "context")
+    context = serialize_example(_features(document.get("context", {}), "context"))
     all_features = [_features(each, f"element {index} of 'examples'") for index, each in enumerate(examples)]
-    return string_array([serialize_example({**context, **features}) for features in all_features])
+    return with_context(context, list(map(serialize_example, all_features)))
 
 
 def _features(value: object, place: str) -> dict[str, Any]:
@@ -100,38 +122,51 @@ def _features(value: object, place: str) -> dict[str, Any]:
     return value
 
 
-def _fill(feature: Any, values: list[Any]) -> None:
-    kinds = {_kind(value) for value in values}
+def _feature(value: Any) -> bytes:
+    """A serialized Feature, mostly by hand: message objects take 3 us, and most features have one value or few."""
+    values = value if type(value) is list else [value]
+    kind = _kind(values[0]) if len(values) == 1 else _kind_of_all(values)
+    if kind == "float":
+        return _field(2, _field(1, _floats(values)))
+    if kind == "int64":
+        return _field(3, _field(1, _integers(values)))
+    return _field(1, b"".join([_field(1, to_bytes(each)) for each in values])) if kind else b""
+
+
+def _kind_of_all(values: list[Any]) -> str:
+    """Empty if there are none. Raises InvalidRequest."""
+    types = set(map(type, values))
+    if not types <= _KINDS.keys() or (dict in types and not all(map(is_base64, values))):
+        list(map(_kind, values))  # raises
+    kinds = {_KINDS[each] for each in types}
     if len(kinds) > 1:
         raise InvalidRequest(f"has elements of different types: {', '.join(sorted(kinds))}; expecting one")
-    if "bytes" in kinds:
-        feature.bytes_list.value.extend(map(to_bytes, values))
-    elif "float" in kinds:
-        feature.float_list.value.extend(map(_check_float, values))
-    elif "int64" in kinds:
-        feature.int64_list.value.extend(map(_check_int64, values))
+    return kinds.pop() if kinds else ""
+
+
+def _floats(values: list[Any]) -> bytes:
+    try:
+        return struct.pack(f"<{len(values)}f", *values)
+    except OverflowError:
+        beyond = next(value for value in values if _FLOAT_MAX < abs(value) < inf)
+        raise InvalidRequest(f"has element {quote(beyond)} out of the range of float") from None
+
+
+def _integers(values: list[Any]) -> bytes:
+    """Varints."""
+    least, most = min(values), max(values)
+    if least < _INT64_MIN or most > _INT64_MAX:
+        beyond = next(value for value in values if not _INT64_MIN <= value <= _INT64_MAX)
+        raise InvalidRequest(f"has element {quote(beyond)} out of the range of int64")
+    if least >= 0 and most < 128:  # of one byte each
+        return bytes(values)
+    return b"".join([varint(value & _UINT64_MAX) for value in values])
 
 
 def _kind(value: Any) -> str:
-    if isinstance(value, int):  # includes bool
-        return "int64"
-    if isinstance(value, float):
-        return "float"
-    if isinstance(value, str) or is_base64(value):
-        return "bytes"
-    raise InvalidRequest(f"has element with unexpected JSON value: {quote(value)}")
-
-
-def _check_float(value: float) -> float:
-    if _FLOAT_MAX < abs(value) < float("inf"):
-        raise InvalidRequest(f"has element {quote(value)} out of the range of float")
-    return value
-
-
-def _check_int64(value: int) -> int:
-    if not _INT64_MIN <= value <= _INT64_MAX:
-        raise InvalidRequest(f"has element {quote(value)} out of the range of int64")
-    return int(value)
+    if type(value) not in _KINDS or (type(value) is dict and not is_base64(value)):
+        raise InvalidRequest(f"has element with unexpected JSON value: {quote(value)}")
+    return _KINDS[type(value)]
 
 
 # --- replies: results ---

@@ -115,7 +115,7 @@ class GrpcCalls:
         return Service(name, {each: partial(self._handler, methods[each], answer) for each, answer in answers.items()})
 
     def _handler(self, method: MethodDescriptor, answer: Any, priority: str | None) -> grpc.RpcMethodHandler:
-        parse = partial(_parse, message_class(method.input_type.full_name))
+        parse = partial(parse_message, message_class(method.input_type.full_name))
         if method.client_streaming:
             return grpc.stream_stream_rpc_method_handler(self._stream(method.name, parse, answer, priority))
         return grpc.unary_unary_rpc_method_handler(self._unary(method.name, parse, answer, priority))
@@ -191,7 +191,7 @@ def _caller(rule: CallerRule, context: grpc.aio.ServicerContext[bytes, bytes]) -
     return rule.caller(header, context.peer().rpartition(":")[0])
 
 
-def _parse(kind: Any, content: bytes) -> Any:
+def parse_message(kind: Any, content: bytes) -> Any:
     """Raises DecodeError; InvalidRequest if it has very many fields."""
     check_fields(content)
     return kind.FromString(content)

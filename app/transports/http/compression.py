@@ -58,6 +58,7 @@ class Inflater:
         self._max_ratio = max_ratio
         self._received = self._inflated = 0  # bytes
         self._start = b""
+        self._is_first = True
         self._member: zlib._Decompress | None = None  # gzip allows several members in a row; this one is read now
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
@@ -89,13 +90,13 @@ class Inflater:
             member = self._member
             part: bytes | memoryview = whole[end : end + _PART_BYTES]
             end += len(part)
-            while piece := member.decompress(part, PIECE_BYTES):
+            while not member.eof and (piece := member.decompress(part, PIECE_BYTES)):
                 self._count(len(piece))
                 yield piece
                 part = member.unconsumed_tail
             if member.eof:
                 end -= len(member.unused_data)
-                self._member = None
+                self._member, self._is_first = None, False
 
     def _count(self, size: int) -> None:
         self._inflated += size
@@ -106,7 +107,12 @@ class Inflater:
             )
 
     def _window(self, start: bytes) -> int:
-        """By the two bytes that each form begins with (RFC 1950, 2.2; RFC 1952, 2.3.1)."""
+        """By the two bytes that each form begins with (RFC 1950, 2.2; RFC 1952, 2.3.1).
+
+        Only gzip has several members (RFC 1952, 2.2).
+        """
+        if not self._is_first and start != _GZIP:
+            raise self._invalid()
         zlib_header = start[0] & 15 == 8 and int.from_bytes(start, "big") % 31 == 0
         return _NO_HEADER if self._encoding == "deflate" and not (zlib_header or start == _GZIP) else _ANY_HEADER
 

@@ -42,10 +42,10 @@ FIELDS = [b"\x12\0", b"\x08\1", b"\x09" + bytes(8), b"\x0d" + bytes(4)]
 def test_a_message_of_very_many_fields_is_rejected_before_it_is_parsed(field: bytes) -> None:
     """An empty input takes two bytes on the wire and 180 in memory."""
     large = b"\x1a\x80\x80\1" + bytes(16384)
-    check_fields(large + field * 4000)
+    check_fields(large + field * 1200)
     check_fields(field * 1000)
-    with pytest.raises(InvalidRequest, match="more than 4096 inputs, outputs or other fields"):
-        check_fields(large + field * 4200)
+    with pytest.raises(InvalidRequest, match=r"more than 1... inputs, outputs or other fields"):
+        check_fields(large + field * 2500)
 
 
 @given(st.binary(max_size=100))

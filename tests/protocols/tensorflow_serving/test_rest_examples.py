@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array
 from app.protocols.tensorflow_serving import examples
@@ -32,11 +33,22 @@ def floats(*rows: Any) -> Array:
     return np.array(rows, np.float32)
 
 
+def as_read(example: bytes) -> Any:
+    return message_class("tensorflow.Example").FromString(example)
+
+
+def test_a_context_is_not_repeated_into_far_more_than_the_request() -> None:
+    """10,000 empty examples and a context of 100,000 bytes would take 1 GB."""
+    with pytest.raises(InvalidRequest, match="100023 bytes goes to each of 10000 examples"):
+        classify({"context": {"c": "x" * 100_000}, "examples": [{}] * 10_000}, CLASSIFY)
+    classify({"context": {"c": "x" * 100}, "examples": [{}] * 5000}, CLASSIFY)
+
+
 def test_examples_get_the_context_that_they_lack() -> None:
     document = {"context": {"c": "all", "f": 0}, "examples": [{"f": 1.5}, {}]}
     call = classify(document, CLASSIFY)
-    expected = [serialize_example({"c": "all", "f": 1.5}), serialize_example({"c": "all", "f": 0})]
-    assert call.inputs["inputs"].tolist() == expected
+    expected = [{"c": "all", "f": 1.5}, {"c": "all", "f": 0}]
+    assert [as_read(each) for each in call.inputs["inputs"]] == [as_read(serialize_example(each)) for each in expected]
     assert call.inputs["inputs"].dtype == STRING
 
 

@@ -117,6 +117,17 @@ def test_a_body_in_pieces_grows_by_what_has_arrived() -> None:
         list(inflater.pieces(zeros(8 * MIB)))
 
 
+@given(st.lists(st.sampled_from([b"", b"a", bytes(100_000), bytes(65536)]), max_size=6))
+def test_members_end_where_they_end_whatever_they_inflate_to(contents: list[bytes]) -> None:
+    assert inflated("gzip", iter([b"".join(map(gzip.compress, contents))])) == b"".join(contents)
+
+
+@pytest.mark.parametrize(("encoding", "form"), [("deflate", raw), ("deflate", zlib.compress), ("gzip", zlib.compress)])
+def test_only_gzip_has_several_members(encoding: str, form: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(InvalidRequest, match=f"not valid {encoding}"):
+        list(Inflater(encoding).pieces(form(b"a") * 2))
+
+
 class CountedMember:
     """A gzip member that counts the bytes which zlib is given, and so may copy."""
 
