@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from app.runtime import (
 )
 from app.runtimes.device_thread import DeviceThread
 from app.runtimes.tensorflow.variants.variant_cache import default_folder
+from app.server.drain_time import DrainTime
 from app.server.memory import spared_from_collection
 
 logger = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ class Engine:
         )
         self.draining = asyncio.Event()
         self._drain: asyncio.Task[bool] | None = None
+        self._drain_time = DrainTime(settings.drain_timeout_s)
         self._models = models
         self._listener = listener
         self._runtime: Runtime | None = None
@@ -98,11 +101,14 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         options = _runtime_options(settings)
         looking = asyncio.create_task(self.repository.look(), name="look at models")
+        # A thread of its own: the end of the event loop waits for those of its pool, and imports take seconds.
+        importing = ThreadPoolExecutor(1, "runtime")
         try:
             with spared_from_collection():
-                runtime = await asyncio.to_thread(create_runtime, settings.runtime, options)
+                runtime = await self._loop.run_in_executor(importing, create_runtime, settings.runtime, options)
                 await looking
         finally:
+            importing.shutdown(wait=False)
             looking.cancel()
         self._batcher = _batcher(settings, runtime, self._listener)
         self._runtime = runtime
@@ -136,7 +142,7 @@ class Engine:
         return self.draining.is_set() and (self._batcher is None or self._batcher.drained)
 
     async def drain(self) -> bool:
-        """Wait until all accepted requests are answered; False if drain_timeout_s ran out.
+        """Wait until all accepted requests are answered; False if drain_timeout_s ran out or `abandon` was called.
 
         The time runs once: a later call gets the result of the first one.
         """
@@ -145,16 +151,16 @@ class Engine:
             self._drain = asyncio.create_task(self._wait_until_drained(), name="drain engine")
         return await asyncio.shield(self._drain)
 
+    def abandon(self) -> None:
+        """The drain ends at once: what is not answered yet is dropped."""
+        self._drain_time.abandon()
+
+    @property
+    def abandoned(self) -> bool:
+        return self._drain_time.abandoned
+
     async def _wait_until_drained(self) -> bool:
-        if self._batcher is None:
-            return True
-        try:
-            async with asyncio.timeout(self.settings.drain_timeout_s):
-                await self._batcher.drain()
-        except TimeoutError:
-            logger.error("Not drained after %g s: %r", self.settings.drain_timeout_s, self._batcher)
-            return False
-        return True
+        return self._batcher is None or await self._drain_time.wait(self._batcher.drain(), self._batcher)
 
     async def close(self, drained: bool) -> bool:
         """Unload the models if drained, and end the threads; False if a load in progress was not waited for."""

@@ -4,11 +4,13 @@ The order of stopping:
 1. SIGTERM or SIGINT: `DrainingServer.handle_exit` begins the drain.
 2. `Engine.drain` rejects new requests and waits until all accepted ones are answered, at most `drain_timeout_s`.
 3. For 0.5 s late requests are still answered, with 503.
-4. uvicorn closes the connections; replies that are being written get 5 s (`CLOSE_TIMEOUT_S`).
+4. The listening socket closes; who had connected by then is still answered (closing_listener.py), within 0.5 s.
+   uvicorn closes the connections; replies that are being written get 5 s (`CLOSE_TIMEOUT_S`).
 5. The application's lifespan calls `Server.stop`: it stops gRPC (5 s again), unloads the models (at most 5 s) and ends
    the threads. If 2 ran out of time, gRPC gets no time and nothing is unloaded. Then the process ends; it does not wait
    for a load or a batch that is still running.
-6. A second signal before 5 ends the process at once, without 5.
+6. A second signal drops what is not answered yet: no step waits any more, the log says how much it was, and the exit
+   code is 1 if it was anything.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Server:
         )
         self.engine = Engine(settings, models, listener)
         self.repository = self.engine.repository
-        self.drain, self.unready = self.engine.drain, self.engine.unready
+        self.drain, self.abandon, self.unready = self.engine.drain, self.engine.abandon, self.engine.unready
         regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
         self.open_inference = open_inference = OpenInference(
             self.repository, statistics.document, self, regions, batching=self.engine.batching_options
@@ -140,7 +140,7 @@ class Server:
             self.failure = f"Ferry could not start: {error}"
 
     async def stop(self) -> None:
-        drained = await self.drain()
+        drained = await self.drain() and not self.engine.abandoned
         self._readers.close()
         await self.grpc.stop(CLOSE_TIMEOUT_S if drained else 0)
         started = self._starting is None or self._starting.done()

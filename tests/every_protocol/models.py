@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from tests.support.waiting import HANG_S
 
 #: Rows of these values fail, each in its own way.
 REJECTED, FAILED, NO_MEMORY, SECRET = 13.0, 66.0, 88.0, 99.0
+
+#: A call with this value does not end, for tests whose model is in another process.
+ENDLESS = 77.0
 
 
 def _specs(*names: str, shape: tuple[int | None, ...] = (None, 2)) -> dict[str, TensorSpec]:
@@ -49,6 +53,8 @@ class ContractModel:
         if permits := self._permits:
             self.waits.set()
             assert permits.acquire(timeout=HANG_S)
+        if (first == ENDLESS).any():
+            time.sleep(HANG_S)
         _fail_where_told(first)
         other = inputs.get("right", first)
         with np.errstate(all="ignore"):

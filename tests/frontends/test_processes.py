@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import httpx
 import pytest
 
 from app.frontends.supervisor import ENGINE, FRONTEND
+from tests.every_protocol.models import ENDLESS
 from tests.support.processes import KEEP_ALIVE_S, ROOT, ServerProcess, children, has_ended, serving
 from tests.support.waiting import HANG_S, wait_until
 
@@ -213,6 +214,32 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         wait_until(lambda: server.log.read_text().count("Draining") == 3)
         server.terminate()
         assert server.wait() == 0  # there was nothing left to answer
+
+
+def test_a_second_signal_drops_what_is_under_way_and_says_so(tmp_path: Path) -> None:
+    """By the exit code and in the log, where no stack trace is."""
+    endless: dict[str, Any] = {
+        "max_batch_size": 1,
+        "max_inline_ms": 0,
+        "row_independence": '{"m": "assume"}',
+        "drain_timeout_s": HANG_S,
+        "request_timeout_ms": 1e3 * HANG_S,
+    }
+    with light(tmp_path, **endless) as server, ExitStack() as stack:
+        body = json.dumps({"instances": [[ENDLESS, 1.0]]}).encode()
+        for _ in range(4):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            client.sendall(
+                b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (PATH.encode(), len(body)) + body
+            )
+        wait_until(lambda: server.client.get("/health").json()["queue"]["rows"] == 3)
+        server.terminate()
+        wait_until(lambda: server.log.read_text().count("Draining") == 3)
+        server.terminate()
+        assert server.wait() == 1
+        log = server.log.read_text()
+        assert "Told to end at once: what is not answered yet is dropped; 3 rows wait" in log
+        assert "Traceback" not in log
 
 
 def test_an_engine_that_cannot_start_ends_it_all(tmp_path: Path) -> None:

@@ -47,6 +47,18 @@ class HeldLoadRuntime(FakeRuntime):
         return super().load(path)
 
 
+class HeldStartRuntime(FakeRuntime):
+    """Starts when it is released, as one does whose import takes long."""
+
+    release = threading.Event()
+    started = False
+
+    def __init__(self, options: RuntimeOptions | None = None) -> None:
+        self.release.wait(HANG_S)
+        HeldStartRuntime.started = True
+        super().__init__(options)
+
+
 class FullRuntime(FakeRuntime):
     """It compiled as much as it may."""
 

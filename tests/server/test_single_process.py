@@ -13,7 +13,7 @@ import pytest
 
 from app import runtime
 from app.server.single_process import serve
-from tests.server.test_server import HeldLoadRuntime, HeldModel, settings
+from tests.server.test_server import HeldLoadRuntime, HeldModel, HeldStartRuntime, settings
 from tests.support.processes import free_port
 from tests.support.waiting import HANG_S, wait_until
 
@@ -114,6 +114,75 @@ def test_a_second_signal_does_not_wait(tmp_path: Path, monkeypatch: pytest.Monke
 
     thread = while_serving(f"http://127.0.0.1:{port}", act)
     assert serve(settings(tmp_path, host="127.0.0.1", rest_port=port)) == 0
+    thread.join(HANG_S)
+
+
+def test_a_second_signal_drops_what_is_under_way_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its exit code and in the log, where no stack trace is."""
+    HeldModel.release.clear()
+    HeldModel.started.clear()
+    port, dropped = free_port(), []
+
+    def act(client: httpx.Client) -> None:
+        def post() -> None:
+            with pytest.raises(httpx.TransportError):
+                client.post("/predict", json={"instances": [[1, 2]]})
+            dropped.append(1)
+
+        posters = [threading.Thread(target=post) for _ in range(5)]
+        for each in posters:
+            each.start()
+        wait_until(lambda: waiting(client) == 4)
+        terminate()
+        while client.get("/readyz").status_code != 503:
+            pass
+        terminate()
+        for each in posters:
+            each.join(HANG_S)
+
+    thread = while_serving(f"http://127.0.0.1:{port}", act)
+    more = {"drain_timeout_s": HANG_S, "max_batch_size": 1, "request_timeout_ms": 1e3 * HANG_S}
+    code = serve(settings(tmp_path, "held", host="127.0.0.1", rest_port=port, **more))
+    HeldModel.release.set()
+    thread.join(HANG_S)
+    assert (code, len(dropped)) == (1, 5)
+    log = capsys.readouterr().err
+    assert "Told to end at once: 5 connections close before their answer is sent" in log
+    assert "what is not answered yet is dropped: <Batcher <RequestQueue 4/" in log
+    assert "Traceback" not in log
+
+
+def waiting(client: httpx.Client) -> int:
+    rows: int = client.get("/health").json()["queue"]["rows"]
+    return rows
+
+
+def test_a_signal_while_the_runtime_is_imported_ends_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(runtime._REGISTRY, "held_start", "tests.server.test_server:HeldStartRuntime")
+    HeldStartRuntime.release.clear()
+    port = free_port()
+
+    def act() -> None:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=HANG_S) as client:
+
+            def lives() -> bool:
+                with suppress(httpx.TransportError):
+                    return client.get("/livez").status_code == 200
+                return False
+
+            wait_until(lives)
+        terminate()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    assert serve(settings(tmp_path, "held_start", host="127.0.0.1", rest_port=port)) == 0
+    assert not HeldStartRuntime.started
+    assert left_with == [0]
+    HeldStartRuntime.release.set()
     thread.join(HANG_S)
 
 

@@ -37,6 +37,10 @@ async def run_engine(server: Server, listener: socket.socket) -> int:
     def end() -> None:
         """The first signal begins the drain, a second one exits at once."""
         if draining.is_set():
+            if not server.engine.drained:
+                logger.error(
+                    "Told to end at once: what is not answered yet is dropped; %d rows wait", server.engine.queue_rows()
+                )
             _exit_now(0 if server.engine.drained else 1)
         logger.info("Draining")
         server.engine.begin_drain()

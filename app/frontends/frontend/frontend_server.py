@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from app.frontends.frontend.remote_engine import RemoteEngine
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.server.drain_time import DrainTime
 from app.transports.administration import Administration
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
@@ -50,6 +52,8 @@ class FrontendServer:
         self.failure = ""
         self.stopped = False
         self.engine = RemoteEngine(engine, settings.stuck_after_s)
+        self._drain_time = DrainTime(settings.drain_timeout_s)
+        self._drain: asyncio.Task[bool] | None = None
         self.repository: ServedRepository = self.engine.repository
         self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
@@ -76,8 +80,17 @@ class FrontendServer:
             await self.engine.wait_until_connected()
 
     async def drain(self) -> bool:
-        """Wait until every accepted request is answered. False if that takes longer than `drain_timeout_s`."""
-        return await self.engine.drain(self.settings.drain_timeout_s)
+        """Wait until every accepted request is answered. False if `drain_timeout_s` ran out or `abandon` was called.
+
+        The time runs once: a later call gets the result of the first one.
+        """
+        if self._drain is None:
+            self._drain = asyncio.create_task(self.engine.drain(self._drain_time), name="drain frontend")
+        return await asyncio.shield(self._drain)
+
+    def abandon(self) -> None:
+        """The drain ends at once: what is not answered yet is dropped."""
+        self._drain_time.abandon()
 
     async def stop(self) -> None:
         await self.drain()

@@ -15,6 +15,7 @@ from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
 from app.frontends.frontend.engine_connection import EngineConnection, connect, engine_gone
 from app.frontends.frontend.remote_repository import RemoteRepository
+from app.server.drain_time import DrainTime
 
 logger = logging.getLogger(__name__)
 
@@ -80,18 +81,10 @@ class RemoteEngine:
         if self._connection is not None:
             self._connection.draining = True
 
-    async def drain(self, timeout_s: float) -> bool:
-        """Wait until the engine has answered everything. False if that takes longer than `timeout_s`."""
+    async def drain(self, time: DrainTime) -> bool:
+        """Wait until the engine has answered everything. False if there is no time left."""
         self.begin_drain()
-        if self._connection is None:
-            return True
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._connection.idle()
-        except TimeoutError:
-            logger.error("Not drained after %g s: %r", timeout_s, self._connection)
-            return False
-        return True
+        return self._connection is None or await time.wait(self._connection.idle(), self._connection)
 
     async def close(self) -> None:
         if self._keeping is not None:

@@ -172,7 +172,17 @@ class HttpConnection(asyncio.Protocol):
         self._relay = self._exchange = self._head = None
         self._body, self._pipelined = [], b""
 
-    # --- the server calls this ---
+    # --- the server calls these ---
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Has the head of a request arrived, and not all of its reply been given?"""
+        return self._exchange is not None or self._state is State.RELAYING
+
+    @property
+    def may_bring_more(self) -> bool:
+        """Has a request begun, or has none come yet?"""
+        return self._state is not State.IDLE or (not self._replies and self._relay is None)
 
     def shutdown(self) -> None:
         """Closes the connection after the replies to requests whose head was read. uvicorn tells its own protocol."""

@@ -8,8 +8,8 @@ What is used beyond `uvicorn.Config` and `uvicorn.Server.run`, and what happens 
 2. `ServerState`: `connections`, `tasks`, `default_headers`, `total_requests`. Else: as in 1.
 3. `app_state` is copied to `scope["state"]`, by which a response finds its relay. Else: a connection stays with uvicorn
    after its first unusual request.
-4. `Server`: `handle_exit`, `on_tick`, `shutdown`, `should_exit`, `force_exit`, `server_state`. Else: requests are not
-   drained before the end.
+4. `Server`: `handle_exit`, `on_tick`, `shutdown`, `should_exit`, `force_exit`, `server_state`; once it runs, `servers`
+   and `lifespan`. Else: requests are not drained before the end.
 
 `missing_names` checks 1, 2 and 4 at start; the tests of this package check 3.
 """
@@ -29,6 +29,7 @@ import uvicorn
 
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.http.asgi import Application, Header, Message, Receive, Scope, Send
+from app.transports.http1.closing_listener import accept_the_last
 from app.transports.http1.connection import HttpConnection, Relay
 from app.transports.http1.fast_path import FastPath
 
@@ -56,6 +57,9 @@ _HEAD_TOO_LONG = (
 
 #: The clients of the last answers may send one more request: it is answered with 503 (chosen).
 _LINGER_S = 0.5
+
+#: Chosen: how often it is checked whether the last clients have their answers.
+_LOOK_AGAIN_S = 0.01
 
 
 # --- the check at start ---
@@ -329,7 +333,10 @@ class Drainable(Protocol):
     failure: str
 
     async def drain(self) -> bool:
-        """Waits until everything accepted is answered; False where the time for that ran out."""
+        """Waits until everything accepted is answered; False if the time for that ran out or `abandon` was called."""
+
+    def abandon(self) -> None:
+        """The drain ends at once: what is not answered yet is dropped."""
 
 
 class DrainingServer(uvicorn.Server):
@@ -338,12 +345,13 @@ class DrainingServer(uvicorn.Server):
     app/server/http_server.py lists the steps of stopping.
 
     Attributes:
-        exit_code: 0 if everything accepted was answered.
+        exit_code: 0 if every request that was accepted is answered.
     """
 
     def __init__(self, config: uvicorn.Config, server: Drainable) -> None:
         super().__init__(config)
         self._server = server
+        self._told = False  # to end
         self._drain: asyncio.Task[None] | None = None
         self.exit_code = 0
         names = ("handle_exit", "on_tick", "shutdown")
@@ -352,13 +360,25 @@ class DrainingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
         """The first signal begins the drain, a second one ends at once."""
-        if self._drain is not None:
-            self.force_exit = self.should_exit = True
-            return
-        asyncio.get_running_loop().call_soon_threadsafe(self._begin_drain)  # thread safe: wakes the loop at once
+        act = self._drop_the_rest if self._told else self._begin_drain
+        self._told = True
+        asyncio.get_running_loop().call_soon_threadsafe(act)  # thread safe: wakes the loop at once
 
     def _begin_drain(self) -> None:
-        self._drain = self._drain or asyncio.create_task(self._drain_and_exit(), name="drain")
+        self._drain = asyncio.create_task(self._drain_and_exit(), name="drain")
+
+    def _drop_the_rest(self) -> None:
+        if self.force_exit:
+            return
+        self.force_exit = self.should_exit = True
+        self._server.abandon()
+        waiting = [each for each in self._connections() if each.awaits_answer]
+        if waiting:
+            logger.error("Told to end at once: %d connections close before their answer is sent", len(waiting))
+            self.exit_code = 1
+
+    def _connections(self) -> list[HttpConnection]:
+        return [each for each in self.server_state.connections if isinstance(each, HttpConnection)]
 
     async def _drain_and_exit(self) -> None:
         logger.info("Draining")
@@ -368,11 +388,34 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
-        """Then aborts connections that still wait for an answer: uvicorn would leave them open."""
+        """Without a reset for clients that come now, unless a second signal came.
+
+        Connections that still wait for an answer at the end are aborted: uvicorn would leave them open.
+        """
+        # 1. Nobody connects any more, and who has connected is answered.
+        listening = [each.fileno() for server in self.servers for each in server.sockets]
+        await accept_the_last(listening)
+        for server in self.servers:
+            server.close()
+        await self._answer_the_last()
+
+        # 2. uvicorn closes the connections.
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         await asyncio.sleep(0)
+
+        # 3. After a second signal it leaves the application as it is, whose tasks would then be cancelled.
+        if self.force_exit:
+            await self.lifespan.shutdown()
+
+    async def _answer_the_last(self) -> None:
+        """Until no request is under way and every new connection has had one, or its time is over."""
+        end_s = asyncio.get_running_loop().time() + _LINGER_S
+        while asyncio.get_running_loop().time() < end_s and not self.force_exit:
+            if not any(each.may_bring_more for each in self._connections()):
+                break
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def on_tick(self, counter: int) -> bool:
         """Ends a process that could not start."""

@@ -211,6 +211,8 @@ class Drained:
     async def drain(self) -> bool:
         return True
 
+    def abandon(self) -> None: ...
+
 
 class _Server(DrainingServer):
     """Leaves the signals to pytest."""

@@ -1,0 +1,46 @@
+"""How long a drain lasts: until everything is answered, the time is over, or it is abandoned."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+
+logger = logging.getLogger(__name__)
+
+
+class DrainTime:
+    """The time of one drain. Created anywhere, used on the event loop.
+
+    Args:
+        limit_s: seconds that the drain may take.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._abandoned = asyncio.Event()
+
+    @property
+    def abandoned(self) -> bool:
+        return self._abandoned.is_set()
+
+    def abandon(self) -> None:
+        """Nothing is waited for any more, now or later."""
+        self._abandoned.set()
+
+    async def wait(self, drained: Awaitable[None], left: object) -> bool:
+        """Whether `drained` ended in time. `left`: for the log, where what is not answered then can be seen."""
+        draining, abandoned = asyncio.ensure_future(drained), asyncio.ensure_future(self._abandoned.wait())
+        await asyncio.wait([draining, abandoned], timeout=self._limit_s, return_when=asyncio.FIRST_COMPLETED)
+        abandoned.cancel()
+        if draining.done():
+            return True
+        draining.cancel()
+        if self.abandoned:
+            logger.error("Told to end at once: what is not answered yet is dropped: %r", left)
+        else:
+            logger.error("Not drained after %g s: %r", self._limit_s, left)
+        return False
+
+    def __repr__(self) -> str:
+        return f"<DrainTime {'abandoned' if self.abandoned else f'{self._limit_s:g} s'}>"

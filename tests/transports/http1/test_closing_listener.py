@@ -1,0 +1,106 @@
+"""The end of a server while clients connect: each is answered or refused, none is reset (RFC 9112, section 9.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import select
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+import uvloop
+
+from app.transports.http1 import uvicorn_adapter
+from app.transports.http1.closing_listener import accept_the_last
+from app.transports.http1.fast_path import FastPath
+from app.transports.http1.uvicorn_adapter import uvicorn_config
+from tests.support.waiting import HANG_S, until
+from tests.transports.http1.test_connection import World, request
+from tests.transports.http1.test_uvicorn_adapter import READY, Drained, _Server
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+in_both_loops = pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
+
+#: More than one turn of any event loop accepts.
+CLIENTS = 150
+
+
+def replies(client: socket.socket) -> bytes:
+    """Everything until the server closes the connection. Raises ConnectionResetError."""
+    client.settimeout(HANG_S)
+    return b"".join(iter(lambda: client.recv(2**16), b""))
+
+
+async def serve(listener: socket.socket) -> tuple[_Server, asyncio.Task[None]]:
+    world = World(True)
+    server = _Server(uvicorn_config(world._application, FastPath(world._find), "127.0.0.1", 0), Drained())
+    server.config.lifespan = "off"
+    serving = asyncio.create_task(server.serve([listener]))
+    await until(lambda: server.started)
+    return server, serving
+
+
+@in_both_loops
+def test_requests_that_wait_to_be_accepted_when_the_server_ends_are_answered(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main() -> list[bytes]:
+        with ExitStack() as stack:
+            listener = socket.create_server(("127.0.0.1", 0))
+            address = listener.getsockname()
+            server, serving = await serve(listener)
+
+            # The kernel makes these connections; the event loop has no turn until the server ends.
+            clients = [stack.enter_context(socket.create_connection(address)) for _ in range(CLIENTS)]
+            for client in clients:
+                client.sendall(READY)
+            await server.shutdown([listener])
+            server.should_exit = True
+            await serving
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(address)
+            return [replies(client) for client in clients]
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert {each.partition(b"\r\n")[0] for each in runner.run(main())} == {b"HTTP/1.1 200 OK"}
+
+
+@in_both_loops
+def test_a_request_that_comes_on_a_new_connection_after_the_listener_closed_is_answered(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uvicorn_adapter, "_LINGER_S", HANG_S)
+
+    async def main() -> bytes:
+        listener = socket.create_server(("127.0.0.1", 0))
+        server, serving = await serve(listener)
+        with socket.create_connection(listener.getsockname()) as client:
+            server.should_exit = True
+            await until(lambda: listening_sockets_are_closed(server))
+            client.sendall(request("/v2/models/m/ready", b"", method="GET"))
+            await serving  # at once: every connection has had an answer
+            return replies(client)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(main()).startswith(b"HTTP/1.1 200 OK")
+
+
+def listening_sockets_are_closed(server: _Server) -> bool:
+    return not any(each.sockets for each in server.servers)
+
+
+def test_nobody_connects_any_more_once_the_last_are_accepted() -> None:
+    """What a client sends first is dropped, so it is refused later, and not reset."""
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as late:
+            await accept_the_last([listener.fileno()])
+            late.setblocking(False)
+            assert late.connect_ex(listener.getsockname()) == errno.EINPROGRESS
+            poll = select.poll()
+            poll.register(late, select.POLLOUT)
+            assert poll.poll(0) == []
+
+    asyncio.run(main())
