@@ -91,6 +91,8 @@ class FakeEngine:
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
         if name == "rejected":
             raise InvalidRequest("no such thing")
+        if name == "hangs":
+            await asyncio.Event().wait()
         if name == "broken":
             raise KeyError(name)
         return [name, *arguments]
@@ -128,12 +130,21 @@ class ConnectedEnds:
         self.served = served
         self.observer = observer
         self.model: FakeModel = served.models[7]
+        self.now_s = 0.0
+        engine._clock = lambda: self.now_s
         self.remote = RemoteModel(engine, 7, "m", 1, sizes=BatchSizes((1, 2)), signatures=SIGNATURES)
 
-    def ask(self, value: float = 1.0, word: bytes = b"w", outputs: tuple[str, ...] = ("y",), rows: int = 1) -> Any:
+    def ask(
+        self,
+        value: float = 1.0,
+        word: bytes = b"w",
+        outputs: tuple[str, ...] = ("y",),
+        rows: int = 1,
+        deadline_s: float = 99.5,
+    ) -> Any:
         """The task of a caller who waits for the answer."""
         inputs = {"x": np.full((rows, 2), value, np.float32), "text": np.array([word] * rows, object)}
-        request = InferenceRequest(inputs, "serving_default", outputs, 99.5, 1, "10.0.0.1")
+        request = InferenceRequest(inputs, "serving_default", outputs, deadline_s, 1, "10.0.0.1")
         return asyncio.ensure_future(self.remote.infer(request))
 
     async def submitted(self, count: int) -> list[Submitted]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -48,6 +49,47 @@ def test_a_request_arrives_as_it_was_sent_and_so_does_its_answer() -> None:
         assert {name: output.tolist() for name, output in response.outputs.items()} == {"z": [[5]], "y": [[6.0]]}
         assert (response.model, response.version, response.timing) == ("m", 1, BatchTiming(0.25, 0.5, 3))
         assert submitted.cancelled == 1
+
+    play(scenario)
+
+
+def test_the_deadline_of_a_request_that_the_engine_does_not_answer_holds() -> None:
+    """The engine's process may be stopped. What it sends later is skipped."""
+
+    async def scenario(made: ConnectedEnds) -> None:
+        asked = [made.ask(1.0, deadline_s=seconds) for seconds in (50.0, 20.0, 10.0, 30.0)]
+        submitted = await made.submitted(4)
+        assert made.engine._looks_s == 10.0
+        for now_s, left in ((10.05, 4), (10.2, 3), (30.2, 1)):
+            made.now_s = now_s
+            made.engine._give_up_late()
+            assert len(made.engine._pending) == left
+        for late in asked[1:]:
+            assert isinstance(await rejection(late), DeadlineExceeded)
+        assert made.engine._looks_s == 50.0
+        await until(lambda: sum(each.cancelled for each in submitted) == 3)  # an engine that was only slow
+        submitted[0].answer(y=np.ones((1, 2), np.float32))
+        assert (await asked[0]).outputs["y"].tolist() == [[1, 1]]
+
+    play(scenario)
+
+
+def test_the_deadline_of_a_stopped_engine_is_looked_at_in_time() -> None:
+    async def scenario(made: ConnectedEnds) -> None:
+        made.engine._clock = time.monotonic
+        asked = made.ask(deadline_s=time.monotonic())
+        assert isinstance(await rejection(asked), DeadlineExceeded)
+
+    play(scenario)
+
+
+def test_a_query_has_a_limit_where_it_is_given_one() -> None:
+    async def scenario(made: ConnectedEnds) -> None:
+        asked = asyncio.ensure_future(made.engine.query("hangs", timeout_s=5.0))
+        await until(lambda: made.engine._looks_s == 5.0)
+        made.now_s = 5.2
+        made.engine._give_up_late()
+        assert isinstance(await rejection(asked), DeadlineExceeded)
 
     play(scenario)
 

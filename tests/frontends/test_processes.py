@@ -158,6 +158,24 @@ def test_a_killed_engine_is_told_as_503_and_comes_back(tmp_path: Path) -> None:
         assert (clients.cut_off, clients.no_retry_after) == ([], 0)
 
 
+def test_a_stopped_engine_is_told_in_seconds_and_deadlines_hold(tmp_path: Path) -> None:
+    with light(tmp_path, frontends=1) as server:
+        engine = engine_of(server)
+        os.kill(engine, signal.SIGSTOP)
+        try:
+            late = server.client.post(PATH, json=BODY, headers={"X-Request-Timeout-Ms": "300"})
+            assert late.status_code == 504
+            server.wait_for("/readyz", 503)
+            assert "The engine has sent nothing for" in server.client.get("/readyz").text
+            assert server.client.get("/livez").status_code == 200
+            assert server.client.get("/metrics").status_code == 503
+            assert server.client.get("/health").json()["status"] == "not ready"
+        finally:
+            os.kill(engine, signal.SIGCONT)
+        server.wait_for("/readyz", 200)
+        assert server.client.post(PATH, json=BODY).json() == ANSWER
+
+
 @pytest.fixture(scope="module")
 def left_whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One server for tests that kill no process."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from app.core.bounded_cache import BoundedCache
-from app.core.errors import ModelNotReady, ShuttingDown
+from app.core.errors import DeadlineExceeded, ModelNotReady, ShuttingDown
 from app.core.inference import BatchTiming, InferenceRequest
 from app.core.masks import with_masks
 from app.core.reply import Answer, CoalescedReply, Reply
@@ -29,6 +31,12 @@ _REQUEST = int(MessageKind.REQUEST)
 
 #: Chosen: how many calls have a number. Callers choose the outputs, so there may be any number of different calls.
 _MAX_CALLS = 1024
+
+#: Chosen: how much later than its deadline a request is given up here. The engine keeps deadlines, while it runs.
+_GRACE_S = 0.1
+
+#: Of a request that was given up.
+_NOTHING: tuple[None, tuple[()], float] = (None, (), inf)
 
 
 class EngineObserver(Protocol):
@@ -46,6 +54,9 @@ class EngineObserver(Protocol):
 
 #: Names and dtypes of outputs, in the order in which they are sent.
 _Outputs = Sequence[tuple[str, np.dtype[Any]]]
+
+#: What waits for an answer, its outputs, and its deadline in monotonic seconds.
+_Pending = tuple[Reply, _Outputs, float]
 
 
 class RemoteCall(NamedTuple):
@@ -74,10 +85,18 @@ class EngineConnection(MessageConnection):
 
     Args:
         requests, answers: shared memory of the two directions.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, observer: EngineObserver, requests: SharedMemoryWriter, answers: SharedMemoryReader) -> None:
+    def __init__(
+        self,
+        observer: EngineObserver,
+        requests: SharedMemoryWriter,
+        answers: SharedMemoryReader,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(incoming=answers)
+        self._clock = clock
         # The connection.
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.draining = False
@@ -88,8 +107,12 @@ class EngineConnection(MessageConnection):
         self._calls = BoundedCache[tuple[int, str, tuple[str, ...]], RemoteCall](_MAX_CALLS)
         self._defined = 0
         self._last_id = 0
-        self._pending: dict[int, tuple[Reply, _Outputs]] = {}
+        self._pending: dict[int, _Pending] = {}
         self._idle: asyncio.Future[None] | None = None
+
+        # When a deadline has passed at the earliest: one timer for all.
+        self._looks_s = inf
+        self._look_timer: asyncio.TimerHandle | None = None
 
         self._handlers = {
             MessageKind.ANSWER: self._answer,
@@ -123,7 +146,7 @@ class EngineConnection(MessageConnection):
         tensors = [encode(inputs[name], dtype, memory) for name, dtype in call.inputs.items()]
 
         # 3. Send it.
-        number = self._expect(reply, call.outputs)
+        number = self._expect(reply, call.outputs, request.deadline_s)
         head = number, call.number, request.deadline_s, request.priority, request.caller
         if rows:
             self._last_id += len(rows)
@@ -138,11 +161,11 @@ class EngineConnection(MessageConnection):
             self.send(MessageKind.CANCEL, request_id)
             self._check_idle()
 
-    async def query(self, name: str, *arguments: Any) -> Any:
-        """Raises ModelNotReady if the engine is gone, and the ServingError that it answers."""
+    async def query(self, name: str, *arguments: Any, timeout_s: float = inf) -> Any:
+        """Raises ModelNotReady if the engine is gone, DeadlineExceeded, and the ServingError that it answers."""
         self._check_open()
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.send(MessageKind.QUERY, self._expect(reply, ()), name, arguments)
+        self.send(MessageKind.QUERY, self._expect(reply, (), self._clock() + timeout_s), name, arguments)
         return await reply
 
     async def idle(self) -> None:
@@ -160,9 +183,11 @@ class EngineConnection(MessageConnection):
         if self.closed.done():
             raise engine_gone()
 
-    def _expect(self, reply: Any, outputs: _Outputs) -> int:
+    def _expect(self, reply: Any, outputs: _Outputs, deadline_s: float) -> int:
         self._last_id += 1
-        self._pending[self._last_id] = reply, outputs
+        self._pending[self._last_id] = reply, outputs, deadline_s
+        if deadline_s < self._looks_s:
+            self._look_at(deadline_s)
         return self._last_id
 
     def _define(self, model: RemoteModel, request: InferenceRequest) -> RemoteCall:
@@ -182,12 +207,36 @@ class EngineConnection(MessageConnection):
         if self._idle is not None and not self._pending and not self._idle.done():
             self._idle.set_result(None)
 
+    # --- deadlines, while the engine does not keep them ---
+
+    def _look_at(self, deadline_s: float) -> None:
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        self._looks_s = deadline_s
+        self._look_timer = self._loop.call_later(max(deadline_s - self._clock(), 0.0) + _GRACE_S, self._give_up_late)
+
+    def _give_up_late(self) -> None:
+        """A stopped engine answers nothing. What it does later with these requests is skipped."""
+        self._look_timer, self._looks_s = None, inf
+        late_s = self._clock() - _GRACE_S
+        for number in [number for number, (_, _, deadline_s) in self._pending.items() if deadline_s <= late_s]:
+            reply, _, _ = self._pending.pop(number)
+            self.send(MessageKind.CANCEL, number)
+            if not reply.done():
+                reply.set_exception(DeadlineExceeded("The deadline passed before the engine answered"))
+        self._check_idle()
+        earliest_s = min((deadline_s for _, _, deadline_s in self._pending.values()), default=inf)
+        if earliest_s < self._looks_s:
+            self._look_at(earliest_s)
+
     # --- the connection ---
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        if self._look_timer is not None:
+            self._look_timer.cancel()
         self.closed.set_result(None)
         pending, self._pending = self._pending, {}
-        for reply, _ in pending.values():
+        for reply, _, _ in pending.values():
             if not reply.done():
                 reply.set_exception(engine_gone())
         self._check_idle()
@@ -195,7 +244,7 @@ class EngineConnection(MessageConnection):
     # --- messages from the engine ---
 
     def _answer(self, request_id: int, queue_s: float, compute_s: float, rows: int, tensors: Sequence[Any]) -> None:
-        reply, named = self._pending.pop(request_id, (None, ()))
+        reply, named, _ = self._pending.pop(request_id, _NOTHING)
         if reply is None or reply.done():  # cancelled meanwhile
             skip(tensors, self._incoming)
         else:
@@ -205,19 +254,19 @@ class EngineConnection(MessageConnection):
         self._check_idle()
 
     def _error(self, request_id: int, kind: str, text: str, retry_after_s: float | None) -> None:
-        reply, _ = self._pending.pop(request_id, (None, ()))
+        reply, _, _ = self._pending.pop(request_id, _NOTHING)
         if reply is not None and not reply.done():
             reply.set_exception(decode_error(kind, text, retry_after_s))
         self._check_idle()
 
     def _apart(self, request_id: int) -> None:
-        reply, outputs = self._pending.pop(request_id, (None, ()))
+        reply, outputs, deadline_s = self._pending.pop(request_id, _NOTHING)
         if reply is not None:
             for own_id, own in enumerate(cast(CoalescedReply, reply).apart(), request_id + 1):
-                self._pending[own_id] = own, outputs
+                self._pending[own_id] = own, outputs, deadline_s
 
     def _result(self, request_id: int, result: Any) -> None:
-        reply, _ = self._pending.pop(request_id, (None, ()))
+        reply, _, _ = self._pending.pop(request_id, _NOTHING)
         if reply is not None and not reply.done():
             reply.set_result(result)
         self._check_idle()

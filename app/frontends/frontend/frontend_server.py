@@ -103,7 +103,7 @@ class FrontendServer:
     async def summary(self) -> dict[str, Any]:
         """The engine's summary, which is that of all frontends; without an engine, the reasons why."""
         reasons = [*self.dead(), *self.unready()]
-        if not self.engine.is_connected:
+        if not self.engine.answers:
             return {"status": "not ready", "reasons": reasons}
         summary: dict[str, Any] = await self.engine.query("summary")
         return summary

@@ -7,9 +7,11 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
+from app.core.errors import ModelNotReady
 from app.core.events import Event, RequestFinished
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
@@ -27,6 +29,16 @@ _MOST_COUNTED = 10_000
 
 #: Chosen.
 _RECONNECT_AFTER_S = 0.1
+
+#: Chosen: an engine sends its health four times a second; after so many seconds without it no request should come.
+_SILENT_S = 2.0
+
+#: Chosen: a page takes as long as the engine waits for the counts of other frontends, at most. Loading has no limit.
+_PAGE_S = 10.0
+_LONG_QUERIES = {"load", "unload"}
+
+#: Chosen: how long the engine may take to read the last messages.
+_CLOSE_S = 1.0
 
 
 class RemoteEngine:
@@ -68,6 +80,11 @@ class RemoteEngine:
     def is_connected(self) -> bool:
         return self._serves.is_set()
 
+    @property
+    def answers(self) -> bool:
+        """Is it connected, and was it heard lately?"""
+        return self.is_connected and not self._silent(_SILENT_S)
+
     async def wait_until_connected(self) -> None:
         """Returns when the engine has sent its health, or this frontend drains."""
         waiting = [asyncio.create_task(event.wait()) for event in (self._serves, self.draining)]
@@ -96,7 +113,7 @@ class RemoteEngine:
         if self._connection is not None:
             self.send_counts(self._connection)
             self._connection.close()
-            await self._connection.closed
+            await asyncio.wait([self._connection.closed], timeout=_CLOSE_S)
 
     async def _keep_connected(self) -> None:
         while True:
@@ -131,11 +148,13 @@ class RemoteEngine:
     # --- queries and counts ---
 
     async def query(self, name: str, *arguments: Any) -> Any:
-        """Raises ModelNotReady if the engine is gone, and the ServingError that it answers."""
+        """Raises ModelNotReady if the engine is gone or silent, DeadlineExceeded, and what the engine raises."""
         # While no engine runs, the supervisor's socket still takes the connection: a query would wait there.
         if self._connection is None or not self._serves.is_set():
             raise engine_gone()
-        return await self._connection.query(name, *arguments)
+        if silent := self._silent(_SILENT_S):
+            raise ModelNotReady(silent)
+        return await self._connection.query(name, *arguments, timeout_s=inf if name in _LONG_QUERIES else _PAGE_S)
 
     def count(self, event: Event) -> None:
         """A listener of events: finished requests are counted by the engine, for all frontends."""
@@ -156,16 +175,24 @@ class RemoteEngine:
     # --- health ---
 
     def dead(self) -> list[str]:
+        silent = self._silent(self._silent_after_s)
+        return [*self._dead, silent] if silent else list(self._dead)
+
+    def _silent(self, longest_s: float) -> str:
+        """What is said of an engine that has sent nothing for longer; empty otherwise."""
         silent_s = self._clock() - self._heard_s
-        if self._serves.is_set() and silent_s > self._silent_after_s:
-            return [*self._dead, f"The engine has sent nothing for {silent_s:.0f} s"]
-        return list(self._dead)
+        return (
+            f"The engine has sent nothing for {silent_s:.0f} s"
+            if self._serves.is_set() and silent_s > longest_s
+            else ""
+        )
 
     def unready(self) -> list[str]:
         reasons = ["The server is draining"] if self.draining.is_set() else []
         if not self._serves.is_set():
             return [*reasons, "The engine is starting"]
-        return list(dict.fromkeys([*reasons, *self._unready]))
+        silent = self._silent(min(_SILENT_S, self._silent_after_s))
+        return list(dict.fromkeys([*reasons, *filter(None, [silent]), *self._unready]))
 
     def problems(self) -> list[str]:
         return list(self._problems)

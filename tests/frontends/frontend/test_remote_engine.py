@@ -28,7 +28,10 @@ def test_an_engine_that_falls_silent_is_dead() -> None:
     assert engine.unready() == ["The engine is starting"]
     engine.on_health([], [], [])
     assert (engine.dead(), engine.unready()) == ([], [])
-    clock.now += 61
+    clock.now += 2.5
+    assert (engine.dead(), engine.unready()) == ([], ["The engine has sent nothing for 2 s"])
+    assert not engine.answers
+    clock.now += 58.5
     assert engine.dead() == ["The engine has sent nothing for 61 s"]
     engine.on_health(["stuck"], ["The server is draining"], ["m is broken"])
     engine.begin_drain()
