@@ -19,11 +19,14 @@ from tests.support.processes import ROOT, ServerProcess, free_port, serving
 MADE = {
     "classic": more_savedmodels.make_classic,
     "every_dtype": savedmodels.make_every_dtype,
+    "image": more_savedmodels.make_image,
     "half_plus_two": savedmodels.make_half_plus_two,
     "json_dtypes": more_savedmodels.make_json_dtypes,
     "scalar": savedmodels.make_scalar,
     "several_inputs": savedmodels.make_several_inputs,
     "several_signatures": savedmodels.make_several_signatures,
+    "simple": more_savedmodels.make_simple,
+    "simple_string": more_savedmodels.make_simple_string,
     "slow": savedmodels.make_slow,
     "spare": savedmodels.make_half_plus_two,
     "unknown_inner": savedmodels.make_unknown_inner,
@@ -90,6 +93,11 @@ def triton(live: Live) -> Answers:
 @pytest.fixture(scope="session")
 def triton_server(live: Live) -> Answers:
     return live.ask("triton_server")
+
+
+@pytest.fixture(scope="session")
+def triton_examples(live: Live) -> Answers:
+    return live.ask("triton_examples")
 
 
 @pytest.fixture(scope="session")

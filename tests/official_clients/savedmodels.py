@@ -47,6 +47,37 @@ def make_classic(path: Path) -> None:
     tf.saved_model.save(module, str(path), signatures={"classify": module.classify, "regress": module.regress})
 
 
+def make_simple(path: Path) -> None:
+    """Triton's `simple`: OUTPUT0 and OUTPUT1 are the sum and the difference of INPUT0 and INPUT1, all [batch, 16]."""
+    _save_sum_and_difference(path, tf.int32, tf.identity, tf.identity)
+
+
+def make_simple_string(path: Path) -> None:
+    """The same of numbers in strings."""
+    _save_sum_and_difference(path, tf.string, lambda text: tf.strings.to_number(text, tf.int32), tf.strings.as_string)
+
+
+def _save_sum_and_difference(path: Path, dtype: Any, read: Any, write: Any) -> None:
+    def compute(first: Any, second: Any) -> Any:
+        first, second = read(first), read(second)
+        return {"OUTPUT0": write(first + second), "OUTPUT1": write(first - second)}
+
+    module = tf.Module()
+    specs = [tf.TensorSpec([None, 16], dtype, name=name) for name in ("INPUT0", "INPUT1")]
+    module.compute = tf.function(compute, input_signature=specs)
+    tf.saved_model.save(module, str(path), signatures=module.compute)
+
+
+def make_image(path: Path) -> None:
+    """`colours` [batch, 3] are the means of the colours of `pixels` [batch, 4, 4, 3]; its classes have labels."""
+    module = tf.Module()
+    spec = tf.TensorSpec([None, 4, 4, 3], tf.float32, name="pixels")
+    module.mean = tf.function(lambda pixels: {"colours": tf.reduce_mean(pixels, [1, 2])}, input_signature=[spec])
+    tf.saved_model.save(module, str(path), signatures=module.mean)
+    (path / "assets.extra").mkdir()
+    (path / "assets.extra" / "labels.txt").write_text("red\ngreen\nblue\n")
+
+
 def _save_echo(path: Path, shapes: dict[str, Any]) -> None:
     specs = [tf.TensorSpec(shape, getattr(tf, name), name=name) for name, shape in shapes.items()]
 

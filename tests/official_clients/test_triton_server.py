@@ -12,7 +12,6 @@ PROTOCOLS = ["rest", "grpc"]
 #: An HTTP status, and the gRPC status for the same.
 BAD = {"rest": "400", "grpc": "StatusCode.INVALID_ARGUMENT"}
 UNKNOWN = {"rest": "404", "grpc": "StatusCode.NOT_FOUND"}
-UNSUPPORTED = {"rest": "501", "grpc": "StatusCode.UNIMPLEMENTED"}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -21,11 +20,6 @@ def test_system_shared_memory(triton: Answers, triton_server: Answers, protocol:
     assert seen["known"] == ["in", "out"]
     assert seen["probabilities"].tobytes() == triton["http_binary"]["digits"]["probabilities"].tobytes()
     assert seen["after"]["status"] == BAD[protocol]
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_cuda_shared_memory_is_rejected(triton_server: Answers, protocol: str) -> None:
-    assert triton_server["cuda_shared_memory"][protocol]["status"] == UNSUPPORTED[protocol]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -38,11 +38,6 @@ def system_shared_memory(question: Question, protocol: str) -> Any:
 
 
 @both
-def cuda_shared_memory(question: Question, protocol: str) -> Any:
-    return rejection(client(question, protocol).get_cuda_shared_memory_status)
-
-
-@both
 def health(question: Question, protocol: str) -> Any:
     connection = client(question, protocol)
     ready = [
