@@ -328,6 +328,40 @@ class Settings(BaseSettings):
         description="How many times its size a compressed HTTP body may be inflated to; the first MiB is free. A body "
         "that grows more is rejected with 413. 1032: as far as deflate can.",
     )
+    max_request_line_bytes: int = Field(
+        8 * 1024,
+        ge=256,
+        le=1024**2,
+        description="Longest request line of HTTP in bytes. A longer one is rejected with 414.",
+    )
+    max_head_bytes: int = Field(
+        32 * 1024,
+        ge=1024,
+        le=1024**2,
+        description="Longest head of an HTTP request, request line and headers, in bytes. A longer one is rejected "
+        "with 431.",
+    )
+    max_headers: int = Field(
+        128, ge=16, le=10_000, description="Most headers of an HTTP request. One with more is rejected with 431."
+    )
+    keep_alive_s: float = Field(
+        75.0, gt=0, le=3600, description="Seconds without a byte after which an idle HTTP connection is closed."
+    )
+    arrival_timeout_s: float = Field(
+        60.0,
+        ge=1,
+        le=3600,
+        description="Seconds for the head of an HTTP request to arrive, or for its body to go on. A later one is "
+        "rejected with 408.",
+    )
+    min_body_bytes_per_s: int = Field(
+        16 * 1024,
+        ge=1,
+        le=1024**3,
+        description="Least rate at which the body of an HTTP request has to arrive after the first "
+        "arrival_timeout_s, in bytes a second. A slower one is rejected with 408. Not for streams whose response "
+        "has begun.",
+    )
     allow_shared_memory: bool = Field(
         False,
         description="Let clients on this machine pass tensors through system shared memory (Open Inference Protocol). "

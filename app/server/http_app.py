@@ -29,11 +29,20 @@ from app.transports.http.asgi import Application, Receive, Scope, Send, path_as_
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.methods import HeadAndOptions, allow
-from app.transports.http.replies import error_reply
+from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
 from app.transports.http1.fast_path import FastPath
 
 #: The methods that a route of FastAPI may have here.
 _ROUTED = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+#: Connections of ours leave the header out. A server that passes it on may have taken the body for bytes of the other
+#: protocol, as uvicorn does; what follows must not be read as a request.
+_UPGRADE_REJECTED = HttpReply(
+    error_body("This server ignores no Upgrade, and may have lost the body: send the request without the header"),
+    400,
+    (CLOSE,),
+)
 
 
 class HttpBackend(Operable, BatchingControl, Protocol):
@@ -79,7 +88,12 @@ class HttpApp(FastAPI):
         self.add_exception_handler(ServingError, _serving_error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self._http if scope["type"] == "http" else super().__call__)(scope, receive, send)
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+        elif any(name == b"upgrade" for name, _ in scope["headers"]):
+            await send_reply(_UPGRADE_REJECTED, send)
+        else:
+            await self._http(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (self._protocol(scope["path"]) or super().__call__)(scope, receive, send)

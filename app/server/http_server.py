@@ -18,11 +18,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from dataclasses import fields
 from socket import socket
 from typing import Protocol
 
 from app.config.settings import Settings
 from app.server.http_app import HttpApp, HttpBackend
+from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, uvicorn_config
 
 
@@ -39,7 +41,9 @@ def serve_http(server: StoppableBackend, settings: Settings, sockets: list[socke
         sockets: what to listen on; None listens where the settings say.
     """
     app = HttpApp(server)
-    uvicorn_server = DrainingServer(uvicorn_config(app, app.fast_path, settings.host, settings.rest_port), server)
+    uvicorn_server = DrainingServer(
+        uvicorn_config(app, app.fast_path, connection_limits(settings), settings.host, settings.rest_port), server
+    )
     uvicorn_server.run(sockets)
     if not server.stopped:
         # Exit without waiting for a model that is still loading or a batch that is still running.
@@ -47,3 +51,8 @@ def serve_http(server: StoppableBackend, settings: Settings, sockets: list[socke
         sys.stdout.flush()
         os._exit(uvicorn_server.exit_code)
     return uvicorn_server.exit_code
+
+
+def connection_limits(settings: Settings) -> ConnectionLimits:
+    """The settings of the same names."""
+    return ConnectionLimits(**{each.name: getattr(settings, each.name) for each in fields(ConnectionLimits)})

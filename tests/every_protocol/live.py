@@ -23,6 +23,7 @@ from app.frontends.frontend.frontend_server import FrontendServer
 from app.model import Model
 from app.server.http_app import HttpApp, HttpBackend
 from app.server.server import Server
+from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
@@ -146,14 +147,14 @@ async def _http(faces: Sequence[HttpBackend]) -> AsyncIterator[tuple[int, HttpAp
     """All of them on one port, as they are in processes of their own; the port and the first one's application."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         apps = [HttpApp(face) for face in faces]
+        # Between two tests the event loop stands still: only the client closes what is idle meanwhile.
+        limits = ConnectionLimits(keep_alive_s=2 * HANG_S)
         configs = [
-            uvicorn_config(app, app.fast_path, face.settings.host, face.settings.rest_port)
+            uvicorn_config(app, app.fast_path, limits, face.settings.host, face.settings.rest_port)
             for app, face in zip(apps, faces, strict=True)
         ]
         for config in configs:
             config.lifespan = "off"
-            # Between two tests the event loop stands still: only the client closes what is idle meanwhile.
-            config.timeout_keep_alive = 2 * int(HANG_S)
         fronts = [_Uvicorn(config) for config in configs]
         serving = [asyncio.create_task(front.serve([listener.dup()])) for front in fronts]
         await until(lambda: all(front.started for front in fronts))

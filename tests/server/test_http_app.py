@@ -127,3 +127,16 @@ def test_a_target_that_is_no_path_is_not_found(tmp_path: Path, method: str) -> N
         assert list(json.loads(sent[1]["body"])) == ["error"]
 
     with_client(tmp_path, scenario)
+
+
+def test_an_upgrade_that_a_server_passes_on_is_rejected_and_ends_the_connection(tmp_path: Path) -> None:
+    """Plain uvicorn drops the body of such a request and reads on behind its head."""
+
+    async def scenario(client: httpx.AsyncClient, _: HttpApp) -> None:
+        asking = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c"}
+        for path in ("/v1/models/m:predict", "/livez"):
+            reply = await client.post(path, json={"instances": [[1, 2]]}, headers=asking)
+            assert (reply.status_code, reply.headers["connection"]) == (400, "close")
+            assert "Upgrade" in reply.json()["error"]
+
+    with_client(tmp_path, scenario)

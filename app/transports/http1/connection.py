@@ -1,4 +1,4 @@
-"""An HTTP/1.1 connection that answers inference requests itself and leaves every other request to uvicorn.
+"""An HTTP/1.1 connection that answers inference requests itself and lets an ASGI application answer all others.
 
 ASGI costs a request three to four times as much as reading and answering it: a task, events, two messages in either
 direction and a timer (docs/architecture.md, "The HTTP face"). On the fast path (fast_path.py) the whole requests of one
@@ -8,15 +8,17 @@ are the replies.
 
 Rules:
 
+- Where a request ends is decided here alone (RFC 9112, section 6): `HeadParser` reads the head, a `Framing` the body.
+  What cannot be read is answered with 400, 414, 431, 501 or 505, and nothing behind it is read as a request.
 - One request at a time is answered. Bytes that arrive meanwhile (pipelining) are kept and reading is paused.
-- A request that does not take the fast path is given to uvicorn with every byte since its beginning, through the
-  methods of `asyncio.Protocol` (`Relay`). Bytes that arrive later also go to uvicorn, until it has read and answered
-  every request in them; then the connection reads again itself. After a parse error or an upgrade uvicorn keeps it.
-- The body of a request on the fast path is as long as Content-Length says (RFC 9112, section 6.3); it is not parsed.
+- The body of a request on the fast path is as long as Content-Length says (section 6.3); it is not parsed.
 - A connection is closed `keep_alive_s` seconds after its last reply if no further byte arrives. If the event loop was
   held up meanwhile, the bytes may wait in the socket: the loop reads once more before the connection is closed.
-- A head has 60 s to arrive, counted from its first byte, or from the beginning of the connection; a body has 60 s, and
-  one more for each 64 KiB. A connection whose request is later is closed: it would take memory for ever.
+- A head has `arrival_timeout_s` to arrive, counted from its first byte, or from the beginning of the connection. A body
+  has as long, and one second more for each `min_body_bytes_per_s` that have arrived, but never more than that time
+  ahead; once its response has begun (a stream), only silence counts. A request that is later gets 408.
+- A client that stops sending gets the replies to its whole requests, and one that sends what nobody reads gets the last
+  reply (ends.py).
 """
 
 from __future__ import annotations
@@ -24,17 +26,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from enum import Enum
-from http import HTTPStatus
+from functools import partial
 from math import inf
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from app.transports.http.asgi import Header
+from app.core.inference import Buffer
+from app.transports.http.asgi import Application, Header
 from app.transports.http.rejections import Rejection
 from app.transports.http.replies import CLOSE, Sendable, is_large
 from app.transports.http.server_timing import SERVER_TIMING
+from app.transports.http1.asgi_exchange import AsgiExchange, scope_of
 from app.transports.http1.direct_exchange import DirectExchange
+from app.transports.http1.ends import HalfClosed, Lingering
 from app.transports.http1.fast_path import FastPath, ParsedHead
-from app.transports.http1.head_parser import EMPTY_LINE, HeadParser
+from app.transports.http1.head_parser import EMPTY_LINE, Fault, HeadParser
+from app.transports.http1.limits import ConnectionLimits
+from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 
 _LINE_END = b"\r\n"
 _TIMING = SERVER_TIMING + b": "
@@ -42,10 +49,10 @@ _TIMING = SERVER_TIMING + b": "
 #: Chosen: above 0, so that the event loop polls its sockets before this time is over.
 _LAST_READ_S = 0.01
 
-#: Seconds for a head or a body to arrive, as in nginx, and the bytes of a body for which it gets one more (chosen).
-_ARRIVAL_S, _SLOW_BYTES_S = 60.0, 64 * 1024
+#: Pipelined requests are kept in pieces of so many bytes (chosen).
+_PIECE_BYTES = 4096
 
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_LATE = Fault(408, "The request did not arrive in time")
 
 
 class State(Enum):
@@ -55,29 +62,21 @@ class State(Enum):
     HEAD = "reading a head"
     BODY = "reading a body"
     ANSWERING = "answering"
-    RELAYING = "relaying to uvicorn"
+    ASGI = "answering by ASGI"  # and reading the body
+    ENDING = "ending"
 
 
-class Relay(Protocol):
-    """Gives a connection's bytes to uvicorn from `feed` until its responses are complete, then calls `take_back`."""
-
-    @property
-    def in_head(self) -> bool:
-        """Has a part of a head arrived, and is the rest missing?"""
-
-    def feed(self, data: bytes) -> None: ...
-    def eof_received(self) -> bool | None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-    def shutdown(self) -> None: ...
+_AT_REST = frozenset({State.IDLE, State.ENDING})
+_READING = frozenset({State.IDLE, State.HEAD, State.BODY})
 
 
 class AcceptingServer(Protocol):
     """The server that accepted the connection: uvicorn's, see uvicorn_adapter.py."""
 
-    keep_alive_s: float
+    limits: ConnectionLimits
     tasks: set[asyncio.Task[None]]
+    application: Application
+    lifespan_state: dict[str, Any]
 
     @property
     def headers(self) -> Sequence[Header]:
@@ -88,8 +87,6 @@ class AcceptingServer(Protocol):
     def count_reply(self) -> None:
         """Counts one more reply."""
 
-    def relay(self, connection: HttpConnection) -> Relay: ...
-
 
 class HttpConnection(asyncio.Protocol):
     """One connection of a client."""
@@ -98,6 +95,8 @@ class HttpConnection(asyncio.Protocol):
         # Of the server.
         self._fast_path = fast_path
         self._server = server
+        self._limits = server.limits
+        self._keep_alive_s = server.limits.keep_alive_s
         self.tasks = server.tasks
 
         # Of the connection.
@@ -105,18 +104,23 @@ class HttpConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._state = State.IDLE
         self._write_paused = False
-        self._shutting_down = False
+        self._writable: asyncio.Future[None] | None = None  # a response waits for it
+        self._last = False  # no request is read after those that are here
+        self._half_closed: HalfClosed | None = None  # the client sends no more
         self._closes_s = inf  # monotonic second at which the client is too late; never while a request is answered
         self._closing_timer: asyncio.TimerHandle
         self._replies = 0
-        self._relay: Relay | None = None  # made for the first unusual request
 
         # Of the request that is read or answered now.
         self._head: HeadParser | None = None
         self._exchange: DirectExchange | None = None
         self._body: list[bytes] = []
         self._missing = 0  # bytes of the body that have not arrived; below 0 if bytes behind it have
-        self._pipelined = b""  # bytes behind the request, kept until it is answered
+        self._pipelined: list[bytes] = []  # bytes behind the request, kept until it is answered
+
+        # Of the request that ASGI answers now.
+        self._asgi: AsgiExchange | None = None
+        self._body_held = False  # reading is paused until the application takes what has arrived
 
     @property
     def address(self) -> str:
@@ -129,8 +133,8 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are of no class of asyncio
         self._server.opened(self)
-        self._closes_s = self._fast_path.clock() + _ARRIVAL_S
-        self._closing_timer = self._loop.call_later(self._server.keep_alive_s, self._close_if_late)
+        self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
+        self._look_in(self._limits.arrival_timeout_s)
 
     def data_received(self, data: bytes) -> None:
         state = self._state
@@ -140,54 +144,55 @@ class HttpConnection(asyncio.Protocol):
             self._read_body(data)
         elif state is State.HEAD:
             self._read_head(data)
-        elif state is State.ANSWERING or self._relay is None:
-            self._keep_pipelined(data)
-        else:  # relaying, so there is a relay
-            self._relay.feed(data)
+        elif self._asgi is not None:
+            self._asgi.data_received(data)
+        elif state is not State.ENDING:
+            self.keep_pipelined(data)
 
-    def eof_received(self) -> bool | None:
-        if self._state is State.RELAYING and self._relay is not None:
-            return self._relay.eof_received()
-        return None
+    def eof_received(self) -> bool:
+        """The client sends no more. True keeps the connection open: a whole request is being answered."""
+        self._last = True
+        if self._state is not State.ANSWERING and (self._asgi is None or not self._asgi.body_complete):
+            return False
+        self._half_closed = HalfClosed(self.transport, self._may_interrupt)
+        return True
 
     def pause_writing(self) -> None:
         self._write_paused = True
-        if self._relay is not None:
-            self._relay.pause_writing()
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        if self._relay is not None:
-            self._relay.resume_writing()
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._state = State.ENDING
         self._server.closed(self)
         self._closing_timer.cancel()
-        if self._relay is not None:
-            self._relay.connection_lost(exc)
-        if self._exchange is not None:
-            self._exchange.abandon()
+        self.resume_writing()
 
         # What they hold is freed now: they and the connection name each other.
-        self._relay = self._exchange = self._head = None
-        self._body, self._pipelined = [], b""
+        if self._half_closed is not None:
+            self._half_closed.stop()
+        asgi, self._asgi, self._half_closed = self._asgi, None, None
+        self._abandon(asgi)
 
     # --- the server calls these ---
 
     @property
     def awaits_answer(self) -> bool:
         """Has the head of a request arrived, and not all of its reply been given?"""
-        return self._exchange is not None or self._state is State.RELAYING
+        return self._exchange is not None or self._state is State.ASGI
 
     @property
     def may_bring_more(self) -> bool:
         """Has a request begun, or has none come yet?"""
-        return self._state is not State.IDLE or (not self._replies and self._relay is None)
+        return self._state not in _AT_REST or (self._state is State.IDLE and not self._replies)
 
     def shutdown(self) -> None:
-        """Closes the connection after the replies to requests whose head was read. uvicorn tells its own protocol."""
-        self._shutting_down = True
-        if self._state is not State.RELAYING and self._exchange is None:
+        """Closes the connection after the replies to requests whose head was read."""
+        self._last = True
+        if self._exchange is None and (self._asgi is None or self._asgi.answered):
             self.transport.close()
 
     # --- reading a request ---
@@ -203,7 +208,7 @@ class HttpConnection(asyncio.Protocol):
             return
 
         # 2. Every other one is.
-        self._head = HeadParser()
+        self._head = HeadParser(self._limits)
         self._state = State.HEAD
         self._read_head(data)
 
@@ -212,14 +217,18 @@ class HttpConnection(asyncio.Protocol):
         assert head is not None  # noqa: S101 - this state has a parser
         if not head.feed(data):
             if self._closes_s == inf:
-                self._closes_s = self._fast_path.clock() + _ARRIVAL_S
+                self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
+            self._end_if_half_closed()
             return
         self._head = None
         self._closes_s = inf
 
+        if head.fault is not None:
+            self.refuse(head.fault)
+            return
         parsed = None if self._write_paused else self._fast_path.admit(head)
         if parsed is None:
-            self._start_relay(head.raw)
+            self._begin_asgi(head)
         else:
             self._begin(parsed, head.raw, head.end)
 
@@ -239,13 +248,14 @@ class HttpConnection(asyncio.Protocol):
         if missing > 0:
             self._state = State.BODY
             self._body, self._missing = [body], missing
-            self._closes_s = self._fast_path.clock() + _ARRIVAL_S + parsed.length / _SLOW_BYTES_S
+            self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
+            self._end_if_half_closed()
             return
 
         # 3. The body is here, perhaps with the next request behind it.
         self._state = State.ANSWERING
         if missing:
-            self._keep_pipelined(body[parsed.length :])
+            self.keep_rest(body[parsed.length :])
             body = body[: parsed.length]
         self._fast_path.coalescer.add(self._exchange, body)
 
@@ -253,13 +263,14 @@ class HttpConnection(asyncio.Protocol):
         self._body.append(data)
         self._missing -= len(data)
         if self._missing > 0:
+            self.expect_body(len(data), streaming=False)
             return
 
         self._state = State.ANSWERING
         self._closes_s = inf
         if self._missing:  # below 0: so many bytes at the end of `data` are behind the body
             self._body[-1] = data[: self._missing]
-            self._keep_pipelined(data[self._missing :])
+            self.keep_rest(data[self._missing :])
         body, self._body = b"".join(self._body), []
         assert self._exchange is not None  # noqa: S101 - it began with the head
         self._fast_path.coalescer.add(self._exchange, body)
@@ -271,7 +282,7 @@ class HttpConnection(asyncio.Protocol):
             return False
         self._state = State.IDLE
         common = self._fast_path.common_lines(self._server.headers)
-        reply = b"".join((_STATUS_LINES[rejection.reply.status], common, rejection.rest))
+        reply = b"".join((STATUS_LINES[rejection.reply.status], common, rejection.rest))
         self._fast_path.reply_buffer.write(self.transport, [reply], close=False)
         self._count_reply(now)
         parsed.protocol.rejected(rejection)
@@ -280,45 +291,118 @@ class HttpConnection(asyncio.Protocol):
 
     # --- bytes behind a request that is not answered yet ---
 
-    def _keep_pipelined(self, data: bytes) -> None:
-        if not self._pipelined:
-            self.transport.pause_reading()
-        self._pipelined += data
+    def keep_pipelined(self, data: bytes) -> None:
+        """Keeps what arrived behind the request, in pieces: each request that begins in one copies its rest."""
+        self._pipelined += [data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES)]
+        self.transport.pause_reading()
+
+    def keep_rest(self, data: bytes) -> None:
+        """Keeps what is behind the request in the piece that was read last."""
+        later, self._pipelined = self._pipelined, []
+        self.keep_pipelined(data)
+        self._pipelined += later
+
+    def _answered(self) -> None:
+        """The next request may have arrived."""
+        if self._pipelined:
+            self._state = State.ANSWERING
+            self._loop.call_soon(self._read_pipelined)  # not at once: the reply may still be in the buffer
+        else:
+            self._state = State.IDLE
 
     def _read_pipelined(self) -> None:
-        data, self._pipelined = self._pipelined, b""
-        if data and not self.transport.is_closing():
+        if self._state is State.ANSWERING and self._exchange is None:
             self._state = State.IDLE
+        while self._pipelined and self._reads and not self.transport.is_closing():
+            self.data_received(self._pipelined.pop(0))
+        if not self._pipelined and self._half_closed is None and not self.transport.is_closing():
             self.transport.resume_reading()
-            self._read_request(data)
 
-    # --- what uvicorn answers ---
+    @property
+    def _reads(self) -> bool:
+        if self._asgi is not None:
+            return not (self._asgi.body_complete or self._body_held)
+        return self._state in _READING
 
-    def _start_relay(self, data: bytes) -> None:
-        """Leaves the request that begins with `data` to uvicorn."""
-        self._state = State.RELAYING
-        if self._relay is None:
-            self._relay = self._server.relay(self)
-            if self._write_paused:
-                self._relay.pause_writing()
-        self._relay.feed(data)
-        if self._shutting_down:
-            self._relay.shutdown()
+    # --- a request that ASGI answers ---
 
-    def take_back(self) -> None:
-        """uvicorn has answered everything that it was given."""
-        self._state = State.IDLE
-        self._await_request(self._fast_path.clock())
+    def _begin_asgi(self, head: HeadParser) -> None:
+        self._state = State.ASGI
+        self._asgi = AsgiExchange(self, head, self._server.headers)
+        scope = scope_of(head, self.transport, self._server.lifespan_state)
+        task = self._loop.create_task(self._asgi.run(self._server.application, scope))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
+        self._asgi.read(head.raw[head.end :])
+
+    @property
+    def may_stay(self) -> bool:
+        much = self._asgi is not None and self._asgi.much_missing
+        return not much and (not self._last or bool(self._pipelined))
+
+    def write(self, pieces: Sequence[Buffer]) -> None:
+        if not self.transport.is_closing():
+            joined = pieces if is_large(pieces) else [b"".join(pieces)]
+            self._fast_path.reply_buffer.write(self.transport, joined, close=False)
+
+    async def writable(self) -> None:
+        if self._write_paused and self._state is State.ASGI:
+            self._writable = self._loop.create_future()
+            await self._writable
+
+    def expect_body(self, size: int, *, streaming: bool) -> None:
+        latest_s = self._fast_path.clock() + self._limits.arrival_timeout_s
+        earned_s = size / self._limits.min_body_bytes_per_s
+        self._closes_s = latest_s if streaming else min(self._closes_s + earned_s, latest_s)
+        self._end_if_half_closed()
+
+    def body_complete(self) -> None:
+        self._closes_s = inf
+
+    def hold_body(self) -> None:
+        self._closes_s = inf
+        self.transport.pause_reading()
+        self._body_held = True
+
+    def want_body(self) -> None:
+        if self._closes_s == inf:
+            self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
+        if self._body_held:
+            self._body_held = False
+            self._loop.call_soon(self._read_pipelined)
+
+    def next_request(self) -> None:
+        self._asgi = None
+        self._count_reply(self._fast_path.clock())
+        self._answered()
+        if self._last and not self._pipelined:
+            self.transport.close()
+
+    def end(self) -> None:
+        asgi, self._asgi = self._asgi, None
+        self._server.count_reply()
+        self._end(unread=bool(self._pipelined) or (asgi is not None and not asgi.body_complete))
+
+    def refuse(self, fault: Fault) -> None:
+        """Answers a request that cannot be read, if its response has not begun. Nothing behind it is read."""
+        asgi, self._asgi = self._asgi, None
+        if asgi is None or asgi.may_be_refused:
+            common = self._fast_path.common_lines(self._server.headers)
+            self.write([closing_reply(fault.status, fault.text, common)])
+            self._server.count_reply()
+        self._abandon(asgi)
+        self._end(unread=True)
 
     # --- the exchange calls this ---
 
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
         common = self._fast_path.common_lines(self._server.headers)
-        lines = [_STATUS_LINES[reply.status], common, reply.head_lines()]
+        lines = [STATUS_LINES[reply.status], common, reply.head_lines()]
         if exchange.timing:
             lines += _TIMING, exchange.timing, _LINE_END
-        keep_alive = exchange.keep_alive and (not self._shutting_down or bool(self._pipelined))
+        keep_alive = exchange.keep_alive and (not self._last or bool(self._pipelined))
         if reply.status >= 400 and CLOSE in reply.head():
             keep_alive = False
         elif not keep_alive:
@@ -326,48 +410,79 @@ class HttpConnection(asyncio.Protocol):
         lines.append(_LINE_END)
         pieces = reply.pieces
         pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
-        self._fast_path.reply_buffer.write(self.transport, pieces, close=not keep_alive)
+        unread = not keep_alive and bool(self._pipelined)
+        self._fast_path.reply_buffer.write(self.transport, pieces, close=not keep_alive and not unread)
 
         self._exchange = None
         self._count_reply(now)
-        if self._pipelined:
-            self._loop.call_soon(self._read_pipelined)  # not at once: the reply may still be in the buffer
+        if unread:  # not at once: the reply may still be in the buffer
+            self._loop.call_soon(partial(self._end, unread=True))
         else:
-            self._state = State.IDLE
+            self._answered()
 
     def abort(self) -> None:
         """Closes the connection at once: its reply could not be written."""
         self._exchange = None
         self.transport.abort()
 
+    # --- the end ---
+
+    def _end(self, *, unread: bool) -> None:
+        """Closes the connection after what was written; the client gets to read it although it sends unread bytes."""
+        self._state = State.ENDING
+        if unread and self._half_closed is None and not self.transport.is_closing():
+            self._closing_timer.cancel()
+            Lingering(self.transport, self.connection_lost)
+        else:
+            self.transport.close()
+
+    def _abandon(self, asgi: AsgiExchange | None) -> None:
+        """Lets go of what was read, and of the request that is answered."""
+        self._pipelined, self._body = [], []
+        if self._head is not None:
+            self._head.drop()
+            self._head = None
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.abandon()
+        if asgi is not None:
+            asgi.abandon()
+
+    def _end_if_half_closed(self) -> None:
+        """The rest of a request does not come."""
+        if self._half_closed is not None and not self._pipelined:
+            self.transport.close()
+
+    def _may_interrupt(self) -> bool:
+        return self._exchange is not None or (self._asgi is not None and self._asgi.may_interrupt)
+
     # --- a client that is too late ---
 
     def _count_reply(self, now: float) -> None:
         self._replies += 1
         self._server.count_reply()
-        self._await_request(now)
+        self._closes_s = now + self._keep_alive_s
 
-    def _await_request(self, now: float) -> None:
-        self._closes_s = now + self._server.keep_alive_s
+    def _look_in(self, seconds: float) -> None:
+        """One timer that looks again when it is due: a timer for each request would cost more."""
+        seconds = min(seconds, self._keep_alive_s, self._limits.arrival_timeout_s)
+        self._closing_timer = self._loop.call_later(seconds, self._close_if_late)
 
     def _close_if_late(self) -> None:
-        """One timer that looks again when it is due: a timer for each request would cost more."""
-        now = self._fast_path.clock()
-        if self._state is State.RELAYING and self._relay is not None:  # only uvicorn knows what arrived
-            self._closes_s = min(self._closes_s, now + _ARRIVAL_S) if self._relay.in_head else inf
-        rest_s = self._closes_s - now
+        rest_s = self._closes_s - self._fast_path.clock()
         if rest_s > 0:
-            wait_s = min(rest_s, self._server.keep_alive_s)
-            self._closing_timer = self._loop.call_later(wait_s, self._close_if_late)
+            self._look_in(rest_s)
         else:
             self._closing_timer = self._loop.call_later(_LAST_READ_S, self._close_unless_read, self._closes_s)
 
     def _close_unless_read(self, closes_s: float) -> None:
-        if self._closes_s == closes_s:
+        if self._closes_s != closes_s:
+            self._close_if_late()
+        elif self._state is State.IDLE:
             self.transport.close()
         else:
-            self._close_if_late()
+            self.refuse(_LATE)
 
     def __repr__(self) -> str:
-        pipelined = f", {len(self._pipelined)} bytes behind" if self._pipelined else ""
+        pipelined = f", {sum(map(len, self._pipelined))} bytes behind" if self._pipelined else ""
         return f"<HttpConnection {self._state.value}, {self._replies} replies{pipelined}>"

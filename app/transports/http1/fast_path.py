@@ -2,7 +2,7 @@
 
 A request takes the fast path if all of this is true; else uvicorn and ASGI answer it:
 
-- it is an HTTP/1.1 POST with a head that httptools accepts, and at most 64 KiB of it arrived before its last piece,
+- it is an HTTP/1.1 POST with a head that can be read,
 - it has none of the headers Content-Encoding, Expect and Transfer-Encoding (`head_parser.py`),
 - its URL has at most 1024 bytes, all ASCII, begins with "/" and has no "#",
 - its URL asks a protocol for a computation (`HttpProtocol.computes`),

@@ -1,76 +1,148 @@
-"""The head of one HTTP/1.1 request, parsed by httptools while it arrives."""
+"""The head of one HTTP/1.x request, parsed by httptools while it arrives, and what its body will be."""
 
 from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
 
 import httptools
 
 from app.transports.http.asgi import Header
+from app.transports.http1.limits import ConnectionLimits
 
 EMPTY_LINE = b"\r\n\r\n"
 _LINE_END = b"\r\n"
-
-#: A head of which more than this arrived before its last piece is left to uvicorn (chosen: 8 times what servers accept
-#: by default). A piece is what one read of the socket gave.
-_MAX_BYTES = 64 * 1024
 
 #: A request with one of these headers needs more than a plain body and a plain reply.
 _UNUSUAL_HEADERS = frozenset({b"content-encoding", b"expect", b"transfer-encoding"})
 
 _UPGRADE = b"upgrade"
+_OTHER_METHOD = re.compile(rb"[A-Z]+(?: |\Z)")
+_HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
+
+
+class Fault(NamedTuple):
+    """Why a request cannot be read; the connection ends with this reply."""
+
+    status: int
+    text: str
+
+
+_MALFORMED = Fault(400, "The request is no valid HTTP/1.1 (RFC 9112)")
+_HOSTS = Fault(400, "A request of HTTP/1.1 has exactly one Host header, with a host and perhaps a port (RFC 9112, 3.2)")
+_VERSION = Fault(505, "HTTP/1.1 is spoken here, and HTTP/1.0")
+_METHOD = Fault(501, "The method of the request is not known here")
 
 
 class HeadParser:
-    """Parses one head and keeps its bytes, so that another parser can read the request from its beginning.
+    """Parses one head and keeps its bytes.
 
-    A header Upgrade is ignored, as RFC 9110 (section 7.8) allows, and left out of `raw`: Java's HttpClient asks for h2c
-    with its first request, and httptools takes the body behind such a head for bytes of the other protocol.
+    A header Upgrade is ignored, as RFC 9110 (section 7.8) allows, and left out of the headers: Java's HttpClient asks
+    for h2c with its first request. Empty lines before the request line are ignored (RFC 9112, section 2.2).
 
     Attributes:
-        raw: all bytes that were fed, what follows the head included, without a header Upgrade.
+        raw: all bytes that were fed, what follows the head included, without empty lines before it.
         end: the length of the head in `raw`, its empty line included; 0 while it is incomplete.
-        usual: False as soon as the head is unusual or malformed. The other attributes then mean nothing.
-        length: Content-Length; 0 without one, when there is no body (RFC 9112, section 6.3).
+        fault: why the request cannot be read; None if it can. The attributes below then mean nothing.
+        usual: it may take the fast path.
+        length: Content-Length; 0 without one, when there is no body (RFC 9112, section 6.3), or it is in chunks.
+        sized: there is a Content-Length.
+        chunked: the body comes in chunks.
+        expects: the client waits for a 100 before it sends the body.
         headers: names in lower case, without Content-Length.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ConnectionLimits) -> None:
         self.raw = b""
         self.end = 0
+        self.fault: Fault | None = None
         self.usual = True
+        self.method = b""
+        self.version = ""
         self.url = b""
         self.headers: list[Header] = []
         self.length = 0
+        self.sized = False
+        self.chunked = False
+        self.expects = False
         self.keep_alive = False
+        self._limits = limits
         self._complete = False
-        self._upgrade = False
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: Any = httptools.HttpRequestParser(self)  # None once the head is read
 
     def feed(self, data: bytes) -> bool:
-        """True when the head is complete or known to be unusual; nothing may be fed after that."""
+        """True when the head is complete or at fault; nothing may be fed after that."""
         start = len(self.raw)
         self.raw += data
+        if not start:
+            self.raw = data = data.lstrip(_LINE_END)
         self.end = self.raw.find(EMPTY_LINE, max(0, start - len(EMPTY_LINE) + 1)) + len(EMPTY_LINE)
         if self.end < len(EMPTY_LINE):
             self.end = 0
 
+        self.fault = self._too_long()
+        if self.fault is None and data:
+            self.fault = self._parse(self.raw[start : self.end] if self.end else data)
+        if not self._complete and self.fault is None:
+            return False
+        self.drop()
+        return True
+
+    def drop(self) -> None:
+        """Lets go of the parser, which holds on to this object, and to all bytes with it."""
+        self._parser = None
+
+    def _too_long(self) -> Fault | None:
+        """Checked before anything is parsed, so a parser never sees more than the limit."""
+        limits = self._limits
+        line = self.raw.find(_LINE_END, 0, limits.max_request_line_bytes + len(_LINE_END))
+        if line < 0 and len(self.raw) > limits.max_request_line_bytes:
+            return Fault(414, f"The request line is longer than {limits.max_request_line_bytes} bytes")
+        if (self.end or len(self.raw)) > limits.max_head_bytes:
+            return Fault(431, f"The head of the request is longer than {limits.max_head_bytes} bytes")
+        return None
+
+    def _parse(self, data: bytes) -> Fault | None:
         try:
-            self._parser.feed_data(self.raw[start : self.end] if self.end else data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             pass  # ignored
+        except httptools.HttpParserInvalidMethodError:
+            return _METHOD if _OTHER_METHOD.match(self.raw) else _MALFORMED
         except httptools.HttpParserError:
-            self.usual = False
+            return _MALFORMED
 
-        # Both must find the same end. They differ, for example, after empty lines before the request.
-        if self._complete != (self.end > 0) or len(self.raw) - len(data) > _MAX_BYTES:
-            self.usual = False
-        if self._upgrade and self._complete and self.end:
-            self._leave_upgrade_out()
-        return self._complete or not self.usual
+        # Both must find the same end; they would differ where lines end with a bare line feed.
+        if self._complete != (self.end > 0):
+            return _MALFORMED
+        return self._check_form() or self._check_body() if self._complete else None
 
-    def _leave_upgrade_out(self) -> None:
-        lines = self.raw[: self.end].split(_LINE_END)
-        head = _LINE_END.join([line for line in lines if line.partition(b":")[0].lower() != _UPGRADE])
-        self.raw, self.end = head + self.raw[self.end :], len(head)
+    def _check_form(self) -> Fault | None:
+        """httptools lets pass more than one space, the names of other protocols, and any number of hosts."""
+        if self.version not in {"1.0", "1.1"}:
+            return _VERSION
+        if not self.raw.startswith(b"%b %b HTTP/" % (self.method, self.url)):
+            return _MALFORMED
+        if len(self.headers) > self._limits.max_headers:
+            return Fault(431, f"The request has more than {self._limits.max_headers} headers")
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1 or (not hosts and self.version == "1.1") or not all(map(_HOST.fullmatch, hosts)):
+            return _HOSTS
+        if self.method == b"CONNECT":
+            return _METHOD
+        return None
+
+    def _check_body(self) -> Fault | None:
+        """How the body is framed (RFC 9112, section 6)."""
+        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if not codings:
+            return None
+        if self.sized or self.version != "1.1":
+            return _MALFORMED
+        if [coding.lower() for coding in codings] != [b"chunked"]:
+            return Fault(501, "Transfer-Encoding: only chunked is supported, once")
+        self.chunked = True
+        return None
 
     # --- httptools calls these ---
 
@@ -80,16 +152,19 @@ class HeadParser:
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         if name == b"content-length":
-            self.length = int(value)
-        elif name == _UPGRADE:
-            self._upgrade = True
-        else:
+            self.length, self.sized = int(value), True
+        elif name != _UPGRADE:
             self.headers.append((name, value))
             if name in _UNUSUAL_HEADERS:
                 self.usual = False
+                self.expects = self.expects or (name == b"expect" and value.lower() == b"100-continue")
 
     def on_headers_complete(self) -> None:
         self._complete = True
-        self.keep_alive = self._parser.should_keep_alive()
-        if self._parser.get_method() != b"POST" or self._parser.get_http_version() != "1.1":
+        self.method = self._parser.get_method()
+        self.version = self._parser.get_http_version()
+        options = b",".join([value for name, value in self.headers if name == b"connection"]).lower().split(b",")
+        named = {option.strip() for option in options}
+        self.keep_alive = b"close" not in named and (self.version == "1.1" or b"keep-alive" in named)
+        if self.method != b"POST" or self.version != "1.1":
             self.usual = False

@@ -97,7 +97,7 @@ def test_a_connection_stays_open_after_a_rejection_unless_the_client_asks_to_clo
         first, *_ = world.replies(world.transport)
         assert world.replies(transport)[0] == first  # the same bytes as the reply to the request that was parsed
         assert not transport.closed
-        await asyncio.sleep(world.connection._server.keep_alive_s + 1)
+        await asyncio.sleep(world.connection._limits.keep_alive_s + 1)
         assert transport.closed
 
         last = request(body=ROWS, headers={**TIMEOUT, "Connection": "close"})

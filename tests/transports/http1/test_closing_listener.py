@@ -17,8 +17,9 @@ from app.transports.http1.closing_listener import accept_the_last
 from app.transports.http1.fast_path import FastPath
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from tests.support.waiting import HANG_S, until
-from tests.transports.http1.test_connection import World, request
-from tests.transports.http1.test_uvicorn_adapter import READY, Drained, _Server
+from tests.transports.http1.test_asgi_exchange import READY
+from tests.transports.http1.test_connection import LIMITS, World, request
+from tests.transports.http1.test_uvicorn_adapter import Drained, _Server
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 in_both_loops = pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
@@ -35,7 +36,7 @@ def replies(client: socket.socket) -> bytes:
 
 async def serve(listener: socket.socket) -> tuple[_Server, asyncio.Task[None]]:
     world = World(True)
-    server = _Server(uvicorn_config(world._application, FastPath(world._find), "127.0.0.1", 0), Drained())
+    server = _Server(uvicorn_config(world._application, FastPath(world._find), LIMITS, "127.0.0.1", 0), Drained())
     server.config.lifespan = "off"
     serving = asyncio.create_task(server.serve([listener]))
     await until(lambda: server.started)

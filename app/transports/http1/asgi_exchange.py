@@ -1,0 +1,248 @@
+"""A request that ASGI answers: all that the fast path does not take.
+
+The connection frames the body and gives its content; the application gets it by `receive` and answers by `send`, as the
+ASGI specification says (https://asgi.readthedocs.io/en/latest/specs/www.html).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import httptools
+
+from app.transports.http.asgi import Application, Header, Message, Scope
+from app.transports.http.replies import internal_error
+from app.transports.http1.asgi_response import AsgiResponse, ResponseWriter
+from app.transports.http1.body_framing import BadFraming, Chunked, Framing, Sized
+from app.transports.http1.head_parser import Fault, HeadParser
+from app.transports.http1.status_lines import CONTINUE
+
+logger = logging.getLogger(__name__)
+
+#: The connection is not read while so many bytes of a body wait for the application (chosen; uvicorn's).
+_FULL_BYTES = 64 * 1024
+
+#: Bytes of a body that are thrown away after an early response, so that the connection can be kept (chosen).
+_UNREAD_BYTES = 64 * 1024
+
+_BAD_CHUNKS = Fault(400, "The chunks of the request's body are malformed (RFC 9112, section 7.1)")
+
+
+class AsgiConnection(ResponseWriter, Protocol):
+    """The connection that the request came by."""
+
+    def keep_pipelined(self, data: bytes) -> None:
+        """Keeps bytes that arrived behind the request until it is answered."""
+
+    def keep_rest(self, data: bytes) -> None:
+        """Keeps bytes behind the request that came with its end."""
+
+    def expect_body(self, size: int, *, streaming: bool) -> None:
+        """So many bytes of the body have arrived, and more are due; a stream has no least rate."""
+
+    def body_complete(self) -> None: ...
+    def hold_body(self) -> None:
+        """The application has to take some of the body before more is read."""
+
+    def want_body(self) -> None:
+        """The application waits for more of the body."""
+
+    def refuse(self, fault: Fault) -> None:
+        """Answers that the request cannot be read, and closes the connection."""
+
+    def end(self) -> None:
+        """Closes the connection after what was written."""
+
+    def next_request(self) -> None:
+        """The request is read and answered."""
+
+    def abort(self) -> None: ...
+
+
+def scope_of(head: HeadParser, transport: asyncio.Transport, state: dict[str, Any]) -> Scope:
+    """What the application is told of a request. `state` is that of the application's lifespan."""
+    url = httptools.parse_url(head.url) if head.url != b"*" else None
+    raw_path = (url.path if url is not None else head.url) or b"/"
+    headers = [*head.headers, (b"content-length", b"%d" % head.length)] if head.sized else head.headers
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": head.version,
+        "method": head.method.decode(),
+        "scheme": "http",
+        "path": unquote(raw_path.decode()),
+        "raw_path": raw_path,
+        "query_string": (url.query if url is not None else None) or b"",
+        "root_path": "",
+        "headers": headers,
+        "client": _address(transport, "peername"),
+        "server": _address(transport, "sockname"),
+        "state": state.copy(),
+    }
+
+
+def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
+    address = transport.get_extra_info(name)
+    return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
+
+
+class AsgiExchange:
+    """One request and its response.
+
+    Args:
+        headers: added to the response.
+
+    Attributes:
+        body_complete: the whole body has arrived.
+        gone: the client has gone.
+    """
+
+    def __init__(self, connection: AsgiConnection, head: HeadParser, headers: Sequence[Header]) -> None:
+        self._connection = connection
+        self._framing: Framing = Chunked() if head.chunked else Sized(head.length)
+        self._response = AsgiResponse(connection, head, headers)
+        self._interim = head.version == "1.1"
+        self._expects = head.expects
+        self._body: list[bytes] = []  # what the application has not taken
+        self._body_bytes = 0
+        self._unread_bytes = 0  # that arrived after the response
+        self._untold = False  # there is something of the body that the application was not told
+        self._news = asyncio.Event()
+        self.gone = False
+
+    @property
+    def body_complete(self) -> bool:
+        return self._framing.complete
+
+    @property
+    def much_missing(self) -> bool:
+        """Is so much of the body missing that the connection is not worth keeping for it?"""
+        return self._framing.missing > _UNREAD_BYTES
+
+    @property
+    def answered(self) -> bool:
+        return self._response.complete
+
+    @property
+    def may_be_refused(self) -> bool:
+        return not self._response.begun
+
+    @property
+    def may_interrupt(self) -> bool:
+        """May an interim response be sent now?"""
+        return self._interim and not self._response.begun
+
+    # --- the connection calls these ---
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes behind those that `read` got."""
+        if self._framing.complete:
+            self._connection.keep_pipelined(data)
+        else:
+            self.read(data)
+
+    def read(self, data: bytes) -> None:
+        """Bytes of the body, and perhaps of what is behind it. The first are those that came with the head."""
+        try:
+            content = self._framing.feed(data)
+        except BadFraming:
+            self._connection.refuse(_BAD_CHUNKS)
+            return
+        if self.answered:
+            self._throw_away(len(data))
+        else:
+            self._give(content, len(data))
+
+    def abandon(self) -> None:
+        """The client has gone, or its request cannot be read."""
+        self.gone = self._response.gone = True
+        self._body.clear()
+        self._news.set()
+
+    async def run(self, application: Application, scope: Scope) -> None:
+        """Answers the request; an application that fails is answered for."""
+        try:
+            await application(scope, self.receive, self.send)
+        except Exception:
+            logger.exception("A bug ended %s %s", scope["method"], scope["path"])
+        if self.gone or self.answered:
+            return
+        if self._response.begun:
+            self._connection.abort()  # so the client sees that the response is not complete
+            return
+        reply = internal_error()
+        await self.send({"type": "http.response.start", "status": reply.status, "headers": reply.head()})
+        await self.send({"type": "http.response.body", "body": reply.body})
+
+    # --- the body ---
+
+    def _give(self, content: bytes, size: int) -> None:
+        """Gives content to the application, which came in `size` bytes."""
+        self._body.append(content)
+        self._body_bytes += len(content)
+        complete = self._framing.complete
+        if content or complete:
+            self._expects = False
+            self._untold = True
+            self._news.set()
+        if complete:
+            self._connection.body_complete()
+            if self._framing.rest:
+                self._connection.keep_rest(self._framing.rest)
+        elif self._body_bytes > _FULL_BYTES:
+            self._connection.hold_body()
+        else:
+            self._connection.expect_body(size, streaming=self._response.begun)
+
+    def _throw_away(self, size: int) -> None:
+        self._unread_bytes += size
+        if self._framing.complete:
+            if self._framing.rest:
+                self._connection.keep_rest(self._framing.rest)
+            self._connection.next_request()
+        elif self._unread_bytes > _UNREAD_BYTES:
+            self._connection.end()
+        else:
+            self._connection.expect_body(size, streaming=False)
+
+    # --- the application calls these ---
+
+    async def receive(self) -> Message:
+        if self._expects and not self.gone:
+            self._expects = False
+            self._connection.write([CONTINUE])
+        while not (self._untold or self.answered or self.gone):
+            self._news.clear()
+            if not self._framing.complete:
+                self._connection.want_body()
+            await self._news.wait()
+        if self.gone or self.answered:
+            return {"type": "http.disconnect"}
+        self._untold = False
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body, self._body_bytes = [], 0
+        return {"type": "http.request", "body": body, "more_body": not self._framing.complete}
+
+    async def send(self, message: Message) -> None:
+        await self._connection.writable()
+        if self.gone:
+            return
+        self._response.send(message)
+        if self.answered:
+            self._body.clear()
+            self._news.set()
+            self._leave()
+
+    def _leave(self) -> None:
+        """The response is complete."""
+        connection = self._connection
+        if not self._response.keep_alive:
+            connection.end()
+        elif self._framing.complete:
+            connection.next_request()
+        else:
+            connection.want_body()

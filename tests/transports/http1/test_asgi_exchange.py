@@ -1,0 +1,162 @@
+"""Requests that an ASGI application answers on a connection of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from tests.support.fakes import run_in_fake_time
+from tests.transports.http1.test_connection import CHUNKS as CHUNKED
+from tests.transports.http1.test_connection import COMPUTE_S, PREDICT, ROW, World, played, request
+
+READY = request("/v2/models/m/ready", b"", method="GET")
+
+
+def test_the_connection_reads_again_after_the_response() -> None:
+    async def main() -> None:
+        world = World(True)
+        await world.hear(READY)
+        assert repr(world.connection) == "<HttpConnection answering by ASGI, 0 replies>"
+        await asyncio.sleep(0.1)
+        assert repr(world.connection) == "<HttpConnection idle, 1 replies>"
+        writes = world.transport.writes
+        await world.hear(request(), 0.1)
+        assert repr(world.connection) == "<HttpConnection answering, 1 replies>"
+        await asyncio.sleep(COMPUTE_S)
+        assert repr(world.connection) == "<HttpConnection idle, 2 replies>"
+        assert world.transport.writes == writes + 1
+
+    run_in_fake_time(main())
+
+
+def test_long_bodies_and_many_heads_are_no_long_head() -> None:
+    chunk = b"10000\r\n" + b" " * 2**16 + b"\r\n"
+    begin = request("/v1/nothing", b"", CHUNKED)
+    world = played(True, [begin, *[chunk] * 20, b"0\r\n\r\n", 0.1, READY * 4000, 0.1])
+    assert [status for status, _, _ in world.replies()] == [400] + [200] * 4000
+
+
+def test_nothing_is_written_to_a_client_that_left_while_it_pipelined() -> None:
+    async def main() -> None:
+        world = World(True)
+        with_body = request(body=b"1b\r\n" + json.dumps(ROW).encode() + b"\r\n0\r\n\r\n", headers=CHUNKED)
+        await world.hear(with_body + with_body, 0.1)
+        world.transport.close()
+        await asyncio.sleep(4 * COMPUTE_S)
+        assert not world.replies()
+
+    run_in_fake_time(main())
+
+
+def test_it_keeps_the_connection_until_the_body_is_read_too() -> None:
+    async def main() -> None:
+        world = World(True)
+        await world.hear(request("/v1/nothing", b"5\r\nhello\r\n", CHUNKED), 0.1)
+        assert [status for status, _, _ in world.replies()] == [400]
+        assert repr(world.connection) == "<HttpConnection answering by ASGI, 0 replies>"
+        await world.hear(b"0\r\n\r\n")
+        assert repr(world.connection) == "<HttpConnection idle, 1 replies>"
+        await world.hear(request(), 2 * COMPUTE_S)
+        assert [status for status, _, _ in world.replies()] == [400, 200]
+
+    run_in_fake_time(main())
+
+
+def test_it_answers_the_requests_that_arrive_behind_an_unusual_one() -> None:
+    async def main() -> None:
+        world = World(True)
+        await world.hear(READY + request() + READY, 2 * COMPUTE_S, request(), 2 * COMPUTE_S)
+        assert [status for status, _, _ in world.replies()] == [200] * 4
+        assert repr(world.connection) == "<HttpConnection idle, 4 replies>"
+        assert world.transport.reading
+
+    run_in_fake_time(main())
+
+
+def test_an_idle_connection_is_closed_whatever_answered_last() -> None:
+    async def main() -> None:
+        world = World(True)
+        await world.hear(READY, 4.0, request(), 4.0)
+        assert not world.transport.closed
+        await world.hear(READY, 4.9)
+        assert not world.transport.closed
+        await asyncio.sleep(0.2)
+        assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
+def test_after_a_parse_error_the_connection_ends() -> None:
+    world = played(True, [READY, 0.1, b"\x16\x03\x01\x02", 0.1])  # TLS where none is spoken
+    assert [status for status, _, _ in world.replies()] == [200, 400]
+    assert repr(world.connection) == "<HttpConnection ending, 1 replies>"
+    assert world.transport.closed
+
+
+def test_a_connection_tells_what_it_reads() -> None:
+    async def main() -> None:
+        world = World(True)
+        await world.hear(request()[:-3])
+        assert repr(world.connection) == "<HttpConnection reading a body, 0 replies>"
+        await world.hear(request()[-3:] + b"more")
+        assert repr(world.connection) == "<HttpConnection answering, 0 replies, 4 bytes behind>"
+        assert not world.transport.reading
+        await asyncio.sleep(2 * COMPUTE_S)
+        await world.hear(b"\r\n")
+        assert repr(world.connection) == "<HttpConnection ending, 1 replies>"  # "more" is no method
+        assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
+def test_a_server_that_stops_closes_idle_connections_and_lets_the_application_end_its_response() -> None:
+    async def main() -> None:
+        world = World(True)
+        other, transport = world.connect()
+        await world.hear(request(headers={"Content-Encoding": "identity"}), 0.1)
+        assert len(world.state.connections) == 2
+        for connection in list(world.state.connections):
+            connection.shutdown()
+        assert transport.closed
+        assert not world.transport.closed
+        await asyncio.sleep(2 * COMPUTE_S)
+        ((status, headers, _),) = world.replies()
+        assert (status, headers["connection"]) == (200, "close")
+        assert not world.state.connections
+        assert repr(other) == "<HttpConnection ending, 0 replies>"
+
+    run_in_fake_time(main())
+
+
+def test_json_in_chunks_is_read_byte_by_byte() -> None:
+    async def main() -> None:
+        world = World(True)
+        body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(json.dumps(ROW)), json.dumps(ROW).encode())
+        for byte in request(PREDICT, body, CHUNKED):
+            await world.hear(bytes([byte]))
+        await asyncio.sleep(2 * COMPUTE_S)
+        ((status, _, content),) = world.replies()
+        assert (status, json.loads(content)) == (200, {"predictions": [[2.0, 4.0]]})
+
+    run_in_fake_time(main())
+
+
+def test_a_head_does_not_wait_for_its_body() -> None:
+    """A client of a stream may send its lines only when it has seen the head."""
+
+    async def application(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.sleep(1.0)
+        await send({"type": "http.response.body", "body": b"later"})
+
+    async def main() -> None:
+        world = World(True)
+        world.connection._server.application = application
+        await world.hear(READY, 0.1)
+        assert world.transport.out.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert world.transport.out.endswith(b"transfer-encoding: chunked\r\n\r\n")
+        await asyncio.sleep(1.0)
+        assert world.transport.out.endswith(b"\r\n\r\n5\r\nlater\r\n0\r\n\r\n")
+
+    run_in_fake_time(main())
