@@ -68,6 +68,11 @@ class Settings(BaseSettings):
         le=2**31 - 1,
         description="Largest gRPC request in bytes. A larger one is rejected with RESOURCE_EXHAUSTED.",
     )
+    grpc_max_concurrent_calls: PositiveInt = Field(
+        10_000,
+        le=2**31 - 1,
+        description="Most calls at the same time on one gRPC connection. Further ones are refused with UNAVAILABLE.",
+    )
     tensor_content: bool = Field(
         True,
         description="Write the outputs of TensorFlow Serving's gRPC as raw bytes, which is fast. If off, as lists of "

@@ -219,4 +219,10 @@ class Server:
 
 
 def grpc_options(settings: Settings) -> GrpcOptions:
-    return GrpcOptions(settings.host, settings.grpc_port, settings.grpc_max_message_bytes, settings.grpc_unix_socket)
+    return GrpcOptions(
+        settings.host,
+        settings.grpc_port,
+        settings.grpc_max_message_bytes,
+        settings.grpc_unix_socket,
+        settings.grpc_max_concurrent_calls,
+    )

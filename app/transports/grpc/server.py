@@ -13,6 +13,18 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from app.codecs.protobuf.messages import new_pool
 from app.transports.grpc.health import GrpcHealthService
 
+#: Calls that wait until the event loop takes them. gRPC drops some of them from the first number on, and all from the
+#: second: their callers see CANCELLED, which none retries. Its own numbers, 1,000 and 3,000, are less than one client
+#: sends at once (of a burst of 1,500 calls 62 were cancelled). Chosen: those of a few connections.
+_PENDING_CALLS, _MOST_PENDING_CALLS = 50_000, 100_000
+
+#: Chosen: a connection has so long to begin as HTTP/2 does (gRPC's own number is 120 s).
+_HANDSHAKE_MS = 20_000
+
+#: Chosen: a client that vanished is asked after so long, and given up after so long without an answer. gRPC's own
+#: number is 2 hours, for which its streams would stay.
+_KEEPALIVE_MS, _KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
+
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
@@ -21,6 +33,7 @@ class GrpcOptions:
     """Where and how to listen.
 
     `port` 0 takes a free one. `max_message_bytes` limits requests; replies are as large as the model makes them.
+    `max_concurrent_calls` holds for each connection.
     `unix_socket` is a path that serves the same services. `arguments` are gRPC's own channel arguments, by name.
     `credentials` turn TLS on, for the socket too.
     """
@@ -29,6 +42,7 @@ class GrpcOptions:
     port: int = 8500
     max_message_bytes: int = 64 * 1024**2
     unix_socket: str = ""
+    max_concurrent_calls: int = 10_000
     arguments: Sequence[tuple[str, int | str]] = ()
     credentials: grpc.ServerCredentials | None = None
 
@@ -90,6 +104,13 @@ def _arguments(options: GrpcOptions) -> list[tuple[str, int | str]]:
     arguments: dict[str, int | str] = {
         "grpc.max_receive_message_length": options.max_message_bytes,
         "grpc.max_send_message_length": -1,
+        "grpc.max_concurrent_streams": options.max_concurrent_calls,
+        "grpc.server.max_pending_requests": _PENDING_CALLS,
+        "grpc.server.max_pending_requests_hard_limit": _MOST_PENDING_CALLS,
+        "grpc.server_handshake_timeout_ms": _HANDSHAKE_MS,
+        "grpc.keepalive_time_ms": _KEEPALIVE_MS,
+        "grpc.keepalive_timeout_ms": _KEEPALIVE_TIMEOUT_MS,
+        "grpc.keepalive_permit_without_calls": 1,
         "grpc.so_reuseport": 0,  # a port that is in use is an error, not a share of its connections
     }
     return list({**arguments, **dict(options.arguments)}.items())
