@@ -40,6 +40,7 @@ _REASONS: Mapping[str, str] = {
     **dict.fromkeys(_WRITE_FILES, "writes files"),
     **dict.fromkeys(_CONNECT, "opens connections"),
     **dict.fromkeys(("EagerPyFunc", "PyFunc", "PyFuncStateless"), "calls Python code, which no SavedModel holds"),
+    **dict.fromkeys(("XlaCustomCall", "XlaCustomCallV2"), "calls code that the SavedModel does not hold"),
     "Abort": "ends the process",
     "DatasetFromGraph": "runs a graph that the SavedModel does not show",
 }
@@ -75,5 +76,7 @@ def why_forbidden(node: Any) -> str:
     """How a NodeDef reaches outside, as a verb with its object; empty if it does not."""
     if node.op in _BY_ATTRIBUTE:
         attribute, reaches_outside, reason = _BY_ATTRIBUTE[node.op]
-        return reason if reaches_outside(node.attr[attribute].s.decode(errors="replace")) else ""
+        value = node.attr[attribute]
+        given_by_the_caller = bool(value.placeholder)  # of the function that the node is in
+        return reason if given_by_the_caller or reaches_outside(value.s.decode(errors="replace")) else ""
     return _REASONS.get(node.op, "")

@@ -129,9 +129,10 @@ class _Check:
 
     def _captures(self, name: str, bound_to_assets: list[bool]) -> frozenset[int]:
         """The arguments of a function that are bound to assets: what is bound comes last."""
-        if name not in self._functions:
+        arguments = self._functions[name].signature.input_arg if name in self._functions else ()
+        first = len(arguments) - len(bound_to_assets)
+        if first < 0:  # TensorFlow would bind them in another order
             return frozenset()
-        first = len(self._functions[name].signature.input_arg) - len(bound_to_assets)
         return frozenset(first + number for number, own in enumerate(bound_to_assets) if own)
 
 

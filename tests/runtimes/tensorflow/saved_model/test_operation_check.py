@@ -193,6 +193,32 @@ def test_a_table_filled_from_a_constant_path_is_rejected(tmp_path: Path) -> None
     assert "InitializeTableFromTextFileV2" in rejection(edited(with_table(tmp_path), bind_to_a_constant))
 
 
+def test_bound_inputs_that_a_function_has_no_arguments_for_make_no_path_its_own(tmp_path: Path) -> None:
+    def bind_more(graph: Any) -> None:
+        objects = graph.object_graph_def
+        name = next(name for name in objects.concrete_functions if "initializer" in name)
+        bound = objects.concrete_functions[name].bound_inputs
+        bound.extend([bound[0]] * 3)
+
+    assert "InitializeTableFromTextFileV2" in rejection(edited(with_table(tmp_path), bind_more))
+
+
+def test_an_attribute_that_a_caller_gives_counts_as_the_worst(tmp_path: Path) -> None:
+    def printed(text: Any) -> Any:
+        with tf.control_dependencies([tf.print(text)]):
+            return tf.identity(text)
+
+    def give_by_the_caller(graph: Any) -> None:
+        for function in graph.graph_def.library.function:
+            for node in function.node_def:
+                if node.op == "PrintV2":
+                    node.attr["output_stream"].placeholder = "where"
+
+    path = saved(tmp_path, printed)
+    check_operations(serving_graph(path))
+    assert "PrintV2" in rejection(edited(path, give_by_the_caller))
+
+
 @pytest.mark.parametrize("name", ["/etc/hostname", "../../secret", "a/../../b"])
 def test_an_asset_outside_of_the_model_is_rejected(name: str, tmp_path: Path) -> None:
     def move(graph: Any) -> None:
