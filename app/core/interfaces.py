@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import InferenceRequest, InferenceResponse, ModelSignature
-from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
 from app.core.reply import Answer, CoalescedReply, Reply
 from app.core.versions import VersionStatus
 
@@ -34,6 +33,22 @@ async def answer_of(submit: Callable[[Reply], Cancellable]) -> Answer:
         if reply.done() and not reply.cancelled():
             reply.exception()  # marks it as seen: asyncio must not report an error that had no reader left
         del reply, handle  # the traceback of its error holds this frame, and its callers' with the request's tensors
+
+
+class LoadOverrides(NamedTuple):
+    """What the caller of a load wants otherwise than the settings say.
+
+    They hold until the model is loaded by a call without them.
+
+    batch_sizes: the row counts that the model is called with, ascending; empty: as the settings say.
+    max_batch_delay_ms: how long an idle device waits for more requests; None: as the settings say.
+    """
+
+    batch_sizes: tuple[int, ...] = ()
+    max_batch_delay_ms: float | None = None
+
+
+NO_OVERRIDES = LoadOverrides()
 
 
 class ServerHealth(Protocol):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from app.core.errors import ModelNotFound, ModelNotReady
 from app.core.events import Listener, ignore
-from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
+from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.core.versions import ProblemKind
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import DiskLayout, IgnoredFolder

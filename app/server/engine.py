@@ -18,8 +18,7 @@ from app.batching.policy import BatchingOptions, create_policy
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.events import Event, Listener
-from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
-from app.core.memory_budget import budget_bytes, queue_bytes
+from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.loading.loader import Loader
 from app.model import Model
 from app.repository.disk.examination import nothing_missing
@@ -42,6 +41,7 @@ from app.runtimes.device_thread import DeviceThread
 from app.runtimes.tensorflow.variants.variant_cache import default_folder
 from app.server.drain_time import DrainTime
 from app.server.memory import spared_from_collection
+from app.server.memory_budget import budget_bytes, queue_bytes
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound, ModelNotReady, PreconditionFailed
-from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
+from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.core.versions import VersionState
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList

@@ -20,7 +20,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import ModelNotFound, ModelNotReady
 from app.core.events import Event, RequestFinished, tell_all
 from app.core.inference import ModelSignature
-from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
+from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.instrumentation.counts import Counts
 from app.instrumentation.statistics import ModelStatistics
 from app.protocols.open_inference.api import OpenInference

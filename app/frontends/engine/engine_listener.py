@@ -12,8 +12,7 @@ from typing import Any
 
 from app.core.errors import ServingError
 from app.core.events import RequestFinished
-from app.core.interfaces import ServedModel
-from app.core.load_overrides import LoadOverrides
+from app.core.interfaces import LoadOverrides, ServedModel
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
 from app.frontends.channel.messages import HELLO, MessageKind
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter

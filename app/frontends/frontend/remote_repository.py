@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
+from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, read_description, read_snapshot
 from app.frontends.frontend.remote_model import RemoteModel, RequestChannel
 from app.repository.catalog import Catalog

@@ -15,7 +15,7 @@ import orjson
 from app.batching.policy import DEFAULTS
 from app.core.batch_sizes import MOST_BATCH_ROWS, BatchSizes
 from app.core.errors import InvalidRequest
-from app.core.load_overrides import NO_OVERRIDES, LoadOverrides
+from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.protocols.open_inference.parameters import Parameters
 
 _SIZE = "max_batch_size"

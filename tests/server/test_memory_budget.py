@@ -1,7 +1,7 @@
 import pytest
 
-from app.core import memory_budget
-from app.core.memory_budget import MEGABYTE, budget_bytes, queue_bytes
+from app.server import memory_budget
+from app.server.memory_budget import MEGABYTE, budget_bytes, queue_bytes
 
 
 def test_a_setting_is_taken_as_it_is() -> None:
