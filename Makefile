@@ -70,12 +70,16 @@ clean:  ## Remove environments, caches and build outputs
 	@touch $@
 
 # perf_analyzer's wheel is an old tritonclient, hence a folder of its own.
-.venv-clients/.clients-installed: requirements/clients.txt requirements/perf-analyzer.txt | .venv-clients/.gitignore
+NODE_CLIENTS = tests/official_clients/languages
+.venv-clients/.clients-installed: requirements/clients.txt requirements/perf-analyzer.txt $(NODE_CLIENTS)/package-lock.json | .venv-clients/.gitignore
 	@echo 'Installing $(filter requirements/%,$^) into $(@D)'
 	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r $<
 	@rm -rf $(@D)/perf
 	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes \
 	  --target $(@D)/perf -r requirements/perf-analyzer.txt
+	@mkdir -p $(@D)/node && cp $(NODE_CLIENTS)/package*.json $(@D)/node
+	@if command -v npm >/dev/null; then npm ci --prefix $(@D)/node --ignore-scripts --no-audit --no-fund --loglevel=error; \
+	  else echo 'npm is missing: the clients of Node are NOT installed (Debian: npm)' >&2; fi
 	@touch $@
 
 # Debian keeps ensurepip in python3-venv; where that is missing, the machine's pip fills in.
