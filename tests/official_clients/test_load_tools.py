@@ -73,7 +73,7 @@ def test_h2load(live: Live, body: str) -> None:
 
 def test_autocannon(live: Live, body: str) -> None:
     told = report(
-        "autocannon", "-c", "8", "-p", "4", "-a", str(REQUESTS), "-m", "POST", "-i", body, "-j", "-n",
+        "autocannon", "-c", "8", "-a", str(REQUESTS), "-m", "POST", "-i", body, "-j", "-n",
         "-H", "Content-Type=application/json", f"http://{live.rest}{PATH}",
     )  # fmt: skip
     found = json.loads(told[told.index("{") :])
