@@ -205,7 +205,7 @@ class Turns(Generic[T]):
         while following:
             start, serial, place = heappop(following)
             item = heap[place][2]
-            if start == heap[place][0] and serial == heap[place][1]:  # not looked at yet
+            if serial == heap[place][1]:  # not looked at yet
                 for child in (2 * place + 1, 2 * place + 2):
                     if child < len(heap):
                         heappush(following, (*heap[child][:2], child))

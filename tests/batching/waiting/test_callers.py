@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.batching.waiting.callers import Caller, Callers, Turns
 from tests.support.steps import steps_of
@@ -165,6 +167,21 @@ def test_turns_go_by_virtual_times_as_they_are_now() -> None:
         turns.discard(item)
     assert turns.first() is None
     assert list(turns) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=30))
+def test_each_has_its_turn_once_whoever_was_charged_or_left_meanwhile(changes: list[tuple[int, int, bool]]) -> None:
+    turns, items = Turns[Item](), [Item(float(start)) for start, _, _ in changes]
+    for item in items:
+        turns.push(item)
+    for item, (_, charged, leaves) in zip(items, changes, strict=True):
+        item.caller.start += charged
+        if leaves:
+            turns.discard(item)
+    stay = [item for item, (_, _, leaves) in zip(items, changes, strict=True) if not leaves]
+    found = list(turns)
+    assert [start for start, _ in found] == sorted(item.caller.start for item in stay)
+    assert sorted(id(item) for _, item in found) == sorted(map(id, stay))
 
 
 def test_entries_that_are_out_of_date_are_thrown_away() -> None:

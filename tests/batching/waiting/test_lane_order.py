@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from app.batching.policy import BatchingOptions, WorkConserving
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
@@ -95,3 +97,45 @@ def test_valid_entries_are_kept_however_many_are_thrown_away() -> None:
         waiting.queue.take(waiting.queue.lane(LaneKey("m", 1, str(firsts[-1]))), 4, 4, 100.0)
     assert firsts == sorted(firsts, reverse=True)
     assert len(firsts) == 200
+
+
+class Stands:
+    """What stands in an order, with nothing else about it."""
+
+    start, waiting_since_s = 0.0, 0.0
+    asleep = less_urgent = False
+
+    def __init__(self, number: int, key_s: float) -> None:
+        self.serial = number
+        self.scheduling_key_s = key_s
+        self.place: object = None
+        self.lane: Any = None
+
+
+def test_a_lane_is_looked_at_again_at_the_time_at_which_it_is_due() -> None:
+    order, lane = LaneOrder[Stands](), Stands(1, 7.0)
+    order.place(lane)
+    order.sleep(lane, 5.0)
+    order.wake(4.9)
+    assert order.first_awake() is None
+    order.wake(5.0)
+    assert order.first_awake() is lane.place
+    assert not lane.asleep
+
+
+def test_the_order_is_kept_when_entries_are_thrown_away() -> None:
+    order = LaneOrder[Stands]()
+    stand = [Stands(number, float(number * 389 % 1000)) for number in range(1000)]
+    for lane in stand:
+        order.place(lane)
+    for lane in stand:
+        if lane.serial % 5:
+            order.remove(lane)
+    order.place(Stands(1000, 1000.0))  # more than half are out of date: they are thrown away
+    assert len(order._awake) < 300
+    keys = []
+    while (entry := order.first_awake()) is not None:
+        keys.append(entry[0])
+        order.remove(entry[-1])
+    assert keys == sorted(keys)
+    assert len(keys) == 201
