@@ -213,9 +213,10 @@ class Settings(BaseSettings):
     memory_budget_mb: NonNegativeInt = Field(
         0,
         le=2**30,  # chosen: a number of bytes given by mistake
-        description="Megabytes for what clients send. Half of it is for the tensors that wait in the queue: beyond it, "
-        "requests are rejected with 503. 0: a quarter of the memory that the machine or its container has left at "
-        "the start.",
+        description="Megabytes for what clients send and have not read: half of it for the tensors that wait in the "
+        "queue, half for HTTP bodies of requests that are not answered and for replies that are not read, shared among "
+        "frontends. Beyond it, requests are rejected with 503, long bodies unread. 0: a quarter of the memory that the "
+        "machine or its container has left at the start.",
     )
     request_timeout_ms: PositiveFloat = Field(
         30_000.0,

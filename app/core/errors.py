@@ -52,6 +52,10 @@ class Overloaded(ServingError):
     retry_after_s = 1.0
 
 
+class NoMemoryLeft(Overloaded):
+    """The server's state: bodies under way and unread replies take all memory that is for them."""
+
+
 class WouldBeLate(Overloaded):
     """The server's state: the answer is expected after the deadline. After `retry_after_s` it may be in time again."""
 

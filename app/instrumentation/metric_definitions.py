@@ -60,6 +60,15 @@ SHADOW_CHECKS = MetricDefinition(
     "answer and is not used any more; random; failed.",
 )  # fmt: skip
 QUEUE_ROWS = MetricDefinition("ferry_queue_rows", "gauge", (), "Rows that wait for a device.")
+MEMORY_BYTES = MetricDefinition(
+    "ferry_memory_bytes", "gauge", ("held_for",),
+    "Bytes of the memory budget that are held now for queue (tensors that wait), bodies (of requests that are not "
+    "answered) and replies (that are not read); of the process that executes models, not of frontends.",
+)  # fmt: skip
+MEMORY_BUDGET_BYTES = MetricDefinition(
+    "ferry_memory_budget_bytes", "gauge", (),
+    "The memory budget: half of it for the queue, half for bodies and replies, shared among frontends.",
+)  # fmt: skip
 REPLICAS = MetricDefinition(
     "ferry_replicas", "gauge", ("model", "version"), "Number of devices that hold a replica of a version."
 )
@@ -87,7 +96,8 @@ IMPROVING = MetricDefinition(
 
 #: In the order of docs/metrics.md.
 FERRY_METRICS = (
-    REQUESTS, REQUEST_SECONDS, QUEUE_ROWS, QUEUE_SECONDS, COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS,
+    REQUESTS, REQUEST_SECONDS, QUEUE_ROWS, MEMORY_BYTES, MEMORY_BUDGET_BYTES, QUEUE_SECONDS, COMPUTE_SECONDS, BATCHES,
+    BATCH_ROWS, PADDED_ROWS,
     FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, SHADOW_CHECKS, REJECTED_BATCHES, REJECTED_SECONDS, REPLICAS,
     EXECUTION_VARIANT, COMPILED_PROGRAMS, COMPILED_PROGRAMS_LIMIT, IMPROVING, MODEL_PROBLEM,
 )  # fmt: skip

@@ -27,7 +27,8 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 class Metrics(Collector):
     """All metrics of metric_definitions.py, in a registry of their own.
 
-    `queue_rows` asks how many rows wait now, `problems` which models do not work, `programs` what was compiled.
+    `queue_rows` asks how many rows wait now, `problems` which models do not work, `programs` what was compiled,
+    `memory` how many bytes of the budget are held for what; `memory_budget` is all of it.
     """
 
     def __init__(
@@ -37,7 +38,11 @@ class Metrics(Collector):
         queue_rows: Callable[[], int],
         problems: Callable[[], Sequence[ModelProblem]] = tuple,
         programs: Callable[[], CompiledPrograms | None] = lambda: None,
+        *,
+        memory: Callable[[], Mapping[str, int]] = dict,
+        memory_budget: int = 0,
     ) -> None:
+        self._memory = memory
         self._counts = counts
         self._facts = facts
         self._shadow_checks = Counter[tuple[str, str, str, str]]()
@@ -48,6 +53,7 @@ class Metrics(Collector):
         self._replicas = self._gauge(definitions.REPLICAS)
         self._improving = self._gauge(definitions.IMPROVING)
         self._gauge(definitions.QUEUE_ROWS).set_function(queue_rows)
+        self._gauge(definitions.MEMORY_BUDGET_BYTES).set(memory_budget)
         self.subscriptions: Subscriptions = {
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
@@ -68,6 +74,7 @@ class Metrics(Collector):
         yield checks
         yield self._execution_variants()
         yield self._model_problems()
+        yield self._held_memory()
         yield from self._compiled_programs()
 
     def _gauge(self, definition: MetricDefinition) -> Gauge:
@@ -125,6 +132,13 @@ class Metrics(Collector):
         gauge = GaugeMetricFamily(definition.name, definition.help, labels=definition.labels)
         for labels in sorted({(each.model, str(each.version or 0), str(each.kind)) for each in self._problems()}):
             gauge.add_metric(labels, 1)
+        return gauge
+
+    def _held_memory(self) -> Metric:
+        definition = definitions.MEMORY_BYTES
+        gauge = GaugeMetricFamily(definition.name, definition.help, labels=definition.labels)
+        for held_for, size in self._memory().items():
+            gauge.add_metric((held_for,), size)
         return gauge
 
     def _compiled_programs(self) -> Iterator[Metric]:

@@ -252,6 +252,9 @@ class Engine:
     def queue_rows(self) -> int:
         return self._batcher.queue.rows if self._batcher is not None else 0
 
+    def queue_bytes(self) -> int:
+        return self._batcher.queue.bytes if self._batcher is not None else 0
+
     def dead(self) -> list[str]:
         reasons = [] if self.repository.alive() else ["The models folder is no longer watched"]
         if self._batcher is not None:

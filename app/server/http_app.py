@@ -25,6 +25,7 @@ from app.protocols.operations.health import Operable, health_routes
 from app.protocols.operations.openapi import model_paths
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.administration import Administration
+from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Application, Receive, Scope, Send, path_as_sent
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol
@@ -51,6 +52,7 @@ class HttpBackend(Operable, BatchingControl, Protocol):
     settings: Settings
     tensorflow_rest: TensorFlowRest
     open_inference_rest: OpenInferenceRest
+    memory: ClientMemory
 
     @property
     def repository(self) -> ServedRepository: ...
@@ -81,7 +83,7 @@ class HttpApp(FastAPI):
         answer = HeadAndOptions(self._answer, self.methods)
         self._http: Application = AllowAnyOrigin(answer) if cors else answer
         #: For connections that answer inference themselves.
-        self.fast_path = FastPath(self._protocol, EXPOSED_TO_ANY_ORIGIN if cors else ())
+        self.fast_path = FastPath(self._protocol, EXPOSED_TO_ANY_ORIGIN if cors else (), memory=server.memory)
         self.include_router(health_routes(server, server.settings.metrics_path))
         self.include_router(batching_routes(server, administration))
         self.add_exception_handler(HTTPException, _http_error)

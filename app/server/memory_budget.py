@@ -1,4 +1,4 @@
-"""The memory for what clients sent and for replies that they have not read: the parts of it, and how much is left."""
+"""The memory for what clients sent and for replies that they have not read: how much it is, and its parts."""
 
 from __future__ import annotations
 
@@ -26,3 +26,8 @@ def budget_bytes(configured_mb: int) -> int:
 def queue_bytes(budget: int) -> int:
     """The half of the budget that is for tensors in the queue."""
     return budget // 2
+
+
+def client_bytes(budget: int, processes: int = 1) -> int:
+    """The part of the other half that each of so many processes has for bodies and replies."""
+    return (budget - queue_bytes(budget)) // processes

@@ -29,8 +29,10 @@ from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.repository.model_list_watch import WatchedModels
 from app.server.engine import Engine
+from app.server.memory_budget import budget_bytes, client_bytes
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
+from app.transports.client_memory import ClientMemory
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
@@ -61,12 +63,16 @@ class Server:
         self._started_s = time.monotonic()
         counts = Counts()
         self._facts = ModelFacts()
+        budget = budget_bytes(settings.memory_budget_mb)
+        self.memory = ClientMemory(client_bytes(budget, 1 + settings.frontends))
         self._metrics = metrics.Metrics(
             counts,
             self._facts,
             lambda: self.engine.queue_rows(),  # noqa: PLW0108 - no engine yet
             lambda: self.repository.problems(),  # noqa: PLW0108 - likewise
             lambda: self.engine.compiled_programs(),  # noqa: PLW0108 - likewise
+            memory=self._held_memory,
+            memory_budget=budget,
         )
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
         statistics = ModelStatistics(counts)
@@ -206,6 +212,9 @@ class Server:
         return self.engine.batching_options(model).as_dict()
 
     # --- metrics ---
+
+    def _held_memory(self) -> Mapping[str, int]:
+        return {"queue": self.engine.queue_bytes(), "bodies": self.memory.bodies, "replies": self.memory.unread}
 
     async def metrics(self) -> tuple[bytes, str]:
         page = self._metrics.render()

@@ -31,7 +31,9 @@ def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     counts = Counts()
     facts = ModelFacts()
     problem = ModelProblem("m", 2, ProblemKind.FAILED, "it is broken")
-    metrics = Metrics(counts, facts, lambda: 0, lambda: [problem], lambda: CompiledPrograms(3, 2000))
+    metrics = Metrics(
+        counts, facts, lambda: 0, lambda: [problem], lambda: CompiledPrograms(3, 2000), memory=lambda: {"queue": 1}
+    )
     tell = tell_all(counts.subscriptions, metrics.subscriptions, facts.subscriptions)
     tell(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 0.1))
     tell(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001]))

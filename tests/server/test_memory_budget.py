@@ -1,7 +1,7 @@
 import pytest
 
 from app.server import memory_budget
-from app.server.memory_budget import MEGABYTE, budget_bytes, queue_bytes
+from app.server.memory_budget import MEGABYTE, budget_bytes, client_bytes, queue_bytes
 
 
 def test_a_setting_is_taken_as_it_is() -> None:
@@ -15,3 +15,7 @@ def test_by_default_it_is_a_quarter_of_what_is_left(
 ) -> None:
     monkeypatch.setattr(memory_budget, "available_bytes", lambda: available)
     assert budget_bytes(0) == budget
+
+
+def test_the_other_half_is_shared_among_processes() -> None:
+    assert [client_bytes(101, processes) for processes in (1, 3)] == [51, 17]

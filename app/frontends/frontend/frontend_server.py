@@ -14,7 +14,9 @@ from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.server.drain_time import DrainTime
+from app.server.memory_budget import budget_bytes, client_bytes
 from app.transports.administration import Administration
+from app.transports.client_memory import ClientMemory
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from app.transports.request_caller import CallerRule
@@ -59,6 +61,7 @@ class FrontendServer:
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio)
         draining = self.engine.draining
+        self.memory = ClientMemory(client_bytes(budget_bytes(settings.memory_budget_mb), 1 + settings.frontends))
         self._readers = ReadingProcesses()
         self.tensorflow_rest = TensorFlowRest(
             self.repository, self.engine.count, limits, draining=draining, readers=self._readers

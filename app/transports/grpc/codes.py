@@ -26,6 +26,7 @@ GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
     errors.ModelNotFound: StatusCode.NOT_FOUND,
     errors.ModelNotReady: StatusCode.UNAVAILABLE,
     errors.Overloaded: StatusCode.UNAVAILABLE,
+    errors.NoMemoryLeft: StatusCode.UNAVAILABLE,
     errors.WouldBeLate: StatusCode.UNAVAILABLE,
     errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
     errors.InferenceFailed: StatusCode.INTERNAL,

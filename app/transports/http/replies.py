@@ -55,6 +55,7 @@ CODES: Mapping[type[ServingError], int] = {
     errors.ModelNotFound: 404,
     errors.ModelNotReady: 503,
     errors.Overloaded: 503,
+    errors.NoMemoryLeft: 503,
     errors.WouldBeLate: 503,
     errors.DeadlineExceeded: 504,
     errors.InferenceFailed: 500,
@@ -139,7 +140,7 @@ def error_reply(error: ServingError) -> HttpReply:
     headers: list[Header] = []
     if status == 503:
         headers.append((b"retry-after", str(math.ceil(error.retry_after_s or 1)).encode()))
-    if isinstance(error, errors.ShuttingDown | BodyTooLarge):
+    if isinstance(error, errors.ShuttingDown | errors.NoMemoryLeft | BodyTooLarge):
         headers.append(CLOSE)
     return HttpReply(error_body(str(error)), status, tuple(headers))
 

@@ -105,6 +105,7 @@ class AsgiExchange:
         self._connection = connection
         self._framing: Framing = Chunked() if head.chunked else Sized(head.length)
         self._response = AsgiResponse(connection, head, headers)
+        self._chunked = head.chunked
         self._interim = head.version == "1.1"
         self._expects = head.expects
         self._body: list[bytes] = []  # what the application has not taken
@@ -122,6 +123,11 @@ class AsgiExchange:
     def much_missing(self) -> bool:
         """Is so much of the body missing that the connection is not worth keeping for it?"""
         return self._framing.missing > _UNREAD_BYTES
+
+    @property
+    def grows(self) -> bool:
+        """Is a body being read whose length is not known, and that is kept until its end?"""
+        return self._chunked and not (self._framing.complete or self._response.begun)
 
     @property
     def answered(self) -> bool:

@@ -17,6 +17,8 @@ Rules:
 - A head has `arrival_timeout_s` to arrive, counted from its first byte, or from the beginning of the connection. A body
   has as long, and one second more for each `min_body_bytes_per_s` that have arrived, but never more than that time
   ahead; once its response has begun (a stream), only silence counts. A request that is later gets 408.
+- A body that does not come with its head needs room in the memory budget, or is rejected unread; while the budget is
+  full, so is every request. A reply that the client does not read is cut (held_memory.py).
 - A client that stops sending gets the replies to its whole requests, and one that sends what nobody reads gets the last
   reply (ends.py).
 """
@@ -27,6 +29,7 @@ import asyncio
 from collections.abc import Sequence
 from enum import Enum
 from functools import partial
+from http import HTTPStatus
 from math import inf
 from typing import Any, Protocol, cast
 
@@ -40,6 +43,7 @@ from app.transports.http1.direct_exchange import DirectExchange
 from app.transports.http1.ends import HalfClosed, Lingering
 from app.transports.http1.fast_path import FastPath, ParsedHead
 from app.transports.http1.head_parser import EMPTY_LINE, Fault, HeadParser
+from app.transports.http1.held_memory import HeldMemory
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 
@@ -101,6 +105,7 @@ class HttpConnection(asyncio.Protocol):
 
         # Of the connection.
         self.transport: asyncio.Transport
+        self._memory: HeldMemory
         self._loop = asyncio.get_running_loop()
         self._state = State.IDLE
         self._write_paused = False
@@ -132,6 +137,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are of no class of asyncio
+        self._memory = HeldMemory(self._fast_path.memory, self.transport, self._limits)
         self._server.opened(self)
         self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
         self._look_in(self._limits.arrival_timeout_s)
@@ -145,7 +151,10 @@ class HttpConnection(asyncio.Protocol):
         elif state is State.HEAD:
             self._read_head(data)
         elif self._asgi is not None:
-            self._asgi.data_received(data)
+            if self._asgi.grows and not self._memory.take_body(len(data)):
+                self._refuse_memory()
+            else:
+                self._asgi.data_received(data)
         elif state is not State.ENDING:
             self.keep_pipelined(data)
 
@@ -159,9 +168,11 @@ class HttpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
+        self._memory.reply_waits()
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._memory.reply_flows()
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
@@ -244,7 +255,14 @@ class HttpConnection(asyncio.Protocol):
 
         self._exchange = DirectExchange(self, parsed.protocol, parsed.head, keep_alive=parsed.keep_alive)
 
-        # 2. A part of the body is yet to come.
+        # 2. There is no memory for more.
+        memory = self._memory
+        if (missing > 0 or memory.budget.full) and not memory.take_body(parsed.length):
+            self._missing = missing
+            self._exchange.set_exception(memory.budget.rejection())
+            return
+
+        # 3. A part of the body is yet to come.
         if missing > 0:
             self._state = State.BODY
             self._body, self._missing = [body], missing
@@ -252,7 +270,7 @@ class HttpConnection(asyncio.Protocol):
             self._end_if_half_closed()
             return
 
-        # 3. The body is here, perhaps with the next request behind it.
+        # 4. The body is here, perhaps with the next request behind it.
         self._state = State.ANSWERING
         if missing:
             self.keep_rest(body[parsed.length :])
@@ -327,6 +345,10 @@ class HttpConnection(asyncio.Protocol):
     # --- a request that ASGI answers ---
 
     def _begin_asgi(self, head: HeadParser) -> None:
+        memory, missing = self._memory, head.length > len(head.raw) - head.end
+        if (missing or memory.budget.full) and not memory.take_body(head.length):
+            self._refuse_memory()
+            return
         self._state = State.ASGI
         self._asgi = AsgiExchange(self, head, self._server.headers)
         scope = scope_of(head, self.transport, self._server.lifespan_state)
@@ -335,6 +357,9 @@ class HttpConnection(asyncio.Protocol):
         task.add_done_callback(self.tasks.discard)
         self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
         self._asgi.read(head.raw[head.end :])
+
+    def _refuse_memory(self) -> None:
+        self.refuse(Fault(HTTPStatus.SERVICE_UNAVAILABLE, str(self._memory.budget.rejection())))
 
     @property
     def may_stay(self) -> bool:
@@ -374,6 +399,7 @@ class HttpConnection(asyncio.Protocol):
 
     def next_request(self) -> None:
         self._asgi = None
+        self._memory.give_body()
         self._count_reply(self._fast_path.clock())
         self._answered()
         if self._last and not self._pipelined:
@@ -381,6 +407,7 @@ class HttpConnection(asyncio.Protocol):
 
     def end(self) -> None:
         asgi, self._asgi = self._asgi, None
+        self._memory.give_body()
         self._server.count_reply()
         self._end(unread=bool(self._pipelined) or (asgi is not None and not asgi.body_complete))
 
@@ -410,10 +437,12 @@ class HttpConnection(asyncio.Protocol):
         lines.append(_LINE_END)
         pieces = reply.pieces
         pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
-        unread = not keep_alive and bool(self._pipelined)
+        unread = not keep_alive and (bool(self._pipelined) or self._missing > 0)
         self._fast_path.reply_buffer.write(self.transport, pieces, close=not keep_alive and not unread)
 
         self._exchange = None
+        if self._memory.body:
+            self._memory.give_body()
         self._count_reply(now)
         if unread:  # not at once: the reply may still be in the buffer
             self._loop.call_soon(partial(self._end, unread=True))
@@ -438,6 +467,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _abandon(self, asgi: AsgiExchange | None) -> None:
         """Lets go of what was read, and of the request that is answered."""
+        self._memory.give_body()
         self._pipelined, self._body = [], []
         if self._head is not None:
             self._head.drop()

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from app.core.bounded_cache import BoundedCache
+from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Header
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import RequestHead
@@ -53,13 +54,19 @@ class FastPath:
         find: the protocol of a path, or None.
         headers: added to every reply.
         clock: monotonic seconds.
+        memory: for bodies and replies of all connections.
     """
 
     def __init__(
-        self, find: FindProtocol, headers: Sequence[Header] = (), clock: Callable[[], float] = time.monotonic
+        self,
+        find: FindProtocol,
+        headers: Sequence[Header] = (),
+        clock: Callable[[], float] = time.monotonic,
+        memory: ClientMemory | None = None,
     ) -> None:
         # What connections use.
         self.clock = clock
+        self.memory = memory or ClientMemory()
         self.reply_buffer = ReplyBuffer()
         self.coalescer = Coalescer(self.reply_buffer)
         self.interrupt_moderation = InterruptModeration(clock)

@@ -67,6 +67,10 @@ class Transport(asyncio.Transport):
         self.writes = 0
         self.closed = self.aborted = False
         self.reading = True
+        self.unread = 0  # bytes that the socket does not take
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
 
     def write(self, data: Any) -> None:
         assert not self.closed

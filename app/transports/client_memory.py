@@ -1,0 +1,55 @@
+"""How much of the memory that a process has for clients is held, by bodies and by replies that are not read."""
+
+from __future__ import annotations
+
+from math import inf
+
+from app.core.errors import NoMemoryLeft
+
+
+class ClientMemory:
+    """The memory of a process for bodies of requests that are not answered, and for replies that are not read.
+
+    While nothing is held, a body of any size is taken. What is taken is never given up for another request.
+
+    Attributes:
+        bodies, unread: bytes that are held now, of requests and of replies.
+        full: nothing more is taken.
+    """
+
+    __slots__ = ("bodies", "full", "limit", "unread")
+
+    def __init__(self, limit: float = inf) -> None:
+        self.limit = limit
+        self.bodies = self.unread = 0
+        self.full = False
+
+    def take_body(self, size: int) -> bool:
+        """Holds so many bytes more; False if there is no room for them."""
+        held = self.bodies + self.unread
+        if held and held + size > self.limit:
+            return False
+        self.bodies += size
+        self._look()
+        return True
+
+    def give_body(self, size: int) -> None:
+        self.bodies -= size
+        self._look()
+
+    def change_unread(self, size: int) -> None:
+        """So many bytes more of replies wait for their readers; fewer if it is below 0."""
+        self.unread += size
+        self._look()
+
+    def rejection(self) -> NoMemoryLeft:
+        held = self.bodies + self.unread
+        return NoMemoryLeft(
+            f"Bodies under way and unread replies take {held:,} of {self.limit:,.0f} bytes, so no more is read"
+        )
+
+    def _look(self) -> None:
+        self.full = self.bodies + self.unread >= self.limit
+
+    def __repr__(self) -> str:
+        return f"<ClientMemory {self.bodies} + {self.unread} of {self.limit:,.0f} bytes>"

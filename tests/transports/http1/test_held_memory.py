@@ -1,0 +1,149 @@
+"""What connections hold of the memory budget, what is rejected when it is full, and that all of it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from app.core.events import RequestFinished
+from app.transports.client_memory import ClientMemory
+from app.transports.http1.limits import ConnectionLimits
+from tests.support.fakes import run_in_fake_time
+from tests.transports.http1.test_connection import COMPUTE_S, ROW, World, request
+
+LIMITS = ConnectionLimits()
+BODY = len(json.dumps(ROW))
+CHUNKED = {"Content-Length": "", "Transfer-Encoding": "chunked"}
+IDENTITY = {"Content-Encoding": "identity"}  # by ASGI
+
+
+def limited(limit: int) -> tuple[World, ClientMemory]:
+    """A world with a budget of so many bytes, and a connection that knows it."""
+    world = World(True)
+    memory = world.connection._fast_path.memory = ClientMemory(limit)
+    world.connection, world.transport = world.connect()
+    return world, memory
+
+
+@pytest.mark.parametrize("headers", [{}, IDENTITY])
+def test_a_body_that_has_no_room_is_rejected_before_it_is_read(headers: dict[str, str]) -> None:
+    async def main() -> None:
+        world, memory = limited(3 * BODY)
+        first, transport = world.connect()
+        first.data_received(request(headers=headers)[:-5])
+        assert memory.bodies == BODY
+        large = request(body=b" " * (2 * BODY + 1), headers=headers)
+        await world.hear(large[: -2 * BODY], 0.0)
+        ((status, answered, body),) = world.replies()
+        assert (status, answered["retry-after"], answered["connection"]) == (503, "1", "close")
+        assert f"Bodies under way and unread replies take {BODY} of {3 * BODY} bytes" in body.decode()
+        first.data_received(request(headers=headers)[-5:])
+        await asyncio.sleep(3 * COMPUTE_S)
+        assert [status for status, *_ in world.replies(transport)] == [200]
+        assert memory.bodies == 0
+
+    run_in_fake_time(main())
+
+
+def test_a_rejection_is_counted() -> None:
+    async def main() -> None:
+        world, memory = limited(BODY)
+        memory.take_body(1)
+        await world.hear(request()[:-5], 0.1)
+        assert [event.code for event in world.events if isinstance(event, RequestFinished)] == ["503"]
+
+    run_in_fake_time(main())
+
+
+def test_a_body_of_any_size_is_read_if_nothing_is_held() -> None:
+    async def main() -> None:
+        world, memory = limited(1)
+        await world.hear(request()[:-5], request()[-5:], 3 * COMPUTE_S)
+        assert [status for status, *_ in world.replies()] == [200]
+        assert (memory.bodies, memory.full) == (0, False)
+
+    run_in_fake_time(main())
+
+
+def test_a_body_of_unknown_length_counts_as_it_grows() -> None:
+    async def main() -> None:
+        world, memory = limited(40)
+        memory.take_body(20)
+        head, _, _ = request(body=b"", headers=CHUNKED).partition(b"\r\n\r\n")
+        await world.hear(head + b"\r\n\r\n", b'5\r\n{"ins\r\n', 0.1)
+        assert memory.bodies == 30
+        await world.hear(b'13\r\ntances": [[1.0, 2.0\r\n', 0.1)
+        assert [status for status, *_ in world.replies()] == [503]
+        assert memory.bodies == 20
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("headers", [{}, IDENTITY])
+def test_a_client_that_leaves_gives_back_what_it_held(headers: dict[str, str]) -> None:
+    async def main() -> None:
+        world, memory = limited(10 * BODY)
+        await world.hear(request(headers=headers)[:-5], 0.1)
+        world.connection.pause_writing()
+        assert memory.bodies == BODY
+        world.transport.close()
+        await asyncio.sleep(0.1)
+        assert (memory.bodies, memory.unread, memory.full) == (0, 0, False)
+
+    run_in_fake_time(main())
+
+
+def test_while_replies_that_nobody_reads_fill_the_budget_every_request_is_rejected() -> None:
+    async def main() -> None:
+        world, memory = limited(1000)
+        slow, transport = world.connect()
+        transport.unread = 1000
+        slow.pause_writing()
+        assert memory.full
+        await world.hear(request(), 0.1)
+        assert [status for status, *_ in world.replies()] == [503]
+        slow.resume_writing()
+        world.connection, world.transport = world.connect()
+        await world.hear(request(), 3 * COMPUTE_S)
+        assert [status for status, *_ in world.replies()] == [200]
+
+    run_in_fake_time(main())
+
+
+def test_a_reply_that_is_not_read_is_cut_and_one_that_is_read_slowly_is_not() -> None:
+    async def main() -> None:
+        world, memory = limited(10**9)
+        least = int(LIMITS.arrival_timeout_s * LIMITS.min_body_bytes_per_s)
+        slow, silent = world.connect(), world.connect()
+        for connection, _ in (slow, silent):
+            connection._keep_alive_s = 1e6
+            connection.data_received(request())
+        await asyncio.sleep(3 * COMPUTE_S)
+        for connection, transport in (slow, silent):
+            transport.unread = 3 * least
+            connection.pause_writing()
+        assert memory.unread == 6 * least
+        slow[1].unread = 2 * least
+        silent[1].unread = 2 * least + 1
+        await asyncio.sleep(LIMITS.arrival_timeout_s + 1)
+        assert (slow[1].aborted, silent[1].aborted) == (False, True)
+        assert memory.unread == 2 * least
+        slow[1].unread = 0
+        slow[0].resume_writing()
+        await asyncio.sleep(10 * LIMITS.arrival_timeout_s)
+        assert not slow[1].aborted
+        assert memory.unread == 0
+
+    run_in_fake_time(main())
+
+
+def test_it_tells_what_it_holds() -> None:
+    async def main() -> None:
+        world, memory = limited(1000)
+        await world.hear(request()[:-5], 0.1)
+        assert repr(world.connection._memory) == f"<HeldMemory {BODY} bytes of a body, 0 bytes unread>"
+        assert repr(memory) == f"<ClientMemory {BODY} + 0 of 1,000 bytes>"
+
+    run_in_fake_time(main())
