@@ -22,7 +22,7 @@ from app.core.interfaces import ServedRepository
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
 from app.protocols.operations.health import Operable, health_routes
-from app.protocols.operations.openapi import model_paths
+from app.protocols.operations.openapi.document import add_protocols
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
@@ -115,11 +115,9 @@ class HttpApp(FastAPI):
         return [method for method, each in asked if any(route.matches(each)[0] is Match.FULL for route in self.routes)]
 
     def openapi(self) -> dict[str, Any]:
-        """FastAPI's document and the paths of the models that are served now."""
+        """Every route, for the models that are ready now."""
         self.openapi_schema = None
-        schema = super().openapi()
-        schema["paths"] = {**model_paths(self.server.repository), **schema["paths"]}
-        return schema
+        return add_protocols(super().openapi(), self.server.repository)
 
 
 def _first_segment(path: str) -> str:

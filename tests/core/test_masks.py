@@ -13,7 +13,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.masks import with_declared_masks, with_masks
 from app.core.validation import check_inputs
-from app.protocols.operations.openapi import predict_body
+from app.protocols.operations.openapi.model_bodies import predict_body
 
 
 def signature(**inputs: tuple[Any, tuple[int | None, ...] | None]) -> ModelSignature:
@@ -140,6 +140,7 @@ def test_rows_and_columns_of_json_may_lack_masks() -> None:
 
 
 def test_the_interface_description_does_not_require_them() -> None:
-    (schema,) = predict_body({"f": declared(TEXT, WANTED)})["schema"]["anyOf"]
-    assert schema["properties"]["inputs"]["required"] == ["tokens"]
-    assert schema["properties"]["inputs"]["properties"].keys() == TEXT.inputs.keys()
+    *_, schema = predict_body("m", {"f": declared(TEXT, WANTED)})["schema"]["anyOf"]
+    _, named = schema["properties"]["inputs"]["anyOf"]
+    assert named["required"] == ["tokens"]
+    assert named["properties"].keys() == TEXT.inputs.keys()

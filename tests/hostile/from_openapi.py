@@ -30,6 +30,14 @@ def openapi_requests(document: dict[str, Any], count: int, with_seed: int) -> li
 
 
 def _cases(operation: Any, mode: GenerationMode, count: int, with_seed: int) -> Iterator[HttpRequest]:
+    for case in made_cases(operation, mode, count, with_seed):
+        request = _request(case)
+        if request is not None:
+            yield request
+
+
+def made_cases(operation: Any, mode: GenerationMode, count: int, with_seed: int) -> list[Any]:
+    """At most `count` cases of schemathesis for the operation; the same for the same seed."""
     cases: list[Any] = []
 
     @seed(with_seed)
@@ -47,11 +55,8 @@ def _cases(operation: Any, mode: GenerationMode, count: int, with_seed: int) -> 
     try:
         collect()
     except Unsatisfiable:  # nothing about this operation can be wrong
-        return
-    for case in cases:
-        request = _request(case)
-        if request is not None:
-            yield request
+        return []
+    return cases
 
 
 def _request(case: Any) -> HttpRequest | None:

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from app.batching.policy import DEFAULTS
 from app.core.batching_explanation import BatchingExplanation, BatchingOptionsDocument
 from app.core.errors import InvalidRequest
+from app.protocols.operations.openapi.parts import failures
 from app.transports.administration import Administration
 from app.transports.http.exchange import own_port
 from app.transports.http.replies import CLIENT_GONE, ClientGone, read_body
@@ -20,11 +21,8 @@ from app.transports.http.replies import CLIENT_GONE, ClientGone, read_body
 #: These paths are among TensorFlow Serving's; its protocol would reject them.
 BATCHING_PATH = re.compile(r"/v1/models/[^/:]+/batching")
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    404: {"description": "No such model"},
-    503: {"description": "The model is loading; see Retry-After"},
-    "default": {"description": "Any other error"},
-}
+_ERRORS = failures([404, 503])
+_CHANGE_ERRORS = failures([400, 403, 404, 413, 415, 503])
 
 _CHANGES = {
     **{key: value for key, value in BatchingOptionsDocument.model_json_schema().items() if key != "required"},
@@ -56,6 +54,7 @@ def batching_routes(batching: BatchingControl, administration: Administration) -
 
     @router.get(
         "/{model}/batching",
+        operation_id="batching",
         summary="How batches are formed, what they cost, and what would help",
         response_model=BatchingExplanation,
         responses=_ERRORS,
@@ -65,13 +64,10 @@ def batching_routes(batching: BatchingControl, administration: Administration) -
 
     @router.patch(
         "/{model}/batching",
+        operation_id="change_batching",
         summary="Change how batches are formed, from the next one on",
         response_model=BatchingOptionsDocument,
-        responses={
-            **_ERRORS,
-            403: {"description": "Administration is not for this caller"},
-            400: {"description": "An option is unknown, or its value is wrong"},
-        },
+        responses=_CHANGE_ERRORS,
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _CHANGES}}}},
     )
     async def change(model: str, request: Request) -> Response:

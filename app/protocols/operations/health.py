@@ -9,6 +9,12 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from app.core.interfaces import ServerHealth
+from app.protocols.operations.openapi.parts import TEXT, failures, in_json, record
+
+#: What /health shows, as a schema; further fields are told to people alone.
+_SUMMARY = record(
+    {"status": {"type": "string", "enum": ["ready", "not ready"]}, "ferry": TEXT, "models": {"type": "object"}}
+)
 
 
 class Operable(ServerHealth, Protocol):
@@ -24,27 +30,52 @@ class Operable(ServerHealth, Protocol):
 def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
     """GET /livez, /readyz, /health and /metrics; the metrics page also at `metrics_path`, if that is given."""
     router = APIRouter(tags=["health"])
+    from_the_engine = failures([503])
 
-    @router.get("/livez", summary="Is the process alive?", responses={503: {"description": "No: restart it"}})
+    @router.get("/livez", operation_id="livez", summary="Is the process alive?", **_verdicts("No: restart it"))
     async def livez() -> PlainTextResponse:
         return _verdict(server.dead())
 
-    @router.get("/readyz", summary="Is it ready for requests?", responses={503: {"description": "Not now"}})
+    @router.get("/readyz", operation_id="readyz", summary="Is it ready for requests?", **_verdicts("Not now"))
     async def readyz() -> PlainTextResponse:
         return _verdict([*server.dead(), *server.unready()], server.problems())
 
-    @router.get("/health", summary="Models, devices, queue and uptime")
+    @router.get(
+        "/health",
+        operation_id="health",
+        summary="Models, devices, queue and uptime",
+        responses={200: {"content": in_json(_SUMMARY)}, **from_the_engine},
+    )
     async def summary() -> JSONResponse:
         return JSONResponse(await server.summary())
 
-    @router.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
+    @router.get(
+        "/metrics",
+        operation_id="metrics",
+        summary="Prometheus metrics",
+        response_class=PlainTextResponse,
+        responses=from_the_engine,
+    )
     async def metrics() -> Response:
         page, content_type = await server.metrics()
         return Response(page, media_type=content_type)
 
     if metrics_path:
-        router.add_api_route(metrics_path, metrics, include_in_schema=False)
+        router.add_api_route(
+            metrics_path,
+            metrics,
+            operation_id="metrics_as_configured",
+            summary="The same page where it is configured",
+            response_class=PlainTextResponse,
+            responses=from_the_engine,
+        )
     return router
+
+
+def _verdicts(no: str) -> dict[str, Any]:
+    """The replies of a route that says yes by 200 and no by 503, both as text."""
+    content = {"text/plain": {"schema": TEXT}}
+    return {"response_class": PlainTextResponse, "responses": {503: {"description": no, "content": content}}}
 
 
 def _verdict(reasons: list[str], problems: Sequence[str] = ()) -> PlainTextResponse:
