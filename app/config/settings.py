@@ -368,6 +368,19 @@ class Settings(BaseSettings):
         "arrival_timeout_s, in bytes a second. A slower one is rejected with 408. Not for streams whose response "
         "has begun.",
     )
+    max_connections: NonNegativeInt = Field(
+        0,
+        le=1024**2,
+        description="Most HTTP connections of one process at the same time. A further one takes the place of those "
+        "that are idle for longest; if none is, it is rejected with 503. 0: three quarters of the file descriptors "
+        "that the process may open.",
+    )
+    max_connections_per_address: NonNegativeInt = Field(
+        0,
+        le=1024**2,
+        description="Most HTTP connections of one client address at the same time in one process; further ones are "
+        "rejected with 503. 0: no limit, as a proxy in front of Ferry needs it.",
+    )
     allow_shared_memory: bool = Field(
         False,
         description="Let clients on this machine pass tensors through system shared memory (Open Inference Protocol). "

@@ -45,6 +45,7 @@ from app.transports.http1.fast_path import FastPath, ParsedHead
 from app.transports.http1.head_parser import EMPTY_LINE, Fault, HeadParser
 from app.transports.http1.held_memory import HeldMemory
 from app.transports.http1.limits import ConnectionLimits
+from app.transports.http1.over_limit import OverLimit
 from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 
 _LINE_END = b"\r\n"
@@ -71,6 +72,7 @@ class State(Enum):
 
 
 _AT_REST = frozenset({State.IDLE, State.ENDING})
+_WITHOUT_REQUEST = frozenset({State.IDLE, State.HEAD})
 _READING = frozenset({State.IDLE, State.HEAD, State.BODY})
 
 
@@ -86,7 +88,9 @@ class AcceptingServer(Protocol):
     def headers(self) -> Sequence[Header]:
         """Added to every reply. A new object when it changes."""
 
-    def opened(self, connection: HttpConnection) -> None: ...
+    def opened(self, connection: HttpConnection, *, admit: bool) -> str:
+        """Why the connection is rejected, where it may be; empty if it is admitted."""
+
     def closed(self, connection: HttpConnection) -> None: ...
     def count_reply(self) -> None:
         """Counts one more reply."""
@@ -138,9 +142,22 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are of no class of asyncio
         self._memory = HeldMemory(self._fast_path.memory, self.transport, self._limits)
-        self._server.opened(self)
+        if rejected := self._server.opened(self, admit=True):
+            OverLimit(self.transport, rejected, self._limits, self._common_lines, self._serve_last)
+        else:
+            self._begin_to_wait()
+
+    def _begin_to_wait(self) -> None:
         self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
         self._look_in(self._limits.arrival_timeout_s)
+
+    def _serve_last(self, data: bytes) -> None:
+        """Answers one request beyond the limit of connections."""
+        self.transport.set_protocol(self)
+        self._server.opened(self, admit=False)
+        self._begin_to_wait()
+        self._last = True
+        self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
         state = self._state
@@ -189,6 +206,17 @@ class HttpConnection(asyncio.Protocol):
         self._abandon(asgi)
 
     # --- the server calls these ---
+
+    @property
+    def waits_since_s(self) -> float:
+        """Monotonic second since which it waits for a whole head; inf if it has one."""
+        if self._state is State.IDLE and self._replies:
+            return self._closes_s - self._keep_alive_s
+        return self._closes_s - self._limits.arrival_timeout_s if self._state in _WITHOUT_REQUEST else inf
+
+    def give_way(self) -> None:
+        """Closes the connection, which has no request."""
+        self.transport.close()
 
     @property
     def awaits_answer(self) -> bool:
@@ -415,8 +443,7 @@ class HttpConnection(asyncio.Protocol):
         """Answers a request that cannot be read, if its response has not begun. Nothing behind it is read."""
         asgi, self._asgi = self._asgi, None
         if asgi is None or asgi.may_be_refused:
-            common = self._fast_path.common_lines(self._server.headers)
-            self.write([closing_reply(fault.status, fault.text, common)])
+            self.write([closing_reply(fault.status, fault.text, self._common_lines())])
             self._server.count_reply()
         self._abandon(asgi)
         self._end(unread=True)
@@ -453,6 +480,9 @@ class HttpConnection(asyncio.Protocol):
         """Closes the connection at once: its reply could not be written."""
         self._exchange = None
         self.transport.abort()
+
+    def _common_lines(self) -> bytes:
+        return self._fast_path.common_lines(self._server.headers)
 
     # --- the end ---
 

@@ -1,8 +1,26 @@
-"""What a client may take of a connection."""
+"""What a client may take of a connection, and how many connections are open at once: which give way to new ones.
+
+Like nginx, a full server closes the connections that have waited longest for a request, some at a time, so that the
+search is paid for by many new ones. Only if all are reading or answering a request is a new one rejected, with 503
+(over_limit.py). The limit is below that of file descriptors, so accepting never fails for lack of one.
+"""
 
 from __future__ import annotations
 
+import resource
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import nsmallest
+from math import inf
+from typing import Protocol
+
+#: Where the number is not given: of file descriptors; the rest is for models, files and children (chosen).
+_SHARE_OF_DESCRIPTORS = 0.75
+_UNLIMITED = 1024**2
+
+#: So much of all connections is closed at a time, and so long it is not looked again if none waits (chosen).
+_CLOSED_SHARE, _NONE_WAITS_S = 1 / 32, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +34,8 @@ class ConnectionLimits:
         keep_alive_s: seconds without a byte after a reply, until the connection is closed.
         arrival_timeout_s: seconds for a head to arrive, and the grace of a body.
         min_body_bytes_per_s: a body that arrives more slowly than this, after its grace, is given up.
+        max_connections: open at the same time in this process; 0: as many as file descriptors allow.
+        max_connections_per_address: open at the same time from one address; 0: no limit.
     """
 
     max_request_line_bytes: int = 8 * 1024
@@ -24,3 +44,68 @@ class ConnectionLimits:
     keep_alive_s: float = 75.0
     arrival_timeout_s: float = 60.0
     min_body_bytes_per_s: int = 16 * 1024
+    max_connections: int = 0
+    max_connections_per_address: int = 0
+
+
+class Waiting(Protocol):
+    """A connection."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def waits_since_s(self) -> float:
+        """Monotonic second since which it waits for a whole head; inf if it has one."""
+
+    def give_way(self) -> None:
+        """Closes it: it has no request."""
+
+
+class Connections:
+    """The connections of a process."""
+
+    def __init__(self, limits: ConnectionLimits, clock: Callable[[], float]) -> None:
+        self.limits = limits
+        self._most = limits.max_connections or _from_descriptors()
+        self._most_of_address = limits.max_connections_per_address
+        self._clock = clock
+        self._open: set[Waiting] = set()
+        self._of_address: Counter[str] = Counter()
+        self._looks_again_s = -inf
+
+    def admit(self, connection: Waiting) -> str:
+        """Adds it; else says why it is rejected."""
+        address = connection.address
+        if address and 0 < self._most_of_address <= self._of_address[address]:
+            return f"This address has {self._most_of_address} connections, which is max_connections_per_address"
+        if len(self._open) >= self._most and not self._make_room():
+            return f"The server has {self._most} connections with a request each (max_connections)"
+        self._open.add(connection)
+        self._of_address[address] += 1
+        return ""
+
+    def remove(self, connection: Waiting) -> None:
+        """It has ended. One that was not added, or is removed already, is none."""
+        if connection in self._open:
+            self._open.remove(connection)
+            address = connection.address
+            self._of_address[address] -= 1
+            if not self._of_address[address]:
+                del self._of_address[address]
+
+    def _make_room(self) -> bool:
+        now = self._clock()
+        if now < self._looks_again_s:
+            return False
+        waiting = [each for each in self._open if each.waits_since_s < inf]
+        for each in nsmallest(max(1, int(self._most * _CLOSED_SHARE)), waiting, key=lambda one: one.waits_since_s):
+            self.remove(each)
+            each.give_way()
+        if not waiting:
+            self._looks_again_s = now + _NONE_WAITS_S
+        return bool(waiting)
+
+
+def _from_descriptors() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else max(1, int(soft * _SHARE_OF_DESCRIPTORS))

@@ -29,7 +29,7 @@ from app.transports.http.asgi import Application, Header
 from app.transports.http1.closing_listener import accept_the_last
 from app.transports.http1.connection import HttpConnection
 from app.transports.http1.fast_path import FastPath
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http1.limits import ConnectionLimits, Connections
 
 try:
     from uvicorn.server import ServerState
@@ -68,7 +68,7 @@ def uvicorn_config(
     application: Application, fast_path: FastPath, limits: ConnectionLimits, host: str, port: int
 ) -> uvicorn.Config:
     """How uvicorn serves the application: with connections of ours if this version of uvicorn has what they need."""
-    http: Any = partial(_connect, fast_path, limits)
+    http: Any = partial(_connect, fast_path, Connections(limits, fast_path.clock))
     if missing := missing_names():
         logger.warning("uvicorn %s has no %s; all requests go through ASGI", uvicorn.__version__, ", ".join(missing))
         http = "auto"
@@ -88,24 +88,25 @@ def uvicorn_config(
 
 def _connect(
     fast_path: FastPath,
-    limits: ConnectionLimits,
+    connections: Connections,
     config: uvicorn.Config,
     server_state: ServerState,
     app_state: dict[str, Any],
     _loop: asyncio.AbstractEventLoop | None = None,
 ) -> HttpConnection:
     """uvicorn calls this for each connection."""
-    return HttpConnection(fast_path, UvicornState(limits, config, server_state, app_state))
+    return HttpConnection(fast_path, UvicornState(connections, config, server_state, app_state))
 
 
 class UvicornState:
     """uvicorn's state of the server, for one connection."""
 
     def __init__(
-        self, limits: ConnectionLimits, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any]
+        self, connections: Connections, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any]
     ) -> None:
+        self._connections = connections
         self._state = server_state
-        self.limits = limits
+        self.limits = connections.limits
         self.tasks = server_state.tasks
         self.application = cast(Application, config.loaded_app)
         self.lifespan_state = app_state
@@ -115,10 +116,14 @@ class UvicornState:
         """Date and the like; uvicorn makes a new list each second."""
         return self._state.default_headers
 
-    def opened(self, connection: HttpConnection) -> None:
-        self._state.connections.add(cast(Any, connection))
+    def opened(self, connection: HttpConnection, *, admit: bool) -> str:
+        rejected = self._connections.admit(connection) if admit else ""
+        if not rejected:
+            self._state.connections.add(cast(Any, connection))
+        return rejected
 
     def closed(self, connection: HttpConnection) -> None:
+        self._connections.remove(connection)
         self._state.connections.discard(cast(Any, connection))
 
     def count_reply(self) -> None:

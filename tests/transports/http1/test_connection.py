@@ -91,6 +91,10 @@ class Transport(asyncio.Transport):
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
 
+    def hear(self, data: bytes) -> None:
+        """Gives the data to whatever protocol it has now."""
+        self._protocol.data_received(data)
+
     def abort(self) -> None:
         self.aborted = True
         self.close()

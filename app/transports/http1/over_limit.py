@@ -1,0 +1,72 @@
+"""A connection beyond the limit: it gets 503, unless it asks whether the server is alive.
+
+So a server whose connections are all taken still answers those who watch it. There are at most 64 of these at once;
+further ones are closed without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from app.transports.http1.ends import Lingering
+from app.transports.http1.head_parser import HeadParser
+from app.transports.http1.limits import ConnectionLimits
+from app.transports.http1.status_lines import closing_reply
+
+#: Chosen; as in app/protocols/operations/health.py.
+_WATCHED = frozenset({b"/livez", b"/readyz"})
+
+#: The most of them at once, and the seconds that the head of each may take (chosen).
+_MOST, _HEAD_S = 64, 5.0
+
+
+class OverLimit(asyncio.Protocol):
+    """Reads one head.
+
+    Args:
+        reason: why the connection is rejected.
+        common: makes the header lines of every reply.
+        serve: takes the connection, with the bytes of a request that is answered all the same.
+    """
+
+    _count = 0  # of all in this process
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        reason: str,
+        limits: ConnectionLimits,
+        common: Callable[[], bytes],
+        serve: Callable[[bytes], None],
+    ) -> None:
+        self._transport = transport
+        self._reason = reason
+        self._common = common
+        self._serve = serve
+        self._head = HeadParser(limits)
+        OverLimit._count += 1
+        self._timer = asyncio.get_running_loop().call_later(_HEAD_S, transport.abort)
+        transport.set_protocol(self)
+        if OverLimit._count > _MOST:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        head = self._head
+        if not head.feed(data):
+            return
+        if head.fault is None and head.url in _WATCHED:
+            self._leave()
+            self._serve(head.raw)
+            return
+        self._timer.cancel()
+        self._transport.write(closing_reply(503, self._reason, self._common()))
+        Lingering(self._transport, self.connection_lost)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._leave()
+
+    def _leave(self) -> None:
+        OverLimit._count -= 1
+        self._timer.cancel()
+        self._head.drop()

@@ -1,0 +1,166 @@
+"""How many connections there may be, and what happens to those beyond."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from dataclasses import replace
+
+import pytest
+
+from app.transports.http.asgi import Send
+from app.transports.http1 import over_limit
+from app.transports.http1.limits import ConnectionLimits, Connections
+from tests.support.fakes import fake_time, run_in_fake_time
+from tests.transports.http1.test_connection import COMPUTE_S, LIMITS, World, request
+
+LIVE = request("/livez", b"", method="GET")
+
+
+async def _ok(_: object, __: object, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def test_2000_slow_heads_keep_no_honest_client_out_and_end() -> None:
+    async def main() -> None:
+        world = World(True, limits=replace(LIMITS, max_connections=500))
+        slow = [world.connect() for _ in range(2000)]
+        for connection, transport in slow:
+            if not transport.closed:
+                connection.data_received(request()[:40])
+        assert sum(not transport.closed for _, transport in slow) <= 500
+        for _ in range(20):
+            connection, transport = world.connect()
+            connection.data_received(request())
+            await asyncio.sleep(2 * COMPUTE_S)
+            assert [status for status, *_ in world.replies(transport)] == [200]
+        await asyncio.sleep(LIMITS.arrival_timeout_s)
+        assert all(transport.closed for _, transport in slow)
+        assert len(world.state.connections) <= 20
+
+    run_in_fake_time(main())
+
+
+def test_those_that_wait_longest_give_way_and_no_request_does() -> None:
+    async def main() -> None:
+        world = World(True, limits=replace(LIMITS, keep_alive_s=600.0, max_connections=4))
+        answered, reading, computing = world.connect(), world.connect(), world.connect()
+        world.connection.connection_lost(None)
+        answered[0].data_received(request(body=b"{"))
+        await asyncio.sleep(5.0)
+        reading[0].data_received(request()[:-3])
+        computing[0].data_received(request())
+        half_head = world.connect()
+        half_head[0].data_received(request()[:30])
+
+        await asyncio.sleep(0.1)
+        first, second = world.connect(), world.connect()
+        assert [each[1].closed for each in (answered, half_head, reading, computing)] == [True, True, False, False]
+        assert not first[1].closed
+        assert not second[1].closed
+
+    run_in_fake_time(main())
+
+
+def full(count: int = 2) -> World:
+    """As many connections as there may be, each with a request that is computed."""
+    world = World(True, limits=replace(LIMITS, max_connections=count))
+    for connection, _ in [(world.connection, None), *[world.connect() for _ in range(count - 1)]]:
+        connection.data_received(request())
+    return world
+
+
+def test_without_room_a_new_connection_gets_503_when_it_asks() -> None:
+    async def main() -> None:
+        world = full()
+        _, transport = world.connect()
+        transport.hear(request()[:50])
+        assert not transport.out
+        transport.hear(request()[50:])
+        ((status, headers, body),) = world.replies(transport)
+        assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
+        assert b"max_connections" in body
+        assert transport.closed
+        await asyncio.sleep(3 * COMPUTE_S)
+        connection, transport = world.connect()  # now some wait for their next request
+        connection.data_received(request())
+        await asyncio.sleep(2 * COMPUTE_S)
+        assert [status for status, *_ in world.replies(transport)] == [200]
+
+    run_in_fake_time(main())
+
+
+def test_without_room_a_probe_is_answered_and_its_connection_ends() -> None:
+    async def main() -> None:
+        world = full()
+        connection, transport = world.connect()
+        connection._server.application = _ok
+        transport.hear(LIVE + LIVE)
+        await asyncio.sleep(0.1)
+        assert [(status, body) for status, _, body in world.replies(transport)] == [(200, b"ok"), (200, b"ok")]
+        assert transport.closed
+        assert len(world.state.connections) == 2
+
+    run_in_fake_time(main())
+
+
+def test_connections_beyond_the_limit_have_a_limit_of_their_own_and_little_time() -> None:
+    async def main() -> None:
+        world = full()
+        beyond = [world.connect()[1] for _ in range(over_limit._MOST + 5)]
+        await asyncio.sleep(0.0)
+        assert [transport.aborted for transport in beyond] == [False] * over_limit._MOST + [True] * 5
+        await asyncio.sleep(over_limit._HEAD_S)
+        assert all(transport.aborted for transport in beyond)
+        await asyncio.sleep(0.1)
+        assert over_limit.OverLimit._count == 0
+
+    run_in_fake_time(main())
+
+
+def test_one_address_has_a_limit_where_it_is_set() -> None:
+    async def main() -> None:
+        world = World(True, limits=replace(LIMITS, max_connections_per_address=3))
+        mine = [world.connect("10.0.0.1") for _ in range(4)]
+        other, _ = world.connect("10.0.0.2")
+        mine[3][1].hear(request())
+        assert [status for status, *_ in world.replies(mine[3][1])] == [503]
+        assert [transport.closed for _, transport in mine] == [False, False, False, True]
+        mine[0][0].connection_lost(None)
+        other.connection_lost(None)
+        world.connect("10.0.0.1")[0].data_received(request())
+        connections = world.connection._server._connections
+        assert dict(connections._of_address) == {"127.0.0.1": 1, "10.0.0.1": 3}
+
+    run_in_fake_time(main())
+
+
+def test_a_search_in_vain_is_not_repeated_for_each_new_connection() -> None:
+    class Busy:
+        address = ""
+        looks = 0
+
+        @property
+        def waits_since_s(self) -> float:
+            self.looks += 1
+            return float("inf")
+
+        def give_way(self) -> None:
+            raise AssertionError
+
+    async def main() -> None:
+        connections, busy = Connections(ConnectionLimits(max_connections=1), fake_time), Busy()
+        assert not connections.admit(busy)
+        assert all(connections.admit(Busy()) for _ in range(1000))
+        assert busy.looks == 1
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize(("descriptors", "most"), [(1024, 768), (resource.RLIM_INFINITY, 1024**2)])
+def test_by_default_accepting_leaves_file_descriptors_for_others(
+    descriptors: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
+    assert Connections(ConnectionLimits(), fake_time)._most == most
