@@ -40,7 +40,7 @@ from app.runtime import (
 from app.runtimes.device_thread import DeviceThread
 from app.runtimes.tensorflow.variants.variant_cache import default_folder
 from app.server.drain_time import DrainTime
-from app.server.memory import spared_from_collection
+from app.server.memory import give_back_while_idle, spared_from_collection
 from app.server.memory_budget import budget_bytes, queue_bytes
 
 logger = logging.getLogger(__name__)
@@ -70,6 +70,7 @@ class Engine:
         self._batcher: Batcher | None = None
         self._loader: Loader | None = None
         self._following: asyncio.Task[None] | None = None
+        self._giving_back: asyncio.Task[None] | None = None
         self._batching_options: dict[str, BatchingOptions] = {}
         self._delays: dict[str, float] = {}  # by model, as the last load wanted, in milliseconds
         self._roots = ModelRoots(settings.model_roots)
@@ -110,8 +111,9 @@ class Engine:
         finally:
             importing.shutdown(wait=False)
             looking.cancel()
-        self._batcher = _batcher(settings, runtime, self._listener)
+        self._batcher = batcher = _batcher(settings, runtime, self._listener)
         self._runtime = runtime
+        self._giving_back = asyncio.create_task(give_back_while_idle(lambda: batcher.idle), name="give back memory")
         self._loader = Loader(
             settings,
             self.sizes,
@@ -165,8 +167,9 @@ class Engine:
     async def close(self, drained: bool) -> bool:
         """Unload the models if drained, and end the threads; False if a load in progress was not waited for."""
         unloaded = False
-        if self._following is not None:
-            self._following.cancel()
+        for task in (self._following, self._giving_back):
+            if task is not None:
+                task.cancel()
         if drained:
             with suppress(TimeoutError):  # a load in progress may take long, and its result is not needed any more
                 async with asyncio.timeout(_UNLOAD_TIMEOUT_S):

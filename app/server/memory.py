@@ -1,19 +1,28 @@
-"""Memory settings: how glibc reuses the blocks of large tensors, and how often Python collects garbage."""
+"""Memory settings: how glibc reuses the blocks of large tensors, and how often Python collects garbage.
+
+While requests are computed, freed blocks are kept, since new pages cost more than small calls. While nothing is
+computed, they are given back, since one large request would keep its memory for ever.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 # glibc's malloc.h
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 
-_MAPPED_FROM_BYTES = 32 * 1024**2  # the most that glibc takes
+#: Freed memory that glibc keeps at the end of its heap while requests are computed. Chosen.
+_KEPT_BYTES = 1024**3
 
-#: Freed memory that glibc keeps. Chosen.
-_KEPT_BYTES = 256 * 1024**2
+#: Seconds between two looks whether nothing is computed, and by how much RSS must have grown since memory was given
+#: back (chosen).
+_LOOK_S, _GROWTH_BYTES = 10.0, 128 * 1024**2
 
 #: Number of new objects after which Python collects the youngest generation. Requests in progress hold a few
 #: thousand, which are freed without collection; with the default of 700 they were examined again and again. Chosen.
@@ -24,12 +33,42 @@ def keep_freed_memory() -> bool:
     """Make glibc reuse freed blocks instead of returning their pages; False if there is no glibc.
 
     By default each block above 128 KiB is mapped anew and faults in page by page: decoding a 1 MB
-    tensor took 0.9 ms, of which 0.04 ms were decoding (docs/architecture.md, "Memory").
+    tensor took 0.9 ms, of which 0.04 ms were decoding (docs/architecture.md, "Memory"). TensorFlow takes its memory
+    there, too, if this is called before it is imported: its own allocator for oneDNN never gives any back. For its
+    large tensors nothing is mapped, and all threads share one heap: others are unmapped whenever they are empty.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES) and mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES))
+    if not (mallopt(_M_ARENA_MAX, 1) and mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)):
+        return False
+    os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
+    return True
+
+
+async def give_back_while_idle(idle: Callable[[], bool]) -> None:
+    """Gives freed memory back to the system now and then, if `idle()` and RSS has grown. Runs until it is cancelled."""
+    last = 0
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        if idle() and resident_bytes() > last + _GROWTH_BYTES:
+            await asyncio.to_thread(give_back)  # 0.05 s for a GB
+            last = resident_bytes()
+
+
+def give_back() -> None:
+    """Returns the pages of freed blocks to the system, if there is glibc."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def resident_bytes() -> int:
+    """RSS of this process; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def spare_from_collection() -> None:

@@ -1,12 +1,18 @@
+import asyncio
 import ctypes
 import gc
 import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from app.server.memory import keep_freed_memory, spared_from_collection
+from app.server import memory
+from app.server.memory import give_back_while_idle, keep_freed_memory, spared_from_collection
+from tests.support.fakes import run_in_fake_time
+from tests.support.waiting import HANG_S
 
 
 @pytest.fixture
@@ -49,3 +55,75 @@ def test_a_start_that_fails_leaves_the_collector_on(collections: list[str]) -> N
     with pytest.raises(ValueError, match="no runtime"), spared_from_collection():
         raise ValueError("no runtime")
     assert gc.isenabled()
+
+
+def test_memory_is_given_back_while_nothing_is_computed_and_only_if_it_has_grown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resident, idle, given_back = [400 * 1024**2], [True], [0]
+
+    def give_back() -> None:
+        given_back[0] += 1
+        resident[0] = min(resident[0], 300 * 1024**2)
+
+    async def main() -> None:
+        task = asyncio.create_task(give_back_while_idle(lambda: idle[0]))
+        told = []
+        for grown, free in ((0, True), (100, True), (900, False), (900, True), (100, True)):
+            resident[0] = 300 * 1024**2 + grown * 1024**2 if told else resident[0]
+            idle[0] = free
+            await asyncio.sleep(10.0)
+            await asyncio.sleep(1.0)
+            told.append(given_back[0])
+        assert told == [1, 1, 1, 2, 2]
+        task.cancel()
+
+    async def here(work: Any) -> None:
+        work()
+
+    monkeypatch.setattr(memory, "resident_bytes", lambda: resident[0])
+    monkeypatch.setattr(memory, "give_back", give_back)
+    monkeypatch.setattr(asyncio, "to_thread", here)
+    run_in_fake_time(main())
+
+
+#: Calls models with few and then with many values in a row; tells by how many MB RSS has grown.
+_CALL_AND_TELL = """
+import threading
+from app.server.memory import give_back, keep_freed_memory, resident_bytes
+keep_freed_memory()
+import tensorflow as tf
+
+table, kernel = tf.random.uniform([100, 64]), tf.random.uniform([3, 3, 3, 32])
+
+@tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+def attention(tokens):
+    x = tf.gather(table, tokens)
+    return tf.matmul(tf.nn.softmax(tf.matmul(x, x, transpose_b=True)), x)[:, 0]
+
+@tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.float32)])
+def images(pixels):
+    return tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(pixels, kernel, 1, "SAME")), [1, 2])
+
+def call(tokens, pixels):
+    attention(tf.zeros([1, tokens], tf.int32))
+    images(tf.zeros([1, pixels, pixels, 3]))
+
+def called(*sizes):
+    thread = threading.Thread(target=call, args=sizes)
+    thread.start()
+    thread.join()
+    give_back()
+    return resident_bytes()
+
+before = called(16, 16)
+print((called(8000, 1200) - before) // 1024**2)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="THE C LIBRARY IS NOT GLIBC: malloc_trim WAS NOT TRIED")
+def test_the_memory_of_calls_with_large_rows_is_given_back() -> None:
+    """The weights of the attention are 8000 x 8000 floats, 256 MB, of 32 KB of tokens; the image becomes 184 MB."""
+    command = [sys.executable, "-c", _CALL_AND_TELL]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
+    assert int(told.stdout) < 100
