@@ -1,6 +1,7 @@
 """Latency of a served model while versions of another model load, as a multiple of that without.
 
     python -m bench.loading_beside [--rounds 5] [--seconds 5] [--rate 200] [--served mlp] [--loaded transformer]
+                                   [--apart]
 
 In each round the served model is asked at a fixed rate for some seconds twice, in alternating order: while nothing else
 happens, and while new versions of another model are loaded one after the other. Prints p50 and p99 in milliseconds and,
@@ -10,7 +11,8 @@ The rate is low, and requests are sent by the clock. A closed loop takes all tha
 its core away, and p99 says how many cores there are (on 2 cores: 13 times) instead of how long a load stops requests.
 
 The same load is then put on a bare server, which shares nothing with Ferry but the machine. What its p99 grows by is
-the cores' share; only what Ferry's grows by beyond that is the interpreter's, and can be mended in Ferry.
+the cores' share; only what Ferry's grows by beyond that is the interpreter's, and can be mended in Ferry. With --apart
+the versions are loaded by a second Ferry: what p99 grows by then is what a process for each version would leave.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +42,15 @@ MOST = 1.5
 _BETWEEN_S = 1.0
 
 
+class Servers(NamedTuple):
+    """The ports of the server that is asked, of the one that loads `versions`, and of the bare one."""
+
+    ferry: int
+    loads: int
+    bare: int
+    versions: _Versions
+
+
 class Beside(NamedTuple):
     """The answers of one server in one round, alone and beside loads."""
 
@@ -54,33 +65,43 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=200.0, help="requests a second: a few percent of what it answers")
     parser.add_argument("--served", default="mlp", help="a workload of bench.support.workloads")
     parser.add_argument("--loaded", default="transformer", help="a model of bench.models")
+    parser.add_argument("--apart", action="store_true", help="load the versions in another Ferry's process")
     options = parser.parse_args()
     ensure_models()
-    model = WORKLOADS[options.served].model
     requests = _requests(options.served)
     rounds: dict[str, list[Beside]] = {"ferry": [], "bare": []}
-    with tempfile.TemporaryDirectory() as folder:
-        models = Path(folder) / "models"
-        (models / "other").mkdir(parents=True)
-        (models / model).symlink_to(saved_model(model).parent)
-        settings = {"models": models, "grpc_port": 0, "poll_interval_s": 0.1, "variant_cache": Path(folder) / "cache"}
-        with live_server(**settings) as port, bare_server() as bare_port:
-            versions = _Versions(models / "other", saved_model(options.loaded))
-            for number in range(options.rounds + 1):
-                for name, asked in {"ferry": port, "bare": bare_port}.items():
-                    runs = {}
-                    for loading in (False, True) if number % 2 else (True, False):
-                        while not is_tuned(port):
-                            threading.Event().wait(0.1)
-                        with versions.arriving(loading):
-                            target = LoadTarget("127.0.0.1", asked)
-                            load = open_loop(target, requests, options.rate, options.seconds, seed=number)
-                            runs[loading] = run_precisely(load)
-                    if number:  # the first round warms up
-                        rounds[name].append(Beside(runs[False], runs[True]))
+    with _servers(WORKLOADS[options.served].model, options.loaded, apart=options.apart) as servers:
+        for number in range(options.rounds + 1):
+            for name, asked in {"ferry": servers.ferry, "bare": servers.bare}.items():
+                runs = {}
+                for loading in (False, True) if number % 2 else (True, False):
+                    while not is_tuned(servers.loads):
+                        threading.Event().wait(0.1)
+                    with servers.versions.arriving(loading):
+                        target = LoadTarget("127.0.0.1", asked)
+                        load = open_loop(target, requests, options.rate, options.seconds, seed=number)
+                        runs[loading] = run_precisely(load)
+                if number:  # the first round warms up
+                    rounds[name].append(Beside(runs[False], runs[True]))
     for each in report(rounds):
         print(each)
     sys.exit(p99_ratio(rounds["ferry"]).median > MOST)
+
+
+@contextmanager
+def _servers(served: str, loaded: str, *, apart: bool) -> Iterator[Servers]:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        models, others = Path(folder) / "models", Path(folder) / ("apart" if apart else "models")
+        (others / "other").mkdir(parents=True)
+        models.mkdir(exist_ok=True)
+        (models / served).symlink_to(saved_model(served).parent)
+        versions = _Versions(others / "other", saved_model(loaded))
+        settings = {"grpc_port": 0, "poll_interval_s": 0.1, "variant_cache": Path(folder) / "cache"}
+        ferry = loads = stack.enter_context(live_server(**settings, models=models))
+        if apart:
+            versions.add()
+            loads = stack.enter_context(live_server(**settings, models=others))
+        yield Servers(ferry, loads, stack.enter_context(bare_server()), versions)
 
 
 def _requests(served: str) -> list[bytes]:
@@ -141,9 +162,12 @@ class _Versions:
 
     def _arrive(self, ended: threading.Event) -> None:
         while not ended.is_set():
-            self._number += 1
-            (self._folder / str(self._number)).symlink_to(self._files)
+            self.add()
             ended.wait(_BETWEEN_S)
+
+    def add(self) -> None:
+        self._number += 1
+        (self._folder / str(self._number)).symlink_to(self._files)
 
 
 if __name__ == "__main__":
