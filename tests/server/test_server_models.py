@@ -216,8 +216,8 @@ def test_no_load_asks_for_batches_without_end(tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
 
     async def scenario(server: Server) -> None:
-        with pytest.raises(ServingError, match="max_batch_size is 2147483647, but should be at most 8192 here"):
-            await server.open_inference.load_model("m", {"config": '{"max_batch_size": 2147483647}'})
+        with pytest.raises(ServingError, match="max_batch_size is 1048576, but should be at most 8192 here"):
+            await server.open_inference.load_model("m", {"config": '{"max_batch_size": 1048576}'})
         await server.open_inference.load_model("m", {"config": '{"max_batch_size": 128}'})
 
     asyncio.run(play(scenario, settings(tmp_path, max_queue_size=0, wait_for_models=True)))
