@@ -111,9 +111,15 @@ class Server:
             callers=limits.callers,
             reload=self.engine.reload_for_caller if models else None,
             administration=administration,
+            readers=self._readers,
         )
         open_inference_grpc = OpenInferenceGrpc(
-            open_inference, listener, settings.request_timeout_ms, limits.callers, administration
+            open_inference,
+            listener,
+            settings.request_timeout_ms,
+            limits.callers,
+            administration=administration,
+            readers=self._readers,
         )
         services = [*tensorflow_grpc.handlers(), *open_inference_grpc.handlers()]
         self.grpc = GrpcServer(grpc or grpc_options(settings), services, lambda: not (self.dead() or self.unready()))

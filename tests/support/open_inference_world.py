@@ -148,7 +148,9 @@ class World:
         self.rest = OpenInferenceRest(
             self.served, self._hear, limits, fake_time, readers=readers, administration=administration
         )
-        self.grpc = OpenInferenceGrpc(self.served, self._hear, timeout_ms, administration=administration)
+        self.grpc = OpenInferenceGrpc(
+            self.served, self._hear, timeout_ms, administration=administration, readers=readers
+        )
 
     def _hear(self, event: Event) -> None:
         self.events.append(event)

@@ -11,13 +11,20 @@ import grpc
 from google.protobuf.json_format import ParseDict
 
 from app.codecs.protobuf.messages import message_class
+from app.core.errors import InvalidRequest
 from app.core.events import Listener
+from app.core.interfaces import ServedModel
 from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
 from app.protocols.open_inference.grpc_messages import parameters_of, read_message, write_message
+from app.protocols.open_inference.grpc_messages_apart import InferRequestApart
+from app.protocols.open_inference.infer_call import InferCall
 from app.protocols.open_inference.ordered_stream import answer_in_order
+from app.protocols.open_inference.shared_memory import WriteRegion
 from app.transports.administration import Administration
-from app.transports.grpc.calls import GrpcCall, GrpcCalls, Stream, Unary
+from app.transports.grpc.calls import Answer, GrpcCall, GrpcCalls, Stream, Unary
 from app.transports.grpc.codes import failure_of
+from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.local_clients import host_and_port
 from app.transports.request_caller import CallerRule
 
@@ -33,6 +40,7 @@ class OpenInferenceGrpc:
     Args:
         timeout_ms: the longest time for an answer; a caller's deadline may be sooner.
         callers: tells callers apart; None if nothing does.
+        readers: read messages with many fields; without them the event loop does.
     """
 
     def __init__(
@@ -41,12 +49,14 @@ class OpenInferenceGrpc:
         listener: Listener,
         timeout_ms: float,
         callers: CallerRule | None = None,
+        *,
         administration: Administration = Administration(),  # noqa: B008 - it is frozen
+        readers: ReadingProcesses | None = None,
     ) -> None:
         self._served = served
         self._administration = administration
         self._timeout_s = timeout_ms / 1e3
-        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers, peers=served.has_regions)
+        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers, peers=served.has_regions, readers=readers)
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
         answers: dict[str, Unary | Stream] = {
@@ -60,7 +70,7 @@ class OpenInferenceGrpc:
             "SystemSharedMemoryRegister": self._register_memory,
             "SystemSharedMemoryUnregister": self._unregister_memory,
         }
-        return [self._calls.service(SERVICE, answers)]
+        return [self._calls.service(SERVICE, answers, {"ModelInfer": self._infer_apart})]
 
     def _documents(self) -> Mapping[str, Callable[[Any], Mapping[str, Any]]]:
         """The calls that do not wait: request message -> the reply's document."""
@@ -84,21 +94,30 @@ class OpenInferenceGrpc:
 
     async def _infer(self, message: Any, exchange: GrpcCall) -> Any:
         """The ModelInferResponse. Raises ServingError."""
-        started_s, latest_s = exchange.started_s, exchange.deadline_s
-
-        def deadline(timeout_s: float) -> float:
-            return min(latest_s, started_s + timeout_s) if timeout_s else latest_s
-
         # No await until the batcher has the request: the version cannot change in between.
         model = self._served.resolve(message.model_name, message.model_version)
         exchange.model, exchange.version = model.name, model.version
         read_region, write_region = self._served.region_access(host_and_port(exchange.peer)[0])
-        call = read_message(message, model.signatures, read_region, deadline)
+        call = read_message(message, model.signatures, read_region, partial(_deadline, exchange))
+        return await self._compute(model, call, write_region, exchange)
+
+    def _infer_apart(self, content: bytes, exchange: GrpcCall, process: ReadingProcess) -> Answer:
+        message = InferRequestApart(process, content)
+        model = self._served.resolve(*message.model())
+        exchange.model, exchange.version = model.name, model.version
+        call = message.call(model.signatures, partial(_deadline, exchange))
+        if call is None:
+            raise InvalidRequest(
+                "Inputs in shared memory come in a message of less than 1 MiB, or of fewer than 2,000 fields"
+            )
+        _, write_region = self._served.region_access(host_and_port(exchange.peer)[0])
+        return partial(self._compute, model, call, write_region, exchange)
+
+    async def _compute(self, model: ServedModel, call: InferCall, write: WriteRegion, exchange: GrpcCall) -> Any:
         call.request.priority = call.request.priority or exchange.priority
         call.request.caller = exchange.caller
         exchange.signature = call.request.signature
-        response = await model.infer(call.request)
-        return write_message(call, response, write_region)
+        return write_message(call, await model.infer(call.request), write)
 
     def _infer_stream(self, messages: AsyncIterator[Any], stream: GrpcCall) -> AsyncIterator[Any]:
         return answer_in_order(messages, partial(self._answer_in_stream, stream))
@@ -148,6 +167,12 @@ class OpenInferenceGrpc:
         self._administration.check_grpc()
         await self._served.unregister_region(message.name, host_and_port(call.peer))
         return message_class("inference.SystemSharedMemoryUnregisterResponse")()
+
+
+def _deadline(exchange: GrpcCall, timeout_s: float) -> float:
+    """Monotonic seconds; `timeout_s` is the request's, 0 for none."""
+    latest_s = exchange.deadline_s
+    return min(latest_s, exchange.started_s + timeout_s) if timeout_s else latest_s
 
 
 def _document_reply(reply: str, document: Callable[[Any], Mapping[str, Any]]) -> Unary:

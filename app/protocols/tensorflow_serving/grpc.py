@@ -6,7 +6,8 @@ Classify, Regress and MultiInference are in `grpc_examples.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -14,19 +15,20 @@ from google.protobuf.json_format import ParseDict
 
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.predict_request import serialize_response
-from app.codecs.protobuf.tensor_protos import decode_tensors
 from app.core.errors import InvalidRequest, Unsupported
 from app.core.events import Listener
-from app.core.inference import Array, InferenceRequest, ModelSignature
-from app.core.interfaces import ServedRepository
-from app.core.validation import check_names
+from app.core.inference import InferenceRequest
+from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.tensorflow_serving.grpc_examples import ExampleCalls
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve, resolve_signature, version_choice
+from app.protocols.tensorflow_serving.grpc_predict_inputs import RequestApart, predict_inputs, wanted_outputs
 from app.protocols.tensorflow_serving.metadata import signatures_document, status_document
 from app.repository.model_config import ModelConfig
 from app.repository.model_server_config import decode_model_configs
 from app.transports.administration import Administration
-from app.transports.grpc.calls import GrpcCall, GrpcCalls
+from app.transports.grpc.calls import Answer, GrpcCall, GrpcCalls
+from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.request_caller import CallerRule
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ class TensorFlowGrpc:
         callers: tells callers apart; None if nothing does.
         reload: answers HandleReloadConfigRequest; None if the served models are no list.
         administration: says whether it may be called.
+        readers: read messages with many fields; without them the event loop does.
     """
 
     def __init__(
@@ -63,11 +66,12 @@ class TensorFlowGrpc:
         tensor_content: bool = True,
         reload: Reload | None = None,
         callers: CallerRule | None = None,
+        readers: ReadingProcesses | None = None,
         administration: Administration = Administration(),  # noqa: B008 - it is frozen
     ) -> None:
         self._administration = administration
         self._repository = repository
-        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers)
+        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers, readers=readers)
         self._examples = ExampleCalls(repository)
         self._max_message_bytes = max_message_bytes
         self._tensor_content = tensor_content
@@ -84,6 +88,7 @@ class TensorFlowGrpc:
                     "MultiInference": self._examples.multi_inference,
                     "GetModelMetadata": self._metadata,
                 },
+                {"Predict": self._predict_apart},
             ),
             self._calls.service(
                 "tensorflow.serving.ModelService",
@@ -96,19 +101,20 @@ class TensorFlowGrpc:
     async def _predict(self, request: Any, call: GrpcCall) -> bytes:
         model = resolve(self._repository, request.model_spec, call)
         signature = resolve_signature(model, request.model_spec, call)
-        inputs = self._inputs(request.inputs, signature)
-        outputs = tuple(sorted(set(request.output_filter))) if request.output_filter else ()
-        infer = InferenceRequest(inputs, signature.name, outputs, call.deadline_s, call.priority, call.caller)
-        response = await model.infer(infer)
-        return serialize_response(response, self._tensor_content)
+        inputs = predict_inputs(request, signature, self._max_message_bytes)
+        return await self._infer(model, InferenceRequest(inputs, signature.name, wanted_outputs(request)), call)
 
-    def _inputs(self, protos: Any, signature: ModelSignature) -> dict[str, Array]:
-        names = protos.keys()
-        expected = signature.expected(names)
-        if len(names) != len(expected):
-            raise _wrong_names(names, expected.keys())
-        check_names(signature, names)
-        return decode_tensors(protos, self._max_message_bytes)
+    def _predict_apart(self, content: bytes, call: GrpcCall, process: ReadingProcess) -> Answer:
+        request = RequestApart(process, content)
+        spec, outputs = request.head()
+        model = resolve(self._repository, spec, call)
+        signature = resolve_signature(model, spec, call)
+        inputs = request.inputs(signature, self._max_message_bytes)
+        return partial(self._infer, model, InferenceRequest(inputs, signature.name, outputs), call)
+
+    async def _infer(self, model: ServedModel, request: InferenceRequest, call: GrpcCall) -> bytes:
+        request.deadline_s, request.priority, request.caller = call.deadline_s, call.priority, call.caller
+        return serialize_response(await model.infer(request), self._tensor_content)
 
     async def _metadata(self, request: Any, call: GrpcCall) -> Any:
         _check_metadata_fields(request.metadata_field)
@@ -141,19 +147,6 @@ class TensorFlowGrpc:
         )
         await self._reload(configs)
         return message_class("tensorflow.serving.ReloadConfigResponse")(status={})
-
-
-def _wrong_names(sent: Collection[str], wanted: Collection[str]) -> InvalidRequest:
-    """TensorFlow Serving's text, which its users search for."""
-    return InvalidRequest(
-        f"input size does not match signature: {len(sent)}!={len(wanted)}"
-        f" len({_set(sent)}) != len({_set(wanted)})."
-        f" Sent extra: {_set(set(sent) - set(wanted))}. Missing but required: {_set(set(wanted) - set(sent))}."
-    )
-
-
-def _set(names: Collection[str]) -> str:
-    return "{" + ",".join(sorted(names))[:1024] + "}"
 
 
 def _check_metadata_fields(fields: Any) -> None:

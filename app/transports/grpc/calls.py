@@ -10,15 +10,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import grpc
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import Descriptor, MethodDescriptor
 
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.codecs.protobuf.wire import check_fields
 from app.core.events import Listener, RequestFinished
 from app.transports.grpc.codes import Failure, failure_of
+from app.transports.grpc.messages_apart import takes_long
+from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.request_caller import CallerRule
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
 
@@ -51,7 +55,13 @@ class GrpcCall:
 #: Turns a request message into the reply message or its bytes. Raises ServingError.
 Unary = Callable[[Any, GrpcCall], Awaitable[Any]]
 
-#: The same for a stream of requests; it sends the event of each itself. A message that does not parse ends the stream.
+#: Answers a call whose message was read: the reply message or its bytes. Raises ServingError.
+Answer = Callable[[], Awaitable[Any]]
+
+#: Reads a message that takes long to parse, in a thread by another process. Raises also as `ReadingProcess.ask`.
+Apart = Callable[[bytes, GrpcCall, ReadingProcess], Answer]
+
+#: As Unary for a stream of requests; it sends the event of each itself. A message that does not parse ends the stream.
 Stream = Callable[[AsyncIterator[Any], GrpcCall], AsyncIterator[Any]]
 
 #: Makes gRPC's handler of a method, for calls whose metadata name this priority (None for none).
@@ -92,6 +102,7 @@ class GrpcCalls:
         timeout_ms: the longest that a call may take; the caller's deadline may be earlier.
         callers: tells callers apart; None if nothing does.
         peers: calls have a `peer`.
+        readers: read messages that take long to parse; without them the event loop does.
     """
 
     def __init__(
@@ -102,31 +113,48 @@ class GrpcCalls:
         callers: CallerRule | None = None,
         *,
         peers: bool = False,
+        readers: ReadingProcesses | None = None,
     ) -> None:
+        self._readers = readers
         self._peers = peers
         self._callers = callers
         self._protocol = protocol
         self._listener = listener
         self._timeout_s = timeout_ms / 1000
 
-    def service(self, name: str, answers: Mapping[str, Unary | Stream]) -> Service:
-        """The service of that full name. A method that is not in `answers` is UNIMPLEMENTED."""
-        methods = service_descriptor(name).methods_by_name
-        return Service(name, {each: partial(self._handler, methods[each], answer) for each, answer in answers.items()})
+    def service(
+        self, name: str, answers: Mapping[str, Unary | Stream], apart: Mapping[str, Apart] = MappingProxyType({})
+    ) -> Service:
+        """The service of that full name. A method that is not in `answers` is UNIMPLEMENTED.
 
-    def _handler(self, method: MethodDescriptor, answer: Any, priority: str | None) -> grpc.RpcMethodHandler:
+        Args:
+            apart: for methods whose messages may take long to parse.
+        """
+        methods = service_descriptor(name).methods_by_name
+        return Service(
+            name,
+            {each: partial(self._handler, methods[each], answer, apart.get(each)) for each, answer in answers.items()},
+        )
+
+    def _handler(
+        self, method: MethodDescriptor, answer: Any, apart: Apart | None, priority: str | None
+    ) -> grpc.RpcMethodHandler:
         parse = partial(parse_message, message_class(method.input_type.full_name))
         if method.client_streaming:
             return grpc.stream_stream_rpc_method_handler(self._stream(method.name, parse, answer, priority))
-        return grpc.unary_unary_rpc_method_handler(self._unary(method.name, parse, answer, priority))
+        if apart is not None and self._readers is not None:
+            answer = partial(self._answer_apart, self._readers, method.input_type, parse, answer, apart)
+        else:
+            answer = partial(_answer_here, parse, answer)
+        return grpc.unary_unary_rpc_method_handler(self._unary(method.name, answer, priority))
 
-    def _unary(self, method: str, parse: Callable[[bytes], Any], answer: Unary, priority: str | None) -> Any:
+    def _unary(self, method: str, answer: Callable[[bytes, GrpcCall], Awaitable[Any]], priority: str | None) -> Any:
         async def handle(content: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             call = self._begin(context)
             try:
                 if priority is not None:
                     call.priority = read_priority(priority)
-                reply = await answer(parse(content), call)
+                reply = await answer(content, call)
                 content = reply if isinstance(reply, bytes) else reply.SerializeToString()
                 call.code = "OK"
                 return content
@@ -140,6 +168,24 @@ class GrpcCalls:
             return await end
 
         return handle
+
+    async def _answer_apart(  # noqa: PLR0917 - the first ones are bound
+        self,
+        readers: ReadingProcesses,
+        kind: Descriptor,
+        parse: Callable[[bytes], Any],
+        answer: Unary,
+        apart: Apart,
+        content: bytes,
+        call: GrpcCall,
+    ) -> Any:
+        if not takes_long(content, kind):
+            return await answer(parse(content), call)
+        left_s = call.deadline_s - time.monotonic()
+        go_on: Answer = await readers.read(
+            partial(apart, content, call), lambda: partial(answer, parse(content), call), left_s, len(content)
+        )
+        return await go_on()
 
     def _stream(self, method: str, parse: Callable[[bytes], Any], answer: Stream, priority: str | None) -> Any:
         async def handle(
@@ -189,6 +235,10 @@ def _caller(rule: CallerRule, context: grpc.aio.ServicerContext[bytes, bytes]) -
         return value.encode() if isinstance(value, str) else value
 
     return rule.caller(header, context.peer().rpartition(":")[0])
+
+
+def _answer_here(parse: Callable[[bytes], Any], answer: Unary, content: bytes, call: GrpcCall) -> Awaitable[Any]:
+    return answer(parse(content), call)
 
 
 def parse_message(kind: Any, content: bytes) -> Any:
