@@ -22,7 +22,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady
 from app.core.inference import InferenceRequest, InnerShapes, ModelSignature
-from app.core.masks import with_masks
+from app.core.optional_inputs import with_left_out
 from app.core.validation import check_outputs, check_row_size, check_shapes, count_rows, find_signature, shapes_fit
 from app.core.value_kinds import are_finite, finite_inputs
 from app.runtime import LoadedModel, PlainModel, replicas_of
@@ -117,7 +117,7 @@ class RequestPlacement:
         self._forms: BoundedCache[_Form, _Place] = BoundedCache(_MAX_FORMS)
 
     def place(self, request: InferenceRequest) -> tuple[LaneKey, BatchFunction, int]:
-        """The lane, the function and the number of rows of a request. Writes missing masks into request.inputs.
+        """The lane, the function and the number of rows of a request. Adds what it left out to request.inputs.
 
         Raises:
             InvalidRequest, SignatureNotFound, RequestTooLarge: the request does not fit the signature, or the limits.
@@ -149,9 +149,9 @@ class RequestPlacement:
 
     def _check(self, request: InferenceRequest, form: _Form) -> tuple[LaneKey, BatchFunction, int]:
         """`place` with every check, in the order in which errors are reported."""
-        # 1. Names and dtypes, which `with_masks` checks. Once it has filled in missing masks, the form may be known.
+        # 1. Names and dtypes, which `with_left_out` checks. Once it has added what was left out, the form may be known.
         signature = find_signature(self.signatures, request.signature)
-        inputs = with_masks(signature, request.inputs)
+        inputs = with_left_out(signature, request.inputs)
         if inputs is not request.inputs:
             request.inputs = inputs
             return self.place(request)

@@ -22,7 +22,7 @@ _MAX_HIDDEN_BYTES = 64 * 1024**2
 
 def only_input(signature: ModelSignature, body: str) -> TensorSpec:
     """The input for a body without names; `body` says its kind. Raises InvalidRequest unless there is exactly one."""
-    needed = signature.expected(())
+    needed = signature.unnamed()
     if len(needed) != 1:
         names = ", ".join(map(repr, sorted(signature.inputs))) or "none"
         raise InvalidRequest(

@@ -34,7 +34,7 @@ def read(format_: str, body: bytes, max_bytes: int) -> PredictBody:
 
 
 def takes_image(signature: ModelSignature) -> bool:
-    specs = list(signature.expected(()).values())
+    specs = list(signature.unnamed().values())
     return len(specs) == 1 and (specs[0].dtype == STRING or _has_pixels(specs[0]))
 
 

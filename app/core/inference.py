@@ -88,7 +88,8 @@ class ModelSignature:
     `reads_files`: a call of it may wait for storage.
     `ragged`: by the name of a RaggedTensor's values, the names of its row splits, outermost first; all are inputs.
     `ragged_outputs`: the same for outputs.
-    `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (masks.py).
+    `defaults`: by the name of an input that callers may leave out, its value (optional_inputs.py).
+    `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (there, too).
     `labels`: by the name of an output, the names of its classes, one for each number of a row.
     """
 
@@ -98,6 +99,7 @@ class ModelSignature:
     method_name: str = "tensorflow/serving/predict"
     ragged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     masks: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Array] = field(default_factory=dict, compare=False)  # arrays are neither equal nor unequal
     ragged_outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alone: Mapping[str, str] = field(default_factory=dict)
     finite_only: str = ""
@@ -130,10 +132,18 @@ class ModelSignature:
         return all(spec.shape is not None and None not in spec.shape[1:] for spec in self.inputs.values())
 
     def expected(self, sent: Container[str]) -> Mapping[str, TensorSpec]:
-        """The inputs that a request which sends `sent` must have: all but the masks that it leaves out."""
-        if not self.masks:
+        """The inputs that a request which sends `sent` must have: all but those that it may leave out, and does."""
+        if not self.masks and not self.defaults:
             return self.inputs
-        return {name: spec for name, spec in self.inputs.items() if name in sent or name not in self.masks}
+        return {name: spec for name, spec in self.inputs.items() if name in sent or not self.optional(name)}
+
+    def optional(self, name: str) -> bool:
+        """May callers leave this input out?"""
+        return name in self.masks or name in self.defaults
+
+    def unnamed(self) -> Mapping[str, TensorSpec]:
+        """The inputs that a value without a name may be for: those that must be sent, or all if none must."""
+        return self.expected(()) or self.inputs
 
 
 #: A string of bytes takes so many more than it has. Of more strings than this the rest is estimated (chosen: 50 us).

@@ -24,7 +24,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener, ModelPlaced
 from app.core.inference import ModelSignature
-from app.core.masks import with_declared_masks
+from app.core.optional_inputs import with_declared_masks
 from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.improvement import Improvement

@@ -13,7 +13,7 @@ import numpy as np
 
 from app.batching.shapes.padding import NamedShape
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
-from app.core.masks import is_length, with_masks
+from app.core.optional_inputs import is_length, with_left_out
 from app.loading.output_shapes import Sizes
 
 #: The inner shape of each input: numbers, and names of free dimensions. Those with the same name have the same size.
@@ -125,7 +125,7 @@ def probe_values(
         for name, spec in signature.inputs.items()
         if not (name in masks and is_length(spec))
     }
-    filled = with_masks(signature, drawn)
+    filled = with_left_out(signature, drawn)
     return {name: filled[name] for name in signature.inputs}
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import Array, ModelSignature
-from app.core.masks import with_masks
+from app.core.optional_inputs import with_left_out
 from app.core.sample_inputs import zero_inputs
 from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice, replicas_of
@@ -103,7 +103,7 @@ def _warm_signature(
 
 def _inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
     inputs = zero_inputs(signature, rows)
-    return with_masks(signature, {name: array for name, array in inputs.items() if name not in signature.masks})
+    return with_left_out(signature, {name: array for name, array in inputs.items() if name not in signature.masks})
 
 
 def tune(

@@ -85,7 +85,7 @@ _IDLE = (
     Flag("max_num_load_retries", 5, _RETRIES),
     Flag("load_retry_interval_micros", 60_000_000, _RETRIES),
     Flag("flush_filesystem_caches", True, "The operating system decides how long it caches the files."),
-    Flag("tensorflow_session_config_file", "", "Ferry uses no session; threads have flags of their own."),
+    Flag("tensorflow_session_config_file", "", "Threads have flags of their own; few models need a session."),
     Flag("platform_config_file", "", "There is one platform, tensorflow, configured by flags."),
     Flag("per_process_gpu_memory_fraction", 0.0, "GPU memory is allocated as it is needed."),
     Flag("saved_model_tags", "serve", "The graph tagged serve is served."),

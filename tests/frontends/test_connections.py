@@ -12,7 +12,7 @@ import pytest
 
 from app.core.errors import DeadlineExceeded, InvalidRequest, ModelNotReady, ShuttingDown, SignatureNotFound
 from app.core.inference import BatchTiming, InferenceRequest, ModelSignature, TensorSpec
-from app.core.masks import with_declared_masks
+from app.core.optional_inputs import with_declared_masks
 from app.core.reply import Answer
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind

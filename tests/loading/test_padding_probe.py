@@ -9,7 +9,7 @@ import pytest
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
-from app.core.masks import with_declared_masks
+from app.core.optional_inputs import with_declared_masks
 from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding

@@ -8,7 +8,7 @@ import pytest
 
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
-from app.core.masks import with_declared_masks
+from app.core.optional_inputs import with_declared_masks
 from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.loading.warm_up import measure_calls, tune, warm_up
 from app.runtime import LoadedModel, ProgressReport, VariantChoice

@@ -279,3 +279,28 @@ def test_rows_whose_shape_is_open_have_a_largest_size(
         with pytest.raises(RequestTooLarge, match=f"{elements} elements in a row; max_row_elements is 10"):
             placement.place(request)
     RequestPlacement("m", 3, loaded, SIZES).place(request)
+
+
+def test_requests_with_and_without_an_input_that_has_a_default_share_a_lane() -> None:
+    loaded = FakeLoadedModel()
+    x, scale = (TensorSpec(name, FLOAT, (None, 1)) for name in ("x", "scale"))
+    signature = ModelSignature("s", {"x": x, "scale": scale}, {"y": x}, defaults={"scale": np.array([[3]], np.float32)})
+    loaded.signatures = {"s": signature}
+    placement = RequestPlacement("m", 3, loaded, SIZES)
+    ones = np.ones((2, 1), np.float32)
+    sent, left_out = InferenceRequest({"x": ones, "scale": ones}, "s"), InferenceRequest({"x": ones}, "s")
+    assert placement.place(sent) == placement.place(left_out)
+    assert left_out.inputs["scale"].tolist() == [[3], [3]]
+
+
+def test_a_default_of_several_rows_fits_a_request_of_as_many() -> None:
+    loaded = FakeLoadedModel()
+    spec = TensorSpec("x", FLOAT, (None,))
+    defaults = {"more": np.array([1, 2], np.float32)}
+    loaded.signatures = {"s": ModelSignature("s", {"x": spec, "more": spec}, {"y": spec}, defaults=defaults)}
+    placement = RequestPlacement("m", 3, loaded, SIZES)
+    assert placement.place(InferenceRequest({"x": np.ones(2, np.float32)}, "s"))[2] == 2
+    with pytest.raises(InvalidRequest, match="equally many rows; 'x' has 3, 'more' has 2"):
+        placement.place(InferenceRequest({"x": np.ones(3, np.float32)}, "s"))
+    lenient = RequestPlacement("m", 3, loaded, SIZES, strict_shapes=False)
+    assert not lenient.place(InferenceRequest({"x": np.ones(3, np.float32)}, "s"))[1].batchable, "the graph judges"

@@ -46,6 +46,27 @@ def make_half_plus_two(path: Path) -> None:
     _set_method(path, "classify_x_to_y", "tensorflow/serving/classify")
 
 
+def make_with_defaults(path: Path) -> None:
+    """x [batch, 2], scale [batch, 1], default 3, name [batch], default "four" -> y = x * scale, letters of the name."""
+    specs = [
+        tf.TensorSpec([None, 2], tf.float32, name="x"),
+        tf.TensorSpec([None, 1], tf.float32, name="scale"),
+        tf.TensorSpec([None], tf.string, name="name"),
+    ]
+    _save(path, specs, lambda x, scale, name: {"y": x * scale, "letters": tf.cast(tf.strings.length(name), tf.float32)})
+    set_defaults(path, scale=[[3.0]], name=[b"four"])
+
+
+def set_defaults(path: Path, **values: Any) -> None:
+    """Gives inputs of serving_default default values, as tf.saved_model.save does for arguments of a tf.function."""
+    file = path / "saved_model.pb"
+    proto = SavedModel.FromString(file.read_bytes())
+    signature = proto.meta_graphs[0].signature_def["serving_default"]
+    for name, value in values.items():
+        signature.defaults[name].CopyFrom(tf.make_tensor_proto(value))
+    file.write_bytes(proto.SerializeToString())
+
+
 def make_every_dtype(path: Path) -> None:
     """One input and one output of every type in DTYPES, each output equal to its input `<type>` as `<type>_out`."""
     specs = [tf.TensorSpec([None], getattr(tf, name), name=name) for name in DTYPES]

@@ -82,7 +82,7 @@ def decode_each_row(document: Mapping[str, Any], signature: ModelSignature) -> l
         values = _instances(document)
         rows_apart = values.expanded() if isinstance(values, Numbers) else values
         objects = _is_object(rows_apart[0])
-        _check_objects(rows_apart, signature.expected(rows_apart[0] if objects else ()).keys(), objects)
+        _check_objects(rows_apart, _expected(rows_apart[0], signature).keys(), objects)
         return [_decode_rows([value], signature) for value in rows_apart]
     value = document["inputs"]
     named = {name: value[name] for name in value if name in signature.inputs} if _is_object(value) else {"": value}
@@ -144,9 +144,13 @@ def _instances(document: Mapping[str, Any]) -> list[Any] | Numbers:
 
 
 def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict[str, Array]:
-    inputs = signature.expected(values[0] if type(values) is list and _is_object(values[0]) else ())
+    inputs = _expected(values[0] if type(values) is list else None, signature)
 
-    # 1. Objects: each has every input by name.
+    # 1. Objects: each has every input by name. How many rows there are, only inputs say.
+    if not inputs and type(values) is list and len(values) > 1:
+        raise InvalidRequest(
+            f"Expecting one of the inputs {','.join(sorted(signature.inputs))} in each of the instances"
+        )
     if type(values) is list and dict in map(type, values) and any(map(_is_object, values)):
         _check_objects(values, inputs.keys(), _is_object(values[0]))
         return {name: column([value[name] for value in values], spec.dtype, name) for name, spec in inputs.items()}
@@ -163,7 +167,7 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
 
 def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
     """Names that the signature lacks are ignored, as by TensorFlow Serving."""
-    inputs = signature.expected(value if _is_object(value) else ())
+    inputs = _expected(value, signature)
     if not _is_object(value):
         if len(inputs) != 1:
             raise InvalidRequest(
@@ -186,6 +190,11 @@ def _column(name: str, value: Any, signature: ModelSignature) -> Array:
     except InvalidRequest as error:
         error.args = (f"Input {name!r}: {error}",)
         raise
+
+
+def _expected(value: Any, signature: ModelSignature) -> Mapping[str, TensorSpec]:
+    """The inputs that this value has to hold: an object may leave out what is optional."""
+    return signature.expected(value) if _is_object(value) else signature.unnamed()
 
 
 def _is_object(value: object) -> bool:

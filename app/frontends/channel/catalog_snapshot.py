@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import numpy as np
+
 from app.core.batch_sizes import BatchSizes
 from app.core.events import ignore
-from app.core.inference import ModelSignature, TensorSpec, dtype_name
+from app.core.inference import STRING, Array, ModelSignature, TensorSpec, dtype_name, string_array
 from app.core.interfaces import ServedModel
 from app.core.versions import ModelProblem, ProblemKind, VersionState
 from app.frontends.channel.tensor_messages import dtype_of
@@ -96,9 +98,19 @@ def _description(model: ServedModel) -> tuple[Any, ...]:
         (
             *(each.name, each.method_name, _specs(each.inputs), _specs(each.outputs)),
             *(dict(each.masks), dict(each.alone), each.finite_only, dict(each.labels)),
+            {name: _array(value) for name, value in each.defaults.items()},
         )
         for each in model.signatures.values()
     ]
+
+
+def _array(array: Array) -> tuple[str, tuple[int, ...], bytes | list[bytes]]:
+    content = array.reshape(-1).tolist() if array.dtype == STRING else array.tobytes()
+    return dtype_name(array.dtype), array.shape, content
+
+
+def _read_array(dtype: str, shape: tuple[int, ...], content: bytes | Sequence[bytes]) -> Array:
+    return np.ndarray(shape, dtype_of(dtype), content) if isinstance(content, bytes) else string_array(content, shape)
 
 
 def _specs(specs: Mapping[str, TensorSpec]) -> list[tuple[Any, ...]]:
@@ -117,8 +129,9 @@ def read_description(description: tuple[Any, ...]) -> tuple[BatchSizes, dict[str
             alone=alone,
             finite_only=finite_only,
             labels={output: tuple(named) for output, named in labels.items()},
+            defaults={name: _read_array(*value) for name, value in defaults.items()},
         )
-        for name, method, inputs, outputs, masks, alone, finite_only, labels in signatures
+        for name, method, inputs, outputs, masks, alone, finite_only, labels, defaults in signatures
     }
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import DeadlineExceeded, ModelNotReady, ShuttingDown
 from app.core.inference import BatchTiming, InferenceRequest
-from app.core.masks import with_masks
+from app.core.optional_inputs import with_left_out
 from app.core.reply import Answer, CoalescedReply, Reply
 from app.core.validation import check_outputs
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
@@ -136,13 +136,13 @@ class EngineConnection(MessageConnection):
             raise ShuttingDown("The server is shutting down")
         self._check_open()
 
-        # 2. The number of its call, and its tensors, with masks that the caller left out.
+        # 2. The number of its call, and its tensors, with inputs that the caller left out.
         call = self._calls.get((model.id, request.signature, request.outputs))
         if call is None:
             call = self._define(model, request)
         inputs, memory = request.inputs, self._requests
         if {name: array.dtype for name, array in inputs.items()} != call.inputs:
-            inputs = with_masks(model.signature(request.signature), inputs)
+            inputs = with_left_out(model.signature(request.signature), inputs)
         tensors = [encode(inputs[name], dtype, memory) for name, dtype in call.inputs.items()]
 
         # 3. Send it.

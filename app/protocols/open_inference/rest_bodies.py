@@ -150,7 +150,7 @@ def _take_binary(
 
 def _read_bare(raw: memoryview, signatures: Signatures, deadline_s: float) -> InferCall:
     signature = choose_signature(signatures)
-    needed = signature.expected(())
+    needed = signature.unnamed()
     if len(needed) != 1:
         raise InvalidRequest(
             f"A request without JSON is for models with one input; signature {signature.name!r} has "

@@ -26,7 +26,7 @@ def config_document(
         "backend": "tensorflow",
         "version_policy": {"latest": {"num_versions": 1}},
         "max_batch_size": (options.max_batch_size or sizes.largest) if batched else 0,
-        "input": [_input(spec, batched) for spec in signature.inputs.values()],
+        "input": [_input(spec, batched, signature.optional(name)) for name, spec in signature.inputs.items()],
         "output": [_output(spec, batched, name in signature.labels) for name, spec in signature.outputs.items()],
         "instance_group": [],
         "default_model_filename": "saved_model.pb",
@@ -43,7 +43,7 @@ def config_document(
     return config
 
 
-def _input(spec: TensorSpec, batched: bool) -> dict[str, Any]:
+def _input(spec: TensorSpec, batched: bool, optional: bool) -> dict[str, Any]:
     return {
         "name": spec.name,
         "data_type": _data_type(spec),
@@ -51,7 +51,7 @@ def _input(spec: TensorSpec, batched: bool) -> dict[str, Any]:
         "dims": _dims(spec, batched),
         "is_shape_tensor": False,
         "allow_ragged_batch": False,
-        "optional": False,
+        "optional": optional,
     }
 
 

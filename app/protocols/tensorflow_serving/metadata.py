@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from google.protobuf.json_format import MessageToDict
+
+from app.codecs.protobuf.messages import message_class
+from app.codecs.protobuf.tensor_protos import tensor_parts
 from app.codecs.tensorflow_types import enum_name
-from app.core.inference import ModelSignature, TensorSpec
+from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.versions import VersionStatus
+
+_TensorProto = message_class("tensorflow.TensorProto")
 
 
 def status_document(statuses: Sequence[VersionStatus]) -> dict[str, Any]:
@@ -52,7 +58,16 @@ def _signature(signature: ModelSignature) -> dict[str, Any]:
         "inputs": {name: _tensor(spec) for name, spec in signature.inputs.items()},
         "outputs": {name: _tensor(spec) for name, spec in signature.outputs.items()},
         "method_name": signature.method_name,
+        "defaults": {name: _value(array) for name, array in signature.defaults.items()},
     }
+
+
+def _value(array: Array) -> dict[str, Any]:
+    proto = _TensorProto.FromString(b"".join(tensor_parts(array, as_content=False)))
+    document: dict[str, Any] = MessageToDict(
+        proto, always_print_fields_with_no_presence=True, preserving_proto_field_name=True
+    )
+    return document
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:

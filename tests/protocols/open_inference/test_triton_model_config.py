@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from google.protobuf.json_format import ParseDict
 
@@ -87,3 +88,10 @@ def test_every_configuration_is_a_message(datatype):
     message = ParseDict(document, message_class("inference.ModelConfig")())
     assert message.input[0].data_type > 0
     assert list(message.input[0].dims) == [2]
+
+
+def test_an_input_with_a_default_value_is_optional():
+    signature = signature_of(specs(x=("float32", (None,)), scale=("float32", (None,))), specs(y=("float32", (None,))))
+    signature = replace(signature, defaults={"scale": np.array([1], np.float32)})
+    document = config_document("m", signature, SIZES, OPTIONS)
+    assert {each["name"]: each["optional"] for each in document["input"]} == {"x": False, "scale": True}

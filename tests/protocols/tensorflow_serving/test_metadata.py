@@ -1,7 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
+from app.core.inference import STRING
 from app.core.versions import VersionState, VersionStatus
-from app.protocols.tensorflow_serving.metadata import metadata_document, models_document, status_document
+from app.protocols.tensorflow_serving.metadata import (
+    metadata_document,
+    models_document,
+    signatures_document,
+    status_document,
+)
 from tests.support.protocol_fakes import signature_of, specs
 
 AVAILABLE = VersionStatus(2, VersionState.AVAILABLE)
@@ -55,8 +65,21 @@ def test_metadata() -> None:
                             }
                         },
                         "method_name": "tensorflow/serving/predict",
+                        "defaults": {},
                     }
                 }
             }
         },
     }
+
+
+def test_default_values_are_tensors_in_the_json_of_protocol_buffers() -> None:
+    """The peer prints them by protobuf's JsonPrintOptions: all fields, int64 as text, bytes in base64."""
+    signature = signature_of(specs(x=("float32", (None,)), n=("int64", ()), s=("string", (None,))), specs())
+    defaults = {"x": np.array([1.5], np.float32), "n": np.array(7), "s": np.array([b"a"], STRING)}
+    document = signatures_document({"f": replace(signature, defaults=defaults)})["signature_def"]["f"]["defaults"]
+    assert document["x"]["dtype"] == "DT_FLOAT"
+    assert document["x"]["tensor_shape"] == {"dim": [{"size": "1", "name": ""}], "unknown_rank": False}
+    assert (document["x"]["float_val"], document["x"]["int64_val"]) == ([1.5], [])
+    assert (document["n"]["int64_val"], document["n"]["tensor_shape"]["dim"]) == (["7"], [])
+    assert document["s"]["string_val"] == ["YQ=="]

@@ -27,7 +27,7 @@ def predict_content(model: str, signatures: Signatures) -> Document:
     """Content by media type: JSON with schemas, and every other type that a signature accepts."""
     specs = signatures.values()
     left_out = {
-        *(() if any(len(each.expected(())) == 1 for each in specs) else npy.FORMAT.media_types),
+        *(() if any(len(each.unnamed()) == 1 for each in specs) else npy.FORMAT.media_types),
         *(() if any(map(image.takes_image, specs)) else media_types([image.JPEG, image.PNG])),
     }
     others = {name: BINARY for name in media_types(BODY_FORMATS) if name != JSON and name not in left_out}
@@ -88,9 +88,9 @@ def _documents(model: str, name: str, signature: ModelSignature) -> Iterator[Doc
 
 def _bare_or_named(signature: ModelSignature, tensors: Mapping[str, Document], **more: Any) -> Document:
     """An object of tensors by name; the tensor itself, too, if only one is needed."""
-    needed = signature.expected(())
-    named = record(tensors, tensors.keys() - needed.keys(), **more)
-    return {"anyOf": [tensors[next(iter(needed))], named]} if len(needed) == 1 else named
+    unnamed = signature.unnamed()
+    named = record(tensors, tensors.keys() - signature.expected(()).keys(), **more)
+    return {"anyOf": [tensors[next(iter(unnamed))], named]} if len(unnamed) == 1 else named
 
 
 def _choice(names: list[str]) -> Document:

@@ -80,12 +80,14 @@ def read_signatures(meta_graph: Any, model: str) -> dict[str, ModelSignature]:
                 reason,
             )
         else:
+            inputs, ragged = _specs(definition.inputs), ragged_inputs(meta_graph, definition)
             signatures[name] = ModelSignature(
                 name,
-                _specs(definition.inputs),
+                inputs,
                 _specs(definition.outputs),
                 definition.method_name,
-                ragged_inputs(meta_graph, definition),
+                ragged,
+                defaults={} if ragged else _defaults(name, definition, inputs),
                 ragged_outputs=ragged_outputs(definition),
             )
     if reasons and not signatures:
@@ -141,6 +143,18 @@ def _specs(tensors: Any) -> dict[str, TensorSpec]:
         name: TensorSpec(name, np.dtype(tf.as_dtype(tensor.dtype).as_numpy_dtype), _shape(tensor), tensor.name)
         for name, tensor in sorted(_parts(tensors).items())
     }
+
+
+def _defaults(signature: str, definition: Any, inputs: Mapping[str, TensorSpec]) -> dict[str, Array]:
+    """The default values of inputs; one of another type than its input, or that TensorFlow cannot read, is left out."""
+    found: dict[str, Array] = {}
+    for name, proto in sorted(definition.defaults.items()):
+        spec = inputs.get(name)
+        if spec is None or np.dtype(tf.as_dtype(proto.dtype).as_numpy_dtype) != spec.dtype:
+            logger.warning("The default value of %r in signature %r is not used: expected %s", name, signature, spec)
+        else:
+            found[name] = np.asarray(tf.make_ndarray(proto), spec.dtype)
+    return found
 
 
 def _shape(tensor: Any) -> tuple[Dimension, ...] | None:

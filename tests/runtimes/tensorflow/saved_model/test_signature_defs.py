@@ -115,3 +115,15 @@ def test_the_serving_graph_is_found_among_several(tmp_path: Path) -> None:
     del proto.meta_graphs[0].signature_def["serving_default"]
     file.write_bytes(proto.SerializeToString())
     assert list(read_signatures(serving_graph(tmp_path), "m")) == ["serving_default"]
+
+
+def test_default_values_of_inputs_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    savedmodels.make_with_defaults(tmp_path)
+    signature = read_signatures(serving_graph(tmp_path), "m")["serving_default"]
+    assert {name: value.tolist() for name, value in signature.defaults.items()} == {"scale": [[3]], "name": [b"four"]}
+    assert all(value.dtype == signature.inputs[name].dtype for name, value in signature.defaults.items())
+    assert list(signature.expected(())) == ["x"]
+
+    savedmodels.set_defaults(tmp_path, scale=[1], unknown=[1.0])
+    assert list(read_signatures(serving_graph(tmp_path), "m")["serving_default"].defaults) == ["name"]
+    assert "default value of 'scale' in signature 'serving_default' is not used: expected float32[?,1]" in caplog.text

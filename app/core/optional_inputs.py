@@ -1,7 +1,11 @@
-"""Masks and lengths: inputs that say which part of another input is not padding. Callers may omit declared ones.
+"""Inputs that callers may leave out: those with a default value, and declared masks and lengths.
 
-They are filled in before requests are padded. So a mask is all ones over what the caller sent, and padding adds 0 to
-it; a length is the size that the caller sent, and padding does not change it.
+A default value is the model's own (`SignatureDef.defaults`). One of one row holds for each row of the request, so that
+requests with and without the input share calls; any other is taken as it is, as TensorFlow Serving takes all.
+
+Masks and lengths say which part of another input is not padding. They are filled in before requests are padded. So a
+mask is all ones over what the caller sent, and padding adds 0 to it; a length is the size that the caller sent, and
+padding does not change it.
 """
 
 from __future__ import annotations
@@ -75,17 +79,35 @@ def _hint(signature: ModelSignature, spec: TensorSpec) -> None:
         )  # fmt: skip
 
 
-def with_masks(signature: ModelSignature, inputs: dict[str, Array]) -> dict[str, Array]:
-    """Check names and dtypes, and add the masks that `inputs` lacks; the same dict if it lacks none.
+def with_left_out(signature: ModelSignature, inputs: dict[str, Array]) -> dict[str, Array]:
+    """Check names and dtypes, and add the default values and masks that `inputs` lacks; the same dict if it lacks none.
 
     Raises:
         InvalidRequest: another input is missing, of another dtype, or has too few dimensions for its mask.
     """
     check_names_and_dtypes(signature, inputs)
+    if signature.defaults:
+        inputs = _with_defaults(signature, inputs)
     missing = {name: source for name, source in signature.masks.items() if name not in inputs}
     if not missing:
         return inputs
     return inputs | {name: _mask(signature, name, inputs[source], source) for name, source in missing.items()}
+
+
+def _with_defaults(signature: ModelSignature, inputs: dict[str, Array]) -> dict[str, Array]:
+    missing = {name: value for name, value in signature.defaults.items() if name not in inputs}
+    if not missing:
+        return inputs
+    rows = next((len(array) for array in inputs.values() if array.ndim), 1) if signature.batchable else None
+    return inputs | {name: _for_each_row(signature.inputs[name], value, rows) for name, value in missing.items()}
+
+
+def _for_each_row(spec: TensorSpec, value: Array, rows: int | None) -> Array:
+    """The default value, repeated if it is one row (or a row without the dimension of rows); takes no memory."""
+    if rows is None or spec.shape is None:
+        return value
+    row = value[np.newaxis] if value.ndim == len(spec.shape) - 1 else value
+    return np.broadcast_to(row, (rows, *row.shape[1:])) if row.ndim and len(row) == 1 else row
 
 
 def _mask(signature: ModelSignature, name: str, array: Array, source: str) -> Array:

@@ -1,8 +1,9 @@
-"""Masks and lengths that callers leave out, from the declaration to every protocol's door."""
+"""Default values, masks and lengths that callers leave out, from the declaration to every protocol's door."""
 
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from app.codecs.json.predict_documents import decode_predict
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, ModelSignature, TensorSpec
-from app.core.masks import with_declared_masks, with_masks
+from app.core.optional_inputs import with_declared_masks, with_left_out
 from app.core.validation import check_inputs
 from app.protocols.operations.openapi.model_bodies import predict_body
 
@@ -35,7 +36,7 @@ def declared(one: ModelSignature, wanted: Mapping[str, str]) -> ModelSignature:
 
 
 def filled(one: ModelSignature, wanted: Mapping[str, str], **inputs: Array) -> dict[str, Array]:
-    return with_masks(declared(one, wanted), inputs)
+    return with_left_out(declared(one, wanted), inputs)
 
 
 def test_a_mask_is_ones_and_a_length_the_true_one() -> None:
@@ -144,3 +145,70 @@ def test_the_interface_description_does_not_require_them() -> None:
     _, named = schema["properties"]["inputs"]["anyOf"]
     assert named["required"] == ["tokens"]
     assert named["properties"].keys() == TEXT.inputs.keys()
+
+
+def with_default(value: Any, *shape: int | None, also: Mapping[str, Any] | None = None) -> ModelSignature:
+    one = signature(x=(np.float32, (None,)), scale=(np.float32, shape))
+    return replace(one, defaults={"scale": np.array(value, np.float32), **(also or {})})
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "filled_in"),
+    [
+        ([[7.0, 8.0]], (None, 2), [[7, 8], [7, 8], [7, 8]]),
+        ([7.0, 8.0], (None, 2), [[7, 8], [7, 8], [7, 8]]),
+        (7.0, (None,), [7, 7, 7]),
+        (7.0, (), 7),
+        ([7.0], (1,), [7]),
+        ([1.0, 2.0, 3.0], (None,), [1, 2, 3]),
+    ],
+    ids=["a row", "a row without its dimension", "a number for rows", "a scalar", "a fixed size", "rows of its own"],
+)
+def test_a_default_of_one_row_holds_for_each_row_and_any_other_as_it_is(
+    value: Any, shape: tuple[int | None, ...], filled_in: Any
+) -> None:
+    one = with_default(value, *shape)
+    found = with_left_out(one, {"x": np.zeros(3, np.float32)})
+    assert found["scale"].tolist() == filled_in
+    check_inputs(one, found)
+    sent = {"x": np.zeros(3, np.float32), "scale": found["scale"]}
+    assert with_left_out(one, sent) is sent
+
+
+def test_a_default_takes_no_memory_for_each_row() -> None:
+    found = with_left_out(with_default([[7.0, 8.0]], None, 2), {"x": np.zeros(1_000_000, np.float32)})["scale"]
+    assert (found.shape, found.strides[0]) == ((1_000_000, 2), 0)
+
+
+def test_a_request_without_any_input_has_the_row_of_the_defaults() -> None:
+    one = with_default([7.0], None, also={"x": np.array([1.0], np.float32)})
+    assert {name: array.tolist() for name, array in with_left_out(one, {}).items()} == {"x": [1], "scale": [7]}
+
+
+def test_an_input_without_a_default_must_be_sent_and_unknown_ones_are_rejected() -> None:
+    one = with_default([7.0], None)
+    for sent in ({"scale": np.zeros(1, np.float32)}, {"x": np.zeros(1, np.float32), "y": np.zeros(1, np.float32)}):
+        with pytest.raises(InvalidRequest, match="do not match"):
+            with_left_out(one, sent)
+
+
+def test_rows_and_columns_in_json_may_leave_out_what_has_a_default() -> None:
+    one = with_default([7.0], None)
+    for document in (
+        {"instances": [1, 2]},
+        {"instances": [{"x": 1}, {"x": 2}]},
+        {"inputs": [1, 2]},
+        {"inputs": {"x": [1, 2]}},
+    ):
+        inputs, _ = decode_predict(document, one)
+        assert {name: array.tolist() for name, array in inputs.items()} == {"x": [1, 2]}
+    both = with_default([7.0], None, also={"x": np.array([1.0], np.float32)})
+    assert decode_predict({"instances": [{}]}, both) == ({}, True)
+    assert decode_predict({"inputs": {}}, both) == ({}, False)
+    with pytest.raises(InvalidRequest, match="Expecting one of the inputs scale,x in each of the instances"):
+        decode_predict({"instances": [{}, {}]}, both)
+
+
+def test_a_value_without_a_name_is_for_the_one_input_that_there_is() -> None:
+    one = replace(signature(x=(np.float32, (None,))), defaults={"x": np.array([1.0], np.float32)})
+    assert decode_predict({"instances": [5, 6]}, one)[0]["x"].tolist() == [5, 6]

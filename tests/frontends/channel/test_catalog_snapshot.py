@@ -1,0 +1,32 @@
+from types import SimpleNamespace
+from typing import cast
+
+import ml_dtypes
+import msgpack
+import numpy as np
+import pytest
+
+from app.core.batch_sizes import BatchSizes
+from app.core.inference import STRING, Array, ModelSignature, TensorSpec
+from app.core.interfaces import ServedModel
+from app.frontends.channel.catalog_snapshot import _description, read_description
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([[1.5, -2.0]], np.float32),
+        np.array(7, np.int64),
+        np.zeros((0, 3), np.float64),
+        np.array([b"a", b"\x00\xff"], STRING),
+        np.array([1.5], ml_dtypes.bfloat16),
+    ],
+    ids=["numbers", "a scalar", "nothing", "strings", "bfloat16"],
+)
+def test_default_values_reach_the_frontends(value: Array) -> None:
+    spec = TensorSpec("x", value.dtype, None)
+    signature = ModelSignature("s", {"x": spec}, {"y": spec}, defaults={"x": value})
+    described = _description(cast(ServedModel, SimpleNamespace(sizes=BatchSizes((1,)), signatures={"s": signature})))
+    sent = msgpack.unpackb(msgpack.packb(described), use_list=False, strict_map_key=False)
+    found = read_description(sent)[1]["s"].defaults["x"]
+    assert (found.dtype, found.shape, found.tolist()) == (value.dtype, value.shape, value.tolist())
