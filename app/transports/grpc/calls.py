@@ -19,6 +19,7 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.codecs.protobuf.wire import check_fields
 from app.core.events import Listener, RequestFinished
+from app.transports.client_memory import ClientMemory
 from app.transports.grpc.codes import Failure, failure_of
 from app.transports.grpc.messages_apart import takes_long
 from app.transports.http.long_bodies.reading_process import ReadingProcess
@@ -27,6 +28,9 @@ from app.transports.request_caller import CallerRule
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
 
 _PRIORITY = PRIORITY_HEADER.decode()
+
+#: Messages from this size on count as held memory. Chosen: HTTP's, too, are seldom read at once from here on.
+_LONG_BYTES = 64 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +107,7 @@ class GrpcCalls:
         callers: tells callers apart; None if nothing does.
         peers: calls have a `peer`.
         readers: read messages that take long to parse; without them the event loop does.
+        memory: for messages of calls that are not answered. A short one is not counted.
     """
 
     def __init__(
@@ -114,7 +119,9 @@ class GrpcCalls:
         *,
         peers: bool = False,
         readers: ReadingProcesses | None = None,
+        memory: ClientMemory | None = None,
     ) -> None:
+        self._memory = memory or ClientMemory()
         self._readers = readers
         self._peers = peers
         self._callers = callers
@@ -151,7 +158,10 @@ class GrpcCalls:
     def _unary(self, method: str, answer: Callable[[bytes, GrpcCall], Awaitable[Any]], priority: str | None) -> Any:
         async def handle(content: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             call = self._begin(context)
+            held = 0
             try:
+                if len(content) >= _LONG_BYTES:
+                    held = self._held(len(content))
                 if priority is not None:
                     call.priority = read_priority(priority)
                 reply = await answer(content, call)
@@ -162,6 +172,8 @@ class GrpcCalls:
                 failure = failure_of(error, method)
                 call.code = failure.code.name
             finally:
+                if held:
+                    self._memory.give_body(held)
                 self.finish(call)
             end = _abort(context, failure)
             del content, context  # gRPC keeps the error of an abort, whose traceback keeps this frame
@@ -206,6 +218,12 @@ class GrpcCalls:
             await end
 
         return handle
+
+    def _held(self, size: int) -> int:
+        """The size of a message, which is held now. Raises NoMemoryLeft."""
+        if not self._memory.take_body(size):
+            raise self._memory.rejection()
+        return size
 
     def _begin(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> GrpcCall:
         started_s = time.monotonic()

@@ -17,6 +17,7 @@ from app.core.errors import InvalidRequest, Overloaded
 from app.core.events import Event
 from app.core.interfaces import answer_of
 from app.core.reply import COMPLETED, Reply
+from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from app.transports.request_caller import CallerRule
@@ -225,3 +226,33 @@ def test_a_rejected_call_leaves_no_message_in_memory(method: str) -> None:
     finally:
         gc.enable()
         tracemalloc.stop()
+
+
+def test_long_messages_of_calls_that_are_not_answered_have_a_budget() -> None:
+    memory, begun, go_on = ClientMemory(MIB), asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Any, call: GrpcCall) -> Any:
+        begun.set()
+        await go_on.wait()
+        return Live(live=True)
+
+    async def main() -> None:
+        service = GrpcCalls("test", events.append, 6_000_000, memory=memory).service(SERVICE, {"ServerLive": slow})
+        server = GrpcServer(GrpcOptions("127.0.0.1", 0), [service], lambda: True)
+        await server.start()
+        content = Request(id="x" * (MIB // 2)).SerializeToString()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            call = channel.unary_unary(f"/{SERVICE}/ServerLive")
+            first = call(content)
+            await begun.wait()
+            assert memory.bodies == len(content)
+            second = call(content)
+            assert await second.code() is grpc.StatusCode.UNAVAILABLE
+            assert "so no more is read" in await second.details()
+            short = call(b"")
+            go_on.set()
+            assert [await each.code() for each in (first, short)] == [grpc.StatusCode.OK] * 2
+            assert memory.bodies == 0
+        await server.stop(0)
+
+    asyncio.run(main())
