@@ -63,7 +63,7 @@ class EngineListener:
             "load": self._load,
             "unload": server.repository.unload,
         }
-        server.repository.mirrored = self.mirrored
+        server.repository.mirrored = server.open_inference.counted = self.mirrored
 
     # --- life ---
 

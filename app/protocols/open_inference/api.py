@@ -7,7 +7,7 @@ fields, and rejects one that the .proto file lacks. Statistics are defined in `a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -53,6 +53,8 @@ class OpenInference:
         self._health = health
         self._regions = regions
         self._batching = batching
+        #: Returns when all answers up to now are counted, by frontends, too.
+        self.counted: Callable[[], Awaitable[None]] = _counted_at_once
 
     # --- the server ---
 
@@ -94,6 +96,7 @@ class OpenInference:
         """Of the available versions of one model, or of all models if the name is empty."""
         if name:
             self.resolve(name, version)
+        await self.counted()
         names = [name] if name else self._repository.names()
         wanted = _number(version)
         return {
@@ -199,6 +202,10 @@ def cuda_regions(name: str) -> list[dict[str, Any]]:
 def reject_cuda_memory(_: object) -> NoReturn:
     """Raises Unsupported."""
     raise Unsupported("CUDA shared memory is not supported; use system shared memory")
+
+
+async def _counted_at_once() -> None:
+    pass
 
 
 @contextmanager

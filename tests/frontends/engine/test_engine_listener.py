@@ -15,6 +15,7 @@ import pytest
 
 from app import runtime
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
+from app.core.events import RequestFinished
 from app.core.inference import BatchTiming, InferenceRequest
 from app.core.reply import Answer
 from app.frontends.engine import engine_listener
@@ -129,6 +130,17 @@ def test_a_load_by_a_frontend_overrides_what_its_configuration_says(tmp_path: Pa
                 assert (await each.model_config("m"))["max_batch_size"] == largest
             assert {frontend.repository.resolve("m").sizes.largest for frontend in frontends} == {largest}
             assert await ask(frontends[1], 3.0) == 6.0
+
+    play(tmp_path, scenario)
+
+
+def test_statistics_count_what_frontends_answered_until_then(tmp_path: Path) -> None:
+    async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
+        asked = [frontends[1].open_inference_rest._served, server.open_inference]
+        for answered, served in enumerate(asked, start=1):
+            frontends[0].engine.count(RequestFinished("open_inference_rest", "200", "m", 1, "serving_default", 0.5))
+            (told,) = (await served.model_statistics("m"))["model_stats"]
+            assert told["inference_stats"]["success"] == {"count": answered, "ns": answered * 500_000_000}
 
     play(tmp_path, scenario)
 
