@@ -112,6 +112,7 @@ class Server:
             reload=self.engine.reload_for_caller if models else None,
             administration=administration,
             readers=self._readers,
+            memory=self.memory,
         )
         open_inference_grpc = OpenInferenceGrpc(
             open_inference,
@@ -120,6 +121,7 @@ class Server:
             limits.callers,
             administration=administration,
             readers=self._readers,
+            memory=self.memory,
         )
         services = [*tensorflow_grpc.handlers(), *open_inference_grpc.handlers()]
         self.grpc = GrpcServer(grpc or grpc_options(settings), services, lambda: not (self.dead() or self.unready()))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from app import runtime
@@ -13,6 +14,7 @@ from app.config.settings import Settings
 from app.core.errors import InvalidRequest, ModelNotFound, ShuttingDown
 from app.core.inference import Array, InferenceRequest
 from app.runtime import CompiledPrograms, RuntimeOptions
+from app.server.http_app import HttpApp
 from app.server.server import Server
 from tests.support.fakes import FakeLoadedModel, FakeRuntime, rows_of
 from tests.support.waiting import HANG_S, until
@@ -302,6 +304,27 @@ def test_batching_is_changed_while_the_server_runs(tmp_path: Path) -> None:
         with pytest.raises(InvalidRequest, match="policy is 'best', but should be one of: self_tuning, "):
             engine.tune("m", BatchingOptions(policy="best"))
         assert engine.batching_options("m") == BatchingOptions(max_batch_size=1)
+        await server.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "path", ["/tensorflow.serving.PredictionService/Predict", "/inference.GRPCInferenceService/ModelInfer"]
+)
+def test_all_protocols_share_one_memory_for_clients(tmp_path: Path, path: str) -> None:
+    async def main() -> None:
+        server = Server(settings(tmp_path, memory_budget_mb=4))
+        await started(server)
+        assert server.memory.take_body(2 * 1024**2)  # the half that is not the queue's
+        assert HttpApp(server).fast_path.memory is server.memory
+        page, _ = await server.metrics()
+        assert b'ferry_memory_bytes{held_for="bodies"} 2.097152e+06' in page
+        assert b"ferry_memory_budget_bytes 4.194304e+06" in page
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc.port}") as channel:
+            call = channel.unary_unary(path)(bytes(100_000))
+            assert await call.code() is grpc.StatusCode.UNAVAILABLE
+            assert "take 2,097,152 of 2,097,152 bytes" in await call.details()
         await server.stop()
 
     asyncio.run(main())
