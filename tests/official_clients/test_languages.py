@@ -1,4 +1,4 @@
-"""Clients of other languages: undici and fetch of Node, net/http of Go. Each sends the same requests."""
+"""Clients of other languages: undici and fetch of Node, net/http of Go, HttpClient of Java, and curl --http2."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ CLIENTS = {
     "undici": ["node", str(HERE / "undici_pool.cjs"), str(MODULES)],
     "fetch": ["node", str(HERE / "node_fetch.mjs")],
     "net/http": ["go", "run", str(HERE / "net_http.go")],
+    "java.net.http": ["java", str(HERE / "JavaHttpClient.java")],
 }
 
 
@@ -34,3 +35,12 @@ def test_every_request_gets_its_own_answer(live: Live, tmp_path: Path, client: s
         "malformed": 400,
         "last_of_large": 19999 / 2 + 2,
     }
+
+
+def test_curl_that_asks_for_http_2_gets_its_answers(live: Live) -> None:
+    """With `--http2` it sends `Upgrade: h2c`; the second request goes over the same connection."""
+    url = f"http://{live.rest}/v1/models/half_plus_two:predict"
+    ask = ["--silent", "--show-error", "--http2", "--write-out", "%{http_code} %{num_connects}\\n"]
+    one, two = [[*ask, "--data", f'{{"instances": [{number}]}}', url] for number in (1, 2)]
+    written = run(["curl", *one, "--next", *two], {})
+    assert written.replace("\n", "").replace(" ", "") == '{"predictions":[2.5]}2001{"predictions":[3.0]}2000'
