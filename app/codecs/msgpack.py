@@ -27,17 +27,36 @@ _DTYPES = {dtype_name(dtype): dtype for dtype in ENCODING_BY_DTYPE}
 
 def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - no length can exceed the body's
     """Raises InvalidRequest."""
-    try:
-        document = msgpack.unpackb(body, object_hook=_tensor_or_map)
-    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
-        raise InvalidRequest(f"MessagePack parse error: {str(error)[:256] or type(error).__name__}") from error
+    document = _document(body)
     if type(document) is not dict:
         raise InvalidRequest(
             f"The MessagePack document is {quote(document)}; expected a map with 'inputs' or 'instances'"
         )
-    predict = document_body(_by_column(document))
+    predict = document_body(_with_tensors(document))
     predict.by_row = "instances" in document
     return predict
+
+
+def _document(body: bytes) -> Any:
+    """Raises InvalidRequest.
+
+    The whole is walked through before anything is made: an array that claims more elements than follow would get its
+    memory first, and one within the other, a thousand times the body's size. Extensions would take a call of Python
+    each; timestamps become numbers of seconds.
+    """
+    try:
+        walk = msgpack.Unpacker(max_buffer_size=len(body))
+        walk.feed(body)
+        walk.skip()
+        if walk.tell() != len(body):
+            raise InvalidRequest(f"MessagePack parse error: the document ends at byte {walk.tell()} of {len(body)}")
+        return msgpack.unpackb(body, ext_hook=_no_extension, timestamp=1)
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+        raise InvalidRequest(f"MessagePack parse error: {str(error)[:256] or type(error).__name__}") from error
+
+
+def _no_extension(code: int, _: bytes) -> Any:
+    raise ValueError(f"extension type {code} is not supported")
 
 
 def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 - rows are the first dimension
@@ -46,11 +65,19 @@ def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 -
     return packed
 
 
-def _by_column(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`instances` that are one tensor become `inputs`: a column instead of a list of rows."""
-    if "inputs" in document or not isinstance(document.get("instances"), np.ndarray):
-        return document
-    return {("inputs" if key == "instances" else key): value for key, value in document.items()}
+def _with_tensors(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with tensors in their places. `instances` that are one tensor become `inputs`: a column, not rows."""
+    instances, inputs = document.get("instances"), document.get("inputs")
+    if "inputs" not in document and _is_tensor(instances):
+        return {**{key: document[key] for key in document if key != "instances"}, "inputs": _tensor(instances)}
+    if _is_tensor(inputs):
+        return {**document, "inputs": _tensor(inputs)}
+    if type(inputs) is dict:
+        return {
+            **document,
+            "inputs": {name: _tensor(each) if _is_tensor(each) else each for name, each in inputs.items()},
+        }
+    return document
 
 
 def _map_of(array: Array) -> dict[str, Any]:
@@ -59,9 +86,12 @@ def _map_of(array: Array) -> dict[str, Any]:
     return {"dtype": dtype_name(array.dtype), "shape": list(array.shape), "data": content}
 
 
-def _tensor_or_map(found: dict[str, Any]) -> Any:
-    if found.keys() != _KEYS:
-        return found
+def _is_tensor(value: object) -> bool:
+    return type(value) is dict and value.keys() == _KEYS
+
+
+def _tensor(found: Any) -> Array:
+    """Raises InvalidRequest."""
     dtype = _DTYPES.get(found["dtype"]) if type(found["dtype"]) is str else None
     if dtype is None:
         raise InvalidRequest(f"A tensor has 'dtype' {quote(found['dtype'])}; expected one of {', '.join(_DTYPES)}")

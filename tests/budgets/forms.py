@@ -8,8 +8,12 @@ from tests.budgets import files, packed, texts
 from tests.budgets.search import Form
 
 FORMS: Mapping[str, Callable[[], Form]] = {
+    "JSON": texts.json_,
+    "JSON of v2": texts.infer,
+    "lines": texts.lines,
     "JSON examples": texts.examples,
     "queries": texts.queries,
+    "MessagePack": packed.message_pack,
     "protobuf": packed.protobuf,
     "examples over gRPC": packed.example_lists,
     "v2 over gRPC": packed.v2_messages,

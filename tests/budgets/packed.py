@@ -13,12 +13,12 @@ from app.core.inference import ModelSignature
 from app.protocols.open_inference.grpc_messages import read_message
 from app.protocols.open_inference.rest_bodies import read_request, split_body
 from app.protocols.tensorflow_serving import grpc_examples
-from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
+from app.protocols.tensorflow_serving.grpc_predict_inputs import predict_inputs
 from app.transports.grpc.calls import parse_message
 from tests.budgets.readers import FLOATS, LIMIT, STRINGS, no_region, predicts, quietly, v2
 from tests.budgets.search import EXAMPLE_BYTES, Form
 from tests.budgets.wire import counted, distinct, field, number_field, repeated, text, varint, within
-from tests.support.protocol_fakes import FakeRepository, specs
+from tests.support.protocol_fakes import specs
 
 
 def message_pack() -> Form:
@@ -69,7 +69,9 @@ def message_pack() -> Form:
         *(text(b"", b"", b""), text(b"\x81\xa6inputs", b"", b""), counted(b""), long_tensor, strings),
         lambda unit, tail, size: _keyed(b"\x81\xa6inputs", unit, tail, size),
     )
-    return Form(frames, words, predicts("application/msgpack", FLOATS, STRINGS, specs(x=("bool", (None,)))))
+    # An element of one byte counts as what it takes in JSON, `[],`.
+    ways = predicts("application/msgpack", FLOATS, STRINGS, specs(x=("bool", (None,))))
+    return Form(frames, words, ways, lambda body: 3 * len(body))
 
 
 def _keyed(before: bytes, unit: tuple[bytes, ...], tail: tuple[bytes, ...], size: int) -> bytes:
@@ -113,7 +115,6 @@ def protobuf() -> Form:
         *(_typed(7, number, size) for number in (4, 8) for size in (2000, 10**5)),
         _shaped,
     )
-    grpc = TensorFlowGrpc(FakeRepository(), lambda _: None, max_message_bytes=LIMIT, timeout_ms=1e9)  # type: ignore[arg-type]
     parse = _parser("tensorflow.serving.PredictRequest")
 
     def by_grpc(body: bytes) -> object:
@@ -121,7 +122,7 @@ def protobuf() -> Form:
             message = parse(body)
         except Exception as error:
             return error
-        return quietly(lambda _: grpc._inputs(message.inputs, ModelSignature("f", FLOATS, {})))(b"")
+        return quietly(lambda _: predict_inputs(message, ModelSignature("f", FLOATS, {}), LIMIT))(b"")
 
     ways = predicts("application/x-protobuf", FLOATS, STRINGS, specs(x=("int64", (None,))))
     return Form(frames, _TENSORS, [*ways, by_grpc])

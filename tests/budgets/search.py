@@ -16,6 +16,12 @@ NS_A_REQUEST, MEMORY_A_REQUEST = 0.4e6, 2 * 1024**2
 #: An example is a message of its own, and so is each of its features: each counts for so many bytes more.
 EXAMPLE_BYTES = 24
 
+#: Python's list takes 72 bytes, and two on the wire: each counts for so many more.
+LIST_BYTES = 4
+
+#: A line of a stream is a request of its own.
+LINE_BYTES = 256
+
 #: Bytes of the bodies that are tried, and of those that the dearest become in the end: what is quadratic shows.
 SIZE, LARGE = 32 * 1024, 256 * 1024
 

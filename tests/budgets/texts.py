@@ -9,7 +9,7 @@ from app.core.inference import ModelSignature
 from app.protocols.streams.lines import LineCutter
 from app.protocols.streams.rows import read_rows
 from tests.budgets.readers import EXAMPLES, FLOATS, LIMIT, STRINGS, TWO, predicts, quietly, rest, v2
-from tests.budgets.search import EXAMPLE_BYTES, Form
+from tests.budgets.search import EXAMPLE_BYTES, LINE_BYTES, LIST_BYTES, Form
 from tests.budgets.wire import distinct, text
 
 _JSON_WORDS = (
@@ -44,7 +44,11 @@ def json_() -> Form:
         distinct(b"{", b"}", lambda number, word: b'"%x":%b' % (number, word), b","),
         text(b'{"inputs":', b"", b""),
     )
-    return Form(frames, _JSON_WORDS, predicts("application/json", FLOATS, STRINGS, TWO))
+    return Form(frames, _JSON_WORDS, predicts("application/json", FLOATS, STRINGS, TWO), _with_lists)
+
+
+def _with_lists(body: bytes) -> int:
+    return len(body) + LIST_BYTES * (body.count(b"[") + body.count(b"{"))
 
 
 def examples() -> Form:
@@ -84,7 +88,7 @@ def infer() -> Form:
         distinct(b'{"parameters":{', b"}}", lambda number, word: b'"%x":%b' % (number, word), b","),
         text(b'{"inputs":[{"name":"x","parameters":{"binary_data_size":[', b"]}}]}"),
     )
-    return Form(frames, words, [v2(FLOATS), v2(STRINGS)])
+    return Form(frames, words, [v2(FLOATS), v2(STRINGS)], _with_lists)
 
 
 def queries() -> Form:
@@ -103,7 +107,8 @@ def lines() -> Form:
         signature = ModelSignature("serving_default", inputs, {})
         return lambda body: _read_lines(body, signature)
 
-    return Form((text(b"", b"\n", b"\n"), text(b"[", b"\n", b"\n")), words, [way(FLOATS), way(STRINGS)])
+    frames = (text(b"", b"\n", b"\n"), text(b"[", b"\n", b"\n"))
+    return Form(frames, words, [way(FLOATS), way(STRINGS)], lambda body: len(body) + LINE_BYTES * body.count(b"\n"))
 
 
 def _read_lines(body: bytes, signature: ModelSignature) -> object:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
 from typing import Any
 
 import msgpack
@@ -67,14 +68,14 @@ def tensor(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "signature", "text"),
     [
-        (b"", ONE, "MessagePack parse error: Unpack failed: incomplete input"),
+        (b"", ONE, "MessagePack parse error: No more data to unpack."),
         (b"\xc1", ONE, "MessagePack parse error"),
-        (packed({"inputs": TENSOR}) + b"x", ONE, "MessagePack parse error: unpack(b) received extra data"),
+        (packed({"inputs": TENSOR}) + b"x", ONE, "MessagePack parse error: the document ends at byte 55 of 56"),
         (b"\x91" * 5000, ONE, "MessagePack parse error"),
         (b"\x81\xa1\xff\x01", ONE, "MessagePack parse error: 'utf-8' codec"),
         ({1: 2}, ONE, "MessagePack parse error: int is not allowed for map key"),
         ([1], ONE, "document is [1]; expected a map with 'inputs' or 'instances'"),
-        (TENSOR, ONE, "expected a map with 'inputs' or 'instances'"),
+        (TENSOR, ONE, "Missing 'inputs' or 'instances' key"),
         ({}, ONE, "Missing 'inputs' or 'instances' key"),
         ({"inputs": TENSOR, "instances": TENSOR}, ONE, "expecting only one of 'inputs' or 'instances'"),
         ({"instances": TENSOR}, TWO, "expecting an object as multiple input tensors required: a,b"),
@@ -84,8 +85,7 @@ def tensor(**changed: Any) -> dict[str, Any]:
         ({"instances": [{b"x": [1, 2]}]}, ONE, "keys must be equal to: x"),
         ({"signature_name": b"a", "inputs": TENSOR}, ONE, "'signature_name' key must be a string value"),
         ({"inputs": [[b"1", 2]]}, ONE, "Type: Binary is not of expected type: float"),
-        ({"inputs": msgpack.Timestamp(1)}, ONE, "is not of expected type: float"),
-        ({"inputs": msgpack.ExtType(5, b"12")}, ONE, "is not of expected type: float"),
+        ({"inputs": msgpack.ExtType(5, b"12")}, ONE, "extension type 5 is not supported"),
         (tensor(dtype="float128"), ONE, "A tensor has 'dtype' \"float128\"; expected one of float32, float64"),
         (tensor(dtype=["float32"]), ONE, "A tensor has 'dtype' [\"float32\"]"),
         (tensor(dtype="object"), ONE, "A tensor has 'dtype' \"object\""),
@@ -130,3 +130,17 @@ def test_replies_are_by_name_whatever_was_asked() -> None:
         assert {name: (array.dtype, array.tolist()) for name, array in back.items()} == {
             name: (array.dtype, array.tolist()) for name, array in outputs.items()
         }
+
+
+def test_arrays_that_claim_more_than_follows_reserve_nothing() -> None:
+    """Each gets its memory when its head is read, and a thousand may be open: 16 KB took 14 s and 134 MB."""
+    body = (b"\xdd" + len(CLAIMS).to_bytes(4, "big")) * (len(CLAIMS) // 5)
+    tracemalloc.start()
+    with pytest.raises(InvalidRequest, match="MessagePack parse error"):
+        FORMAT.read(body, 1 << 20)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 40 * len(body)
+
+
+CLAIMS = bytes(16 * 1024)

@@ -19,9 +19,9 @@ QUOTED_BYTES = 256
 #: Quick check: may the text have a number that json.loads cannot read?
 _UNUSUAL = re.compile(r"Inf(?!inity)|-NaN")
 
-#: A string, which is skipped, or such a number. An unterminated string matches, too: otherwise each escaped quote in it
-#: would be tried as the start of a string, which takes quadratic time.
-_SPELLINGS = re.compile(r'"(?:[^"\\]|\\.)*+"?|-?\bInf\b|-NaN\b', re.DOTALL)
+#: A string. An unterminated one matches, too: otherwise each escaped quote in it would be tried as the start of a
+#: string, which takes quadratic time.
+_STRING = re.compile(r'("(?:[^"\\]|\\.)*+"?)', re.DOTALL)
 _WHITE = " \t\n\r"
 _BLANK = re.compile(f"[{_WHITE}]*")
 
@@ -81,8 +81,15 @@ def _finite(digits: str) -> float:
     return value
 
 
-#: The slower parser: it accepts NaN and Infinity.
-DECODER = json.JSONDecoder(parse_float=_finite)
+#: May the text have a number that no float holds? It has so large an exponent, or so many digits.
+_EXPONENT, _MOST_DIGITS = re.compile(r"[eE]\+?\d{3}"), 308
+_PLAIN, _CHECKING = json.JSONDecoder(), json.JSONDecoder(parse_float=_finite)
+
+
+def decoder_of(text: str) -> json.JSONDecoder:
+    """The slower parser, which accepts NaN and Infinity: a call of Python for each number only where it must be."""
+    long = max(map(len, text.split(","))) > _MOST_DIGITS
+    return _CHECKING if long or _EXPONENT.search(text) else _PLAIN
 
 
 def _plain(value: object) -> object:
@@ -93,9 +100,9 @@ def _parse_leniently(body: bytes, *, to_the_end: bool = False) -> object:
     try:
         text = body.decode("utf-8-sig")
         if _UNUSUAL.search(text):
-            text = _SPELLINGS.sub(_spell_out, text)
+            text = _spelled_out(text)
         start = _BLANK.match(text)
-        value, end = DECODER.raw_decode(text, start.end() if start else 0)
+        value, end = decoder_of(text).raw_decode(text, start.end() if start else 0)
     except UnicodeDecodeError as error:
         raise _parse_error("invalid UTF-8", error.start) from error
     except json.JSONDecodeError as error:
@@ -118,5 +125,9 @@ def _parse_error(problem: str, offset: int) -> InvalidRequest:
     return InvalidRequest(f"JSON Parse error: {problem} at offset: {offset}")
 
 
-def _spell_out(found: re.Match[str]) -> str:
-    return {"Inf": "Infinity", "-Inf": "-Infinity", "-NaN": "NaN"}.get(found[0], found[0])
+def _spelled_out(text: str) -> str:
+    """The text with such numbers outside of strings as json.loads reads them: all of them at once, not one by one."""
+    parts = _STRING.split(text)  # a string stands at each odd place
+    between = '"'.join(parts[::2])  # no quote is left there
+    parts[::2] = between.replace("Infinity", "Inf").replace("Inf", "Infinity").replace("-NaN", "NaN").split('"')
+    return "".join(parts)

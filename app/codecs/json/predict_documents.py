@@ -7,6 +7,8 @@ A document with `instances` lists rows; its reply is `{"predictions": [...]}`, o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,13 @@ from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers
 from app.codecs.json.nested_lists import column, rows, tensor
 from app.codecs.json.parsing import parse, quote
 from app.codecs.json.scalars import is_base64
+from app.codecs.json.unequal_rows import group_rows
 from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable, takes_long
-from app.codecs.row_groups import group_rows
+from app.codecs.row_groups import RowGroup
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceResponse, ModelSignature, TensorSpec
+
+_BASE64_KEYS = {"b64"}
 
 # --- as a body format ---
 
@@ -37,7 +42,7 @@ def document_body(document: Mapping[str, Any]) -> PredictBody:
         lambda signature: decode_predict(document, signature)[0],
         named_signature(document),
         by_row="instances" in document,
-        row_groups=lambda signature: group_rows(decode_each_row(document, signature)),
+        row_groups=lambda signature: decode_row_groups(document, signature),
     )
 
 
@@ -71,28 +76,40 @@ def decode_predict(document: Mapping[str, Any], signature: ModelSignature) -> tu
     return _decode_columns(document["inputs"], signature), False
 
 
-def decode_each_row(document: Mapping[str, Any], signature: ModelSignature) -> list[dict[str, Array]]:
-    """The inputs of each row by itself, [1, ...], of a document that `decode_predict` rejected.
+def decode_row_groups(document: Mapping[str, Any], signature: ModelSignature) -> list[RowGroup]:
+    """The rows of a document that `decode_predict` rejected, by their shapes; none if they have not several.
 
     Raises:
         InvalidRequest, Unsupported: a row is not rectangular in itself, columns do not have equally many rows, or there
             are neither rows nor columns.
     """
-    if _lists_rows(document):
-        values = _instances(document)
-        rows_apart = values.expanded() if isinstance(values, Numbers) else values
-        objects = _is_object(rows_apart[0])
-        _check_objects(rows_apart, _expected(rows_apart[0], signature).keys(), objects)
-        return [_decode_rows([value], signature) for value in rows_apart]
-    value = document["inputs"]
-    named = {name: value[name] for name in value if name in signature.inputs} if _is_object(value) else {"": value}
-    columns = {name: each.expanded() if isinstance(each, Numbers) else each for name, each in named.items()}
+    columns = _columns(document, signature)
     if any(type(each) is not list for each in columns.values()) or len(set(map(len, columns.values()))) != 1:
         raise InvalidRequest("Inputs must be lists of equally many rows")
-    rows_apart = [
-        dict(zip(columns, [[row] for row in each], strict=True)) for each in zip(*columns.values(), strict=True)
-    ]
-    return [_decode_columns(each if _is_object(value) else each[""], signature) for each in rows_apart]
+    return group_rows(columns, {name: signature.inputs[name].dtype for name in columns})
+
+
+def _columns(document: Mapping[str, Any], signature: ModelSignature) -> dict[str, Any]:
+    """The rows of each input by name."""
+    if _lists_rows(document):
+        values = _expanded(_instances(document))
+        objects = _is_object(values[0])
+        inputs = _expected(values[0], signature)
+        _check_objects(values, inputs.keys(), objects)
+        if objects:
+            return {name: [_expanded(value[name]) for value in values] for name in inputs}
+        return dict.fromkeys(inputs, values)
+    value = document["inputs"]
+    if not _is_object(value):
+        return dict.fromkeys(_expected(value, signature), _expanded(value))
+    inputs = _expected(value, signature)
+    if not inputs.keys() <= value.keys():
+        raise InvalidRequest("Inputs are missing")
+    return {name: _expanded(value[name]) for name in inputs}
+
+
+def _expanded(value: Any) -> Any:
+    return value.expanded() if isinstance(value, Numbers) else value
 
 
 def rows_together(bodies: Sequence[bytes], signature: ModelSignature) -> tuple[dict[str, Array], list[int]] | None:
@@ -151,7 +168,7 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
         raise InvalidRequest(
             f"Expecting one of the inputs {','.join(sorted(signature.inputs))} in each of the instances"
         )
-    if type(values) is list and dict in map(type, values) and any(map(_is_object, values)):
+    if type(values) is list and any(map(_is_object, [value for value in values if type(value) is dict])):
         _check_objects(values, inputs.keys(), _is_object(values[0]))
         return {name: column([value[name] for value in values], spec.dtype, name) for name, spec in inputs.items()}
 
@@ -203,15 +220,28 @@ def _is_object(value: object) -> bool:
 
 def _check_objects(values: list[Any], names: Any, named: bool) -> None:
     """Either every instance is an object with exactly these keys, or none is an object. Raises InvalidRequest."""
-    for index, value in enumerate(values):
-        if _is_object(value) != named:
-            found, expected = ("list", "object") if named else ("object", "value/list")
-            raise InvalidRequest(f"Expecting {expected} but got {found} at item {index} of input list")
-        if named and value.keys() != names:
+    # 1. Of rows that are all objects C compares the names.
+    alike = named and names != _BASE64_KEYS and set(map(type, values)) == {dict}
+    if alike and all(map(eq, map(dict.keys, values), repeat(names))):
+        return
+
+    # 2. The first that is an object although others are not, or the other way round.
+    objects = [index for index, value in enumerate(values) if type(value) is dict and not is_base64(value)]
+    if named:
+        odd = next((index for index, place in enumerate(objects) if index != place), len(objects))
+    else:
+        odd = next(iter(objects), len(values))
+
+    # 3. One before it that has other names.
+    for index, value in enumerate(values[:odd] if named else ()):
+        if value.keys() != names:
             raise InvalidRequest(
                 f"Failed to process element: {index} of 'instances' list. JSON object: {quote(value)}"
                 f" keys must be equal to: {','.join(sorted(names))}"
             )
+    if odd != len(values):
+        found, expected = ("list", "object") if named else ("object", "value/list")
+        raise InvalidRequest(f"Expecting {expected} but got {found} at item {odd} of input list")
 
 
 # --- replies ---

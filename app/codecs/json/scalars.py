@@ -7,9 +7,9 @@ its type cannot hold is rejected instead of wrapped. A string is text, or `{"b64
 
 from __future__ import annotations
 
-import binascii
 import struct
-from base64 import b64decode, b64encode
+from base64 import b64encode
+from binascii import a2b_base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +22,7 @@ from app.codecs.json.long_arrays import Numbers
 from app.codecs.json.parsing import quote
 from app.codecs.tensorflow_types import short_name
 from app.core.errors import InvalidRequest, Unsupported
-from app.core.inference import STRING, Array
+from app.core.inference import STRING, Array, string_array
 
 _REAL = frozenset({int, float})
 _INTEGER = frozenset({int})
@@ -41,8 +41,6 @@ _CODES = {
         "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
     }.items()
 }  # fmt: skip
-
-_BASE64_KEYS = {"b64"}
 
 
 class Misfit(InvalidRequest):
@@ -190,7 +188,7 @@ def _kind(value: object) -> str:
 
 def is_base64(value: object) -> bool:
     """Is it `{"b64": "..."}`?"""
-    return type(value) is dict and value.keys() == _BASE64_KEYS and type(value["b64"]) is str
+    return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
 
 
 def to_bytes(value: object) -> bytes:
@@ -217,15 +215,22 @@ def text_or_base64(value: bytes | str, binary: bool) -> str | dict[str, str]:
 
 
 def _strings(leaves: Sequence[Any]) -> Array:
-    if not _TEXT.issuperset(map(type, leaves)):
+    kinds = set(map(type, leaves))
+    if not kinds <= _TEXT:
         raise _of_other_type(leaves, _TEXT, STRING)
-    array = np.empty(len(leaves), STRING)
-    for index, leaf in enumerate(leaves):
-        try:
-            array[index] = to_bytes(leaf)
-        except InvalidRequest as error:
-            raise Misfit(index, str(error)) from error
-    return array
+    try:
+        return string_array(list(map(str.encode, leaves)) if kinds == {str} else list(map(to_bytes, leaves)))
+    except (InvalidRequest, UnicodeEncodeError):
+        index, error = next((i, fault) for i, leaf in enumerate(leaves) if (fault := _fault(leaf)) is not None)
+        raise Misfit(index, str(error)) from error
+
+
+def _fault(leaf: object) -> InvalidRequest | None:
+    try:
+        to_bytes(leaf)
+    except InvalidRequest as error:
+        return error
+    return None
 
 
 def _encode(text: str) -> bytes:
@@ -240,10 +245,12 @@ def _encode(text: str) -> bytes:
 def _decode_base64(text: str) -> bytes:
     """Standard alphabet. Missing padding and white space are accepted, as by TensorFlow Serving."""
     try:
-        return b64decode(text, validate=True)
+        if not len(text) % 4:
+            return a2b_base64(text, strict_mode=True)
     except ValueError:
-        bare = "".join(text.split()).rstrip("=")
+        pass
+    bare = "".join(text.split()).rstrip("=")
     try:
-        return b64decode(bare + "=" * (-len(bare) % 4), validate=True)
-    except (binascii.Error, ValueError) as error:
+        return a2b_base64(bare + "=" * (-len(bare) % 4), strict_mode=True)
+    except ValueError as error:  # binascii.Error is one
         raise InvalidRequest("Unable to base64 decode") from error

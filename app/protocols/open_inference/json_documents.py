@@ -10,7 +10,7 @@ import orjson
 
 from app.codecs.json.long_arrays import Numbers, parse_long_arrays
 from app.codecs.json.nested_lists import tensor
-from app.codecs.json.parsing import DECODER
+from app.codecs.json.parsing import decoder_of
 from app.codecs.json.writing import jsonable
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, Buffer, TensorSpec
@@ -113,7 +113,8 @@ def _check_unicode(text: str, where: str) -> None:
 def _parse_non_finite(body: Buffer, first: orjson.JSONDecodeError) -> object:
     """Parses a text that orjson rejected with `first`; accepts NaN and infinities."""
     try:
-        return DECODER.decode(str(body, "utf-8"))
+        text = str(body, "utf-8")
+        return decoder_of(text).decode(text)
     except json.JSONDecodeError:
         raise InvalidRequest(f"JSON Parse error: {first.msg} at offset: {first.pos}") from first
     except (RecursionError, ValueError) as error:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.codecs.json.parsing import quote
 from app.core.errors import InvalidRequest
 
 Parameters = Mapping[str, object]
 
 _UINT64_MAX = 2**64 - 1
+
+#: Others may be long, and are quoted only as far as they are shown.
+_SCALARS = (str, int, float, bool, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,4 +81,4 @@ def _reject_sequences(parameters: Parameters) -> None:
 
 
 def _shown(value: object) -> str:
-    return repr(value)[:64]
+    return repr(value)[:64] if type(value) in _SCALARS else quote(value)[:64]

@@ -54,7 +54,7 @@ def test_what_tensorflow_serving_accepts_is_parsed(body: bytes, value: Any) -> N
         (b"  ", "JSON Parse error: The document is empty at offset: 2"),
         (b"{", "JSON Parse error: Expecting property name enclosed in double quotes at offset: 1"),
         (b'{"a":}', "JSON Parse error: Expecting value at offset: 5"),
-        (b'{"a":Infx}', "JSON Parse error: Expecting value at offset: 5"),
+        (b'{"a":Infx}', "JSON Parse error: Expecting ',' delimiter at offset: 13"),
         (b'{"a":"\xff"}', "JSON Parse error: invalid UTF-8 at offset: 6"),
         (b'{"a":1e999}', "JSON Parse error: the number 1e999 is too large"),
         (b'{"a":[NaN,-1e999]}', "JSON Parse error: the number -1e999 is too large"),
