@@ -13,8 +13,8 @@ from tests.every_protocol.own_words import foreign_words
 from tests.hostile.wire_requests import GrpcRequest, Hostile, HttpRequest, as_bytes_on_the_wire
 from tests.support.waiting import HANG_S
 
-#: The allowed codes among server errors: not supported, overloaded, timed out.
-_ALLOWED = {501, 503, 504}
+#: The allowed codes among server errors: not supported, overloaded, timed out, no version of HTTP that is spoken here.
+_ALLOWED = {501, 503, 504, 505}
 _FAULTS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.CANCELLED}
 
 #: Answers to bytes that are not HTTP: uvicorn closes the connection.
@@ -92,7 +92,8 @@ class Attack:
             return self.tally.count(request, _HUNG_UP, request.raw is None, repr(reply))
         code = int(status)
         told = b"Traceback (most" in reply
-        if code >= 400 and request.raw is None:
+        quotable = request.raw is None and "content-encoding" not in {name.lower() for name in request.headers}
+        if code >= 400 and quotable:  # what an error text may quote of the request can be told from its own words
             told = told or bool(foreign_words(request.path, repr(reply), f"{request!r}"))
         return self.tally.count(request, str(code), told or (code >= 500 and code not in _ALLOWED), repr(reply))
 
