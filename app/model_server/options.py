@@ -53,8 +53,10 @@ def models_of(given: Mapping[str, Value]) -> WatchedModels:
     if file := value("model_config_file"):
         read = partial(read_model_configs, Path(str(file)))
         return WatchedModels(read(at_start=True), read, float(value("model_config_file_poll_wait_seconds")), anywhere)
-    if folder := value("model_base_path"):
-        return WatchedModels([ModelConfig(str(value("model_name")), Path(str(folder)).absolute())])
+    if folder := str(value("model_base_path")):
+        if "://" in folder:  # as a path it would be a folder below the current one, for which the start waits
+            raise InvalidRequest(f"--model_base_path is {folder[:256]!r}; expected a local folder: mount the storage")
+        return WatchedModels([ModelConfig(str(value("model_name")), Path(folder).absolute())])
     raise InvalidRequest("give --model_config_file, or --model_base_path with --model_name")
 
 

@@ -7,6 +7,7 @@ from app.config.settings import Settings
 from app.core.errors import InvalidRequest
 from app.model_server.options import DIFFERENCES, from_environment, models_of, settings_of
 from app.repository.model_config import ModelConfig
+from app.repository.model_list_checks import check_list
 
 MODELS = 'model_config_list { config { name: "m" base_path: "/models/m" } }'
 
@@ -56,6 +57,16 @@ def test_models_by_a_file(tmp_path: Path) -> None:
 def test_some_model_must_be_named() -> None:
     with pytest.raises(InvalidRequest, match=r"^give --model_config_file, or --model_base_path with --model_name$"):
         models_of({"model_name": "m"})
+
+
+@pytest.mark.parametrize("path", ["gs://bucket/m", "s3://bucket/m", "hdfs://host/m"])
+def test_remote_storage_is_rejected_instead_of_waited_for(path: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="expected a local folder: mount the storage"):
+        models_of({"model_base_path": path})
+    text = f'model_config_list {{ config {{ name: "m" base_path: "{path}" model_platform: "tensorflow" }} }}'
+    configs = models_of({"model_config_file": written(tmp_path, "models.config", text)}).configs
+    with pytest.raises(InvalidRequest, match="Expected model m to have an absolute local base_path"):
+        check_list(configs)
 
 
 # --- settings ---
