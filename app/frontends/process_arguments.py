@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,9 +45,17 @@ class ProcessArguments:
         return cls(**{**document, "settings": Settings(**document["settings"])})
 
 
-def received() -> str:
-    """The document that the parent wrote to standard input."""
-    return sys.stdin.buffer.readline().decode()
+def received(meanwhile: Callable[[], object] = int) -> str:
+    """The document that the parent writes to standard input; this process ends if the parent ended before.
+
+    `meanwhile` is called first if nothing was written yet: this process is a spare, and prepares itself.
+    """
+    if not select.select([sys.stdin], [], [], 0.0)[0]:
+        meanwhile()
+    line = sys.stdin.buffer.readline()
+    if not line:
+        sys.exit(0)
+    return line.decode()
 
 
 def when_parent_ends(act: Callable[[], None]) -> None:

@@ -16,6 +16,9 @@ logger = logging.getLogger(__name__)
 #: Chosen: the pause before a restart doubles from the first to the longest.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
 
+#: Chosen: the spare of a process starts so much later, when that has loaded its models.
+_SPARE_AFTER_S = 30.0
+
 #: Chosen: after a process that ran longer than this the pause is the first one again.
 _LIVED_S = 30.0
 
@@ -34,9 +37,12 @@ class SupervisedProcess:
     Args:
         name: for the log.
         arguments: written to its standard input; the child inherits the sockets in it.
+        spare: keep a second process that waits for its arguments, and takes the place of one that ends.
     """
 
-    def __init__(self, name: str, module: str, arguments: ProcessArguments) -> None:
+    def __init__(self, name: str, module: str, arguments: ProcessArguments, *, spare: bool = False) -> None:
+        self._wants_spare = spare
+        self._spare: asyncio.subprocess.Process | None = None
         self.name = name
         self._command = (sys.executable, "-P", "-m", module)
         self._arguments = f"{arguments.dump()}\n".encode()
@@ -47,17 +53,22 @@ class SupervisedProcess:
 
     async def keep_running(self) -> int:
         """Run it until it is told to end, or cannot start even once. Returns the last exit code."""
+        keeping_spare = asyncio.create_task(self._keep_spare()) if self._wants_spare else None
+        try:
+            return await self._keep_running()
+        finally:
+            if keeping_spare is not None:
+                keeping_spare.cancel()
+                await asyncio.wait([keeping_spare])
+            if self._spare is not None:
+                await _kill(self._spare)
+
+    async def _keep_running(self) -> int:
         loop = asyncio.get_running_loop()
         restarts = 0
         while True:
             started_s = loop.time()
-            self._process = process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                pass_fds=self._files,
-                process_group=0,
-                env={**os.environ, "PYTHONPATH": _module_path()},
-            )
+            self._process = process = self._take_spare() or await self._spawn()
             assert process.stdin is not None  # noqa: S101 - a pipe, which stays open: its end is the end of this process
             process.stdin.write(self._arguments)
             code = await process.wait()
@@ -80,12 +91,38 @@ class SupervisedProcess:
                     await self._ending.wait()
                     return 0
 
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            pass_fds=self._files,
+            process_group=0,
+            env={**os.environ, "PYTHONPATH": _module_path()},
+        )
+
+    async def _keep_spare(self) -> None:
+        """A spare that was taken, or has ended, is replaced in time."""
+        while True:
+            await asyncio.sleep(_SPARE_AFTER_S)
+            if self._spare is None or self._spare.returncode is not None:
+                self._spare = await self._spawn()
+
+    def _take_spare(self) -> asyncio.subprocess.Process | None:
+        spare, self._spare = self._spare, None
+        return spare if spare is not None and spare.returncode is None else None
+
     def end(self, number: signal.Signals) -> None:
         """Send this signal, and do not start the process again."""
         self._ending.set()
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)  # send_signal would reap an ended process and lose its exit code
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
 
 
 def _module_path() -> str:

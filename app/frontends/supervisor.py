@@ -58,7 +58,7 @@ def supervise(settings: Settings, engine: str = ENGINE, flags: Mapping[str, Any]
         to_engine = ProcessArguments(settings, [listener.fileno()], flags=flags)
         to_frontend = ProcessArguments(settings, [port.fileno() for port in ports], engine=path)
         processes = [
-            SupervisedProcess("The engine", engine, to_engine),
+            SupervisedProcess("The engine", engine, to_engine, spare=settings.spare_engine),
             *[SupervisedProcess(f"Frontend {n + 1}", FRONTEND, to_frontend) for n in range(settings.frontends)],
         ]
         return asyncio.run(_keep_all_running(processes, settings))

@@ -20,4 +20,4 @@ def main(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(received()))
+    sys.exit(main(received(engine_process.prepare)))

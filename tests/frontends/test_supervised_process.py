@@ -1,13 +1,16 @@
 import asyncio
+import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from app.config.settings import Settings
 from app.frontends import supervised_process
-from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments
+from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments, received
 from app.frontends.supervised_process import SupervisedProcess, pause_s
+from tests.support.processes import has_ended
 from tests.support.waiting import HANG_S, until
 
 
@@ -113,6 +116,49 @@ def test_arguments_come_by_standard_input_and_nothing_of_them_is_on_the_command_
     assert keep_running(SupervisedProcess("It", name, arguments)) == COULD_NOT_START
     assert ProcessArguments.parse((tmp_path / "received").read_text()) == arguments
     assert (tmp_path / "line").read_bytes().split(b"\0")[1:] == [b"-P", b"-m", name.encode(), b""]
+
+
+def test_a_spare_takes_the_place_of_a_process_that_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs already and waits for its arguments."""
+    monkeypatch.setattr(supervised_process, "_SPARE_AFTER_S", 0.01)
+    monkeypatch.setattr(supervised_process, "pause_s", lambda _: 0.0)
+    body = (
+        "from app.frontends.process_arguments import received\n"
+        f"started = open({str(tmp_path / 'started')!r}, 'a')\nprint(os.getpid(), file=started, flush=True)\n"
+        "received()\n"
+        f"told = open({str(tmp_path / 'told')!r}, 'a')\nprint(os.getpid(), file=told, flush=True)\n"
+        "time.sleep(600)"
+    )
+    made = SupervisedProcess("It", module(tmp_path, monkeypatch, body), NO_ARGUMENTS, spare=True)
+
+    def numbers(file: str) -> list[int]:
+        path = tmp_path / file
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    async def main() -> int:
+        keeping = asyncio.create_task(made.keep_running())
+        await until(lambda: len(numbers("told")) == 1 and len(numbers("started")) == 2)
+        (first,) = numbers("told")
+        (spare,) = set(numbers("started")) - {first}
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: numbers("told") == [first, spare])
+        await until(lambda: len(numbers("started")) == 3)
+        made.end(signal.SIGTERM)
+        return await keeping
+
+    assert asyncio.run(main()) == 0
+    assert all(has_ended(number) for number in numbers("started"))
+
+
+def test_a_spare_ends_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    prepared: list[int] = []
+    with os.fdopen(reading) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with pytest.raises(SystemExit) as ended:
+            received(lambda: prepared.append(1))
+    assert (ended.value.code, prepared) == (0, [])
 
 
 def test_modules_are_found_where_the_parent_finds_them_and_never_in_the_working_directory(

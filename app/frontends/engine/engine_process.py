@@ -16,6 +16,7 @@ from app.frontends.engine.engine_listener import EngineListener
 from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments, received, when_parent_ends
 from app.instrumentation.logs import configure
 from app.repository.model_list_watch import WatchedModels
+from app.runtimes.tensorflow.start import preload
 from app.server.memory import keep_freed_memory
 from app.server.server import Server
 from app.transports.grpc.server import GrpcOptions
@@ -83,6 +84,12 @@ def main(arguments: ProcessArguments, models: WatchedModels | None = None, grpc:
     return code
 
 
+def prepare() -> None:
+    """What a spare can do before it has arguments."""
+    keep_freed_memory()
+    preload()
+
+
 def _exit_now(code: int) -> None:
     """Exit without waiting for a model that is being loaded or a batch that is running."""
     logging.shutdown()
@@ -90,4 +97,4 @@ def _exit_now(code: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(ProcessArguments.parse(received())))
+    sys.exit(main(ProcessArguments.parse(received(prepare))))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +25,13 @@ def start(options: RuntimeOptions) -> Runtime:
     from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime  # noqa: PLC0415 - it imports TensorFlow
 
     return TensorFlowRuntime(options)
+
+
+def preload() -> None:
+    """Imports TensorFlow, so that `start` takes no time afterwards; a failure is left to `start`."""
+    load_libraries()
+    with suppress(ImportError):
+        import_module("app.runtimes.tensorflow.tensorflow_runtime")
 
 
 def load_libraries() -> None:
