@@ -139,6 +139,15 @@ def make_awkward(path: Path) -> None:
         signatures["unfed"] = _signature({"x": x}, {"y": scaled + other})
 
 
+def make_unfed(path: Path) -> None:
+    """Without references: `whole` (x -> y = 3x), and `unfed`, which needs a placeholder that is no input."""
+    with _export(path) as (_, signatures):
+        scale = tf1.Variable(3.0, name="scale", use_resource=True)
+        x, other = (tf1.placeholder(tf.float32, [None], name=name) for name in ("x", "other"))
+        signatures["whole"] = _signature({"x": x}, {"y": x * scale})
+        signatures["unfed"] = _signature({"x": x}, {"y": x + other})
+
+
 def make_large(path: Path) -> None:
     """x [batch] -> y = x times an element of a reference variable of LARGE_MB."""
     with _export(path) as (_, signatures):

@@ -2,7 +2,8 @@
 
 Rules
 - Which models these are: `needs_session` in signature_defs.py. Functions cannot return reference variables, and
-  TensorFlow never frees those that functions use; a session's variables and tables end with it.
+  TensorFlow never frees those that functions use; a session's variables and tables end with it. And functions load
+  either all signatures or none, a session leaves out what one of them lacks until it is called.
 - A fetched reference is the variable's own memory, and an assignment to it may be no single step. So if a signature of
   the model writes, calls of all signatures that use reference variables take turns, and answers are copied in the turn.
 """
@@ -32,6 +33,7 @@ from app.runtimes.tensorflow.execution.operations import (
     reads_files,
     writing_operations,
 )
+from app.runtimes.tensorflow.saved_model.graph_part import full_name, needed_nodes
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
     check_names,
@@ -130,8 +132,8 @@ class _Callable:
     """From all inputs to the outputs wanted, which may include a tensor that is an input, or one tensor twice."""
 
     def __init__(self, session: Any, signature: ModelSignature, wanted: Sequence[str]) -> None:
-        feeds = {_tensor(spec.tensor_name): name for name, spec in signature.inputs.items()}
-        tensors = [_tensor(signature.outputs[name].tensor_name) for name in wanted]
+        feeds = {full_name(spec.tensor_name): name for name, spec in signature.inputs.items()}
+        tensors = [full_name(signature.outputs[name].tensor_name) for name in wanted]
         self._inputs = list(feeds.values())
         fetches = list(dict.fromkeys(tensor for tensor in tensors if tensor not in feeds))
         self._run = private_api.session_call(session, list(feeds), fetches)
@@ -151,7 +153,7 @@ class _Callable:
 
 def _functions(session: Any, definitions: Mapping[str, ModelSignature]) -> dict[str, _SessionFunction]:
     graph = session.graph.as_graph_def()
-    parts = {name: part_of(graph, signature) for name, signature in definitions.items()}
+    parts = {name: _part_of(graph, signature) for name, signature in definitions.items()}
     signatures = {name: _with_facts(signature, parts[name]) for name, signature in definitions.items()}
     stateful = any(signature.writes for signature in signatures.values())
     shared = Lock()  # by the signatures that use reference variables
@@ -170,25 +172,10 @@ def _with_facts(signature: ModelSignature, part: Any) -> ModelSignature:
     return replace(signature, writes=writes, draws=draws, loops=has_loops(part), reads_files=reads_files(part))
 
 
-def part_of(graph: Any, signature: ModelSignature) -> Any:
-    """The GraphDef of what a call of the signature runs: all that its outputs need, up to its inputs."""
+def _part_of(graph: Any, signature: ModelSignature) -> Any:
+    """The GraphDef of what a call of the signature runs."""
     by_name = {node.name: node for node in graph.node}
-    fed = {_tensor(spec.tensor_name) for spec in signature.inputs.values()}
-    fed_nodes = {tensor.partition(":")[0] for tensor in fed}
-    needed: set[str] = set()
-    waiting = [_tensor(spec.tensor_name) for spec in signature.outputs.values()]
-    while waiting:
-        tensor = waiting.pop()
-        name = tensor.removeprefix("^").partition(":")[0]
-        if tensor in fed or name in needed or (tensor.startswith("^") and name in fed_nodes):
-            continue
-        needed.add(name)
-        waiting += map(_tensor, by_name[name].input)
+    outputs, inputs = ([spec.tensor_name for spec in specs.values()] for specs in (signature.outputs, signature.inputs))
     part = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
-    part.node.extend(by_name[name] for name in sorted(needed))
+    part.node.extend(by_name[name] for name in sorted(needed_nodes(by_name, outputs, inputs)))
     return part
-
-
-def _tensor(name: str) -> str:
-    """A tensor's full name: 'x:0' for 'x'."""
-    return name if ":" in name or name.startswith("^") else f"{name}:0"

@@ -17,6 +17,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import Array, Dimension, ModelSignature, TensorSpec
 from app.runtimes.tensorflow.execution.operations import has_references
 from app.runtimes.tensorflow.private_api import SavedModelProto
+from app.runtimes.tensorflow.saved_model.graph_part import needed_nodes
 from app.runtimes.tensorflow.saved_model.ragged_signatures import is_ragged, ragged_inputs, ragged_outputs
 
 logger = logging.getLogger(__name__)
@@ -31,12 +32,37 @@ _NOT_ARRAYS = frozenset({tf.resource, tf.variant, tf.qint8, tf.quint8, tf.qint16
 
 
 def needs_session(meta_graph: Any) -> bool:
-    """Whether a MetaGraphDef can be executed only in a session: it has references (to variables, or tables before
-    TensorFlow 1.0), or does not say the types of its inputs and outputs, as exports before TensorFlow 1.0.
+    """Whether a MetaGraphDef can be executed only in a session: it is of TensorFlow 1, and
+
+    - has references: to variables, or to tables before TensorFlow 1.0,
+    - does not say the types of its inputs and outputs, as exports before TensorFlow 1.0,
+    - or has a signature that lacks an input, such as one that says whether the model is being trained.
     """
-    if has_references(meta_graph.graph_def):
+    if meta_graph.HasField("object_graph_def"):
+        return False
+    if has_references(meta_graph.graph_def) or any(not info.dtype for info in _tensors(meta_graph)):
         return True
-    return any(not info.dtype for info in _tensors(meta_graph))
+    return any(_lacks_input(meta_graph))
+
+
+def _lacks_input(meta_graph: Any) -> Iterator[bool]:
+    """Of each signature for callers, whether it needs a placeholder that is none of its inputs."""
+    nodes = {node.name: node for node in meta_graph.graph_def.node}
+    for name, definition in meta_graph.signature_def.items():
+        if name not in _NOT_FOR_CALLERS:
+            outputs, inputs = (
+                [name for info in infos.values() for name in _tensor_names(info)]
+                for infos in (definition.outputs, definition.inputs)
+            )
+            yield any(nodes[each].op == "Placeholder" for each in needed_nodes(nodes, outputs, inputs))
+
+
+def _tensor_names(info: Any) -> list[str]:
+    """The tensors of a TensorInfo, which may be sparse or composite."""
+    if info.WhichOneof("encoding") == "coo_sparse":
+        sparse = info.coo_sparse
+        return [sparse.values_tensor_name, sparse.indices_tensor_name, sparse.dense_shape_tensor_name]
+    return [info.name] if info.name else [each.name for each in info.composite_tensor.components]
 
 
 def with_types_of(graph: Any, meta_graph: Any) -> Any:

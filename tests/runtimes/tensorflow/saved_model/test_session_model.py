@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as SavedModelProto
 
-from app.core.errors import InferenceFailed, InvalidRequest, SignatureNotFound
+from app.core.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
 from app.core.inference import STRING, Array
 from app.repository.disk.local_copies import keep_assets
 from app.runtime import LoadedModel, PlainModel, Runtime, RuntimeOptions, create_runtime
@@ -145,6 +146,13 @@ def test_signatures_of_odd_forms(load: Load, monkeypatch: pytest.MonkeyPatch, pu
         model.run("unfed", {"x": x}, ())
 
 
+def test_a_signature_that_lacks_an_input_harms_no_other(load: Load) -> None:
+    model = load(tf1_savedmodels.make_unfed)
+    assert model.run("whole", {"x": float32(1, 2)}, ())["y"].tolist() == [3, 6]
+    with pytest.raises(InvalidRequest, match="placeholder tensor 'other'"):
+        model.run("unfed", {"x": float32(1, 2)}, ())
+
+
 def test_an_unwanted_output_is_not_computed(load: Load) -> None:
     model = load(tf1_savedmodels.make_awkward)
     inputs = {"text": np.array([b"four"], STRING)}
@@ -184,6 +192,7 @@ def test_close_frees_the_graph_without_a_collection(runtime: Runtime, tmp_path: 
 
 def test_a_model_without_references_needs_no_session(load: Load) -> None:
     assert not isinstance(load(savedmodels.make_tf1), SessionModel)
+    assert not isinstance(load(savedmodels.make_sparse_tf1), SessionModel)
     assert not isinstance(load(savedmodels.make_half_plus_two), SessionModel)
 
 
@@ -206,3 +215,24 @@ def test_unloading_frees_variables_that_tensorflow_never_frees_for_functions(run
 def resident_mb() -> float:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def test_a_signature_of_a_tensor_that_is_not_there_says_so(runtime: Runtime, tmp_path: Path) -> None:
+    def rename(path: Path, signature: str, output: str) -> None:
+        file = path / "saved_model.pb"
+        proto = SavedModelProto.FromString(file.read_bytes())
+        proto.meta_graphs[0].signature_def[signature].outputs[output].name = "nowhere:0"
+        file.write_bytes(proto.SerializeToString())
+
+    tf1_savedmodels.make_counter(tmp_path / "counter")
+    rename(tmp_path / "counter", "incr_counter", "output")
+    model = runtime.load(tmp_path / "counter")
+    assert output(model, "get_counter") == 0
+    with pytest.raises(ServingError, match="nowhere"):
+        output(model, "incr_counter")
+    model.close()
+
+    savedmodels.make_tf1(tmp_path / "tf1")
+    rename(tmp_path / "tf1", "classify", "scores")
+    with pytest.raises(InferenceFailed, match="nowhere"):
+        runtime.load(tmp_path / "tf1")
