@@ -256,9 +256,9 @@ class HttpProtocol:
             return self.parses(head, body)
         return False
 
-    def rejected(self, rejection: Rejection) -> None:
-        """Sends the event of a request that was rejected without parsing its body."""
-        self._listener(RequestFinished(self.name, str(rejection.reply.status), *rejection.asked, 0.0))
+    def rejected(self, rejection: Rejection, seconds: float) -> None:
+        """Sends the event of a request that was rejected without parsing its body, which took so long."""
+        self._listener(RequestFinished(self.name, str(rejection.reply.status), *rejection.asked, seconds))
 
     async def _reply(self, exchange: AsgiExchange) -> Sendable | Streamed:
         """The reply, also for an error. Raises ClientGone."""

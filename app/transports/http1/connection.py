@@ -331,7 +331,7 @@ class HttpConnection(asyncio.Protocol):
         reply = b"".join((STATUS_LINES[rejection.reply.status], common, rejection.rest))
         self._fast_path.reply_buffer.write(self.transport, [reply], close=False)
         self._count_reply(now)
-        parsed.protocol.rejected(rejection)
+        parsed.protocol.rejected(rejection, self._fast_path.clock() - now)
         self._fast_path.interrupt_moderation.rejected(now)
         return True
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from app.core.errors import WouldBeLate
-from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest
+from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import Cancellable
 from app.core.reply import Answer
 from app.transports.http.exchange import (
@@ -20,11 +20,10 @@ from app.transports.http.exchange import (
     HttpProtocol,
     ReplyLater,
     failure_reply,
-    priority_of,
     written,
 )
 from app.transports.http.head import RequestHead
-from app.transports.http.rejections import Rejection
+from app.transports.http.rejections import MOST_BYTES, Outline, Rejection, in_json
 from app.transports.http.replies import CLIENT_GONE, Sendable
 from app.transports.http.server_timing import server_timing
 
@@ -57,7 +56,7 @@ class DirectExchange(Exchange):
     """
 
     __slots__ = (
-        "_computation", "_connection", "_handle", "_size", "answered", "begun", "keep_alive", "protocol",
+        "_computation", "_connection", "_handle", "_short_body", "answered", "begun", "keep_alive", "protocol",
         "response_complete",
     )  # fmt: skip
 
@@ -66,7 +65,7 @@ class DirectExchange(Exchange):
         self._connection = connection
         self.protocol = protocol
         self._computation: Computation | None = None
-        self._size = 0
+        self._short_body = b""  # for the rejection of others like it
         self._handle: Cancellable | None = None
         self.answered = False
         self.begun = False
@@ -85,8 +84,9 @@ class DirectExchange(Exchange):
     def begin(self, body: bytes) -> None:
         """Submits the request, whose body is complete; a long body is read beside the event loop before."""
         self.begun = True
-        self._size = len(body)
-        if self._size >= LONG_BODY_BYTES:
+        if len(body) <= MOST_BYTES:
+            self._short_body = body
+        elif len(body) >= LONG_BODY_BYTES:
             self._start(self._begin_later(body))
             return
         try:
@@ -174,16 +174,12 @@ class DirectExchange(Exchange):
     def _remember_rejection(self, rejected: WouldBeLate, request: InferenceRequest) -> None:
         """Lets the rejection apply to later requests with the same head (rejections.py).
 
-        Not if the body set the deadline, the priority or the signature: then the head alone does not say it. Nor if
-        callers are told apart: another one with the same head may be in time.
+        Not if callers are told apart: another one with the same head may be in time.
         """
-        if request.caller:
-            return
-        deadline_and_priority = request.deadline_s, request.priority
-        default = request.signature == DEFAULT_SIGNATURE
-        if default and deadline_and_priority == (self.protocol.deadline_s(self), priority_of(self.head)):
+        outline = Outline.of(self._short_body)
+        if outline is not None and not request.caller and in_json(self.head):
             asked = self.model, self.version, self.signature
-            self.head.rejection = Rejection.of(rejected, self._size, self.protocol.clock(), asked)
+            self.head.rejection = Rejection.of(rejected, outline, self.protocol.clock(), asked)
 
     # --- the end ---
 
@@ -224,4 +220,5 @@ class DirectExchange(Exchange):
         if self._handle is not None:
             self._handle.cancel()
         self._computation = self._handle = None
+        self._short_body = b""
         self.protocol.finished(self, code, now)

@@ -10,7 +10,8 @@ import os
 import pytest
 
 from app.core.errors import WouldBeLate
-from app.transports.http.rejections import Rejection
+from app.transports.http.head import RequestHead
+from app.transports.http.rejections import Outline, Rejection, in_json
 from tests.support.fakes import run_in_fake_time
 from tests.transports.http1.test_connection import COMPUTE_S, INFER, World, request
 
@@ -20,22 +21,74 @@ SIZE = len(json.dumps(ROWS))
 V1 = request(body=ROWS, headers=TIMEOUT)
 
 
+TWO_ROWS = b'{"signature_name": "f", "instances": [[1, 2], [3, 4]]}'
+
+
 def rejection(retry_after_s: float) -> Rejection:
     error = WouldBeLate("late")
     error.retry_after_s = retry_after_s
-    return Rejection.of(error, 100, 5.0, ("m", 1, "f"))
+    outline = Outline.of(TWO_ROWS)
+    assert outline is not None
+    return Rejection.of(error, outline, 5.0, ("m", 1, "f"))
 
 
-def test_a_rejection_does_not_apply_to_a_smaller_body() -> None:
-    assert rejection(1.0).holds(bytes(100), 5.0)
-    assert rejection(1.0).holds(bytes(101), 5.0)
-    assert not rejection(1.0).holds(bytes(99), 5.0)
+@pytest.mark.parametrize(
+    "body",
+    [
+        TWO_ROWS,
+        TWO_ROWS.replace(b"1", b"1.5e3"),
+        TWO_ROWS.replace(b"[1", b"[0,0],[1"),
+        TWO_ROWS.replace(b": [[", b":\n[["),
+        TWO_ROWS.replace(b"1", b"x"),  # it would be rejected for another reason
+    ],
+)
+def test_a_rejection_applies_to_a_body_that_asks_for_as_much(body: bytes) -> None:
+    assert rejection(1.0).holds(body, 5.0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        TWO_ROWS.replace(b", [3, 4]", b"").ljust(100),
+        TWO_ROWS.replace(b", [3, 4]]", b"]" + b" " * 50),
+        TWO_ROWS.replace(b", [3, 4]]}", b"]}[,[,}"),  # text behind the end is ignored
+        TWO_ROWS.replace(b'"f"', b'"g"'),
+        TWO_ROWS.replace(b'"signature_name"', b'"signature_nam\\u0065"'),
+        TWO_ROWS.replace(b"]}", b'], "signature_name": "g"}'),
+        TWO_ROWS.replace(b"]}", b'], "signature_nam\\u0065": "g"}'),
+        TWO_ROWS.replace(b"4", b'"4"'),
+        b"\x0a\x03\x0a\x01m" + TWO_ROWS,
+        b"",
+    ],
+)
+def test_a_rejection_does_not_apply_to_a_body_that_may_ask_for_less_or_another_thing(body: bytes) -> None:
+    assert not rejection(1.0).holds(body, 5.0)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[1]", b'{"x": 1} ', b'{"%b": [1]}' % bytes(600), b'{"x": [%b1]}' % (b"1," * 5000)]
+)
+def test_a_body_that_tells_too_little_is_not_remembered(body: bytes) -> None:
+    assert Outline.of(body) is None
+
+
+def head(*headers: tuple[bytes, bytes]) -> RequestHead:
+    return RequestHead("POST", "/", b"", headers)
+
+
+def test_only_bodies_of_json_alone_are_compared() -> None:
+    assert in_json(head())
+    assert in_json(head((b"content-type", b"application/json; charset=utf-8")))
+    assert in_json(head((b"content-type", b"application/x-www-form-urlencoded")))
+    assert not in_json(head((b"content-type", b"application/x-protobuf")))
+    assert not in_json(head((b"content-type", b"application/msgpack")))
+    assert not in_json(head((b"content-type", b"application/json"), (b"inference-header-content-length", b"9")))
 
 
 @pytest.mark.parametrize(("retry_after_s", "until_s"), [(0.005, 5.005), (3.0, 5.02)])
 def test_a_rejection_applies_until_its_retry_time_and_20_ms_at_most(retry_after_s: float, until_s: float) -> None:
     assert rejection(retry_after_s).until_s == pytest.approx(until_s)
-    assert not rejection(retry_after_s).holds(bytes(100), until_s + 1e-9)
+    assert not rejection(retry_after_s).holds(TWO_ROWS, until_s + 1e-9)
 
 
 async def rejecting(rejected: bytes = V1, before: bytes = V1) -> World:
@@ -59,14 +112,15 @@ async def send(world: World, message: bytes) -> list[int]:
     return [status for status, _, _ in world.replies(transport)]
 
 
-def malformed(size: int, headers: dict[str, str]) -> bytes:
-    return request(body=b"x" * size, headers=headers)
+def malformed(headers: dict[str, str], rows: int = 20) -> bytes:
+    """As many lists and values as in so many rows, and no numbers: who parses it says 400."""
+    return request(body=json.dumps({"instances": [[1.0, 2.0]] * rows}).replace("1.0", "1.x").encode(), headers=headers)
 
 
 def test_a_request_with_a_rejected_head_is_rejected_without_parsing_its_body() -> None:
     async def main() -> None:
         world = await rejecting()
-        assert await send(world, malformed(SIZE, TIMEOUT)) == [503]
+        assert await send(world, malformed(TIMEOUT)) == [503]
         told = [(event.code, event.model, event.version, event.signature) for event in world.finished[-2:]]
         assert told == [("503", "m", 1, "serving_default")] * 2
 
@@ -117,7 +171,7 @@ def test_a_rejection_applies_to_later_requests_of_the_same_turn() -> None:
         await world.hear(request(headers=TIMEOUT), 3.5 * COMPUTE_S)
         clients = [world.connect() for _ in range(4)]
         for number, (connection, _) in enumerate(clients):
-            connection.data_received(request(body=ROWS, headers=TIMEOUT) if number < 3 else malformed(SIZE, TIMEOUT))
+            connection.data_received(request(body=ROWS, headers=TIMEOUT) if number < 3 else malformed(TIMEOUT))
         await asyncio.sleep(3.5 * COMPUTE_S)
         assert [world.replies(transport)[0][0] for _, transport in clients] == [200, 200, 503, 503]
 
@@ -127,70 +181,50 @@ def test_a_rejection_applies_to_later_requests_of_the_same_turn() -> None:
 def test_a_request_with_another_head_or_a_smaller_body_is_parsed() -> None:
     async def main() -> None:
         world = await rejecting()
-        assert await send(world, malformed(SIZE - 1, TIMEOUT)) == [400]  # it may have fewer rows
-        assert await send(world, malformed(SIZE, {"X-Request-Timeout-Ms": "2501"})) == [400]
-        assert await send(world, malformed(SIZE, {**TIMEOUT, "X-Request-Priority": "1"})) == [400]
+        assert await send(world, malformed(TIMEOUT, 19)) == [400]  # it may have fewer rows
+        assert await send(world, malformed({"X-Request-Timeout-Ms": "2501"})) == [400]
+        assert await send(world, malformed({**TIMEOUT, "X-Request-Priority": "1"})) == [400]
         await asyncio.sleep(0.021)
-        assert await send(world, malformed(SIZE, TIMEOUT)) == [400]
+        assert await send(world, malformed(TIMEOUT)) == [400]
 
     run_in_fake_time(main())
 
 
-def v2(**parameters: int) -> bytes:
+def v2(data: str = "", **parameters: int) -> bytes:
     tensor = {"name": "x", "datatype": "FP32", "shape": [20, 2], "data": [1.0] * 40}
-    return request(INFER, {"inputs": [tensor], "parameters": parameters}, TIMEOUT)
+    body = json.dumps({"parameters": parameters, "inputs": [tensor]})
+    return request(INFER, body.replace("1.0", data or "1.0").encode(), TIMEOUT)
 
 
 @pytest.mark.parametrize("parameters", [{"priority": 9}, {"timeout": 2_400_000}])
-def test_a_body_with_priority_or_timeout_is_parsed_and_its_rejection_is_not_remembered(
-    parameters: dict[str, int],
-) -> None:
+def test_a_rejection_of_v2_applies_to_the_same_parameters(parameters: dict[str, int]) -> None:
     async def main() -> None:
         world = await rejecting(v2())
-        other = b'{"parameters": %s, ' % json.dumps(parameters).encode()
-        assert await send(world, request(INFER, other.ljust(1000), TIMEOUT)) == [400]
-        assert await send(world, request(INFER, b" " * 1000, TIMEOUT)) == [503]
-
-        world = await rejecting(v2(**parameters), v2())
-        assert await send(world, request(INFER, b" " * 1000, TIMEOUT)) == [400]
+        assert await send(world, v2("1.x")) == [503]
+        assert await send(world, v2("1.x", **parameters)) == [400]
 
     run_in_fake_time(main())
 
 
-def pair(rows: int) -> bytes:
-    named = [{"x": [1.0, 2.0], "z": [1.0, 2.0]}] * rows
-    return request(body={"signature_name": "pair", "instances": named}, headers=TIMEOUT)
-
-
-def test_a_body_with_another_signature_is_parsed_and_its_rejection_applies_to_no_other_request() -> None:
+def test_a_rejection_by_the_head_counts_as_what_it_took() -> None:
     async def main() -> None:
         world = await rejecting()
-        other = b'{"signature_name": "pair", '
-        assert await send(world, request(body=other.ljust(SIZE), headers=TIMEOUT)) == [400]
-        assert await send(world, request(body=b"\xae" + other.replace(b'"', b"").ljust(SIZE), headers=TIMEOUT)) == [400]
-
-        world = World(True, admission=True)
-        for first in (pair(1), request(headers=TIMEOUT)):
-            await world.hear(first, 3.5 * COMPUTE_S)
-        for _ in range(2):
-            await send(world, pair(20))
-        assert await send(world, pair(20)) == [503]
-        assert await send(world, malformed(10_000, TIMEOUT)) == [400]
+        connection, _ = world.connect()
+        clock = world.connection._fast_path.clock
+        times = iter([clock(), clock() + 0.002])
+        world.connection._fast_path.clock = lambda: next(times, clock() + 0.002)
+        connection.data_received(V1)
+        assert world.finished[-1].seconds == pytest.approx(0.002)
 
     run_in_fake_time(main())
 
 
-def test_a_body_that_names_the_default_signature_is_rejected_like_one_that_names_none() -> None:
+def test_a_body_with_another_signature_is_parsed() -> None:
     async def main() -> None:
         world = await rejecting()
-        for named in (b'{"signature_name": "serving_default", ', b'{"signature_name":\n"serving_default", '):
-            assert await send(world, request(body=named.ljust(SIZE), headers=TIMEOUT)) == [503]
-        for other in (
-            b'{"signature_name": "serving_default", "signature_name": "pair", ',
-            b'{"signature_name": "serving_default_2", ',
-            b'{"x": "\\"signature_name\\": \\"serving_default\\""',
-        ):
-            assert await send(world, request(body=other.ljust(SIZE), headers=TIMEOUT)) == [400]
+        for name in ("signature_name", "signature_nam\\u0065"):
+            other = b'{"%b": "pair", "instances": [%b]}' % (name.encode(), b"[1.x]," * 40)
+            assert await send(world, request(body=other, headers=TIMEOUT)) == [400]
 
     run_in_fake_time(main())
 
@@ -202,6 +236,6 @@ def test_a_rejection_because_of_a_full_queue_applies_to_no_other_request() -> No
         body = json.dumps(rows).encode()
         assert await send(world, request(body=body)) == []
         assert await send(world, request(body=body)) == [503]
-        assert await send(world, malformed(len(body), {})) == [400]
+        assert await send(world, malformed({}, 1000)) == [400]
 
     run_in_fake_time(main())
