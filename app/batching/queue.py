@@ -110,7 +110,7 @@ class RequestQueue:
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
         """Puts a request into the lane of `key`. Raises Overloaded if there is no room."""
         weight, size = request.weight, tensor_bytes(request.inputs)
-        room = self.room.needed(weight, size)
+        room = weight if size <= weight * self.room.row_bytes else self.room.needed(weight, size)
         caller = request.caller if self.callers is not None else None
         self.room.check(key.model, room, bulk=request.priority_offset_s <= -BULK_S, caller=caller)
         lane = self._lanes.get(key)
