@@ -29,8 +29,9 @@ public class JavaHttpClient {
 
   // The last of the predictions in {"predictions": [...]}.
   static String last(String document) {
-    String[] numbers = document.replaceAll("(?s).*\\[|\\].*", "").split(",");
-    return numbers[numbers.length - 1].trim();
+    int end = document.indexOf(']');
+    int start = Math.max(document.lastIndexOf(',', end), document.lastIndexOf('[', end));
+    return document.substring(start + 1, end).trim();
   }
 
   public static void main(String[] arguments) {
