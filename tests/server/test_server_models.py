@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from app import runtime
 from app.config.settings import Settings
-from app.core.errors import ServingError
+from app.core.errors import Overloaded, ServingError
+from app.core.inference import InferenceRequest
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels
 from app.server.http_app import HttpApp
 from app.server.server import Server
 from tests.repository.fakes import add
+from tests.support.fakes import rows_of
 from tests.support.waiting import HANG_S, until
 
 
@@ -232,3 +235,24 @@ def test_without_batching_there_is_no_batch_size_to_override(tmp_path: Path) -> 
         assert (await server.open_inference.model_config("m"))["max_batch_size"] == 1
 
     asyncio.run(play(scenario, settings(tmp_path, batching=False, wait_for_models=True)))
+
+
+def test_without_a_limit_in_rows_large_requests_of_several_clients_are_computed(tmp_path: Path) -> None:
+    """As in the drop-in, where the peer has no limit in rows: bytes count alone."""
+    add(tmp_path, "m", 1)
+
+    async def scenario(server: Server) -> None:
+        batcher = server.engine._batcher
+        assert batcher is not None
+        assert repr(batcher.queue.room) == "<Room 0/524288 bytes (m: 0, 0 kept)>"
+        model = server.repository.resolve("m")
+        sizes = (3000, 3000, 3000, 3000, 10_000)
+        requests = [InferenceRequest(rows_of(float(number), rows)) for number, rows in enumerate(sizes)]
+        responses = await asyncio.gather(*[model.infer(request) for request in requests])
+        for number, (rows, response) in enumerate(zip(sizes, responses, strict=True)):
+            np.testing.assert_array_equal(response.outputs["y"], np.full((rows, 2), 2.0 * number))
+        with pytest.raises(Overloaded, match="bytes wait"):
+            await asyncio.gather(*[model.infer(InferenceRequest(rows_of(1.0, 40_000))) for _ in range(2)])
+
+    more = {"max_batch_size": 512, "max_queue_size": 0, "memory_budget_mb": 1, "wait_for_models": True}
+    asyncio.run(play(scenario, settings(tmp_path, **more)))
