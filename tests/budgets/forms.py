@@ -19,5 +19,6 @@ FORMS: Mapping[str, Callable[[], Form]] = {
     "v2 over gRPC": packed.v2_messages,
     "binary tensors of v2": packed.binary,
     "npy": files.npy,
+    "npz": files.npz,
     "gzip": files.members,
 }

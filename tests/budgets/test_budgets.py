@@ -13,8 +13,8 @@ from tests.support.processes import ROOT
 
 SEED = 12
 
-#: The measure is off by up to a quarter on a busy machine.
-OFF = 1.25
+#: The measure is off by up to a factor of two on a busy machine: the loop it compares with uses no memory.
+OFF = 2
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))
