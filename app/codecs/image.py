@@ -10,16 +10,23 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from app.codecs.arrays import cast, only_input
 from app.codecs.body_format import BodyFormat, PredictBody
 from app.codecs.errors import BodyTooLarge
+from app.codecs.image_parts import check_parts
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, Dimension, ModelSignature, TensorSpec, string_array
 
 #: Pillow's own limit, which only warns at first; `_check_size` has ours.
 Image.MAX_IMAGE_PIXELS = None
+
+#: The most bytes that the compressed texts of a PNG take; Pillow's own limit is 64 MiB.
+PngImagePlugin.MAX_TEXT_MEMORY = PngImagePlugin.MAX_TEXT_CHUNK
+
+#: The pixels may take so many bytes, and so many times those of the file. Chosen: a black image of 1920 x 1080 is free.
+_FREE_BYTES, _MOST_RATIO = 8 * 1024 * 1024, 200
 
 #: Number of channels of an input -> Pillow's mode.
 _COLOURS = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -61,9 +68,11 @@ def _pixels(format_: str, body: bytes, max_bytes: int, spec: TensorSpec) -> Arra
     """uint8 of shape [1,H,W] or [1,H,W,C]."""
     assert spec.shape is not None  # noqa: S101 - _has_pixels
     height, width, *channels = spec.shape[1:]
+    check_parts(format_, body)
     try:
         with Image.open(BytesIO(body), formats=[format_]) as image:
             _check_size(image, height, width, spec, max_bytes)
+            _check_ratio(image, len(body))
             pixels = _decode(image, _colours(image.mode, channels))
     except ServingError:
         raise
@@ -91,6 +100,15 @@ def _check_size(image: Any, height: Dimension, width: Dimension, spec: TensorSpe
         raise BodyTooLarge(
             f"The image has {image.width} x {image.height} pixels,"
             f" which take more than max_body_bytes, {max_bytes} bytes"
+        )
+
+
+def _check_ratio(image: Any, size: int) -> None:
+    """Raises BodyTooLarge."""
+    if image.height * image.width * 4 > _FREE_BYTES + _MOST_RATIO * size:
+        raise BodyTooLarge(
+            f"The image has {image.width} x {image.height} pixels, which take more than {_MOST_RATIO} times the"
+            f" {size} bytes of the file; send it less compressed"
         )
 
 

@@ -20,5 +20,7 @@ FORMS: Mapping[str, Callable[[], Form]] = {
     "binary tensors of v2": packed.binary,
     "npy": files.npy,
     "npz": files.npz,
+    "PNG": files.png,
+    "JPEG": files.jpeg,
     "gzip": files.members,
 }
