@@ -1,13 +1,14 @@
 """A connection beyond the limit: it gets 503, unless it asks whether the server is alive.
 
-So a server whose connections are all taken still answers those who watch it. There are at most 64 of these at once;
-further ones are closed without a word.
+So a server whose connections are all taken still answers those who watch it. There are at most 64 of these at once; a
+further one ends the oldest without a word, for a probe sends its request at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import ClassVar
 
 from app.transports.http1.ends import Lingering
 from app.transports.http1.head_parser import HeadParser
@@ -30,7 +31,7 @@ class OverLimit(asyncio.Protocol):
         serve: takes the connection, with the bytes of a request that is answered all the same.
     """
 
-    _count = 0  # of all in this process
+    _all: ClassVar[dict[OverLimit, None]] = {}  # of this process, the oldest first
 
     def __init__(
         self,
@@ -45,11 +46,11 @@ class OverLimit(asyncio.Protocol):
         self._common = common
         self._serve = serve
         self._head = HeadParser(limits)
-        OverLimit._count += 1
+        OverLimit._all[self] = None
         self._timer = asyncio.get_running_loop().call_later(_HEAD_S, transport.abort)
         transport.set_protocol(self)
-        if OverLimit._count > _MOST:
-            transport.abort()
+        if len(OverLimit._all) > _MOST:
+            next(iter(OverLimit._all)).abort()
 
     def data_received(self, data: bytes) -> None:
         head = self._head
@@ -66,7 +67,11 @@ class OverLimit(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._leave()
 
+    def abort(self) -> None:
+        self._leave()
+        self._transport.abort()
+
     def _leave(self) -> None:
-        OverLimit._count -= 1
+        OverLimit._all.pop(self, None)
         self._timer.cancel()
         self._head.drop()

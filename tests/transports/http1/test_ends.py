@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -27,6 +28,9 @@ def served(loop: Any, client: Callable[[World, int], Awaitable[None]]) -> None:
         server = await asyncio.get_running_loop().create_server(world._connect, "127.0.0.1", 0)
         async with server:
             await client(world, server.sockets[0].getsockname()[1])
+        for connection in list(world.state.connections):
+            connection.transport.abort()
+        await until(lambda: not world.state.connections)
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(main())
@@ -38,7 +42,8 @@ def test_a_client_that_sends_a_far_too_large_body_reads_its_413(loop: Any, heade
     def sends(port: int) -> int:
         connection = http.client.HTTPConnection("127.0.0.1", port)
         connection.request("POST", "/v1/models/m:predict", b" " * (70 * MIB), headers)
-        return connection.getresponse().status
+        with closing(connection):
+            return connection.getresponse().status
 
     async def client(_: World, port: int) -> None:
         assert await asyncio.to_thread(sends, port) == 413
@@ -57,6 +62,7 @@ def test_a_client_that_stops_sending_gets_its_replies(loop: Any, sent: bytes) ->
         writer.write_eof()
         reply = await reader.read()
         writer.close()
+        await writer.wait_closed()
         assert reply.startswith(b"HTTP/1.1 200 OK")
         assert reply.count(b"HTTP/1.1 200 OK") == sent.count(b"Host")
         assert reply.count(b"connection: close") <= 1  # none where the reply was there before the end
@@ -74,6 +80,7 @@ def test_one_that_waits_for_long_is_asked_whether_it_is_there(loop: Any, headers
         writer.write_eof()
         reply = await reader.read()
         writer.close()
+        await writer.wait_closed()
         assert reply.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
         assert reply.count(b"HTTP/1.1") == 2
 
@@ -89,6 +96,7 @@ def test_the_request_of_a_client_that_has_gone_is_cancelled(loop: Any, headers: 
         writer.write(request(headers=headers))
         await until(lambda: bool(world.loaded.function.calls))
         writer.close()
+        await writer.wait_closed()
         await until(lambda: [event.code for event in world.finished] == ["499"])
         assert len(world.state.connections) == 1  # that of the world itself
 

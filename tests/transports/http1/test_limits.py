@@ -110,11 +110,27 @@ def test_connections_beyond_the_limit_have_a_limit_of_their_own_and_little_time(
         world = full()
         beyond = [world.connect()[1] for _ in range(over_limit._MOST + 5)]
         await asyncio.sleep(0.0)
-        assert [transport.aborted for transport in beyond] == [False] * over_limit._MOST + [True] * 5
+        assert [transport.aborted for transport in beyond] == [True] * 5 + [False] * over_limit._MOST
         await asyncio.sleep(over_limit._HEAD_S)
         assert all(transport.aborted for transport in beyond)
         await asyncio.sleep(0.1)
-        assert over_limit.OverLimit._count == 0
+        assert not over_limit.OverLimit._all
+
+    run_in_fake_time(main())
+
+
+def test_a_probe_is_answered_among_many_that_wait_for_nothing() -> None:
+    async def main() -> None:
+        world = full()
+        for _ in range(2 * over_limit._MOST):
+            _, transport = world.connect()
+            transport.write_eof = lambda: None  # type: ignore[method-assign]  # these clients do not close
+            transport.hear(request())
+        connection, transport = world.connect()
+        connection._server.application = _ok
+        transport.hear(LIVE)
+        await asyncio.sleep(0.1)
+        assert [status for status, *_ in world.replies(transport)] == [200]
 
     run_in_fake_time(main())
 
