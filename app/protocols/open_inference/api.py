@@ -16,12 +16,12 @@ from app.core.errors import Forbidden, InvalidRequest, ModelNotFound, ModelNotRe
 from app.core.inference import Buffer
 from app.core.interfaces import ServedModel, ServedRepository, ServerHealth
 from app.core.versions import VersionStatus
-from app.protocols.open_inference.config_overrides import override_document, read_overrides
 from app.protocols.open_inference.infer_call import choose_signature
 from app.protocols.open_inference.metadata import available, index_documents, model_document, server_document
+from app.protocols.open_inference.model_configuration.config_overrides import override_document, read_overrides
+from app.protocols.open_inference.model_configuration.triton_model_config import config_document
 from app.protocols.open_inference.parameters import Parameters
 from app.protocols.open_inference.shared_memory import ReadRegion, RegionSlice, SharedMemory, WriteRegion
-from app.protocols.open_inference.triton_model_config import config_document
 from app.transports.local_clients import is_local, user_of
 
 _INT64_MAX = 2**63 - 1

@@ -15,7 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from app.transports.grpc import server
 from app.transports.grpc.server import GrpcOptions
 from tests.support.grpc_live import LIMIT, Live, NeverDevice, predict_request, rows, with_live
-from tests.support.http2_frames import (
+from tests.support.waiting import until
+from tests.transports.grpc.http2_frames import (
     CANCEL,
     ENHANCE_YOUR_CALM,
     GOAWAY,
@@ -30,7 +31,6 @@ from tests.support.http2_frames import (
     frame,
     grpc_call,
 )
-from tests.support.waiting import until
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 PREDICT = "/tensorflow.serving.PredictionService/Predict"

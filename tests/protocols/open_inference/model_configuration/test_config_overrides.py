@@ -10,8 +10,8 @@ from app.batching.policy import BatchingOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, ModelNotReady
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
-from app.protocols.open_inference.config_overrides import override_document, read_overrides
-from app.protocols.open_inference.triton_model_config import config_document
+from app.protocols.open_inference.model_configuration.config_overrides import override_document, read_overrides
+from app.protocols.open_inference.model_configuration.triton_model_config import config_document
 from tests.support.open_inference_world import World
 from tests.support.protocol_fakes import signature_of, specs
 

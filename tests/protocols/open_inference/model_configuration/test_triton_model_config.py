@@ -10,7 +10,7 @@ from app.batching.policy import BatchingOptions
 from app.codecs.protobuf.messages import message_class
 from app.core.batch_sizes import BatchSizes
 from app.protocols.open_inference.datatypes import BYTES, DATATYPES
-from app.protocols.open_inference.triton_model_config import config_document
+from app.protocols.open_inference.model_configuration.triton_model_config import config_document
 from tests.support.open_inference_world import dtype_of
 from tests.support.protocol_fakes import echo_model, signature_of, specs
 
