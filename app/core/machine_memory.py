@@ -1,7 +1,8 @@
-"""How much memory this process may still take: of the machine, or of its container if that has less."""
+"""How much memory this process has, and how much it may still take: of the machine, or of its container if less."""
 
 from __future__ import annotations
 
+import os
 from math import inf
 from pathlib import Path
 
@@ -21,6 +22,12 @@ _GROUPS = (
 def available_bytes(root: Path = Path("/")) -> float:
     """Bytes that can be taken now without swapping; infinity where the system does not say."""
     return min(_of_machine(root), *(_of_group(root, *files) for files in _GROUPS))
+
+
+def resident_bytes() -> float:
+    """The resident memory of this process (RSS); infinity where the system does not say."""
+    pages = _read(Path("/proc/self/statm")).split()[1:2]
+    return float(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else inf
 
 
 def _of_machine(root: Path) -> float:

@@ -41,7 +41,6 @@ from app.runtimes.device_thread import DeviceThread
 from app.runtimes.tensorflow.variants.variant_cache import default_folder
 from app.server.drain_time import DrainTime
 from app.server.memory import give_back_while_idle, spared_from_collection
-from app.server.memory_budget import budget_bytes, queue_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +53,12 @@ class Engine:
 
     Args:
         models: the models to serve, a list that may change; None serves the folder that the settings name.
+        max_queue_bytes: of the tensors that wait.
     """
 
-    def __init__(self, settings: Settings, models: WatchedModels | None, listener: Listener) -> None:
+    def __init__(
+        self, settings: Settings, models: WatchedModels | None, listener: Listener, max_queue_bytes: float
+    ) -> None:
         self.settings = settings
         self.sizes = (
             BatchSizes.of(settings.max_batch_size, settings.batch_sizes) if settings.batching else BatchSizes((1,))
@@ -66,6 +68,7 @@ class Engine:
         self._drain_time = DrainTime(settings.drain_timeout_s)
         self._models = models
         self._listener = listener
+        self._max_queue_bytes = max_queue_bytes
         self._runtime: Runtime | None = None
         self._batcher: Batcher | None = None
         self._loader: Loader | None = None
@@ -111,7 +114,7 @@ class Engine:
         finally:
             importing.shutdown(wait=False)
             looking.cancel()
-        self._batcher = batcher = _batcher(settings, runtime, self._listener)
+        self._batcher = batcher = _batcher(settings, runtime, self._listener, self._max_queue_bytes)
         self._runtime = runtime
         self._giving_back = asyncio.create_task(give_back_while_idle(lambda: batcher.idle), name="give back memory")
         self._loader = Loader(
@@ -290,7 +293,7 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
     )
 
 
-def _batcher(settings: Settings, runtime: Runtime, listener: Listener) -> Batcher:
+def _batcher(settings: Settings, runtime: Runtime, listener: Listener, max_queue_bytes: float) -> Batcher:
     return Batcher(
         _device_threads(runtime, settings.stuck_after_s),
         create_policy(settings.batching_policy, _batching_options(settings)),
@@ -301,7 +304,7 @@ def _batcher(settings: Settings, runtime: Runtime, listener: Listener) -> Batche
         weights=settings.model_weights,
         preserve_order=settings.preserve_order,
         fair_callers=bool(settings.fair_callers),
-        max_queue_bytes=queue_bytes(budget_bytes(settings.memory_budget_mb)),
+        max_queue_bytes=max_queue_bytes,
     )
 
 

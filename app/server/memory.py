@@ -12,7 +12,8 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+
+from app.core.machine_memory import resident_bytes
 
 # glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
@@ -48,7 +49,7 @@ def keep_freed_memory() -> bool:
 
 async def give_back_while_idle(idle: Callable[[], bool]) -> None:
     """Gives freed memory back to the system now and then, if `idle()` and RSS has grown. Runs until it is cancelled."""
-    last = 0
+    last = 0.0
     while True:
         await asyncio.sleep(_LOOK_S)
         if idle() and resident_bytes() > last + _GROWTH_BYTES:
@@ -61,14 +62,6 @@ def give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-def resident_bytes() -> int:
-    """RSS of this process; 0 where the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
 
 
 def spare_from_collection() -> None:

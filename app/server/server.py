@@ -29,7 +29,7 @@ from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.repository.model_list_watch import WatchedModels
 from app.server.engine import Engine
-from app.server.memory_budget import budget_bytes, client_bytes
+from app.server.memory_budget import budget_bytes, client_bytes, queue_bytes
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
@@ -85,7 +85,7 @@ class Server:
             self._explanations.subscriptions,
             logs.SUBSCRIPTIONS,
         )
-        self.engine = Engine(settings, models, listener)
+        self.engine = Engine(settings, models, listener, queue_bytes(budget))
         self.repository = self.engine.repository
         self.drain, self.abandon, self.unready = self.engine.drain, self.engine.abandon, self.engine.unready
         regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None

@@ -161,7 +161,9 @@ def example_lists() -> Form:
             return error
         return quietly(lambda _: grpc_examples._examples(message.input))(b"")
 
-    charged = lambda body: len(body) + EXAMPLE_BYTES * body.count(b"\n")  # noqa: E731
+    def charged(body: bytes) -> int:
+        return len(body) + EXAMPLE_BYTES * body.count(b"\n")
+
     return Form((within(b"", 1, 2), with_context), words, [read], charged)
 
 

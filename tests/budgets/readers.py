@@ -35,7 +35,8 @@ def _model(inputs: Any) -> FakeModel:
 
 def rest(inputs: Any, media_type: str, path: str = "/v1/models/m:predict") -> Callable[[bytes], object]:
     """What the REST protocol does with a body, up to the batcher."""
-    protocol = TensorFlowRest(FakeRepository(_model(inputs)), lambda _: None, HttpLimits(LIMIT, 1e9))  # type: ignore[arg-type]
+    repository: Any = FakeRepository(_model(inputs))
+    protocol = TensorFlowRest(repository, lambda _: None, HttpLimits(LIMIT, 1e9))
     signature = ModelSignature("serving_default", inputs, {})
 
     def read(body: bytes, query: bytes = b"") -> object:

@@ -115,5 +115,5 @@ def _read_lines(body: bytes, signature: ModelSignature) -> object:
     cutter = LineCutter(64, LIMIT)
     for start in range(0, len(body), 65536):
         for block in cutter.feed(body[start : start + 65536]):
-            quietly(lambda _, lines=block.lines: read_rows(lines, signature))(b"")  # type: ignore[misc]
+            quietly(lambda _, lines=block.lines: read_rows(lines, signature))(b"")  # type: ignore[misc]  # mypy infers no default
     return None

@@ -90,7 +90,8 @@ def test_memory_is_given_back_while_nothing_is_computed_and_only_if_it_has_grown
 #: Calls models with few and then with many values in a row; tells by how many MB RSS has grown.
 _CALL_AND_TELL = """
 import threading
-from app.server.memory import give_back, keep_freed_memory, resident_bytes
+from app.core.machine_memory import resident_bytes
+from app.server.memory import give_back, keep_freed_memory
 keep_freed_memory()
 import tensorflow as tf
 
@@ -117,7 +118,7 @@ def called(*sizes):
     return resident_bytes()
 
 before = called(16, 16)
-print((called(8000, 1200) - before) // 1024**2)
+print(int(called(8000, 1200) - before) // 1024**2)
 """
 
 

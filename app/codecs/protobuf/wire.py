@@ -13,11 +13,11 @@ from app.core.errors import InvalidRequest
 #: Serialized pieces, joined once at the end; large ones are views of arrays.
 Parts = Sequence[bytes | memoryview]
 
-_VARINT, _LENGTH_DELIMITED = 0, 2
-_USUAL = (_VARINT, _LENGTH_DELIMITED)
+VARINT, LENGTH_DELIMITED = 0, 2
+_USUAL = (VARINT, LENGTH_DELIMITED)
 
 #: The bytes of a value of fixed size, by its wire type.
-_FIXED_BYTES = {1: 8, 5: 4}
+FIXED_BYTES = {1: 8, 5: 4}
 
 #: A message of this size may have so many fields, and one more for so many bytes of it. Chosen: a field of two bytes
 #: may become a message object of 180.
@@ -30,7 +30,7 @@ _VARINT_BYTES = 10
 @lru_cache(maxsize=4096)
 def field_start(number: int, length: int) -> bytes:
     """The tag and length before the `length` bytes of a string, a message or a packed list."""
-    return varint(number << 3 | _LENGTH_DELIMITED) + varint(length)
+    return varint(number << 3 | LENGTH_DELIMITED) + varint(length)
 
 
 def map_entry(number: int, key: str, value: Parts) -> Parts:
@@ -62,23 +62,27 @@ def check_fields(content: bytes) -> None:
 
 def _field_end(content: bytes, position: int) -> int:
     """Where the field at `position` ends; the end of the content where the parser will find a fault."""
-    tag, position = _read_varint(content, position)
+    tag, position = read_varint(content, position)
     wire = tag & 7
-    if wire == _LENGTH_DELIMITED:
-        length, position = _read_varint(content, position)
+    if wire == LENGTH_DELIMITED:
+        length, position = read_varint(content, position)
         return position + length
-    if wire == _VARINT:
-        return _read_varint(content, position)[1]
-    return position + _FIXED_BYTES.get(wire, len(content))
+    if wire == VARINT:
+        return read_varint(content, position)[1]
+    return position + FIXED_BYTES.get(wire, len(content))
 
 
-def _read_varint(content: bytes, position: int) -> tuple[int, int]:
+def read_varint(content: bytes, position: int) -> tuple[int, int]:
     """The number at `position`, and the position after it. One that is too long or cut off is for the parser."""
     number = 0
-    for place, byte in enumerate(content[position : position + _VARINT_BYTES]):
-        number |= (byte & 0x7F) << (7 * place)
+    for shift in range(0, 7 * _VARINT_BYTES, 7):
+        if position >= len(content):
+            break
+        byte = content[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, position + place + 1
+            return number, position
     return number, len(content)
 
 

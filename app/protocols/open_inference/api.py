@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Any, NoReturn
 
 from app.batching.policy import DEFAULTS, BatchingOptions
@@ -214,8 +215,9 @@ def _told_as(what: str) -> Iterator[None]:
     try:
         yield
     except ServingError as error:
-        error.args = (f"{what}: {error}",)
-        raise
+        told = copy(error)  # others may hold the error, too
+        told.args = (f"{what}: {error}",)
+        raise told from error
 
 
 def _shown(name: str, version: str) -> str:

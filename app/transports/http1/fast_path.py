@@ -1,6 +1,6 @@
 """The fast path: which requests a connection answers itself, and what all connections of a server share.
 
-A request takes the fast path if all of this is true; else uvicorn and ASGI answer it:
+A request takes the fast path if all of this is true; else the application answers it by ASGI:
 
 - it is an HTTP/1.1 POST with a head that can be read,
 - it has none of the headers Content-Encoding, Expect and Transfer-Encoding (`head_parser.py`),

@@ -1,8 +1,8 @@
-"""What a call of a signature runs of the graph of a TensorFlow 1 model: what its outputs need, up to its inputs."""
+"""What a call runs of a graph: what its outputs need, up to its inputs; and the names of nodes and tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 
@@ -13,12 +13,12 @@ def needed_nodes(nodes: Mapping[str, Any], outputs: Iterable[str], inputs: Itera
         nodes: NodeDefs by name.
     """
     fed = set(map(full_name, inputs))
-    fed_nodes = set(map(_node, fed))
+    fed_nodes = set(map(node_of, fed))
     needed: set[str] = set()
     waiting = list(map(full_name, outputs))
     while waiting:
         tensor = waiting.pop()
-        name = _node(tensor)
+        name = node_of(tensor)
         if tensor in fed or name in needed or (tensor.startswith("^") and name in fed_nodes):
             continue
         if name not in nodes:  # TensorFlow says better what is wrong with such a signature
@@ -33,5 +33,19 @@ def full_name(tensor: str) -> str:
     return tensor if ":" in tensor or tensor.startswith("^") else f"{tensor}:0"
 
 
-def _node(tensor: str) -> str:
+def node_of(tensor: str) -> str:
+    """'x' for 'x:1' and for '^x'."""
     return tensor.removeprefix("^").partition(":")[0]
+
+
+def tensors_of(info: Any) -> Iterator[str]:
+    """The tensors of a TensorInfo, which may be sparse or composite."""
+    match info.WhichOneof("encoding"):
+        case "name":
+            yield info.name
+        case "coo_sparse":
+            sparse = info.coo_sparse
+            yield from (sparse.values_tensor_name, sparse.indices_tensor_name, sparse.dense_shape_tensor_name)
+        case "composite_tensor":
+            for component in info.composite_tensor.components:
+                yield from tensors_of(component)

@@ -16,6 +16,7 @@ from typing import Any
 
 from app.runtimes.tensorflow.function_names import called_in
 from app.runtimes.tensorflow.saved_model.forbidden_operations import PATH_INPUT, why_forbidden
+from app.runtimes.tensorflow.saved_model.graph_part import needed_nodes, node_of, tensors_of
 
 #: What the loader calls of the objects of a SavedModel, beside signatures: the names of their functions.
 _CALLED_BY_THE_LOADER = frozenset({"_create_resource", "_initialize", "_destroy_resource"})
@@ -60,13 +61,13 @@ class _Check:
 
         # 1. The graph: what calls reach, what fills tables and variables, what restores them.
         outputs = [
-            _tensors_of(output)
+            tensors_of(output)
             for name in signatures
             if name != _INIT_SIGNATURE
             for output in signatures[name].outputs.values()
         ]
         nodes = {node.name: node for node in self._meta_graph.graph_def.node}
-        placeholders = {each for each in assets if (node := nodes.get(_node_of(each))) and node.op == "Placeholder"}
+        placeholders = {each for each in assets if (node := nodes.get(node_of(each))) and node.op == "Placeholder"}
         self._graph(nodes, [each for tensors in outputs for each in tensors], placeholders)
         self._graph(nodes, _initializers(self._meta_graph), assets)
         self._graph(nodes, [saver.restore_op_name], assets | {saver.filename_tensor_name})
@@ -81,15 +82,9 @@ class _Check:
 
     def _graph(self, nodes: Mapping[str, Any], roots: Iterable[str], own: Collection[str]) -> None:
         """What is reached from these nodes or tensors; `own` are tensors that hold paths of the model."""
-        paths = _Paths(nodes, {_node_of(each) for each in own})
-        waiting, seen = [_node_of(root) for root in roots if root], set[str]()
-        while waiting:
-            name = waiting.pop()
-            if name in seen or name not in nodes:
-                continue
-            seen.add(name)
+        paths = _Paths(nodes, {node_of(each) for each in own})
+        for name in sorted(needed_nodes(nodes, filter(None, roots), ())):
             self._node(nodes[name], paths)
-            waiting += [_node_of(giver) for giver in nodes[name].input]
 
     def _function(self, name: str, own: frozenset[int]) -> None:
         function = self._functions[name]
@@ -165,27 +160,11 @@ class _Paths:
     def _source(self, tensor: str) -> str:
         """The node or argument that a tensor comes from, through Identity."""
         for _ in range(len(self._nodes) + 1):  # a graph may hold a circle
-            node = self._nodes.get(_node_of(tensor))
+            node = self._nodes.get(node_of(tensor))
             if node is None or node.op != "Identity" or not node.input:
                 break
             tensor = node.input[0]
-        return _node_of(tensor)
-
-
-def _node_of(tensor: str) -> str:
-    return tensor.removeprefix("^").partition(":")[0]
-
-
-def _tensors_of(info: Any) -> Iterator[str]:
-    match info.WhichOneof("encoding"):
-        case "name":
-            yield info.name
-        case "coo_sparse":
-            sparse = info.coo_sparse
-            yield from (sparse.values_tensor_name, sparse.indices_tensor_name, sparse.dense_shape_tensor_name)
-        case "composite_tensor":
-            for component in info.composite_tensor.components:
-                yield from _tensors_of(component)
+        return node_of(tensor)
 
 
 def _initializers(meta_graph: Any) -> list[str]:

@@ -17,7 +17,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import Array, Dimension, ModelSignature, TensorSpec
 from app.runtimes.tensorflow.execution.operations import has_references
 from app.runtimes.tensorflow.private_api import SavedModelProto
-from app.runtimes.tensorflow.saved_model.graph_part import needed_nodes
+from app.runtimes.tensorflow.saved_model.graph_part import needed_nodes, tensors_of
 from app.runtimes.tensorflow.saved_model.ragged_signatures import is_ragged, ragged_inputs, ragged_outputs
 
 logger = logging.getLogger(__name__)
@@ -51,18 +51,10 @@ def _lacks_input(meta_graph: Any) -> Iterator[bool]:
     for name, definition in meta_graph.signature_def.items():
         if name not in _NOT_FOR_CALLERS:
             outputs, inputs = (
-                [name for info in infos.values() for name in _tensor_names(info)]
+                [name for info in infos.values() for name in tensors_of(info)]
                 for infos in (definition.outputs, definition.inputs)
             )
             yield any(nodes[each].op == "Placeholder" for each in needed_nodes(nodes, outputs, inputs))
-
-
-def _tensor_names(info: Any) -> list[str]:
-    """The tensors of a TensorInfo, which may be sparse or composite."""
-    if info.WhichOneof("encoding") == "coo_sparse":
-        sparse = info.coo_sparse
-        return [sparse.values_tensor_name, sparse.indices_tensor_name, sparse.dense_shape_tensor_name]
-    return [info.name] if info.name else [each.name for each in info.composite_tensor.components]
 
 
 def with_types_of(graph: Any, meta_graph: Any) -> Any:

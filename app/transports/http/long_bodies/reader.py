@@ -18,6 +18,7 @@ from typing import Any
 from app.codecs import errors as codec_errors
 from app.core import errors as core_errors
 from app.core.errors import ServingError
+from app.core.machine_memory import resident_bytes
 from app.transports.http.long_bodies.channel import Channel
 
 #: The first item of an answer. An error is its class, its text and the seconds until a retry; a bug is its text.
@@ -47,7 +48,7 @@ def main() -> None:
             channel.send((READY, None))
             _read_body(channel)
             gc.collect()
-            if _is_large():
+            if resident_bytes() > _LARGEST_BYTES:
                 return
 
 
@@ -73,11 +74,3 @@ def _described(error: ServingError) -> tuple[type[ServingError], str, float | No
     """With the nearest class that is made of a text alone."""
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ in _ERROR_MODULES)
     return kind, str(error), error.retry_after_s
-
-
-def _is_large() -> bool:
-    """True if it cannot be known."""
-    with suppress(OSError):
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") > _LARGEST_BYTES
-    return True
