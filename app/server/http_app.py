@@ -31,7 +31,7 @@ from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
-from app.transports.http1.fast_path import FastPath
+from app.transports.http1.direct.fast_path import FastPath
 
 #: The methods that a route of FastAPI may have here.
 _ROUTED = ("GET", "POST", "PUT", "PATCH", "DELETE")

@@ -6,14 +6,23 @@ turn of the event loop are collected (coalescing.py), and the next callback subm
 from the batcher to the socket in one call. The protocols behind both ways are the same (`HttpProtocol.begin`), and so
 are the replies.
 
+What it does is told by its state; each transition is made by the method that is named:
+
+    IDLE -> HEAD -> BODY -> ANSWERING -> IDLE   by the fast path: _read_request, _begin, _read_body, reply
+    IDLE -> HEAD -> ASGI -> IDLE                by the application: _begin_asgi, next_request
+    any -> ENDING                               nothing is read as a request any more: reply, end, refuse
+
+A head that was parsed before skips HEAD, a body that comes with its head skips BODY. After a reply the next request may
+be here already (pipelining): then ANSWERING lasts until it is read (`_read_on`).
+
 Rules:
 
 - Where a request ends is decided here alone (RFC 9112, section 6): `HeadParser` reads the head, a `Framing` the body.
   What cannot be read is answered with 400, 414, 431, 501 or 505, and nothing behind it is read as a request.
-- One request at a time is answered. Bytes that arrive meanwhile (pipelining) are kept and reading is paused.
+- One request at a time is answered. Bytes that arrive meanwhile are kept and reading is paused (pipelined.py).
 - The body of a request on the fast path is as long as Content-Length says (section 6.3); it is not parsed.
-- A connection is closed `keep_alive_s` seconds after its last reply if no further byte arrives. If the event loop was
-  held up meanwhile, the bytes may wait in the socket: the loop reads once more before the connection is closed.
+- After a reply with `Connection: close` no request is read (section 9.6).
+- A connection is closed `keep_alive_s` seconds after its last reply if no further byte arrives (arrival_timer.py).
 - A head has `arrival_timeout_s` to arrive, counted from its first byte, or from the beginning of the connection. A body
   has as long, and one second more for each `min_body_bytes_per_s` that have arrived, but never more than that time
   ahead; once its response has begun (a stream), only silence counts. A request that is later gets 408.
@@ -31,31 +40,26 @@ from enum import Enum
 from functools import partial
 from http import HTTPStatus
 from math import inf
-from typing import Any, Protocol, cast
+from typing import cast
 
 from app.core.inference import Buffer
-from app.transports.http.asgi import Application, Header
 from app.transports.http.rejections import Rejection
 from app.transports.http.replies import CLOSE, Sendable, is_large
 from app.transports.http.server_timing import SERVER_TIMING
-from app.transports.http1.asgi_exchange import AsgiExchange, scope_of
-from app.transports.http1.direct_exchange import DirectExchange
+from app.transports.http1.accepting_server import AcceptingServer
+from app.transports.http1.arrival_timer import ArrivalTimer
+from app.transports.http1.asgi.asgi_exchange import AsgiExchange
+from app.transports.http1.direct.direct_exchange import DirectExchange
+from app.transports.http1.direct.fast_path import FastPath, ParsedHead
 from app.transports.http1.ends import HalfClosed, Lingering
-from app.transports.http1.fast_path import FastPath, ParsedHead
 from app.transports.http1.head_parser import EMPTY_LINE, Fault, HeadParser
 from app.transports.http1.held_memory import HeldMemory
-from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.over_limit import OverLimit
+from app.transports.http1.pipelined import Pipelined
 from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 
 _LINE_END = b"\r\n"
 _TIMING = SERVER_TIMING + b": "
-
-#: Chosen: above 0, so that the event loop polls its sockets before this time is over.
-_LAST_READ_S = 0.01
-
-#: Pipelined requests are kept in pieces of so many bytes (chosen).
-_PIECE_BYTES = 4096
 
 _LATE = Fault(408, "The request did not arrive in time")
 
@@ -76,26 +80,6 @@ _WITHOUT_REQUEST = frozenset({State.IDLE, State.HEAD})
 _READING = frozenset({State.IDLE, State.HEAD, State.BODY})
 
 
-class AcceptingServer(Protocol):
-    """The server that accepted the connection: uvicorn's, see uvicorn_adapter.py."""
-
-    limits: ConnectionLimits
-    tasks: set[asyncio.Task[None]]
-    application: Application
-    lifespan_state: dict[str, Any]
-
-    @property
-    def headers(self) -> Sequence[Header]:
-        """Added to every reply. A new object when it changes."""
-
-    def opened(self, connection: HttpConnection, *, admit: bool) -> str:
-        """Why the connection is rejected, where it may be; empty if it is admitted."""
-
-    def closed(self, connection: HttpConnection) -> None: ...
-    def count_reply(self) -> None:
-        """Counts one more reply."""
-
-
 class HttpConnection(asyncio.Protocol):
     """One connection of a client."""
 
@@ -109,6 +93,8 @@ class HttpConnection(asyncio.Protocol):
 
         # Of the connection.
         self.transport: asyncio.Transport
+        self.pipelined: Pipelined
+        self.arrival = ArrivalTimer(server.limits, fast_path.clock)
         self._memory: HeldMemory
         self._loop = asyncio.get_running_loop()
         self._state = State.IDLE
@@ -116,8 +102,6 @@ class HttpConnection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None  # a response waits for it
         self._last = False  # no request is read after those that are here
         self._half_closed: HalfClosed | None = None  # the client sends no more
-        self._closes_s = inf  # monotonic second at which the client is too late; never while a request is answered
-        self._closing_timer: asyncio.TimerHandle
         self._replies = 0
 
         # Of the request that is read or answered now.
@@ -125,11 +109,9 @@ class HttpConnection(asyncio.Protocol):
         self._exchange: DirectExchange | None = None
         self._body: list[bytes] = []
         self._missing = 0  # bytes of the body that have not arrived; below 0 if bytes behind it have
-        self._pipelined: list[bytes] = []  # bytes behind the request, kept until it is answered
 
         # Of the request that ASGI answers now.
         self._asgi: AsgiExchange | None = None
-        self._body_held = False  # reading is paused until the application takes what has arrived
 
     @property
     def address(self) -> str:
@@ -141,21 +123,18 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are of no class of asyncio
+        self.pipelined = Pipelined(self.transport)
         self._memory = HeldMemory(self._fast_path.memory, self.transport, self._limits)
         if rejected := self._server.opened(self, admit=True):
             OverLimit(self.transport, rejected, self._limits, self._common_lines, self._serve_last)
         else:
-            self._begin_to_wait()
-
-    def _begin_to_wait(self) -> None:
-        self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
-        self._look_in(self._limits.arrival_timeout_s)
+            self.arrival.start(self._too_late)
 
     def _serve_last(self, data: bytes) -> None:
         """Answers one request beyond the limit of connections."""
         self.transport.set_protocol(self)
         self._server.opened(self, admit=False)
-        self._begin_to_wait()
+        self.arrival.start(self._too_late)
         self._last = True
         self.data_received(data)
 
@@ -173,7 +152,7 @@ class HttpConnection(asyncio.Protocol):
             else:
                 self._asgi.data_received(data)
         elif state is not State.ENDING:
-            self.keep_pipelined(data)
+            self.pipelined.keep(data)
 
     def eof_received(self) -> bool:
         """The client sends no more. True keeps the connection open: a whole request is being answered."""
@@ -196,7 +175,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._state = State.ENDING
         self._server.closed(self)
-        self._closing_timer.cancel()
+        self.arrival.stop()
         self.resume_writing()
 
         # What they hold is freed now: they and the connection name each other.
@@ -211,8 +190,8 @@ class HttpConnection(asyncio.Protocol):
     def waits_since_s(self) -> float:
         """Monotonic second since which it waits for a whole head; inf if it has one."""
         if self._state is State.IDLE and self._replies:
-            return self._closes_s - self._keep_alive_s
-        return self._closes_s - self._limits.arrival_timeout_s if self._state in _WITHOUT_REQUEST else inf
+            return self.arrival.due_s - self._keep_alive_s
+        return self.arrival.due_s - self._limits.arrival_timeout_s if self._state in _WITHOUT_REQUEST else inf
 
     def give_way(self) -> None:
         """Closes the connection, which has no request."""
@@ -237,7 +216,7 @@ class HttpConnection(asyncio.Protocol):
     # --- reading a request ---
 
     def _read_request(self, data: bytes) -> None:
-        self._closes_s = inf
+        self.arrival.due_s = inf
 
         # 1. A head that was parsed before is not parsed again.
         end = data.find(EMPTY_LINE) + len(EMPTY_LINE)
@@ -255,12 +234,11 @@ class HttpConnection(asyncio.Protocol):
         head = self._head
         assert head is not None  # noqa: S101 - this state has a parser
         if not head.feed(data):
-            if self._closes_s == inf:
-                self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
+            self.arrival.expect()
             self._end_if_half_closed()
             return
         self._head = None
-        self._closes_s = inf
+        self.arrival.due_s = inf
 
         if head.fault is not None:
             self.refuse(head.fault)
@@ -294,14 +272,14 @@ class HttpConnection(asyncio.Protocol):
         if missing > 0:
             self._state = State.BODY
             self._body, self._missing = [body], missing
-            self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
+            self.arrival.expect()
             self._end_if_half_closed()
             return
 
         # 4. The body is here, perhaps with the next request behind it.
         self._state = State.ANSWERING
         if missing:
-            self.keep_rest(body[parsed.length :])
+            self.pipelined.keep_rest(body[parsed.length :])
             body = body[: parsed.length]
         self._fast_path.coalescer.add(self._exchange, body)
 
@@ -313,10 +291,10 @@ class HttpConnection(asyncio.Protocol):
             return
 
         self._state = State.ANSWERING
-        self._closes_s = inf
+        self.arrival.due_s = inf
         if self._missing:  # below 0: so many bytes at the end of `data` are behind the body
             self._body[-1] = data[: self._missing]
-            self.keep_rest(data[self._missing :])
+            self.pipelined.keep_rest(data[self._missing :])
         body, self._body = b"".join(self._body), []
         assert self._exchange is not None  # noqa: S101 - it began with the head
         self._fast_path.coalescer.add(self._exchange, body)
@@ -326,49 +304,41 @@ class HttpConnection(asyncio.Protocol):
         now = self._fast_path.clock()
         if not (parsed.keep_alive and rejection.holds(body, now)):
             return False
-        self._state = State.IDLE
         common = self._fast_path.common_lines(self._server.headers)
         reply = b"".join((STATUS_LINES[rejection.reply.status], common, rejection.rest))
         self._fast_path.reply_buffer.write(self.transport, [reply], close=False)
-        self._count_reply(now)
+        self._answered(now)
         parsed.protocol.rejected(rejection, self._fast_path.clock() - now)
         self._fast_path.interrupt_moderation.rejected(now)
         return True
 
-    # --- bytes behind a request that is not answered yet ---
+    # --- the next request ---
 
-    def keep_pipelined(self, data: bytes) -> None:
-        """Keeps what arrived behind the request, in pieces: each request that begins in one copies its rest."""
-        self._pipelined += [data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES)]
-        self.transport.pause_reading()
-
-    def keep_rest(self, data: bytes) -> None:
-        """Keeps what is behind the request in the piece that was read last."""
-        later, self._pipelined = self._pipelined, []
-        self.keep_pipelined(data)
-        self._pipelined += later
-
-    def _answered(self) -> None:
-        """The next request may have arrived."""
-        if self._pipelined:
+    def _answered(self, now: float) -> None:
+        """A reply was written, and another request may follow, or be here already."""
+        self._replies += 1
+        self._server.count_reply()
+        self.arrival.due_s = now + self._keep_alive_s
+        if self.pipelined.pieces:
             self._state = State.ANSWERING
-            self._loop.call_soon(self._read_pipelined)  # not at once: the reply may still be in the buffer
+            self.read_on()
         else:
             self._state = State.IDLE
 
-    def _read_pipelined(self) -> None:
+    def read_on(self) -> None:
+        self._loop.call_soon(self._read_on)  # not at once: the reply may still be in the buffer
+
+    def _read_on(self) -> None:
         if self._state is State.ANSWERING and self._exchange is None:
             self._state = State.IDLE
-        while self._pipelined and self._reads and not self.transport.is_closing():
-            self.data_received(self._pipelined.pop(0))
-        if not self._pipelined and self._half_closed is None and not self.transport.is_closing():
+        self.pipelined.read(self.data_received, self._reads)
+        if not self.pipelined.pieces and self._half_closed is None and not self.transport.is_closing():
             self.transport.resume_reading()
 
-    @property
     def _reads(self) -> bool:
-        if self._asgi is not None:
-            return not (self._asgi.body_complete or self._body_held)
-        return self._state in _READING
+        if self.transport.is_closing():
+            return False
+        return self._asgi.reads if self._asgi is not None else self._state in _READING
 
     # --- a request that ASGI answers ---
 
@@ -379,12 +349,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._state = State.ASGI
         self._asgi = AsgiExchange(self, head, self._server.headers)
-        scope = scope_of(head, self.transport, self._server.lifespan_state)
-        task = self._loop.create_task(self._asgi.run(self._server.application, scope))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
-        self._asgi.read(head.raw[head.end :])
+        self._asgi.start(self._server, head)
 
     def _refuse_memory(self) -> None:
         self.refuse(Fault(HTTPStatus.SERVICE_UNAVAILABLE, str(self._memory.budget.rejection())))
@@ -392,7 +357,7 @@ class HttpConnection(asyncio.Protocol):
     @property
     def may_stay(self) -> bool:
         much = self._asgi is not None and self._asgi.much_missing
-        return not much and (not self._last or bool(self._pipelined))
+        return not much and (not self._last or bool(self.pipelined.pieces))
 
     def write(self, pieces: Sequence[Buffer]) -> None:
         if not self.transport.is_closing():
@@ -405,39 +370,21 @@ class HttpConnection(asyncio.Protocol):
             await self._writable
 
     def expect_body(self, size: int, *, streaming: bool) -> None:
-        latest_s = self._fast_path.clock() + self._limits.arrival_timeout_s
-        earned_s = size / self._limits.min_body_bytes_per_s
-        self._closes_s = latest_s if streaming else min(self._closes_s + earned_s, latest_s)
+        self.arrival.body_arrived(size, streaming=streaming)
         self._end_if_half_closed()
-
-    def body_complete(self) -> None:
-        self._closes_s = inf
-
-    def hold_body(self) -> None:
-        self._closes_s = inf
-        self.transport.pause_reading()
-        self._body_held = True
-
-    def want_body(self) -> None:
-        if self._closes_s == inf:
-            self._closes_s = self._fast_path.clock() + self._limits.arrival_timeout_s
-        if self._body_held:
-            self._body_held = False
-            self._loop.call_soon(self._read_pipelined)
 
     def next_request(self) -> None:
         self._asgi = None
         self._memory.give_body()
-        self._count_reply(self._fast_path.clock())
-        self._answered()
-        if self._last and not self._pipelined:
+        self._answered(self._fast_path.clock())
+        if self._last and not self.pipelined.pieces:
             self.transport.close()
 
     def end(self) -> None:
         asgi, self._asgi = self._asgi, None
         self._memory.give_body()
         self._server.count_reply()
-        self._end(unread=bool(self._pipelined) or (asgi is not None and not asgi.body_complete))
+        self._end(unread=bool(self.pipelined.pieces) or (asgi is not None and not asgi.body_complete))
 
     def refuse(self, fault: Fault) -> None:
         """Answers a request that cannot be read, if its response has not begun. Nothing behind it is read."""
@@ -452,29 +399,35 @@ class HttpConnection(asyncio.Protocol):
 
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
+        # 1. Its head, which says whether another request may follow.
         common = self._fast_path.common_lines(self._server.headers)
         lines = [STATUS_LINES[reply.status], common, reply.head_lines()]
         if exchange.timing:
             lines += _TIMING, exchange.timing, _LINE_END
-        keep_alive = exchange.keep_alive and (not self._last or bool(self._pipelined))
+        keep_alive = exchange.keep_alive and (not self._last or bool(self.pipelined.pieces))
         if reply.status >= 400 and CLOSE in reply.head():
             keep_alive = False
         elif not keep_alive:
             lines.append(b"connection: close\r\n")
         lines.append(_LINE_END)
+
+        # 2. Head and body leave together. Who may still be sending reads the reply before the connection ends.
         pieces = reply.pieces
         pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
-        unread = not keep_alive and (bool(self._pipelined) or self._missing > 0)
+        unread = not keep_alive and (bool(self.pipelined.pieces) or self._missing > 0)
         self._fast_path.reply_buffer.write(self.transport, pieces, close=not keep_alive and not unread)
 
+        # 3. The request is over.
         self._exchange = None
         if self._memory.body:
             self._memory.give_body()
-        self._count_reply(now)
-        if unread:  # not at once: the reply may still be in the buffer
-            self._loop.call_soon(partial(self._end, unread=True))
+        if keep_alive:
+            self._answered(now)
         else:
-            self._answered()
+            self._server.count_reply()
+            self._state = State.ENDING
+            if unread:  # not at once: the reply may still be in the buffer
+                self._loop.call_soon(partial(self._end, unread=True))
 
     def abort(self) -> None:
         """Closes the connection at once: its reply could not be written."""
@@ -489,16 +442,24 @@ class HttpConnection(asyncio.Protocol):
     def _end(self, *, unread: bool) -> None:
         """Closes the connection after what was written; the client gets to read it although it sends unread bytes."""
         self._state = State.ENDING
+        self.arrival.stop()
         if unread and self._half_closed is None and not self.transport.is_closing():
-            self._closing_timer.cancel()
             Lingering(self.transport, self.connection_lost)
         else:
             self.transport.close()
 
+    def _too_late(self) -> None:
+        """What was due of the client has not arrived."""
+        if self._state is State.IDLE:
+            self.transport.close()
+        else:
+            self.refuse(_LATE)
+
     def _abandon(self, asgi: AsgiExchange | None) -> None:
         """Lets go of what was read, and of the request that is answered."""
         self._memory.give_body()
-        self._pipelined, self._body = [], []
+        self.pipelined.drop()
+        self._body = []
         if self._head is not None:
             self._head.drop()
             self._head = None
@@ -510,39 +471,12 @@ class HttpConnection(asyncio.Protocol):
 
     def _end_if_half_closed(self) -> None:
         """The rest of a request does not come."""
-        if self._half_closed is not None and not self._pipelined:
+        if self._half_closed is not None and not self.pipelined.pieces:
             self.transport.close()
 
     def _may_interrupt(self) -> bool:
         return self._exchange is not None or (self._asgi is not None and self._asgi.may_interrupt)
 
-    # --- a client that is too late ---
-
-    def _count_reply(self, now: float) -> None:
-        self._replies += 1
-        self._server.count_reply()
-        self._closes_s = now + self._keep_alive_s
-
-    def _look_in(self, seconds: float) -> None:
-        """One timer that looks again when it is due: a timer for each request would cost more."""
-        seconds = min(seconds, self._keep_alive_s, self._limits.arrival_timeout_s)
-        self._closing_timer = self._loop.call_later(seconds, self._close_if_late)
-
-    def _close_if_late(self) -> None:
-        rest_s = self._closes_s - self._fast_path.clock()
-        if rest_s > 0:
-            self._look_in(rest_s)
-        else:
-            self._closing_timer = self._loop.call_later(_LAST_READ_S, self._close_unless_read, self._closes_s)
-
-    def _close_unless_read(self, closes_s: float) -> None:
-        if self._closes_s != closes_s:
-            self._close_if_late()
-        elif self._state is State.IDLE:
-            self.transport.close()
-        else:
-            self.refuse(_LATE)
-
     def __repr__(self) -> str:
-        pipelined = f", {sum(map(len, self._pipelined))} bytes behind" if self._pipelined else ""
-        return f"<HttpConnection {self._state.value}, {self._replies} replies{pipelined}>"
+        behind = f", {sum(map(len, self.pipelined.pieces))} bytes behind" if self.pipelined.pieces else ""
+        return f"<HttpConnection {self._state.value}, {self._replies} replies{behind}>"

@@ -28,8 +28,8 @@ from app.transports import CLOSE_TIMEOUT_S
 from app.transports.http.asgi import Application, Header
 from app.transports.http1.closing_listener import accept_the_last
 from app.transports.http1.connection import HttpConnection
-from app.transports.http1.fast_path import FastPath
-from app.transports.http1.limits import ConnectionLimits, Connections
+from app.transports.http1.direct.fast_path import FastPath
+from app.transports.http1.limits import ConnectionLimits, Connections, Waiting
 
 try:
     from uvicorn.server import ServerState
@@ -116,13 +116,13 @@ class UvicornState:
         """Date and the like; uvicorn makes a new list each second."""
         return self._state.default_headers
 
-    def opened(self, connection: HttpConnection, *, admit: bool) -> str:
+    def opened(self, connection: Waiting, *, admit: bool) -> str:
         rejected = self._connections.admit(connection) if admit else ""
         if not rejected:
             self._state.connections.add(cast(Any, connection))
         return rejected
 
-    def closed(self, connection: HttpConnection) -> None:
+    def closed(self, connection: Waiting) -> None:
         self._connections.remove(connection)
         self._state.connections.discard(cast(Any, connection))
 

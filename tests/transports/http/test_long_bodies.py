@@ -19,7 +19,7 @@ from app.transports.http.asgi import Receive
 from app.transports.http.exchange import LONG_BODY_BYTES, AsgiExchange, Computation, Exchange, HttpProtocol
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import HttpLimits, HttpReply, Sendable, read_body
-from app.transports.http1.direct_exchange import DirectExchange
+from app.transports.http1.direct.direct_exchange import DirectExchange
 from tests.support.protocol_fakes import scope, scripted
 
 LONG, SHORT = b" " * LONG_BODY_BYTES, b" "

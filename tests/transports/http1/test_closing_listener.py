@@ -14,10 +14,10 @@ import uvloop
 
 from app.transports.http1 import uvicorn_adapter
 from app.transports.http1.closing_listener import accept_the_last
-from app.transports.http1.fast_path import FastPath
+from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from tests.support.waiting import HANG_S, until
-from tests.transports.http1.test_asgi_exchange import READY
+from tests.transports.http1.asgi.test_asgi_exchange import READY
 from tests.transports.http1.test_connection import LIMITS, World, request
 from tests.transports.http1.test_uvicorn_adapter import Drained, _Server
 

@@ -36,8 +36,8 @@ from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import Exchange, HttpProtocol, ReplyLater
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import HttpLimits
-from app.transports.http1.connection import _LAST_READ_S
-from app.transports.http1.fast_path import FastPath
+from app.transports.http1.arrival_timer import LAST_READ_S
+from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from app.transports.request_caller import CallerRule
@@ -645,7 +645,7 @@ def test_a_request_that_waited_in_the_socket_while_the_loop_was_held_up_is_answe
 
     async def main() -> None:
         world = World(True)
-        await world.hear(request(), COMPUTE_S, 5.0 + _LAST_READ_S / 2, request(), COMPUTE_S)
+        await world.hear(request(), COMPUTE_S, 5.0 + LAST_READ_S / 2, request(), COMPUTE_S)
         assert len(world.replies()) == 2
         await asyncio.sleep(4.9)
         assert not world.transport.closed
@@ -1064,7 +1064,7 @@ def test_a_reply_that_cannot_be_written_closes_its_connection_and_harms_no_neigh
 
         broken, early = clients[0][1], clients[1]
         broken.write = broken.writelines = fails  # type: ignore[method-assign]  # as a socket may
-        early[0]._count_reply = fails
+        early[0]._answered = fails
         await asyncio.sleep(3.5 * COMPUTE_S)
         assert [transport.aborted for _, transport in clients] == [True, True, False]
         assert [status for status, *_ in world.replies(clients[2][1])] == [200]

@@ -47,6 +47,24 @@ def test_a_body_that_has_no_room_is_rejected_before_it_is_read(headers: dict[str
     run_in_fake_time(main())
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_the_rest_of_a_rejected_body_is_not_read_as_a_request(known: bool) -> None:
+    """Even if it comes before the event loop goes on, with a head that was parsed before or not."""
+
+    async def main() -> None:
+        world, memory = limited(BODY)
+        if known:
+            await world.hear(request(), 3 * COMPUTE_S)
+            world.transport.out = b""
+            world.loaded.function.calls.clear()
+        memory.take_body(1)
+        await world.hear(request()[:-5], request(), 3 * COMPUTE_S)
+        assert [status for status, *_ in world.replies()] == [503]
+        assert not world.loaded.function.calls
+
+    run_in_fake_time(main())
+
+
 def test_a_rejection_is_counted() -> None:
     async def main() -> None:
         world, memory = limited(BODY)

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from app.transports.http1 import uvicorn_adapter
-from app.transports.http1.fast_path import FastPath
+from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import DrainingServer, missing_names, uvicorn_config
 from tests.transports.http1.test_connection import ROW, World

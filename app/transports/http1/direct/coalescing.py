@@ -24,8 +24,8 @@ from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED, Answer, Reply
 from app.transports.http.exchange import Coalesced
 from app.transports.http.server_timing import server_timing
-from app.transports.http1.direct_exchange import DirectExchange
-from app.transports.http1.reply_buffer import ReplyBuffer
+from app.transports.http1.direct.direct_exchange import DirectExchange
+from app.transports.http1.direct.reply_buffer import ReplyBuffer
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.transports.http1.interrupt_moderation import InterruptModeration
+from app.transports.http1.direct.interrupt_moderation import InterruptModeration
 from tests.support.fakes import fake_time, run_in_fake_time
 
 USUAL, PATIENT, OTHERS = os.SCHED_OTHER, os.SCHED_BATCH, os.SCHED_IDLE

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from math import inf
 from typing import Any, Protocol
-from urllib.parse import unquote
-
-import httptools
 
 from app.transports.http.asgi import Application, Header, Message, Scope
 from app.transports.http.replies import internal_error
-from app.transports.http1.asgi_response import AsgiResponse, ResponseWriter
-from app.transports.http1.body_framing import BadFraming, Chunked, Framing, Sized
+from app.transports.http1.arrival_timer import ArrivalTimer
+from app.transports.http1.asgi.asgi_response import AsgiResponse, ResponseWriter
+from app.transports.http1.asgi.body_framing import BadFraming, Chunked, Framing, Sized
+from app.transports.http1.asgi.scope import scope_of
 from app.transports.http1.head_parser import Fault, HeadParser
+from app.transports.http1.pipelined import Pipelined
 from app.transports.http1.status_lines import CONTINUE
 
 logger = logging.getLogger(__name__)
@@ -32,24 +33,26 @@ _UNREAD_BYTES = 64 * 1024
 _BAD_CHUNKS = Fault(400, "The chunks of the request's body are malformed (RFC 9112, section 7.1)")
 
 
+class AsgiServer(Protocol):
+    """The server of the application. `lifespan_state` is what the application keeps for all requests."""
+
+    tasks: set[asyncio.Task[None]]
+    application: Application
+    lifespan_state: dict[str, Any]
+
+
 class AsgiConnection(ResponseWriter, Protocol):
     """The connection that the request came by."""
 
-    def keep_pipelined(self, data: bytes) -> None:
-        """Keeps bytes that arrived behind the request until it is answered."""
-
-    def keep_rest(self, data: bytes) -> None:
-        """Keeps bytes behind the request that came with its end."""
+    transport: asyncio.Transport
+    arrival: ArrivalTimer
+    pipelined: Pipelined
 
     def expect_body(self, size: int, *, streaming: bool) -> None:
         """So many bytes of the body have arrived, and more are due; a stream has no least rate."""
 
-    def body_complete(self) -> None: ...
-    def hold_body(self) -> None:
-        """The application has to take some of the body before more is read."""
-
-    def want_body(self) -> None:
-        """The application waits for more of the body."""
+    def read_on(self) -> None:
+        """Reads what was kept back, and then the socket."""
 
     def refuse(self, fault: Fault) -> None:
         """Answers that the request cannot be read, and closes the connection."""
@@ -61,33 +64,6 @@ class AsgiConnection(ResponseWriter, Protocol):
         """The request is read and answered."""
 
     def abort(self) -> None: ...
-
-
-def scope_of(head: HeadParser, transport: asyncio.Transport, state: dict[str, Any]) -> Scope:
-    """What the application is told of a request. `state` is that of the application's lifespan."""
-    url = httptools.parse_url(head.url) if head.url != b"*" else None
-    raw_path = (url.path if url is not None else head.url) or b"/"
-    headers = [*head.headers, (b"content-length", b"%d" % head.length)] if head.sized else head.headers
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": head.version,
-        "method": head.method.decode(),
-        "scheme": "http",
-        "path": unquote(raw_path.decode()),
-        "raw_path": raw_path,
-        "query_string": (url.query if url is not None else None) or b"",
-        "root_path": "",
-        "headers": headers,
-        "client": _address(transport, "peername"),
-        "server": _address(transport, "sockname"),
-        "state": state.copy(),
-    }
-
-
-def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
-    address = transport.get_extra_info(name)
-    return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
 
 
 class AsgiExchange:
@@ -111,6 +87,7 @@ class AsgiExchange:
         self._body: list[bytes] = []  # what the application has not taken
         self._body_bytes = 0
         self._unread_bytes = 0  # that arrived after the response
+        self._held = False  # nothing is read until the application takes what has arrived
         self._untold = False  # there is something of the body that the application was not told
         self._news = asyncio.Event()
         self.gone = False
@@ -118,6 +95,11 @@ class AsgiExchange:
     @property
     def body_complete(self) -> bool:
         return self._framing.complete
+
+    @property
+    def reads(self) -> bool:
+        """Does it take more bytes now?"""
+        return not (self._framing.complete or self._held)
 
     @property
     def much_missing(self) -> bool:
@@ -144,15 +126,24 @@ class AsgiExchange:
 
     # --- the connection calls these ---
 
+    def start(self, server: AsgiServer, head: HeadParser) -> None:
+        """Calls the application in a task, which the server awaits when it stops, and reads what came with the head."""
+        scope = scope_of(head, self._connection.transport, server.lifespan_state)
+        task = asyncio.get_running_loop().create_task(self._run(server.application, scope))
+        server.tasks.add(task)
+        task.add_done_callback(server.tasks.discard)
+        self._connection.arrival.expect()
+        self.read(head.raw[head.end :])
+
     def data_received(self, data: bytes) -> None:
         """Bytes behind those that `read` got."""
         if self._framing.complete:
-            self._connection.keep_pipelined(data)
+            self._connection.pipelined.keep(data)
         else:
             self.read(data)
 
     def read(self, data: bytes) -> None:
-        """Bytes of the body, and perhaps of what is behind it. The first are those that came with the head."""
+        """Bytes of the body, and perhaps of what is behind it."""
         try:
             content = self._framing.feed(data)
         except BadFraming:
@@ -169,7 +160,53 @@ class AsgiExchange:
         self._body.clear()
         self._news.set()
 
-    async def run(self, application: Application, scope: Scope) -> None:
+    # --- the body ---
+
+    def _give(self, content: bytes, size: int) -> None:
+        """Gives content to the application, which came in `size` bytes."""
+        self._body.append(content)
+        self._body_bytes += len(content)
+        complete = self._framing.complete
+        if content or complete:
+            self._expects = False
+            self._untold = True
+            self._news.set()
+        if complete:
+            self._connection.arrival.due_s = inf
+            if self._framing.rest:
+                self._connection.pipelined.keep_rest(self._framing.rest)
+        elif self._body_bytes > _FULL_BYTES:
+            self._hold()
+        else:
+            self._connection.expect_body(size, streaming=self._response.begun)
+
+    def _throw_away(self, size: int) -> None:
+        self._unread_bytes += size
+        if self._framing.complete:
+            if self._framing.rest:
+                self._connection.pipelined.keep_rest(self._framing.rest)
+            self._connection.next_request()
+        elif self._unread_bytes > _UNREAD_BYTES:
+            self._connection.end()
+        else:
+            self._connection.expect_body(size, streaming=False)
+
+    def _hold(self) -> None:
+        """The application has to take some of the body before more is read."""
+        self._held = True
+        self._connection.arrival.due_s = inf
+        self._connection.transport.pause_reading()
+
+    def _want(self) -> None:
+        """The application, or the end of the request, waits for more of the body."""
+        self._connection.arrival.expect()
+        if self._held:
+            self._held = False
+            self._connection.read_on()
+
+    # --- the application ---
+
+    async def _run(self, application: Application, scope: Scope) -> None:
         """Answers the request; an application that fails is answered for."""
         try:
             await application(scope, self.receive, self.send)
@@ -184,39 +221,6 @@ class AsgiExchange:
         await self.send({"type": "http.response.start", "status": reply.status, "headers": reply.head()})
         await self.send({"type": "http.response.body", "body": reply.body})
 
-    # --- the body ---
-
-    def _give(self, content: bytes, size: int) -> None:
-        """Gives content to the application, which came in `size` bytes."""
-        self._body.append(content)
-        self._body_bytes += len(content)
-        complete = self._framing.complete
-        if content or complete:
-            self._expects = False
-            self._untold = True
-            self._news.set()
-        if complete:
-            self._connection.body_complete()
-            if self._framing.rest:
-                self._connection.keep_rest(self._framing.rest)
-        elif self._body_bytes > _FULL_BYTES:
-            self._connection.hold_body()
-        else:
-            self._connection.expect_body(size, streaming=self._response.begun)
-
-    def _throw_away(self, size: int) -> None:
-        self._unread_bytes += size
-        if self._framing.complete:
-            if self._framing.rest:
-                self._connection.keep_rest(self._framing.rest)
-            self._connection.next_request()
-        elif self._unread_bytes > _UNREAD_BYTES:
-            self._connection.end()
-        else:
-            self._connection.expect_body(size, streaming=False)
-
-    # --- the application calls these ---
-
     async def receive(self) -> Message:
         if self._expects and not self.gone:
             self._expects = False
@@ -224,7 +228,7 @@ class AsgiExchange:
         while not (self._untold or self.answered or self.gone):
             self._news.clear()
             if not self._framing.complete:
-                self._connection.want_body()
+                self._want()
             await self._news.wait()
         if self.gone or self.answered:
             return {"type": "http.disconnect"}
@@ -251,4 +255,4 @@ class AsgiExchange:
         elif self._framing.complete:
             connection.next_request()
         else:
-            connection.want_body()
+            self._want()

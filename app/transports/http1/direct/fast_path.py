@@ -23,10 +23,10 @@ from app.transports.http.asgi import Header
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import header_lines
-from app.transports.http1.coalescing import Coalescer
+from app.transports.http1.direct.coalescing import Coalescer
+from app.transports.http1.direct.interrupt_moderation import InterruptModeration
+from app.transports.http1.direct.reply_buffer import ReplyBuffer
 from app.transports.http1.head_parser import HeadParser
-from app.transports.http1.interrupt_moderation import InterruptModeration
-from app.transports.http1.reply_buffer import ReplyBuffer
 
 #: Finds the protocol that a path (as sent, percent-encoded) belongs to.
 FindProtocol = Callable[[str], HttpProtocol | None]

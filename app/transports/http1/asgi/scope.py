@@ -1,0 +1,39 @@
+"""What an application is told of a request before its body: the scope of ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import unquote
+
+import httptools
+
+from app.transports.http.asgi import Scope
+from app.transports.http1.head_parser import HeadParser
+
+
+def scope_of(head: HeadParser, transport: asyncio.Transport, state: dict[str, Any]) -> Scope:
+    """The scope of a request that came by the transport. `state` is that of the application's lifespan."""
+    url = httptools.parse_url(head.url) if head.url != b"*" else None
+    raw_path = (url.path if url is not None else head.url) or b"/"
+    headers = [*head.headers, (b"content-length", b"%d" % head.length)] if head.sized else head.headers
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": head.version,
+        "method": head.method.decode(),
+        "scheme": "http",
+        "path": unquote(raw_path.decode()),
+        "raw_path": raw_path,
+        "query_string": (url.query if url is not None else None) or b"",
+        "root_path": "",
+        "headers": headers,
+        "client": _address(transport, "peername"),
+        "server": _address(transport, "sockname"),
+        "state": state.copy(),
+    }
+
+
+def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
+    address = transport.get_extra_info(name)
+    return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
