@@ -39,10 +39,21 @@ class FakeTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now
 
+    def work(self, seconds: float) -> None:
+        """So long does what runs now take."""
+        self._jumping.now += seconds
+
 
 def run_in_fake_time(main: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=FakeTimeLoop) as runner:
         return runner.run(main)
+
+
+def work(seconds: float) -> None:
+    """The callback that runs now takes so long, of the clock of its loop."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, FakeTimeLoop)
+    loop.work(seconds)
 
 
 def fake_time() -> float:

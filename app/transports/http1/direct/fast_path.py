@@ -68,7 +68,7 @@ class FastPath:
         self.clock = clock
         self.memory = memory or ClientMemory()
         self.reply_buffer = ReplyBuffer()
-        self.coalescer = Coalescer(self.reply_buffer)
+        self.coalescer = Coalescer(self.reply_buffer, clock)
         self.interrupt_moderation = InterruptModeration(clock)
 
         # Which URLs ask for a computation.
