@@ -34,11 +34,11 @@ class StoppableBackend(HttpBackend, Drainable, Protocol):
     stopped: bool
 
 
-def serve_http(server: StoppableBackend, settings: Settings, sockets: list[socket] | None) -> int:
+def serve_http(server: StoppableBackend, settings: Settings, sockets: list[socket]) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code: 0 if all accepted requests were answered.
 
     Args:
-        sockets: what to listen on; None listens where the settings say.
+        sockets: what to listen on; bound, not yet listening.
     """
     app = HttpApp(server)
     uvicorn_server = DrainingServer(

@@ -24,8 +24,8 @@ def serve(settings: Settings, models: WatchedModels | None = None, grpc: GrpcOpt
     configure(settings.log_level)
     keep_freed_memory()
     try:
-        sockets = list(bind_ports(settings.host, settings.http_ports)) if settings.admin_port else None
+        sockets = list(bind_ports(settings.host, settings.http_ports)) if settings.rest else []
     except PortNotFree as error:
         logger.error("%s", error)
         return 1
-    return serve_http(Server(settings, models, grpc), settings, sockets if settings.rest else [])
+    return serve_http(Server(settings, models, grpc), settings, sockets)

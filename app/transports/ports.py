@@ -29,7 +29,9 @@ def bind_ports(host: str, ports: Sequence[int]) -> Iterator[socket.socket]:
                 logger.info("HTTP on %s, port %d", *bound.getsockname()[:2])
                 yield bound
         except OSError as error:
-            raise PortNotFree(f"HTTP cannot listen on {host}, port {port}: {error.strerror}") from error
+            where = f"{host}, port {port}"
+            text = f"HTTP cannot listen on {where}: {error.strerror}; host, rest_port and admin_port say where"
+            raise PortNotFree(text) from error
 
 
 def bind_port(family: int, address: tuple[Any, ...], *, shared: bool = False) -> socket.socket:

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -190,6 +191,12 @@ def test_a_signal_while_the_runtime_is_imported_ends_it_at_once(
 def test_a_server_that_cannot_start_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(runtime._REGISTRY, "missing", "tests.support.fakes:NoSuchRuntime")
     assert serve(settings(tmp_path, "missing", host="127.0.0.1", rest_port=free_port())) == 1
+
+
+def test_a_port_in_use_ends_it_before_anything_is_started(tmp_path: Path) -> None:
+    """An import of the runtime under way would hold up the end, and its messages would bury the reason."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert serve(settings(tmp_path, host="127.0.0.1", rest_port=taken.getsockname()[1])) == 1
 
 
 def test_a_load_under_way_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
