@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app.codecs import errors as codecs_errors
+from app.config.settings import Settings
 from app.core import errors as core_errors
 from app.core.errors import ServingError
 from app.transports.grpc.codes import GRPC_CODES
@@ -16,6 +17,7 @@ from app.transports.http.replies import code_of as http_code_of
 
 PAGE = (Path(__file__).parents[2] / "docs/errors.md").read_text()
 ROWS = re.findall(r"^\| `(\w+)` \| (\d+) \| `(\w+)` \| (.+) \| (.+) \|$", PAGE, re.MULTILINE)
+HTTP_ROWS = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|$", PAGE, re.MULTILINE)
 LISTED = {name for name, *_ in ROWS}
 
 
@@ -43,3 +45,19 @@ def test_an_error_that_is_not_listed_answers_as_its_base() -> None:
     for kind in subclasses(ServingError):
         base = next(each for each in kind.__mro__ if each.__name__ in LISTED)
         assert (http_code_of(kind), grpc_code_of(kind)) == (http_code_of(base), grpc_code_of(base))
+
+
+def test_every_status_that_http_itself_sends_is_listed() -> None:
+    files = (Path(__file__).parents[2] / "app/transports/http1").glob("*.py")
+    sent = {status for file in files for status in re.findall(r"\bFault\((\d{3}),", file.read_text())}
+    assert sent >= {"400", "408", "414", "431", "501", "505"}
+    assert [status for status, *_ in HTTP_ROWS] == sorted(sent | {"405", "503"})
+
+
+def test_limits_stand_there_by_name() -> None:
+    """Figures would go stale with the next default."""
+    about_http = PAGE.partition("\n## What HTTP itself rejects\n")[2]
+    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", about_http)) - {"ferry_client"}
+    assert named <= set(Settings.model_fields)
+    assert {"arrival_timeout_s", "max_head_bytes", "max_headers", "max_request_line_bytes"} <= named
+    assert not re.search(r"\d ?(?:s|KiB|MiB|bytes)\b", about_http)
