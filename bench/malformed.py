@@ -65,7 +65,7 @@ def _make_models(folder: Path) -> None:
     for name in _SHIPPED:
         shutil.copytree(ROOT / "models" / name, folder / name, ignore=shutil.ignore_patterns("*.py"))
     calls = "; ".join(f"savedmodels.make_{name}(Path(sys.argv[1]) / '{name}' / '1')" for name in _MADE)
-    code = f"import sys; from pathlib import Path; from tests import savedmodels; {calls}"
+    code = f"import sys; from pathlib import Path; from tests.support import savedmodels; {calls}"
     subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, check=True, capture_output=True)
 
 
