@@ -172,7 +172,7 @@ def _from_field(name: str, encoding: TensorEncoding, values: Any, shape: tuple[i
         raise _rejection(name, f"has {len(array)} values in {encoding.field}; expected {count} for shape {list(shape)}")
     if len(array) < min(count, 2):
         nothing: Any = b"" if encoding.dtype == STRING else 0
-        return np.broadcast_to(array[0] if len(array) else np.array(nothing, encoding.dtype), shape)
+        return np.broadcast_to(array if len(array) else np.array(nothing, encoding.dtype), shape)
     if len(array) < count:
         if count * array.itemsize > _FREE_BYTES + _REPETITIONS * array.nbytes:
             raise _rejection(

@@ -12,7 +12,17 @@ from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, Servin
 #: Of TensorFlow's messages, which may list a whole graph. Chosen.
 MAX_CHARACTERS = 300
 
-_INPUTS_FAULT = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, ValueError, TypeError)
+# DataLoss in a call is what an operation says that decodes what it was given: DecodeCompressed, DecodeProto.
+_INPUTS_FAULT = (
+    tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, tf.errors.DataLossError, ValueError, TypeError,
+)  # fmt: skip
+
+# Values and ranks that operations reject by a code that says nothing of whose fault it is: SparseReduce and
+# SparseConcat (internal), Pad and Select (unimplemented), oneDNN (aborted).
+_INPUTS_TEXT = re.compile(
+    r"outside of bounds|overflow from large input shape|rank not in|Broadcast between|Input dims must be"
+)
+_UNCLEAR = (tf.errors.InternalError, tf.errors.UnimplementedError, tf.errors.AbortedError)
 _NO_MEMORY = (tf.errors.ResourceExhaustedError, MemoryError)
 
 # TensorFlow's words for EIO (Unknown), ESTALE (Aborted), time-outs, lost connections, and files cut short.
@@ -57,6 +67,8 @@ def map_error(error: Exception) -> ServingError:
     if isinstance(error, _INPUTS_FAULT):
         return InvalidRequest(text)
     if isinstance(error, tf.errors.FailedPreconditionError) and not _MODELS_STATE_TEXT.search(str(error)):
+        return InvalidRequest(text)
+    if isinstance(error, _UNCLEAR) and _INPUTS_TEXT.search(str(error)):
         return InvalidRequest(text)
     return InferenceFailed(text)
 

@@ -99,6 +99,19 @@ def test_the_last_value_is_repeated_and_none_means_zeros(name):
     assert decode(empty).tolist() == [b"" if dtype == STRING else dtype.type(0)] * 5
 
 
+@pytest.mark.parametrize("name", DTYPES)
+def test_one_value_stands_for_all_elements_and_keeps_its_type(name):
+    dtype = KINDS[name]
+    one = np.empty(1, dtype)
+    one[0] = b"abc" if dtype == STRING else 1
+    proto = encode(one, as_content=False)
+    proto.tensor_shape.dim[0].size = 3
+    proto.tensor_shape.dim.add(size=2)
+    expected = np.empty((3, 2), dtype)
+    expected[:] = one[0]
+    assert_same(decode(proto), expected)
+
+
 def test_content_is_not_copied():
     proto = encode(np.arange(6, dtype=np.float32).reshape(2, 3), as_content=True)
     assert not decode(proto).flags.owndata

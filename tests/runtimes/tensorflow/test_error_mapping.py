@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import tensorflow as tf
 from hypothesis import given
@@ -33,6 +35,30 @@ from app.runtimes.tensorflow.error_mapping import MAX_CHARACTERS, first_meaningf
 )
 def test_whose_fault_it_is(error: Exception, kind: type[Exception]) -> None:
     assert type(map_error(error)) is kind
+
+
+def _sparse(index: int, size: int) -> tf.SparseTensor:
+    return tf.SparseTensor([[index, 0]], [1.0], [2, size])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tf.io.decode_compressed([b"no gzip"], "GZIP"),
+        lambda: tf.io.decode_compressed([b"no zlib"], "ZLIB"),
+        lambda: tf.io.decode_proto([b"\xff"], "tensorflow.Example", ["features"], [tf.string]),
+        lambda: tf.sparse.reduce_sum(_sparse(5, 5), 1),
+        lambda: tf.sparse.reduce_max(_sparse(-1, 5), 1),
+        lambda: tf.sparse.concat(0, [_sparse(0, 1 << 62), _sparse(0, 1 << 62)]),
+        lambda: tf.pad(tf.ones([1] * 9), tf.ones([9, 2], tf.int32)),
+        lambda: tf.where(tf.ones([1] * 9, tf.bool), tf.ones([2] + [1] * 8), 0.0),
+    ],
+)
+def test_an_operation_rejects_a_value_by_a_code_of_another_meaning(call: Callable[[], object]) -> None:
+    # A neighbour's request would fail with it, if it did not count as the fault of its sender.
+    with pytest.raises(tf.errors.OpError) as raised:
+        call()
+    assert type(map_error(raised.value)) is InvalidRequest
 
 
 @pytest.mark.parametrize(
