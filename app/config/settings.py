@@ -398,11 +398,6 @@ class Settings(BaseSettings):
         description="Number of HTTP processes in front of the process that executes models. 0: one process does both. "
         "Useful if one core cannot read and write requests as fast as the models compute.",
     )
-    spare_engine: bool = Field(
-        False,
-        description="With frontends, keep a second engine process that has imported TensorFlow and has no models. "
-        "It takes the place of one that dies, seconds sooner than a new one, for some 0.3 GB of memory.",
-    )
     drain_timeout_s: PositiveFloat = Field(
         30.0, description="Seconds that accepted requests get to finish after SIGTERM."
     )

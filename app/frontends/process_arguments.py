@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,19 +38,18 @@ class ProcessArguments:
     def dump(self) -> str:
         return orjson.dumps(self, default=lambda settings: settings.model_dump(mode="json")).decode()
 
+    def line(self) -> bytes:
+        """As the process reads it."""
+        return f"{self.dump()}\n".encode()
+
     @classmethod
     def parse(cls, text: str) -> ProcessArguments:
         document = orjson.loads(text)
         return cls(**{**document, "settings": Settings(**document["settings"])})
 
 
-def received(meanwhile: Callable[[], object] = int) -> str:
-    """The document that the parent writes to standard input; this process ends if the parent ended before.
-
-    `meanwhile` is called first if nothing was written yet: this process is a spare, and prepares itself.
-    """
-    if not select.select([sys.stdin], [], [], 0.0)[0]:
-        meanwhile()
+def received() -> str:
+    """The document that the parent writes to standard input; this process ends if the parent ended before."""
     line = sys.stdin.buffer.readline()
     if not line:
         sys.exit(0)
@@ -59,7 +57,7 @@ def received(meanwhile: Callable[[], object] = int) -> str:
 
 
 def when_parent_ends(act: Callable[[], None]) -> None:
-    """Call `act` when the parent ends: standard input is a pipe that it holds open, and it writes nothing more."""
+    """Call `act` when the parent ends: it holds the other end of standard input open, and writes nothing more."""
     loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
 
     def on_readable() -> None:

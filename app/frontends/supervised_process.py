@@ -6,18 +6,15 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from contextlib import suppress
 
-from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments
+from app.frontends.process_arguments import COULD_NOT_START
+from app.frontends.process_starts import ProcessStart
 
 logger = logging.getLogger(__name__)
 
 #: Chosen: the pause before a restart doubles from the first to the longest.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
-
-#: Chosen: the spare of a process starts so much later, when that has loaded its models.
-_SPARE_AFTER_S = 30.0
 
 #: Chosen: after a process that ran longer than this the pause is the first one again.
 _LIVED_S = 30.0
@@ -29,52 +26,37 @@ def pause_s(failures: int) -> float:
 
 
 class SupervisedProcess:
-    """Runs a Python module in a child process, and again when it ends by itself.
-
-    The child finds modules where this process finds them (PYTHONPATH is this process's `sys.path`), never in the
-    working directory (`-P`): an `app/` there is the user's own.
+    """Runs a child process, and again when it ends by itself.
 
     Args:
         name: for the log.
-        arguments: written to its standard input; the child inherits the sockets in it.
-        spare: keep a second process that waits for its arguments, and takes the place of one that ends.
     """
 
-    def __init__(self, name: str, module: str, arguments: ProcessArguments, *, spare: bool = False) -> None:
-        self._wants_spare = spare
-        self._spare: asyncio.subprocess.Process | None = None
+    def __init__(self, name: str, start: ProcessStart) -> None:
         self.name = name
-        self._command = (sys.executable, "-P", "-m", module)
-        self._arguments = f"{arguments.dump()}\n".encode()
-        self._files = arguments.sockets
-        self._ending = asyncio.Event()
-        self._process: asyncio.subprocess.Process | None = None
+        self._start = start
+        self._ending: signal.Signals | None = None
+        self._told = asyncio.Event()  # to end
+        self._number = 0  # of the process that runs, else 0
         self._failures = 0
 
     async def keep_running(self) -> int:
         """Run it until it is told to end, or cannot start even once. Returns the last exit code."""
-        keeping_spare = asyncio.create_task(self._keep_spare()) if self._wants_spare else None
         try:
             return await self._keep_running()
         finally:
-            if keeping_spare is not None:
-                keeping_spare.cancel()
-                await asyncio.wait([keeping_spare])
-            if self._spare is not None:
-                await _kill(self._spare)
+            await self._start.close()
 
     async def _keep_running(self) -> int:
         loop = asyncio.get_running_loop()
         restarts = 0
         while True:
             started_s = loop.time()
-            self._process = process = self._take_spare() or await self._spawn()
-            assert process.stdin is not None  # noqa: S101 - a pipe, which stays open: its end is the end of this process
-            process.stdin.write(self._arguments)
-            code = await process.wait()
+            code = await self._start.run(self._started)
+            number, self._number = self._number, 0
 
             # 1. Told to end. A signal that arrives before Python handles it ends the process, too.
-            if self._ending.is_set():
+            if self._told.is_set():
                 return 0 if code == -signal.SIGTERM else code
 
             # 2. It cannot start: it would fail again.
@@ -85,49 +67,28 @@ class SupervisedProcess:
             restarts += 1
             self._failures = 1 if loop.time() - started_s > _LIVED_S else self._failures + 1
             wait_s = pause_s(self._failures)
-            logger.error("%s (process %d) %s; restart %d in %g s", self.name, process.pid, _how(code), restarts, wait_s)
+            logger.error("%s (process %d) %s; restart %d in %g s", self.name, number, _how(code), restarts, wait_s)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
-                    await self._ending.wait()
+                    await self._told.wait()
                     return 0
 
-    async def _spawn(self) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            pass_fds=self._files,
-            process_group=0,
-            env={**os.environ, "PYTHONPATH": _module_path()},
-        )
-
-    async def _keep_spare(self) -> None:
-        """A spare that was taken, or has ended, is replaced in time."""
-        while True:
-            await asyncio.sleep(_SPARE_AFTER_S)
-            if self._spare is None or self._spare.returncode is not None:
-                self._spare = await self._spawn()
-
-    def _take_spare(self) -> asyncio.subprocess.Process | None:
-        spare, self._spare = self._spare, None
-        return spare if spare is not None and spare.returncode is None else None
+    def _started(self, number: int) -> None:
+        """A signal that came before is for this process."""
+        self._number = number
+        if self._ending is not None:
+            self._send(self._ending)
 
     def end(self, number: signal.Signals) -> None:
         """Send this signal, and do not start the process again."""
-        self._ending.set()
-        if self._process is not None and self._process.returncode is None:
+        self._told.set()
+        self._ending = number
+        self._send(number)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._number:
             with suppress(ProcessLookupError):
-                os.kill(self._process.pid, number)  # send_signal would reap an ended process and lose its exit code
-
-
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        process.kill()
-    await process.wait()
-
-
-def _module_path() -> str:
-    """`sys.path`, for PYTHONPATH; an empty entry is the working directory."""
-    return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+                os.kill(self._number, number)
 
 
 def _how(code: int) -> str:

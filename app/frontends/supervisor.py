@@ -18,6 +18,7 @@ from typing import Any
 
 from app.config.settings import Settings
 from app.frontends.process_arguments import ProcessArguments
+from app.frontends.process_starts import Fork, NewInterpreter
 from app.frontends.supervised_process import SupervisedProcess
 from app.instrumentation.logs import configure
 from app.transports.ports import PortNotFree, bind_ports
@@ -58,8 +59,11 @@ def supervise(settings: Settings, engine: str = ENGINE, flags: Mapping[str, Any]
         to_engine = ProcessArguments(settings, [listener.fileno()], flags=flags)
         to_frontend = ProcessArguments(settings, [port.fileno() for port in ports], engine=path)
         processes = [
-            SupervisedProcess("The engine", engine, to_engine, spare=settings.spare_engine),
-            *[SupervisedProcess(f"Frontend {n + 1}", FRONTEND, to_frontend) for n in range(settings.frontends)],
+            SupervisedProcess("The engine", Fork(engine, to_engine)),
+            *[
+                SupervisedProcess(f"Frontend {n + 1}", NewInterpreter(FRONTEND, to_frontend))
+                for n in range(settings.frontends)
+            ],
         ]
         return asyncio.run(_keep_all_running(processes, settings))
 

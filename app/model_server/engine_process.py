@@ -1,11 +1,12 @@
-"""The engine process of ferry-model-server with frontends: `python -m app.model_server.engine_process`."""
+"""The engine process of ferry-model-server with frontends: a fork of `python -m app.model_server.engine_process`."""
 
 from __future__ import annotations
 
 import sys
 
 from app.frontends.engine import engine_process
-from app.frontends.process_arguments import ProcessArguments, received
+from app.frontends.engine.engine_forks import fork_engines
+from app.frontends.process_arguments import ProcessArguments
 from app.model_server.grpc_flags import grpc_options_of
 from app.model_server.options import models_of
 from app.server.server import grpc_options
@@ -16,8 +17,8 @@ def main(text: str) -> int:
     arguments = ProcessArguments.parse(text)
     flags = arguments.flags or {}
     grpc = grpc_options_of(flags, grpc_options(arguments.settings))
-    return engine_process.main(arguments, models_of(flags), grpc)
+    return engine_process.serve(arguments, models_of(flags), grpc)
 
 
 if __name__ == "__main__":
-    sys.exit(main(received(engine_process.prepare)))
+    sys.exit(fork_engines(main, engine_process.prepare))

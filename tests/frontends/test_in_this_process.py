@@ -112,7 +112,7 @@ def test_an_engine_drains_and_ends_with_0(tmp_path: Path) -> None:
 
     thread = meanwhile(act)
     arguments = ProcessArguments(settings(tmp_path, frontends=1, grpc_unix_socket=str(grpc)), [listener_in(tmp_path)])
-    assert engine_process.main(arguments) == 0
+    assert engine_process.serve(arguments) == 0
     thread.join(HANG_S)
 
 
@@ -120,7 +120,7 @@ def test_an_engine_that_cannot_start_says_so(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         arguments = ProcessArguments(settings(tmp_path, frontends=1, grpc_port=port), [listener_in(tmp_path)])
-        assert engine_process.main(arguments) == COULD_NOT_START
+        assert engine_process.serve(arguments) == COULD_NOT_START
 
 
 def test_a_frontend_without_an_engine_rejects_and_ends_with_its_parent(tmp_path: Path, parent: IO[bytes]) -> None:

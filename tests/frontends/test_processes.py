@@ -43,8 +43,13 @@ def light(folder: Path, **settings: object) -> Iterator[ServerProcess]:
         yield server
 
 
-def engine_of(server: ServerProcess) -> int:
+def parent_of_engine(server: ServerProcess) -> int:
     return next(number for number, module in children(server.process.pid).items() if module in ENGINES)
+
+
+def engine_of(server: ServerProcess) -> int:
+    (engine,) = children(parent_of_engine(server))
+    return engine
 
 
 def frontends_of(server: ServerProcess) -> list[int]:
@@ -158,6 +163,31 @@ def test_a_killed_engine_is_told_as_503_and_comes_back(tmp_path: Path) -> None:
         assert (clients.cut_off, clients.no_retry_after) == ([], 0)
 
 
+def test_an_engine_that_is_killed_twice_in_a_row_is_forked_anew_by_the_same_parent(tmp_path: Path) -> None:
+    """So TensorFlow is not imported anew, which takes seconds."""
+    with light(tmp_path, frontends=1) as server:
+        parent, killed = parent_of_engine(server), set()
+        for _ in range(2):
+            killed.add(engine_of(server))
+            os.kill(engine_of(server), signal.SIGKILL)
+            wait_until(lambda: set(children(parent)) - killed)
+            wait_until(lambda: server.client.post(PATH, json=BODY).status_code == 200)
+        assert parent_of_engine(server) == parent
+        server.terminate()
+        assert server.wait() == 0
+        assert has_ended(parent)
+
+
+def test_an_engine_ends_with_its_parent_and_both_come_back(tmp_path: Path) -> None:
+    with light(tmp_path, frontends=1) as server:
+        parent, engine = parent_of_engine(server), engine_of(server)
+        os.kill(parent, signal.SIGKILL)
+        wait_until(lambda: has_ended(engine))
+        wait_until(lambda: server.client.post(PATH, json=BODY).status_code == 200)
+        assert parent_of_engine(server) != parent
+        assert "The engine" in server.log.read_text()
+
+
 def test_a_stopped_engine_is_told_in_seconds_and_deadlines_hold(tmp_path: Path) -> None:
     with light(tmp_path, frontends=1) as server:
         engine = engine_of(server)
@@ -219,7 +249,7 @@ def test_no_command_line_of_a_child_holds_a_setting(left_whole: ServerProcess) -
 
 def test_processes_end_when_the_supervisor_was_killed(tmp_path: Path) -> None:
     with light(tmp_path) as server:
-        orphans = list(children(server.process.pid))
+        orphans = [*children(server.process.pid), engine_of(server)]
         server.process.kill()
         server.process.wait(HANG_S)
         wait_until(lambda: all(map(has_ended, orphans)))

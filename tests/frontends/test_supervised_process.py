@@ -1,16 +1,14 @@
 import asyncio
-import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from app.config.settings import Settings
 from app.frontends import supervised_process
-from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments, received
+from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments
+from app.frontends.process_starts import NewInterpreter
 from app.frontends.supervised_process import SupervisedProcess, pause_s
-from tests.support.processes import has_ended
 from tests.support.waiting import HANG_S, until
 
 
@@ -25,6 +23,11 @@ def test_arguments_cross_a_pipe() -> None:
 
 
 NO_ARGUMENTS = ProcessArguments(Settings(), [])
+
+
+def process(name: str, arguments: ProcessArguments = NO_ARGUMENTS) -> SupervisedProcess:
+    return SupervisedProcess("It", NewInterpreter(name, arguments))
+
 
 LISTENS = "signal.signal(signal.SIGTERM, lambda *_: os._exit(1))\nopen('{ready}', 'w')\ntime.sleep(60)"
 
@@ -51,7 +54,7 @@ def keep_running(made: SupervisedProcess) -> int:
 
 def test_a_process_that_cannot_start_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = module(tmp_path, monkeypatch, f"sys.exit({COULD_NOT_START})")
-    assert keep_running(SupervisedProcess("It", name, NO_ARGUMENTS)) == COULD_NOT_START
+    assert keep_running(process(name)) == COULD_NOT_START
     assert lives(tmp_path) == 1
 
 
@@ -59,7 +62,7 @@ def test_a_process_that_ends_is_started_again_until_told_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(supervised_process, "pause_s", lambda failures: 0.0 if failures < 3 else 60.0)
-    made = SupervisedProcess("It", module(tmp_path, monkeypatch, "sys.exit(1)"), NO_ARGUMENTS)
+    made = process(module(tmp_path, monkeypatch, "sys.exit(1)"))
 
     async def main() -> int:
         keeping = asyncio.create_task(made.keep_running())
@@ -84,9 +87,7 @@ def test_the_exit_code_of_a_process_that_is_told_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, how: signal.Signals, code: int
 ) -> None:
     ready = tmp_path / ("ready" if body == LISTENS else "lives")
-    made = SupervisedProcess(
-        "It", module(tmp_path, monkeypatch, body.format(ready=ready)), ProcessArguments(Settings(), [])
-    )
+    made = process(module(tmp_path, monkeypatch, body.format(ready=ready)))
 
     async def main() -> int:
         keeping = asyncio.create_task(made.keep_running())
@@ -113,52 +114,9 @@ def test_arguments_come_by_standard_input_and_nothing_of_them_is_on_the_command_
     )
     name = module(tmp_path, monkeypatch, body)
     arguments = ProcessArguments(Settings(models=tmp_path / ("secret" * 30)), [], flags={"key": "x" * 200_000})
-    assert keep_running(SupervisedProcess("It", name, arguments)) == COULD_NOT_START
+    assert keep_running(process(name, arguments)) == COULD_NOT_START
     assert ProcessArguments.parse((tmp_path / "received").read_text()) == arguments
     assert (tmp_path / "line").read_bytes().split(b"\0")[1:] == [b"-P", b"-m", name.encode(), b""]
-
-
-def test_a_spare_takes_the_place_of_a_process_that_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It runs already and waits for its arguments."""
-    monkeypatch.setattr(supervised_process, "_SPARE_AFTER_S", 0.01)
-    monkeypatch.setattr(supervised_process, "pause_s", lambda _: 0.0)
-    body = (
-        "from app.frontends.process_arguments import received\n"
-        f"started = open({str(tmp_path / 'started')!r}, 'a')\nprint(os.getpid(), file=started, flush=True)\n"
-        "received()\n"
-        f"told = open({str(tmp_path / 'told')!r}, 'a')\nprint(os.getpid(), file=told, flush=True)\n"
-        "time.sleep(600)"
-    )
-    made = SupervisedProcess("It", module(tmp_path, monkeypatch, body), NO_ARGUMENTS, spare=True)
-
-    def numbers(file: str) -> list[int]:
-        path = tmp_path / file
-        return [int(line) for line in path.read_text().split()] if path.exists() else []
-
-    async def main() -> int:
-        keeping = asyncio.create_task(made.keep_running())
-        await until(lambda: len(numbers("told")) == 1 and len(numbers("started")) == 2)
-        (first,) = numbers("told")
-        (spare,) = set(numbers("started")) - {first}
-        os.kill(first, signal.SIGKILL)
-        await until(lambda: numbers("told") == [first, spare])
-        await until(lambda: len(numbers("started")) == 3)
-        made.end(signal.SIGTERM)
-        return await keeping
-
-    assert asyncio.run(main()) == 0
-    assert all(has_ended(number) for number in numbers("started"))
-
-
-def test_a_spare_ends_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    reading, writing = os.pipe()
-    os.close(writing)
-    prepared: list[int] = []
-    with os.fdopen(reading) as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        with pytest.raises(SystemExit) as ended:
-            received(lambda: prepared.append(1))
-    assert (ended.value.code, prepared) == (0, [])
 
 
 def test_modules_are_found_where_the_parent_finds_them_and_never_in_the_working_directory(
@@ -170,6 +128,6 @@ def test_modules_are_found_where_the_parent_finds_them_and_never_in_the_working_
         stranger.write_text("raise SystemExit('a module of the working directory')")
     monkeypatch.chdir(hostile)
     body = f"import app.config.settings\nsys.exit({COULD_NOT_START})"
-    made = SupervisedProcess("It", module(tmp_path, monkeypatch, body), NO_ARGUMENTS)
+    made = process(module(tmp_path, monkeypatch, body))
     assert keep_running(made) == COULD_NOT_START
     assert lives(tmp_path) == 1

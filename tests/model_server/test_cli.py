@@ -80,7 +80,7 @@ def test_frontends_get_an_engine_that_knows_the_flags(monkeypatch: pytest.Monkey
 
 def test_an_engine_reads_the_flags_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
-    monkeypatch.setattr("app.frontends.engine.engine_process.main", lambda *given: started.append(given) or 5)
+    monkeypatch.setattr("app.frontends.engine.engine_process.serve", lambda *given: started.append(given) or 5)
     flags = {"model_base_path": str(tmp_path), "model_name": "n", "grpc_channel_arguments": "a=3"}
     assert engine_process.main(ProcessArguments(Settings(frontends=2), [3], flags=flags).dump()) == 5
     ((arguments, models, grpc),) = started

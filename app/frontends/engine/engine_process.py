@@ -1,4 +1,4 @@
-"""The engine process: `python -m app.frontends.engine.engine_process`, started by the supervisor."""
+"""The engine process, a fork of `python -m app.frontends.engine.engine_process`, which the supervisor starts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from contextlib import suppress
 
 import uvloop
 
+from app.frontends.engine.engine_forks import fork_engines
 from app.frontends.engine.engine_listener import EngineListener
-from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments, received, when_parent_ends
+from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments, when_parent_ends
 from app.instrumentation.logs import configure
 from app.repository.model_list_watch import WatchedModels
 from app.runtimes.tensorflow.start import preload
@@ -72,9 +73,9 @@ async def run_engine(server: Server, listener: socket.socket) -> int:
     return code
 
 
-def main(arguments: ProcessArguments, models: WatchedModels | None = None, grpc: GrpcOptions | None = None) -> int:
+def serve(arguments: ProcessArguments, models: WatchedModels | None = None, grpc: GrpcOptions | None = None) -> int:
+    """Serve until told to end. Returns the exit code."""
     configure(arguments.settings.log_level)
-    keep_freed_memory()
     server = Server(arguments.settings, models, grpc)
     (file,) = arguments.sockets
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -85,7 +86,7 @@ def main(arguments: ProcessArguments, models: WatchedModels | None = None, grpc:
 
 
 def prepare() -> None:
-    """What a spare can do before it has arguments."""
+    """What all engines share."""
     keep_freed_memory()
     preload()
 
@@ -97,4 +98,4 @@ def _exit_now(code: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(ProcessArguments.parse(received(prepare))))
+    sys.exit(fork_engines(lambda text: serve(ProcessArguments.parse(text)), prepare))

@@ -1,0 +1,111 @@
+"""How the supervisor starts a process: a new interpreter each time, or a fork of one that has made the imports.
+
+The child finds modules where this process finds them (PYTHONPATH is this process's `sys.path`), never in the working
+directory (`-P`): an `app/` there is the user's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from app.frontends.process_arguments import ProcessArguments
+
+#: Called with the number of the process that signals are for from now on.
+Started = Callable[[int], None]
+
+
+class ProcessStart(Protocol):
+    """Runs a module with its arguments, as often as it is asked to. The child inherits the sockets in them."""
+
+    async def run(self, started: Started) -> int:
+        """Runs it until it ends. Returns its exit code, negative for a signal."""
+
+    async def close(self) -> None:
+        """Leaves no process behind. Nothing runs any more."""
+
+
+class NewInterpreter:
+    """Each process is a new interpreter. Its standard input stays open: the end of it is the end of this process."""
+
+    def __init__(self, module: str, arguments: ProcessArguments) -> None:
+        self._module = module
+        self._arguments = arguments
+
+    async def run(self, started: Started) -> int:
+        process = await _spawn(self._module, self._arguments, PIPE)
+        started(process.pid)
+        assert process.stdin is not None  # noqa: S101 - a pipe
+        process.stdin.write(self._arguments.line())
+        return await process.wait()
+
+    async def close(self) -> None:
+        """There is none."""
+
+
+class Fork:
+    """Each process is forked by a parent of theirs, the module, which app/frontends/engine/engine_forks.py runs.
+
+    If the parent is killed, its fork ends with it, and the next one gets a new parent.
+    """
+
+    def __init__(self, module: str, arguments: ProcessArguments) -> None:
+        self._module = module
+        self._arguments = arguments
+        self._parent: Process | None = None
+        self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def run(self, started: Started) -> int:
+        # 1. The parent, which signals are for until it has forked.
+        if self._parent is None or self._parent.returncode is not None:
+            await self.close()
+            self._parent, self._channel = await self._start_parent()
+        started(self._parent.pid)
+        assert self._channel is not None  # noqa: S101 - there is a parent
+        reader, writer = self._channel
+        writer.write(self._arguments.line())
+
+        # 2. The fork.
+        with suppress(ConnectionError):  # a parent that was killed
+            if number := await reader.readline():
+                started(int(number))
+                if code := await reader.readline():
+                    return int(code)
+
+        # 3. The parent ended, and so did the fork.
+        return await self._parent.wait()
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            self._channel[1].close()
+        if self._parent is not None:
+            with suppress(ProcessLookupError):
+                self._parent.kill()
+            await self._parent.wait()
+
+    async def _start_parent(self) -> tuple[Process, tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            parent = await _spawn(self._module, self._arguments, theirs.fileno())
+        return parent, await asyncio.open_connection(sock=ours)
+
+
+async def _spawn(module: str, arguments: ProcessArguments, stdin: int) -> Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", module),
+        stdin=stdin,
+        pass_fds=arguments.sockets,
+        process_group=0,
+        env={**os.environ, "PYTHONPATH": _module_path()},
+    )
+
+
+def _module_path() -> str:
+    """`sys.path`, for PYTHONPATH; an empty entry is the working directory."""
+    return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
