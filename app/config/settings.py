@@ -20,7 +20,8 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from app.config.values import Folders, Links, Names, Rows, Sizes, Values, Weights
+from app.config.rules import AbsoluteFolders, AscendingSizes, ModelsFolder, PolicyName, RuntimeName
+from app.config.values import Links, Names, Rows, Sizes, Values, Weights
 from app.core.batch_sizes import (
     MOST_BATCH_ROWS,
     MOST_BATCH_SIZES,
@@ -31,14 +32,10 @@ from app.core.batch_sizes import (
     MOST_TARGET_MS,
     MOST_TIMEOUT_MS,
 )
-from app.core.timed_look import found_within
 
 PREFIX = "FERRY_"
 
 DEFAULT_MAX_INLINE_MS = 1.0
-
-#: Seconds that the storage of the models folder may take to say what it is. Chosen.
-_LOOK_S = 2.0
 
 
 class Settings(BaseSettings):
@@ -84,7 +81,7 @@ class Settings(BaseSettings):
         "options, registering shared memory. none: rejected with 403 or PERMISSION_DENIED. explicit: allowed, but not "
         "to web pages of other sites. Whoever reaches the port may do it: keep strangers from it.",
     )
-    model_roots: Folders = Field(
+    model_roots: AbsoluteFolders = Field(
         default_factory=list,
         description="Absolute folders below which a HandleReloadConfigRequest may name base paths, such as "
         "/models,/data/models. Empty: those that hold the base paths of the operator's own flags and file.",
@@ -104,7 +101,7 @@ class Settings(BaseSettings):
         "has the metrics that TensorFlow Serving has, by its names. Empty: none.",
     )
 
-    models: Path = Field(Path("models"), description="Folder of models: <name>/<version>/saved_model.pb.")
+    models: ModelsFolder = Field(Path("models"), description="Folder of models: <name>/<version>/saved_model.pb.")
     default_model: str = Field(
         "", description="Model that POST /predict calls. Not needed if only one model is served."
     )
@@ -159,7 +156,7 @@ class Settings(BaseSettings):
         "in the background show that padding does not change the answers. always: also if it changes them. never: "
         "only requests of equal shapes share a batch.",
     )
-    shape_buckets: Sizes = Field(
+    shape_buckets: AscendingSizes = Field(
         default_factory=list,
         max_length=MOST_BATCH_SIZES,
         description="Upper bounds of the buckets into which sizes of a free inner dimension are grouped, ascending, "
@@ -253,7 +250,7 @@ class Settings(BaseSettings):
         "address counts. Callers that wait get equal time of the devices, whatever models and shapes they send, and "
         "one fills at most half of the queue. Empty: order of arrival alone.",
     )
-    batching_policy: str = Field(
+    batching_policy: PolicyName = Field(
         "self_tuning",
         description="How batches are formed. self_tuning chooses batch sizes by measured costs; work_conserving takes "
         "all rows that wait. Names are registered in batching/policy.py.",
@@ -274,7 +271,7 @@ class Settings(BaseSettings):
         "413. 0: no limit.",
     )
 
-    runtime: str = Field(
+    runtime: RuntimeName = Field(
         "tensorflow", description="Runtime that executes models. Names are registered in app/runtime.py."
     )
     intra_op_threads: NonNegativeInt = Field(
@@ -422,27 +419,6 @@ class Settings(BaseSettings):
             raise ValueError("0 where rest is off: administration has a port of HTTP")
         return port
 
-    @field_validator("model_roots")
-    @classmethod
-    def _roots_are_absolute(cls, roots: list[Path]) -> list[Path]:
-        if not all(root.is_absolute() for root in roots):
-            raise ValueError("absolute folders such as /models,/data/models")
-        return roots
-
-    @field_validator("models")
-    @classmethod
-    def _models_is_a_folder(cls, models: Path) -> Path:
-        if found_within(_LOOK_S, lambda: models.exists() and not models.is_dir()):  # one that is not there may come
-            raise ValueError(f"a folder, not the file {models}")
-        return models
-
-    @field_validator("shape_buckets")
-    @classmethod
-    def _buckets_ascend(cls, sizes: list[int]) -> list[int]:
-        if sorted(set(sizes)) != sizes:
-            raise ValueError("ascending numbers such as 64,256")
-        return sizes
-
     @field_validator("batch_sizes")
     @classmethod
     def _sizes_ascend(cls, sizes: list[int], others: ValidationInfo) -> list[int]:
@@ -466,24 +442,6 @@ class Settings(BaseSettings):
         if frontends and others.data.get("allow_shared_memory"):
             raise ValueError("0 with allow_shared_memory: regions are known to one process only")
         return frontends
-
-    @field_validator("batching_policy")
-    @classmethod
-    def _policy_is_known(cls, name: str) -> str:
-        from app.batching.policy import expected_policy, policy_names  # noqa: PLC0415 - `ferry --help` needs no numpy
-
-        if name not in policy_names():
-            raise ValueError(expected_policy(name))
-        return name
-
-    @field_validator("runtime")
-    @classmethod
-    def _runtime_is_known(cls, name: str) -> str:
-        from app.runtime import runtime_names  # noqa: PLC0415 - as above
-
-        if name not in runtime_names():
-            raise ValueError(f"one of: {', '.join(runtime_names())}")
-        return name
 
     @classmethod
     def settings_customise_sources(

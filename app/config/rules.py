@@ -1,0 +1,62 @@
+"""Rules that the value of one setting has to meet; those between several settings are in settings.py.
+
+A rule's error says what is expected; sources.py puts the setting and the value before it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from app.config.values import Folders, Sizes
+from app.core.timed_look import found_within
+
+#: Seconds that the storage of the models folder may take to say what it is. Chosen.
+_LOOK_S = 2.0
+
+
+def _no_file(models: Path) -> Path:
+    if found_within(_LOOK_S, lambda: models.exists() and not models.is_dir()):  # one that is not there may come
+        raise ValueError(f"a folder, not the file {models}")
+    return models
+
+
+def _absolute(roots: list[Path]) -> list[Path]:
+    if not all(root.is_absolute() for root in roots):
+        raise ValueError("absolute folders such as /models,/data/models")
+    return roots
+
+
+def _ascending(sizes: list[int]) -> list[int]:
+    if sorted(set(sizes)) != sizes:
+        raise ValueError("ascending numbers such as 64,256")
+    return sizes
+
+
+def _policy(name: str) -> str:
+    from app.batching.policy import expected_policy, policy_names  # noqa: PLC0415 - `ferry --help` needs no numpy
+
+    if name not in policy_names():
+        raise ValueError(expected_policy(name))
+    return name
+
+
+def _runtime(name: str) -> str:
+    from app.runtime import runtime_names  # noqa: PLC0415 - as above
+
+    if name not in runtime_names():
+        raise ValueError(f"one of: {', '.join(runtime_names())}")
+    return name
+
+
+#: A folder, which may come later.
+ModelsFolder = Annotated[Path, AfterValidator(_no_file)]
+
+AbsoluteFolders = Annotated[Folders, AfterValidator(_absolute)]
+AscendingSizes = Annotated[Sizes, AfterValidator(_ascending)]
+
+#: Names that are registered in app/batching/policy.py and app/runtime.py.
+PolicyName = Annotated[str, AfterValidator(_policy)]
+RuntimeName = Annotated[str, AfterValidator(_runtime)]
