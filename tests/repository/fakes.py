@@ -15,6 +15,7 @@ from app.core.events import Event, ModelStateChanged
 from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
 from app.repository.version_policy import NEWEST, VersionPolicy
+from tests.support.waiting import HANG_S
 
 BROKEN = b"broken"
 
@@ -53,6 +54,21 @@ class FakeLoader:
         model = FakeModel(name, version, path)
         self.made.append(model)
         return model
+
+
+class HeldLoader(FakeLoader):
+    """Its loads of models whose name begins so wait until `gate` is set; `entered` says that one waits."""
+
+    def __init__(self, names: str = "") -> None:
+        super().__init__()
+        self.gate, self.entered = threading.Event(), threading.Event()
+        self._names = names
+
+    def __call__(self, name: str, version: int, path: Path) -> FakeModel:
+        if name.startswith(self._names):
+            self.entered.set()
+            assert self.gate.wait(HANG_S)
+        return super().__call__(name, version, path)
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from app.core.versions import ProblemKind
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
-from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, repository, repository_of
+from tests.repository.fakes import BROKEN, FakeLoader, HeldLoader, add, repository, repository_of
 from tests.support.waiting import HANG_S, until
 
 
@@ -105,21 +104,15 @@ def test_a_listed_model_without_a_folder_is_told_and_the_others_serve(tmp_path: 
 def test_ready_waits_for_the_first_try_of_every_model(tmp_path: Path) -> None:
     add(tmp_path, "a", 1)
     add(tmp_path, "b", 1)
-    gate, entered = threading.Event(), threading.Event()
-
-    def load(name: str, version: int, path: Path) -> FakeModel:
-        if name == "b":
-            entered.set()
-            assert gate.wait(HANG_S)
-        return FakeModel(name, version, path)
+    load = HeldLoader("b")
 
     async def run() -> None:
         models = repository(tmp_path, load)
         poll = asyncio.create_task(models.poll_once())
-        await asyncio.to_thread(entered.wait, HANG_S)
+        await asyncio.to_thread(load.entered.wait, HANG_S)
         await until(lambda: bool(models.catalog.available("a")))
         assert models.unready_reasons() == ["Model b is still loading"]
-        gate.set()
+        load.gate.set()
         await poll
         assert models.unready_reasons() == []
         await models.close()

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
 from app.repository.version_policy import NEWEST, All, Specific, VersionPolicy
-from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, add, remove, repository, repository_of
+from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, HeldLoader, add, remove, repository, repository_of
 from tests.support.waiting import HANG_S
 
 Steps = Callable[[ModelRepository], Awaitable[None]]
@@ -462,23 +461,17 @@ def test_overrides_that_do_not_load_leave_the_model_as_it_was(tmp_path: Path) ->
 
 def test_a_change_is_finished_when_its_caller_goes_away(tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
-    gate, entered = threading.Event(), threading.Event()
-    load = FakeLoader()
-
-    def slow(name: str, version: int, path: Path) -> FakeModel:
-        entered.set()
-        assert gate.wait(HANG_S)
-        return load(name, version, path)
+    load = HeldLoader()
 
     async def run() -> None:
-        models = repository_of(ModelList([]), slow, poll_interval_s=0)
+        models = repository_of(ModelList([]), load, poll_interval_s=0)
         await models.start()
         caller = asyncio.create_task(models.reload([model(tmp_path)]))
-        await asyncio.to_thread(entered.wait, HANG_S)
+        await asyncio.to_thread(load.entered.wait, HANG_S)
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
-        gate.set()
+        load.gate.set()
         await models.poll_once()
         assert models.resolve("m") is load.made[0]
         await models.close()

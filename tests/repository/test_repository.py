@@ -2,7 +2,7 @@ import asyncio
 import logging
 import shutil
 import threading
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from app.repository.model_sources import ModelsFolder
 from app.repository.repository import ModelRepository
 from app.repository.servable import Servable
 from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, Recorder, add, remove, repository
-from tests.support.waiting import HANG_S, until
+from tests.support.waiting import HANG_S
 
 
 def play(
@@ -491,125 +491,6 @@ def test_a_default_model_that_is_not_there_is_said(tmp_path: Path, caplog: pytes
     assert [r.getMessage() for r in caplog.records] == [
         "default_model is c, but no model has this name, so the short routes find none; models: a, b"
     ]
-
-
-def test_close_waits_for_the_load_under_way_and_starts_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.repository.reconciler._MOST_LOADS", 1)
-    add(tmp_path, "a", 1)
-    add(tmp_path, "b", 1)
-    gate, entered = threading.Event(), threading.Event()
-    load = FakeLoader()
-
-    def slow(name: str, version: int, path: Path) -> FakeModel:
-        entered.set()
-        assert gate.wait(HANG_S)
-        return load(name, version, path)
-
-    async def run() -> None:
-        models = repository(tmp_path, slow)
-        starting = asyncio.create_task(models.start())
-        await asyncio.to_thread(entered.wait, HANG_S)
-        closing = asyncio.create_task(models.close())
-        await asyncio.sleep(0)
-        assert not closing.done()
-        gate.set()
-        await closing
-        await starting
-
-    asyncio.run(run())
-    assert len(load.calls) == 1
-    assert [model.closed for model in load.made] == [1]
-
-
-@pytest.fixture
-def stuck() -> Iterator[tuple[Callable[[str, int, Path], FakeModel], threading.Event, threading.Event]]:
-    """Loads every model but those named slow, which wait; the event that says so, and the one that ends it."""
-    gate, entered = threading.Event(), threading.Event()
-
-    def load(name: str, version: int, path: Path) -> FakeModel:
-        if name.startswith("slow"):
-            entered.set()
-            assert gate.wait(HANG_S)
-        return FakeModel(name, version, path)
-
-    yield load, entered, gate
-    gate.set()
-
-
-Stuck = tuple[Callable[[str, int, Path], FakeModel], threading.Event, threading.Event]
-
-
-def test_unloading_and_reloading_one_model_does_not_wait_for_the_load_of_another(
-    tmp_path: Path, stuck: Stuck, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.repository.reconciler._MOST_LOADS", 2)
-    load, entered, gate = stuck
-    add(tmp_path, "quick", 1)
-
-    async def run() -> None:
-        models = repository(tmp_path, load)
-        await models.poll_once()
-        add(tmp_path, "slow", 1)
-        loading = asyncio.create_task(models.poll_once())
-        await asyncio.to_thread(entered.wait, HANG_S)
-
-        await models.unload("quick")
-        with pytest.raises(ModelNotFound):
-            models.resolve("quick")
-        await models.load("quick")
-        assert models.resolve("quick").version == 1
-        assert not loading.done()
-
-        gate.set()
-        await loading
-        assert models.resolve("slow").version == 1
-        await models.close()
-
-    asyncio.run(run())
-
-
-def test_new_versions_of_other_models_are_found_while_one_loads(
-    tmp_path: Path, stuck: Stuck, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.repository.reconciler._MOST_LOADS", 2)
-    load, entered, gate = stuck
-    add(tmp_path, "quick", 1)
-
-    async def run() -> None:
-        models = repository(tmp_path, load, poll_interval_s=0.01)
-        await models.start()
-        add(tmp_path, "slow", 1)
-        await asyncio.to_thread(entered.wait, HANG_S)
-        add(tmp_path, "quick", 2)
-        await until(lambda: models.resolve("quick").version == 2)
-        assert [status.state for status in models.statuses("slow")] == [VersionState.LOADING]
-        gate.set()
-        await until(lambda: bool(models.catalog.available("slow")))
-        await models.close()
-
-    asyncio.run(run())
-
-
-def test_a_model_that_is_unloaded_while_it_loads_is_gone_afterwards(tmp_path: Path, stuck: Stuck) -> None:
-    load, entered, gate = stuck
-    add(tmp_path, "slow", 1)
-
-    async def run() -> None:
-        models = repository(tmp_path, load)
-        loading = asyncio.create_task(models.poll_once())
-        await asyncio.to_thread(entered.wait, HANG_S)
-        unloading = asyncio.create_task(models.unload("slow"))
-        await asyncio.sleep(0)
-        gate.set()
-        await unloading
-        await loading
-        with pytest.raises(ModelNotFound):
-            models.resolve("slow")
-        await models.close()
-
-    asyncio.run(run())
 
 
 def test_polling_goes_on_after_an_unexpected_error(
