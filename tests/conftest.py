@@ -1,8 +1,11 @@
-"""Settings that every suite needs before TensorFlow is imported."""
+"""Settings that every suite needs before TensorFlow is imported, and what several suites put back."""
 
 import os
+import signal
 import tempfile
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 # TensorFlow's own log would drown pytest's report of a failure.
@@ -26,3 +29,12 @@ settings.register_profile("schedules", _CERTAIN, derandomize=False, max_examples
 settings.register_profile(
     "mutants", _CERTAIN, derandomize=True, max_examples=50, phases=[Phase.explicit, Phase.generate]
 )
+
+
+@pytest.fixture
+def signals_restored() -> Iterator[None]:
+    """What the test does with SIGTERM and SIGINT ends with it."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, disposition in before.items():
+        signal.signal(number, disposition)

@@ -130,6 +130,17 @@ def test_every_section_that_the_code_names_exists() -> None:
     assert not missing
 
 
+def test_every_file_that_the_code_names_exists() -> None:
+    """In docstrings and comments too: a file that was moved is named by its new place."""
+    known = {"/".join(file.parts[at:]) for file in FILES for at in range(len(file.parts))}
+    missing = set()
+    for file in (ROOT / "app").rglob("*.py"):
+        for name in re.findall(r"(?<![\w/.<>*-])(?:[\w-]+/)*[\w-]+\.py\b", file.read_text()):
+            if name not in known:
+                missing.add(f"{file.relative_to(ROOT)}: {name}")
+    assert not missing
+
+
 def rows_of(page: Path, section: str) -> Iterator[list[str]]:
     """The cells of the tables in a section, without head and rule."""
     part = page.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]

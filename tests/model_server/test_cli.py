@@ -1,6 +1,5 @@
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -160,15 +159,7 @@ def test_the_alias_is_a_link_to_the_program(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().err == f"{folder}/tensorflow_model_server: File exists\n"
 
 
-@pytest.fixture
-def _signals_restored() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, disposition in before.items():
-        signal.signal(number, disposition)
-
-
-@pytest.mark.usefixtures("_signals_restored")
+@pytest.mark.usefixtures("signals_restored")
 def test_the_console_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", [PATH, "--version"])
     with pytest.raises(SystemExit) as ended:

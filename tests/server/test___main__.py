@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,7 @@ from tests.support.processes import ROOT
 from tests.support.waiting import HANG_S
 
 
-@pytest.fixture
-def _signals_restored() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, disposition in before.items():
-        signal.signal(number, disposition)
-
-
-@pytest.mark.usefixtures("_signals_restored")
+@pytest.mark.usefixtures("signals_restored")
 def test_serve_takes_signals_before_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     left_with: list[int] = []
     monkeypatch.setattr("app.__main__.os._exit", left_with.append)
@@ -30,7 +21,7 @@ def test_serve_takes_signals_before_it_imports(monkeypatch: pytest.MonkeyPatch) 
     assert left_with == [0]
 
 
-@pytest.mark.usefixtures("_signals_restored")
+@pytest.mark.usefixtures("signals_restored")
 def test_other_commands_leave_signals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.cli.main", lambda: None)
     monkeypatch.setattr(sys, "argv", ["ferry", "inspect", "m"])
