@@ -211,7 +211,7 @@ class Settings(BaseSettings):
         0,
         le=2**30,  # chosen: a number of bytes given by mistake
         description="Megabytes for what clients send and have not read: half of it for the tensors that wait in the "
-        "queue, half for bodies of requests that are not answered and for HTTP replies that are not read, shared among "
+        "queue, half for bodies of requests that are not answered and for replies that are not read, shared among "
         "frontends. Beyond it, requests are rejected with 503, long HTTP bodies unread. 0: a quarter of the memory "
         "that the machine or its container has left at the start.",
     )

@@ -33,7 +33,9 @@ from app.server.memory_budget import budget_bytes, client_bytes, queue_bytes
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
+from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.server import GrpcOptions, GrpcServer
+from app.transports.grpc.slow_readers import SlowReaders
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from app.transports.request_caller import CallerRule
@@ -102,6 +104,8 @@ class Server:
         self.open_inference_rest = OpenInferenceRest(
             open_inference, listener, limits, readers=self._readers, administration=administration
         )
+        slow = SlowReaders(self.memory, settings.arrival_timeout_s, settings.min_body_bytes_per_s)
+        held = HeldMessages(self.memory, slow)
         tensorflow_grpc = TensorFlowGrpc(
             self.repository,
             listener,
@@ -112,7 +116,7 @@ class Server:
             reload=self.engine.reload_for_caller if models else None,
             administration=administration,
             readers=self._readers,
-            memory=self.memory,
+            held=held,
         )
         open_inference_grpc = OpenInferenceGrpc(
             open_inference,
@@ -121,7 +125,7 @@ class Server:
             limits.callers,
             administration=administration,
             readers=self._readers,
-            memory=self.memory,
+            held=held,
         )
         services = [*tensorflow_grpc.handlers(), *open_inference_grpc.handlers()]
         self.grpc = GrpcServer(grpc or grpc_options(settings), services, lambda: not (self.dead() or self.unready()))

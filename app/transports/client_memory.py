@@ -26,8 +26,7 @@ class ClientMemory:
 
     def take_body(self, size: int) -> bool:
         """Holds so many bytes more; False if there is no room for them."""
-        held = self.bodies + self.unread
-        if held and held + size > self.limit:
+        if not self._has_room(size):
             return False
         self.bodies += size
         self._look()
@@ -37,16 +36,31 @@ class ClientMemory:
         self.bodies -= size
         self._look()
 
+    def take_reply(self, size: int) -> bool:
+        """Holds so many bytes more for a reply that is not read; False if there is no room for them."""
+        if not self._has_room(size):
+            return False
+        self.change_unread(size)
+        return True
+
     def change_unread(self, size: int) -> None:
         """So many bytes more of replies wait for their readers; fewer if it is below 0."""
         self.unread += size
         self._look()
+
+    @property
+    def half_held(self) -> bool:
+        return 2 * (self.bodies + self.unread) >= self.limit
 
     def rejection(self) -> NoMemoryLeft:
         held = self.bodies + self.unread
         return NoMemoryLeft(
             f"Bodies under way and unread replies take {held:,} of {self.limit:,.0f} bytes, so no more is read"
         )
+
+    def _has_room(self, size: int) -> bool:
+        held = self.bodies + self.unread
+        return not held or held + size <= self.limit
 
     def _look(self) -> None:
         self.full = self.bodies + self.unread >= self.limit

@@ -21,9 +21,9 @@ from app.protocols.open_inference.infer_call import InferCall
 from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.protocols.open_inference.shared_memory import WriteRegion
 from app.transports.administration import Administration
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import Answer, GrpcCall, GrpcCalls, Stream, Unary
 from app.transports.grpc.codes import failure_of
+from app.transports.grpc.held_messages import HeldMessages
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.local_clients import host_and_port
@@ -42,7 +42,7 @@ class OpenInferenceGrpc:
         timeout_ms: the longest time for an answer; a caller's deadline may be sooner.
         callers: tells callers apart; None if nothing does.
         readers: read messages with many fields; without them the event loop does.
-        memory: for messages of calls that are not answered.
+        held: counts long messages and replies of calls.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class OpenInferenceGrpc:
         *,
         administration: Administration = Administration(),  # noqa: B008 - it is frozen
         readers: ReadingProcesses | None = None,
-        memory: ClientMemory | None = None,
+        held: HeldMessages | None = None,
     ) -> None:
         self._served = served
         self._administration = administration
         self._timeout_s = timeout_ms / 1e3
         self._calls = GrpcCalls(
-            PROTOCOL, listener, timeout_ms, callers, peers=served.has_regions, readers=readers, memory=memory
+            PROTOCOL, listener, timeout_ms, callers, peers=served.has_regions, readers=readers, held=held
         )
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:

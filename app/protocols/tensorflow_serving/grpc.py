@@ -26,8 +26,8 @@ from app.protocols.tensorflow_serving.metadata import signatures_document, statu
 from app.repository.model_config import ModelConfig
 from app.repository.model_server_config import decode_model_configs
 from app.transports.administration import Administration
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import Answer, GrpcCall, GrpcCalls
+from app.transports.grpc.held_messages import HeldMessages
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.request_caller import CallerRule
@@ -55,7 +55,7 @@ class TensorFlowGrpc:
         reload: answers HandleReloadConfigRequest; None if the served models are no list.
         administration: says whether it may be called.
         readers: read messages with many fields; without them the event loop does.
-        memory: for messages of calls that are not answered.
+        held: counts long messages and replies of calls.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class TensorFlowGrpc:
         reload: Reload | None = None,
         callers: CallerRule | None = None,
         readers: ReadingProcesses | None = None,
-        memory: ClientMemory | None = None,
+        held: HeldMessages | None = None,
         administration: Administration = Administration(),  # noqa: B008 - it is frozen
     ) -> None:
         self._administration = administration
         self._repository = repository
-        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers, readers=readers, memory=memory)
+        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers, readers=readers, held=held)
         self._examples = ExampleCalls(repository)
         self._max_message_bytes = max_message_bytes
         self._tensor_content = tensor_content

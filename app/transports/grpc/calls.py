@@ -19,8 +19,8 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.codecs.protobuf.wire import check_fields
 from app.core.events import Listener, RequestFinished
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.codes import Failure, failure_of
+from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.messages_apart import takes_long
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
@@ -28,9 +28,6 @@ from app.transports.request_caller import CallerRule
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
 
 _PRIORITY = PRIORITY_HEADER.decode()
-
-#: Messages from this size on count as held memory. Chosen: HTTP's, too, are seldom read at once from here on.
-_LONG_BYTES = 64 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -73,13 +70,17 @@ _MakeHandler = Callable[[str | None], grpc.RpcMethodHandler]
 
 
 class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no types
-    """The methods of a service, by path.
+    """The methods of a service, by path; while memory is full, all are answered by `rejecting`.
 
     The priority is read here: gRPC has the metadata when it looks for the method, and reading them from the call would
     cost as much again.
     """
 
-    def __init__(self, name: str, methods: Mapping[str, _MakeHandler]) -> None:
+    def __init__(
+        self, name: str, methods: Mapping[str, _MakeHandler], held: HeldMessages, rejecting: grpc.RpcMethodHandler
+    ) -> None:
+        self._held = held
+        self._rejecting = rejecting
         self.methods = {f"/{name}/{method}": make for method, make in methods.items()}
         self._usual = {path: make(None) for path, make in self.methods.items()}
         self._name = name
@@ -92,6 +93,8 @@ class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no type
         usual = self._usual.get(path)
         if usual is None:
             return None
+        if self._held.full:
+            return self._rejecting
         for key, value in handler_call_details.invocation_metadata:
             if key == _PRIORITY:
                 return self.methods[path](value)
@@ -107,7 +110,7 @@ class GrpcCalls:
         callers: tells callers apart; None if nothing does.
         peers: calls have a `peer`.
         readers: read messages that take long to parse; without them the event loop does.
-        memory: for messages of calls that are not answered. A short one is not counted.
+        held: counts long messages and replies; while it is full, every call is rejected unread.
     """
 
     def __init__(
@@ -119,9 +122,9 @@ class GrpcCalls:
         *,
         peers: bool = False,
         readers: ReadingProcesses | None = None,
-        memory: ClientMemory | None = None,
+        held: HeldMessages | None = None,
     ) -> None:
-        self._memory = memory or ClientMemory()
+        self._held = held or HeldMessages()
         self._readers = readers
         self._peers = peers
         self._callers = callers
@@ -141,6 +144,8 @@ class GrpcCalls:
         return Service(
             name,
             {each: partial(self._handler, methods[each], answer, apart.get(each)) for each, answer in answers.items()},
+            self._held,
+            self._rejecting(),
         )
 
     def _handler(
@@ -158,22 +163,23 @@ class GrpcCalls:
     def _unary(self, method: str, answer: Callable[[bytes, GrpcCall], Awaitable[Any]], priority: str | None) -> Any:
         async def handle(content: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             call = self._begin(context)
-            held = 0
             try:
-                if len(content) >= _LONG_BYTES:
-                    held = self._held(len(content))
-                if priority is not None:
-                    call.priority = read_priority(priority)
-                reply = await answer(content, call)
-                content = reply if isinstance(reply, bytes) else reply.SerializeToString()
+                held = self._held.take_message(len(content))
+                try:
+                    if priority is not None:
+                        call.priority = read_priority(priority)
+                    reply = await answer(content, call)
+                    content = reply if isinstance(reply, bytes) else reply.SerializeToString()
+                finally:
+                    self._held.give_message(held)
+                if reply_held := self._held.take_reply(context, len(content)):
+                    context.add_done_callback(reply_held.end)
                 call.code = "OK"
                 return content
             except Exception as error:
                 failure = failure_of(error, method)
                 call.code = failure.code.name
             finally:
-                if held:
-                    self._memory.give_body(held)
                 self.finish(call)
             end = _abort(context, failure)
             del content, context  # gRPC keeps the error of an abort, whose traceback keeps this frame
@@ -209,7 +215,13 @@ class GrpcCalls:
                     call.priority = read_priority(priority)
                 async with aclosing(_parsed(contents, parse)) as messages:
                     async for reply in answer(messages, call):
-                        yield reply.SerializeToString()
+                        content = reply.SerializeToString()
+                        held = self._held.take_reply(context, len(content))
+                        try:
+                            yield content  # goes on when it was sent
+                        finally:
+                            if held:
+                                held.end()
                 return
             except Exception as error:
                 failure = failure_of(error, method)
@@ -219,11 +231,17 @@ class GrpcCalls:
 
         return handle
 
-    def _held(self, size: int) -> int:
-        """The size of a message, which is held now. Raises NoMemoryLeft."""
-        if not self._memory.take_body(size):
-            raise self._memory.rejection()
-        return size
+    def _rejecting(self) -> grpc.RpcMethodHandler:
+        """Reads no message, so it is of the kind that gets a stream of them, which no client can tell."""
+
+        async def handle(_: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            call = self._begin(context)
+            failure = failure_of(self._held.rejection(), "")
+            call.code = failure.code.name
+            self.finish(call)
+            return await _abort(context, failure)
+
+        return grpc.stream_unary_rpc_method_handler(handle)
 
     def _begin(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> GrpcCall:
         started_s = time.monotonic()

@@ -19,6 +19,7 @@ from app.core.interfaces import answer_of
 from app.core.reply import COMPLETED, Reply
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
+from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from app.transports.request_caller import CallerRule
 
@@ -237,7 +238,9 @@ def test_long_messages_of_calls_that_are_not_answered_have_a_budget() -> None:
         return Live(live=True)
 
     async def main() -> None:
-        service = GrpcCalls("test", events.append, 6_000_000, memory=memory).service(SERVICE, {"ServerLive": slow})
+        service = GrpcCalls("test", events.append, 6_000_000, held=HeldMessages(memory)).service(
+            SERVICE, {"ServerLive": slow}
+        )
         server = GrpcServer(GrpcOptions("127.0.0.1", 0), [service], lambda: True)
         await server.start()
         content = Request(id="x" * (MIB // 2)).SerializeToString()
