@@ -58,6 +58,10 @@ class PredictBody:
             )
 
 
+#: Takes a body and the largest size in bytes that it may have in memory.
+ReadBody = Callable[[bytes, int], PredictBody]
+
+
 @dataclass(frozen=True, slots=True)
 class ReplyFormat:
     """How replies are written.
@@ -79,16 +83,15 @@ class BodyFormat:
 
     Attributes:
         media_types: its Content-Types in requests and replies, the usual one first.
-        read: takes a body and the largest size in bytes that it may have in memory. Raises InvalidRequest,
-            BodyTooLarge.
+        read: reads a body of any length. Raises InvalidRequest, BodyTooLarge.
         reply: None if no reply can have this format.
         also_read: further Content-Types of requests.
-        parsed: reading makes many objects, and keeps the GIL for long; else it does little more than copy. Long bodies
-            that are parsed are read in another process.
+        read_at_once: as `read` on the event loop, for formats of which reading makes many objects; raises also
+            TakesLong, and then another process reads the body. None if reading does little more than copy.
     """
 
     media_types: tuple[str, ...]
-    read: Callable[[bytes, int], PredictBody]
+    read: ReadBody
     reply: ReplyFormat | None = None
     also_read: tuple[str, ...] = ()
-    parsed: bool = False
+    read_at_once: ReadBody | None = None

@@ -13,10 +13,12 @@ import msgpack
 import numpy as np
 
 from app.codecs.arrays import MAX_RANK, check_simple, from_bytes
+from app.codecs.at_once import MOST_ELEMENTS, SHORT_BYTES, TakesLong
 from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
 from app.codecs.json.parsing import quote
 from app.codecs.json.predict_documents import document_body
 from app.codecs.json.scalars import to_bytes
+from app.codecs.msgpack_elements import has_many_elements
 from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, InferenceResponse, dtype_name, string_array
@@ -35,6 +37,13 @@ def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - no lengt
     predict = document_body(_with_tensors(document))
     predict.by_row = "instances" in document
     return predict
+
+
+def read_at_once(body: bytes, max_bytes: int) -> PredictBody:
+    """Raises InvalidRequest, TakesLong."""
+    if len(body) >= SHORT_BYTES and has_many_elements(body, MOST_ELEMENTS):
+        raise TakesLong
+    return read(body, max_bytes)
 
 
 def _document(body: bytes) -> Any:
@@ -125,5 +134,5 @@ FORMAT = BodyFormat(
     ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack"),
     read,
     ReplyFormat(check_simple, write),
-    parsed=True,
+    read_at_once=read_at_once,
 )

@@ -15,7 +15,7 @@ from app.protocols.open_inference.rest_bodies import read_request, split_body
 from app.protocols.tensorflow_serving import grpc_examples
 from app.protocols.tensorflow_serving.grpc_predict_inputs import predict_inputs
 from app.transports.grpc.calls import parse_message
-from tests.budgets.readers import FLOATS, LIMIT, STRINGS, no_region, predicts, quietly, v2
+from tests.budgets.readers import FLOATS, LIMIT, STRINGS, Way, no_region, predicts, quietly, v2
 from tests.budgets.search import EXAMPLE_BYTES, Form
 from tests.budgets.wire import counted, distinct, field, number_field, repeated, text, varint, within
 from tests.support.protocol_fakes import specs
@@ -219,10 +219,11 @@ def binary() -> Form:
         }  # fmt: skip
         return json.dumps({"inputs": [one]}).encode() + b"\n" + content
 
+    strings = v2(STRINGS)
     words = (b"\0\0\0\0", b"\1\0\0\0a", b"\2\0\0\0ab", b"\xff\xff\xff\xff", b"\0", b"\x10\0\0\0" + bytes(16))
     bare = partial(_bare, ModelSignature("f", specs(x=("bool", (None,))), specs(y=("float32", (None,)))))
     frames = (partial(frame, 0), partial(frame, 7), text(b"", b"", b""))
-    return Form(frames, words, [_newline_after_head(v2(STRINGS)), quietly(bare)])
+    return Form(frames, words, [Way(*map(_newline_after_head, (strings.whole, strings.at_once))), quietly(bare)])
 
 
 def _newline_after_head(read: Callable[[bytes], object]) -> Callable[[bytes], object]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from app.codecs.at_once import TakesLong
 from app.core.errors import ServingError
 from app.core.inference import ModelSignature
 from app.core.validation import check_inputs
-from app.protocols.open_inference.rest_bodies import read_request, split_body
+from app.protocols.open_inference.rest_bodies import read_at_once, read_request, split_body
+from app.protocols.open_inference.rest_bodies_apart import ReadRequest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
-from app.transports.http.exchange import Exchange
+from app.transports.http.exchange import Computation, Exchange
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import HttpLimits
 from tests.support.protocol_fakes import FakeModel, FakeRepository, specs
@@ -33,22 +37,35 @@ def _model(inputs: Any) -> FakeModel:
     return _Model("m", 1, {"serving_default": ModelSignature("serving_default", inputs, outputs)}, {})
 
 
-def rest(inputs: Any, media_type: str, path: str = "/v1/models/m:predict") -> Callable[[bytes], object]:
+@dataclass(frozen=True)
+class Way:
+    """Reads a body to the end. `at_once` reads it as the event loop does: None if it leaves it to another process."""
+
+    whole: Callable[..., object]
+    at_once: Callable[[bytes], object]
+
+    def __call__(self, *body: bytes) -> object:
+        return self.whole(*body)
+
+
+def rest(inputs: Any, media_type: str, path: str = "/v1/models/m:predict") -> Way:
     """What the REST protocol does with a body, up to the batcher."""
     repository: Any = FakeRepository(_model(inputs))
     protocol = TensorFlowRest(repository, lambda _: None, HttpLimits(LIMIT, 1e9))
     signature = ModelSignature("serving_default", inputs, {})
 
-    def read(body: bytes, query: bytes = b"") -> object:
+    def read(begin: Callable[[Exchange, bytes], Computation], body: bytes, query: bytes = b"") -> object:
         exchange = Exchange(RequestHead("POST", path, query, [(b"content-type", media_type.encode())]), 0.0)
         try:
-            computation = protocol.begin(exchange, body)
+            computation = begin(exchange, body)
             check_inputs(signature, computation.request.inputs)
         except ServingError as error:
             return str(error)
+        except TakesLong:
+            return None
         return computation
 
-    return read
+    return Way(partial(read, partial(protocol.begin_apart, process=None)), partial(read, protocol.begin))
 
 
 def predicts(media_type: str, *signatures: Any) -> list[Callable[[bytes], object]]:
@@ -61,21 +78,23 @@ def quietly(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
             return read(body)
         except ServingError as error:
             return str(error)
+        except TakesLong:
+            return None
 
     return quiet
 
 
-def v2(inputs: Any) -> Callable[[bytes], object]:
+def v2(inputs: Any) -> Way:
     signature = ModelSignature("serving_default", inputs, specs(y=("float32", (None,))))
 
-    def read(body: bytes) -> object:
+    def read(read_request: ReadRequest, body: bytes) -> object:
         length = b"%d" % body.find(b"\n") if b"\n" in body else None
         head, tail = split_body(body, length, None)
         call = read_request(head, tail, {"serving_default": signature}, no_region, lambda seconds: seconds)
         check_inputs(signature, call.request.inputs)
         return call
 
-    return quietly(read)
+    return Way(quietly(partial(read, read_request)), quietly(partial(read, read_at_once)))
 
 
 def no_region(_: object) -> bytes:

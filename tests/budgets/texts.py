@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from math import inf
 from typing import Any
 
+from app.codecs.at_once import MOST_VALUES
 from app.core.inference import ModelSignature
 from app.protocols.streams.lines import LineCutter
 from app.protocols.streams.rows import read_rows
-from tests.budgets.readers import EXAMPLES, FLOATS, LIMIT, STRINGS, TWO, predicts, quietly, rest, v2
+from tests.budgets.readers import EXAMPLES, FLOATS, LIMIT, STRINGS, TWO, Way, predicts, quietly, rest, v2
 from tests.budgets.search import EXAMPLE_BYTES, LINE_BYTES, LIST_BYTES, Form
 from tests.budgets.wire import distinct, text
 
@@ -105,15 +108,15 @@ def lines() -> Form:
 
     def way(inputs: Any) -> Callable[[bytes], object]:
         signature = ModelSignature("serving_default", inputs, {})
-        return lambda body: _read_lines(body, signature)
+        return Way(partial(_read_lines, signature, inf), partial(_read_lines, signature, MOST_VALUES))
 
     frames = (text(b"", b"\n", b"\n"), text(b"[", b"\n", b"\n"))
     return Form(frames, words, [way(FLOATS), way(STRINGS)], lambda body: len(body) + LINE_BYTES * body.count(b"\n"))
 
 
-def _read_lines(body: bytes, signature: ModelSignature) -> object:
+def _read_lines(signature: ModelSignature, most: float, body: bytes) -> object:
     cutter = LineCutter(64, LIMIT)
     for start in range(0, len(body), 65536):
         for block in cutter.feed(body[start : start + 65536]):
-            quietly(lambda _, lines=block.lines: read_rows(lines, signature))(b"")  # type: ignore[misc]  # mypy infers no default
+            quietly(lambda _, lines=block.lines: read_rows(lines, signature, most))(b"")  # type: ignore[misc]  # mypy infers no default
     return None

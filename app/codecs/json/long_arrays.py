@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
+from math import inf, prod
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ import orjson
 import simdjson
 
 from app.codecs.arrays import MAX_RANK
+from app.codecs.at_once import SHORT_BYTES, check_numbers, check_text
 from app.core.inference import Array
 
 #: In shorter bodies, and for shorter arrays, orjson is as fast. Measured by bench/json_bodies.py.
@@ -37,14 +38,19 @@ _PARSE_ERRORS = (TypeError, ValueError, RuntimeError)
 class Numbers:
     """A JSON array of at least one element, still as text. Its elements should be numbers or nested arrays of numbers.
 
+    Args:
+        most: the most values that `expanded` makes, and that take as long as reading the numbers.
+
     Raises:
         ValueError: the text is not a JSON array, or an empty one.
+        TakesLong: the array is longer than `most` allows.
     """
 
-    __slots__ = ("_array", "_text")
+    __slots__ = ("_array", "_most", "_text")
 
-    def __init__(self, text: bytes) -> None:
-        self._text = text
+    def __init__(self, text: bytes, most: float = inf) -> None:
+        check_numbers(text, most)
+        self._text, self._most = text, most
         try:
             self._array: Any = simdjson.Parser().parse(text)  # simdjson copies the text and adds its padding
         except _PARSE_ERRORS as error:
@@ -61,7 +67,8 @@ class Numbers:
         return self._read("i", np.dtype(np.int64)) if signed else self._read("u", np.dtype(np.uint64))
 
     def expanded(self) -> list[Any]:
-        """The same as lists of Python objects."""
+        """The same as lists of Python objects. Raises TakesLong."""
+        check_text(self._text, self._most)
         lists: list[Any] = orjson.loads(self._text)
         return lists
 
@@ -76,23 +83,26 @@ class Numbers:
         return flat.reshape(shape)
 
 
-def parse_long_arrays(body: bytes) -> dict[str, Any] | None:
+def parse_long_arrays(body: bytes, most: float = inf) -> dict[str, Any] | None:
     """The JSON object in a body, with `Numbers` for its long arrays; None if it has none or is unusual.
 
     `Numbers` stand only as `instances` or `inputs`, as a field of an object there, or as a field of an object in a list
-    there. Everything else is what orjson makes of it; a text that orjson rejects gives None.
+    there. Everything else is what orjson makes of it; a text that orjson rejects gives None. Raises TakesLong if there
+    are more than `most` values.
     """
     spans = _long_arrays(body) if len(body) >= SHORTEST_BYTES else []
     if not spans:
         return None
 
     # 1. Remove the arrays. Without a backslash every quote delimits a string, and no string can look like a mark.
-    pieces, numbers = _cut_out(body, spans)
+    pieces, numbers = _cut_out(body, spans, most)
     if numbers is None or any(b"\\" in piece for piece in pieces):
         return None
 
     # 2. Parse the rest, with a mark in place of each array.
     text = pieces[0] + b"".join(_mark(index) + piece for index, piece in enumerate(pieces[1:]))
+    if len(text) >= SHORT_BYTES:
+        check_text(text, most)
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -129,7 +139,7 @@ def _skeleton(shape: list[int]) -> bytes:
     """The brackets and commas of an array of this shape."""
     text = b""
     for size in reversed(shape):
-        text = b"[" + b",".join([text] * size) + b"]"
+        text = b"[" + ((text + b",") * size)[:-1] + b"]"
     return text
 
 
@@ -161,13 +171,13 @@ def _array_between(body: bytes, start: int, end: int) -> Iterator[tuple[int, int
         yield first, last + 1
 
 
-def _cut_out(body: bytes, spans: list[tuple[int, int]]) -> tuple[list[bytes], list[Numbers] | None]:
+def _cut_out(body: bytes, spans: list[tuple[int, int]], most: float) -> tuple[list[bytes], list[Numbers] | None]:
     """The text around the arrays, and the arrays; None for these if one of them is not a JSON array."""
     starts = [0, *(stop for _, stop in spans)]
     ends = [*(start for start, _ in spans), len(body)]
     pieces = [body[start:end] for start, end in zip(starts, ends, strict=True)]
     try:
-        return pieces, [Numbers(body[start:stop]) for start, stop in spans]
+        return pieces, [Numbers(body[start:stop], most) for start, stop in spans]
     except ValueError:
         return pieces, None
 

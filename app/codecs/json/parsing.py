@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from math import isinf
+from math import inf, isinf
 from typing import Any
 
 import orjson
 
+from app.codecs.at_once import LENIENT, SHORT_BYTES, check_text
 from app.codecs.json.long_arrays import Numbers, parse_long_arrays
 from app.core.errors import InvalidRequest
 
@@ -26,20 +27,28 @@ _WHITE = " \t\n\r"
 _BLANK = re.compile(f"[{_WHITE}]*")
 
 
-def parse(body: bytes) -> dict[str, Any]:
+def parse(body: bytes, most: float = inf, short_bytes: int = SHORT_BYTES) -> dict[str, Any]:
     """The JSON object in a request's body, with `Numbers` in the places that `parse_long_arrays` names.
 
     A text that orjson rejects is parsed again by a slower parser, which accepts what TensorFlow Serving accepts: NaN,
     Infinity and Inf, and any text after the end of the object.
 
+    Args:
+        most: the most values that it makes, unless the body has fewer than `short_bytes`.
+
     Raises:
         InvalidRequest: with the position of the error, if there is one.
+        TakesLong: there are more values.
     """
-    document: object = parse_long_arrays(body)
+    document: object = parse_long_arrays(body, most)
     if document is None:
+        if len(body) >= short_bytes:
+            check_text(body, most)
         try:
             document = orjson.loads(body)
         except orjson.JSONDecodeError:
+            if len(body) >= short_bytes:
+                check_text(body, most / LENIENT)
             document = _parse_leniently(body)
     if type(document) is not dict:
         raise InvalidRequest(f"JSON Value: {quote(document)} Is not object")

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from app.codecs.arrays import cast
+from app.codecs.at_once import MOST_VALUES
 from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
 from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers
 from app.codecs.json.nested_lists import column, rows, tensor
@@ -34,6 +35,11 @@ _BASE64_KEYS = {"b64"}
 def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - the body itself is within the limit
     """Raises InvalidRequest."""
     return document_body(parse(body))
+
+
+def read_at_once(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - as above
+    """Raises InvalidRequest, TakesLong."""
+    return document_body(parse(body, MOST_VALUES))
 
 
 def document_body(document: Mapping[str, Any]) -> PredictBody:
@@ -310,5 +316,5 @@ FORMAT = BodyFormat(
     read,
     ReplyFormat(check_outputs_writable, _write),
     also_read=("text/plain", "text/json", "application/x-www-form-urlencoded"),
-    parsed=True,
+    read_at_once=read_at_once,
 )

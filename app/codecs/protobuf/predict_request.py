@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from math import inf
 
 from google.protobuf.message import DecodeError
 
+from app.codecs.at_once import MOST_FIELDS, MOST_VALUES, SHORT_BYTES, TakesLong
 from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
 from app.codecs.errors import NotAcceptable
+from app.codecs.protobuf.field_count import has_many_fields
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE, decode_tensors, tensor_parts
 from app.codecs.protobuf.wire import check_fields, map_entry
@@ -21,8 +24,8 @@ _Response = message_class("tensorflow.serving.PredictResponse")
 _OUTPUTS = _Response.DESCRIPTOR.fields_by_name["outputs"].number
 
 
-def read(body: bytes, max_bytes: int) -> PredictBody:
-    """Raises InvalidRequest."""
+def read(body: bytes, max_bytes: int, most: float = inf) -> PredictBody:
+    """Raises InvalidRequest; its inputs raise TakesLong if there are more than `most` strings in one of them."""
     check_fields(body)
     try:
         message = _Request.FromString(body)
@@ -36,10 +39,17 @@ def read(body: bytes, max_bytes: int) -> PredictBody:
 
     def inputs(signature: ModelSignature) -> dict[str, Array]:
         check_names(signature, message.inputs.keys())
-        return decode_tensors(message.inputs, max_bytes)
+        return decode_tensors(message.inputs, max_bytes, most)
 
     version = spec.version.value if spec.HasField("version") else None
     return PredictBody(inputs, spec.signature_name, tuple(message.output_filter), model=spec.name, version=version)
+
+
+def read_at_once(body: bytes, max_bytes: int) -> PredictBody:
+    """Raises InvalidRequest, TakesLong."""
+    if len(body) >= SHORT_BYTES and has_many_fields(body, _Request.DESCRIPTOR, MOST_FIELDS):
+        raise TakesLong
+    return read(body, max_bytes, MOST_VALUES)
 
 
 def check(outputs: Mapping[str, TensorSpec]) -> None:
@@ -75,5 +85,5 @@ FORMAT = BodyFormat(
     ("application/x-protobuf", "application/protobuf", "application/vnd.google.protobuf"),
     read,
     ReplyFormat(check, lambda response, _: serialize_response(response, tensor_content=True)),
-    parsed=True,
+    read_at_once=read_at_once,
 )

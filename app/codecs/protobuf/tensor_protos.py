@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
+from app.codecs.at_once import TakesLong
 from app.codecs.protobuf.messages import enum_numbers, message_class
 from app.codecs.protobuf.wire import Parts, field_start
 from app.codecs.tensorflow_types import enum_name
@@ -90,14 +91,16 @@ ENCODING_BY_DTYPE = {encoding.dtype: encoding for encoding in ENCODING_BY_NUMBER
 # --- TensorProto to array ---
 
 
-def decode_tensors(protos: Mapping[str, Any], max_bytes: int) -> dict[str, Array]:
+def decode_tensors(protos: Mapping[str, Any], max_bytes: int, most: float = inf) -> dict[str, Array]:
     """The arrays of a request's inputs, by name; they may be read-only.
 
     Args:
         protos: the TensorProtos. Their names are the signature's: many that are not would take long.
         max_bytes: the most memory for all of them.
+        most: the most strings of one of them in its `tensor_content`.
 
     Raises:
+        TakesLong: there are more strings.
         InvalidRequest: type, shape and values do not make a tensor, or the shapes take too much memory.
     """
     shapes: dict[str, tuple[int, ...]] = {}
@@ -110,7 +113,7 @@ def decode_tensors(protos: Mapping[str, Any], max_bytes: int) -> dict[str, Array
         if left < 0:
             shape = str(list(shapes[name]))[:256]
             raise _rejection(name, f"has shape {shape}: the inputs take more than the {max_bytes} bytes of a message")
-    return {name: _decode(name, proto, shapes[name]) for name, proto in protos.items()}
+    return {name: _decode(name, proto, shapes[name], most) for name, proto in protos.items()}
 
 
 def decode_tensor(name: str, proto: Any, max_bytes: int) -> Array:
@@ -125,7 +128,7 @@ def _encoding(name: str, proto: Any) -> TensorEncoding:
     return encoding
 
 
-def _decode(name: str, proto: Any, shape: tuple[int, ...]) -> Array:
+def _decode(name: str, proto: Any, shape: tuple[int, ...], most: float) -> Array:
     encoding = _encoding(name, proto)
 
     # 1. Values in the typed field.
@@ -135,6 +138,8 @@ def _decode(name: str, proto: Any, shape: tuple[int, ...]) -> Array:
 
     # 2. Strings in tensor_content.
     if encoding.dtype == STRING:
+        if prod(shape) > most:
+            raise TakesLong
         return _from_string_content(name, content, shape)
 
     # 3. Numbers in tensor_content, as in memory. A byte above 1 is a valid bool there, but not in numpy.

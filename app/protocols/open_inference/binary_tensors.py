@@ -7,10 +7,11 @@ copied neither when they are decoded nor when they are encoded: arrays and views
 from __future__ import annotations
 
 import struct
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
+from app.codecs.at_once import TakesLong
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, Buffer, TensorSpec, string_array
 from app.protocols.open_inference.datatypes import datatype_of
@@ -18,10 +19,10 @@ from app.protocols.open_inference.datatypes import datatype_of
 _LENGTH = struct.Struct("<I")
 
 
-def decode(raw: Buffer, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
-    """The tensor of a checked `shape` that fills `raw`. Raises InvalidRequest."""
+def decode(raw: Buffer, spec: TensorSpec, shape: tuple[int, ...], most: float = inf) -> Array:
+    """The tensor of a checked `shape` that fills `raw`. Raises InvalidRequest; TakesLong: more than `most` strings."""
     if spec.dtype == STRING:
-        return _decode_strings(raw, spec.name, shape)
+        return _decode_strings(raw, spec.name, shape, most)
     expected = prod(shape) * spec.dtype.itemsize
     if len(raw) != expected:
         raise InvalidRequest(
@@ -41,17 +42,17 @@ def encode(array: Array) -> Buffer:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _decode_strings(raw: Buffer, name: str, shape: tuple[int, ...]) -> Array:
+def _decode_strings(raw: Buffer, name: str, shape: tuple[int, ...], most: float) -> Array:
     count = prod(shape)
     # Checked before the loop, too: a shape can claim more elements than fit into memory.
-    values = _split(bytes(raw), name) if _LENGTH.size * count <= len(raw) else None
+    values = _split(bytes(raw), name, most) if _LENGTH.size * count <= len(raw) else None
     if values is None or len(values) != count:
         found = "too few bytes for that" if values is None else f"{len(values)} elements"
         raise InvalidRequest(f"Input {name!r} has shape {list(shape)}, {count} elements of BYTES, but {found}")
     return string_array(values, shape)
 
 
-def _split(raw: bytes, name: str) -> list[bytes]:
+def _split(raw: bytes, name: str, most: float) -> list[bytes]:
     unpack, size, offset = _LENGTH.unpack_from, len(raw), 0
     values: list[bytes] = []
     try:
@@ -59,6 +60,8 @@ def _split(raw: bytes, name: str) -> list[bytes]:
             start = offset + 4
             offset = start + unpack(raw, offset)[0]
             values.append(raw[start:offset])
+            if len(values) > most:
+                raise TakesLong
     except struct.error:
         offset = -1
     if offset != size:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import orjson
 
+from app.codecs.at_once import LENIENT, SHORT_BYTES, check_text
 from app.codecs.json.long_arrays import Numbers, parse_long_arrays
 from app.codecs.json.nested_lists import tensor
 from app.codecs.json.parsing import decoder_of
@@ -17,16 +18,20 @@ from app.core.inference import Array, Buffer, TensorSpec
 from app.protocols.open_inference.parameters import Parameters
 
 
-def parse(body: Buffer) -> dict[str, Any]:
+def parse(body: Buffer, most: float = inf) -> dict[str, Any]:
     """The JSON object that fills `body`, with `Numbers` in the places that `parse_long_arrays` names.
 
-    NaN and Infinity are accepted. Raises InvalidRequest.
+    NaN and Infinity are accepted. Raises InvalidRequest; TakesLong if there are more than `most` values.
     """
-    document: object = parse_long_arrays(body) if isinstance(body, bytes) else None
+    document: object = parse_long_arrays(body, most) if isinstance(body, bytes) else None
     if document is None:
+        if len(body) >= SHORT_BYTES:
+            check_text(body, most)
         try:
             document = orjson.loads(body)
         except orjson.JSONDecodeError as error:
+            if len(body) >= SHORT_BYTES:
+                check_text(body, most / LENIENT)
             document = _parse_non_finite(body, error)
     if type(document) is not dict:
         raise InvalidRequest("The request must be a JSON object")

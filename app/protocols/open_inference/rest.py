@@ -11,13 +11,21 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import ClassVar, NamedTuple
 
+from app.codecs.at_once import SHORT_BYTES
 from app.codecs.json.writing import takes_long
 from app.core.events import Listener
 from app.core.inference import InferenceResponse
 from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
 from app.protocols.open_inference.json_documents import parameters_field, parse_optional, text_field
 from app.protocols.open_inference.parameters import flag, number
-from app.protocols.open_inference.rest_bodies import ContentReply, document_reply, infer_reply, read_request, split_body
+from app.protocols.open_inference.rest_bodies import (
+    ContentReply,
+    document_reply,
+    infer_reply,
+    read_at_once,
+    read_request,
+    split_body,
+)
 from app.protocols.open_inference.rest_bodies_apart import ReadRequest, RequestsApart
 from app.protocols.open_inference.routes import ADMINISTRATION, Action, NoSuchRoute, Route, find_route, methods_of
 from app.transports.administration import Administration
@@ -105,7 +113,10 @@ class OpenInferenceRest(HttpProtocol):
         except NoSuchRoute:
             return False
 
-    def begin(self, exchange: Exchange, body: bytes, read: ReadRequest = read_request) -> Computation:
+    def begin(self, exchange: Exchange, body: bytes) -> Computation:
+        return self._begin(exchange, body, read_at_once)
+
+    def _begin(self, exchange: Exchange, body: bytes, read: ReadRequest) -> Computation:
         head = exchange.head
         parsed: _InferHead = head.parsed or _parse_head(head)
         head.parsed = parsed
@@ -140,10 +151,13 @@ class OpenInferenceRest(HttpProtocol):
     def parses(self, head: RequestHead, body: bytes) -> bool:
         head.parsed = head.parsed or _parse_head(head)
         parsed: _InferHead = head.parsed
-        return len(split_body(body, parsed.json_length, parsed.content_type)[0]) >= LONG_BODY_BYTES
+        text, _ = split_body(body, parsed.json_length, parsed.content_type)
+        return len(text) >= SHORT_BYTES or len(body) < LONG_BODY_BYTES
 
-    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess) -> Computation:
-        return self.begin(exchange, body, RequestsApart(process, self._served.check_regions).read_request)
+    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+        if process is None:
+            return self._begin(exchange, body, read_request)
+        return self._begin(exchange, body, RequestsApart(process, self._served.check_regions).read_request)
 
     async def _live(self, _: Route, __: AsgiExchange) -> ContentReply:
         live = self._served.live()

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from functools import partial
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
+from app.codecs.at_once import MOST_VALUES
 from app.codecs.json.writing import dumps, dumps_in_slices, takes_long
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, Buffer, InferenceResponse, ModelSignature, TensorSpec
@@ -78,23 +80,31 @@ def split_body(body: bytes, header: bytes | None, content_type: bytes | None) ->
 
 
 def read_request(
-    head: Buffer, tail: memoryview, signatures: Signatures, read: ReadRegion, deadline: Callable[[float], float]
+    head: Buffer,
+    tail: memoryview,
+    signatures: Signatures,
+    read: ReadRegion,
+    deadline: Callable[[float], float],
+    *,
+    most: float = inf,
 ) -> InferCall:
     """The call in a body that `split_body` has split.
 
     Args:
         deadline: timeout in seconds (0 for none) -> deadline in monotonic seconds.
+        most: the most values in the JSON, and strings after it.
 
     Raises:
+        TakesLong: there are more.
         InvalidRequest, SignatureNotFound: the text says what is wrong.
         Unsupported: the protocol has no datatype for an input or output of this model.
     """
     if not head:
         return _read_bare(tail, signatures, deadline(0.0))
-    document = parse(head)
+    document = parse(head, most)
     parameters = request_parameters(parameters_field(document))
     signature = choose_signature(signatures, parameters.signature)
-    inputs = _read_inputs(document, tail, signature, read)
+    inputs = _read_inputs(document, tail, signature, read, most)
     check_count(list_field(document, "outputs"), signature)
     outputs = [
         wanted_output(name, parameters_field(each, f"Output {name!r}"), parameters.binary_outputs)
@@ -105,8 +115,12 @@ def read_request(
     )
 
 
+#: As `read_request`, on the event loop.
+read_at_once = partial(read_request, most=MOST_VALUES)
+
+
 def _read_inputs(
-    document: dict[str, Any], tail: memoryview, signature: ModelSignature, read: ReadRegion
+    document: dict[str, Any], tail: memoryview, signature: ModelSignature, read: ReadRegion, most: float
 ) -> dict[str, Array]:
     inputs: dict[str, Array] = {}
     for name, each in named_objects(document, "inputs"):
@@ -116,7 +130,7 @@ def _read_inputs(
         spec = declared_input(name, text_field(each, "datatype", place), signature)
         shape = checked_shape(spec, list_field(each, "shape", place))
         raw, tail = _take_binary(each, spec, tail, read)
-        inputs[name] = decode_data(each["data"], spec, shape) if raw is None else decode(raw, spec, shape)
+        inputs[name] = decode_data(each["data"], spec, shape) if raw is None else decode(raw, spec, shape, most)
     if len(tail):
         raise InvalidRequest(f"The body has {len(tail)} bytes after the last binary tensor; expected none")
     return inputs

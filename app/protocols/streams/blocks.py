@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.batching.priority import BULK
+from app.codecs.at_once import MOST_VALUES, TakesLong
 from app.codecs.body_format import PredictBody
 from app.core.errors import InvalidRequest, OutOfMemory, Overloaded, ServingError
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, ModelSignature
@@ -36,7 +37,7 @@ class BlockPredictor:
         timeout_s: the time-out of each block.
         clock: monotonic seconds, the same base as the batcher's.
         caller: who sends the stream; empty if callers are not told apart.
-        readers: read long blocks; without them the event loop does.
+        readers: read long blocks; without them a thread does.
     """
 
     resolve: Callable[[], ServedModel]
@@ -85,23 +86,29 @@ class BlockPredictor:
         outputs = self.asked.wanted(signature)
         if len(block.lines) > 1 and (not signature.batchable or signature.why_alone(outputs)):
             raise InvalidRequest(f"Signature {signature.name!r} takes one instance at a time")
-        if self.readers is not None and block.size >= LONG_BODY_BYTES:
-            inputs = await self._read_long(self.readers, block, signature, deadline_s)
+        try:
+            inputs = self._read_at_once(block, signature)
+        except TakesLong:
+            inputs = await self._read_apart(block, signature, deadline_s)
             model = self.resolve()
-        else:
-            inputs = read_rows(block.lines, signature)
         if len(block.lines) > 1 and not are_finite(inputs, finite_inputs(signature)):
             raise InvalidRequest(f"Signature {signature.name!r} takes NaN and infinity in one instance at a time")
         response = await model.infer(InferenceRequest(inputs, signature.name, outputs, deadline_s, BULK, self.caller))
         return write_rows(response.outputs, len(block.lines))
 
-    async def _read_long(
-        self, readers: ReadingProcesses, block: Block, signature: ModelSignature, deadline_s: float
-    ) -> dict[str, Array]:
+    def _read_at_once(self, block: Block, signature: ModelSignature) -> dict[str, Array]:
+        """Raises ServingError, TakesLong."""
+        if block.size >= LONG_BODY_BYTES:
+            raise TakesLong
+        return read_rows(block.lines, signature, MOST_VALUES)
+
+    async def _read_apart(self, block: Block, signature: ModelSignature, deadline_s: float) -> dict[str, Array]:
         """As `read_rows`, in another process: a parser keeps the GIL. Raises ServingError."""
+        here = partial(read_rows, block.lines, signature)
+        if self.readers is None:
+            return await asyncio.to_thread(here)
 
         def apart(process: ReadingProcess) -> dict[str, Array]:
             return read_rows_apart(process, block.lines, signature)
 
-        here = partial(read_rows, block.lines, signature)
-        return await readers.read(apart, here, deadline_s - self.clock(), block.size)
+        return await self.readers.read(apart, here, deadline_s - self.clock(), block.size)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import numpy as np
 
+from app.codecs.at_once import LENIENT, SHORT_BYTES, check_text
 from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers
 from app.codecs.json.parsing import parse_value
 from app.codecs.json.predict_documents import decode_predict, predictions
@@ -18,15 +20,21 @@ from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.replies import error_body
 
 
-def read_rows(lines: Sequence[bytes], signature: ModelSignature) -> dict[str, Array]:
+def read_rows(lines: Sequence[bytes], signature: ModelSignature, most: float = inf) -> dict[str, Array]:
     """The inputs of shape [lines, ...] by name; each line is read as an element of `instances`.
 
+    Args:
+        most: the most values that it makes of long lines.
+
     Raises:
+        TakesLong: there are more.
         InvalidRequest: a line is invalid, or the lines differ in shape.
         Unsupported: an input type has no JSON form.
     """
-    inputs = _numbers(lines, signature)
+    inputs = _numbers(lines, signature, most)
     if inputs is None:
+        if sum(map(len, lines)) >= SHORT_BYTES:
+            check_text(b",".join(lines), most / LENIENT)
         inputs, _ = decode_predict({"instances": list(map(parse_value, lines))}, signature)
     return inputs
 
@@ -64,7 +72,7 @@ def write_errors(block: Block, text: str) -> bytes:
     return b"".join([error_body(f"Line {number}: {text}") + b"\n" for number in numbers])
 
 
-def _numbers(lines: Sequence[bytes], signature: ModelSignature) -> dict[str, Array] | None:
+def _numbers(lines: Sequence[bytes], signature: ModelSignature, most: float) -> dict[str, Array] | None:
     """Long blocks of numbers, read without a Python object for each number; None if short or anything is unusual."""
     if len(signature.inputs) != 1 or lines[0][:1] in (b"{", b'"'):
         return None
@@ -73,7 +81,7 @@ def _numbers(lines: Sequence[bytes], signature: ModelSignature) -> dict[str, Arr
         return None
     ((name, spec),) = signature.inputs.items()
     try:
-        array = from_numbers(Numbers(text), spec.dtype)
+        array = from_numbers(Numbers(text, most), spec.dtype)
     except ValueError:
         return None
     if array is None or not _one_row_a_line(array, lines):

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import ClassVar, NamedTuple
 
-from app.codecs.body_format import PredictBody
+from app.codecs.at_once import MOST_EXAMPLE_VALUES
+from app.codecs.body_format import PredictBody, ReadBody
 from app.codecs.format_registry import JSON, AgreedFormats, negotiate
 from app.codecs.json.predict_documents import encode_each_row, encode_predict, rows_together
 from app.codecs.json.writing import dumps
@@ -107,20 +108,24 @@ class TensorFlowRest(HttpProtocol):
         parsed: _ComputeHead = head.parsed or _parse_head(head)
         head.parsed = parsed
         if parsed.predict:
-            return self._predict(parsed, exchange, body)
-        return self._classify_or_regress(parsed, exchange, lambda: ExamplesBody(body))
+            return self._predict(parsed, exchange, body, parsed.read_at_once)
+        return self._classify_or_regress(parsed, exchange, lambda: ExamplesBody(body, MOST_EXAMPLE_VALUES))
 
     def parses(self, head: RequestHead, body: bytes) -> bool:  # noqa: ARG002 - the format alone decides
         head.parsed = head.parsed or _parse_head(head)
         parsed: _ComputeHead = head.parsed
-        return parsed.formats.request.parsed
+        return parsed.formats.request.read_at_once is not None
 
-    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess) -> Computation:
-        parsed: _ComputeHead = exchange.head.parsed
+    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+        head = exchange.head
+        parsed: _ComputeHead = head.parsed or _parse_head(head)
         if not parsed.predict:
-            return self._classify_or_regress(parsed, exchange, partial(ExamplesApart, process, body))
-        formats = parsed.formats._replace(request=format_apart(parsed.formats.request, process))
-        return self._predict(parsed._replace(formats=formats), exchange, body)
+            read = partial(ExamplesBody, body) if process is None else partial(ExamplesApart, process, body)
+            return self._classify_or_regress(parsed, exchange, read)
+        body_format = parsed.formats.request
+        return self._predict(
+            parsed, exchange, body, body_format.read if process is None else format_apart(body_format, process).read
+        )
 
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
         """Accepts rows in JSON, for the default signature of a model with one input, and all of its outputs."""
@@ -147,11 +152,11 @@ class TensorFlowRest(HttpProtocol):
 
         return Coalesced(model, request, rows, max_rows, reply)
 
-    def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes) -> Computation:
+    def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes, read: ReadBody) -> Computation:
         # 1. Read the body, in its own format.
         formats = parsed.formats
         deadline_s = self.deadline_s(exchange)
-        body = formats.request.read(content, self.limits.max_body_bytes)
+        body = read(content, self.limits.max_body_bytes)
         if exchange.head.query:
             apply_query(exchange.head.query, body)
 
@@ -224,12 +229,14 @@ class _ComputeHead(NamedTuple):
 
     Attributes:
         predict: predict, not classify or regress.
+        read_at_once: reads a body of predict on the event loop.
         plain: predict, in JSON both ways, without query, timeout or priority.
     """
 
     route: Route
     formats: AgreedFormats
     predict: bool
+    read_at_once: ReadBody
     priority: int
     plain: bool
 
@@ -245,4 +252,5 @@ def _parse_head(head: RequestHead) -> _ComputeHead:
     in_json = formats.request is JSON and formats.reply is JSON.reply
     priority = priority_of(head)
     plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
-    return _ComputeHead(route, formats, predict, priority, plain)
+    read = formats.request.read_at_once or formats.request.read
+    return _ComputeHead(route, formats, predict, read, priority, plain)

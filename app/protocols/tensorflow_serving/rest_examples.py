@@ -54,12 +54,12 @@ class ExamplesCall:
 
 
 class ExamplesBody:
-    """The JSON of a body. Raises InvalidRequest."""
+    """The JSON of a body, of at most `most` values. Raises InvalidRequest, TakesLong."""
 
     __slots__ = ("_document",)
 
-    def __init__(self, body: bytes) -> None:
-        self._document = parse(body)
+    def __init__(self, body: bytes, most: float = inf) -> None:
+        self._document = parse(body, most, short_bytes=0)
 
     def signature_name(self) -> str:
         """Raises InvalidRequest."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from app.codecs.at_once import TakesLong
 from app.codecs.json.writing import takes_long
 from app.core.errors import InvalidRequest, ModelNotReady, ServingError
 from app.core.events import Listener, RequestFinished
@@ -196,16 +197,23 @@ class HttpProtocol:
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         """What has to be computed. Nothing awaits from here to the batcher, so no version can be swapped between.
 
-        For a long body `begin_later` calls it in a thread. Raises ServingError.
+        Raises:
+            ServingError: the request cannot be computed.
+            TakesLong: reading the body would hold up the event loop: `begin_later` reads it elsewhere.
         """
         raise NotImplementedError
 
     def parses(self, head: RequestHead, body: bytes) -> bool:  # noqa: ARG002 - for protocols that define it
-        """Does reading this long body keep the GIL for long, so that `begin_apart` should? Raises ServingError."""
+        """Does reading this long body keep the GIL for long, so that a process should? Raises ServingError."""
         return False
 
-    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess) -> Computation:
-        """As `begin`, in a thread; `process` reads the body. Raises also what `ReadingProcess.ask` raises."""
+    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+        """As `begin`, in a thread; `process` reads the body, whatever that takes, or this thread if it is None.
+
+        Raises:
+            ServingError: the request cannot be computed.
+            TimeoutError, ProcessEnded: the process does not answer.
+        """
         raise NotImplementedError
 
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
@@ -245,11 +253,12 @@ class HttpProtocol:
             return await go_on(await self._begin_long(exchange, body))
 
     async def _begin_long(self, exchange: Exchange, body: bytes) -> Computation:
-        begin = partial(self.begin, exchange, body)
+        begin = partial(self.begin_apart, exchange, body)
+        here = partial(begin, None)
         if self._readers is None or not self._parses(exchange.head, body):
-            return await asyncio.to_thread(begin)
+            return await asyncio.to_thread(here)
         left_s = self.deadline_s(exchange) - self.clock()
-        return await self._readers.read(partial(self.begin_apart, exchange, body), begin, left_s, len(body))
+        return await self._readers.read(begin, here, left_s, len(body))
 
     def _parses(self, head: RequestHead, body: bytes) -> bool:
         with suppress(ServingError):  # `begin` raises it, after what it finds before
@@ -288,7 +297,11 @@ class HttpProtocol:
         body = await self.read(exchange)
         if len(body) >= LONG_BODY_BYTES:
             return await self.begin_later(exchange, body, partial(self._computed, exchange))
-        return await self._computed(exchange, self.begin(exchange, body))
+        try:
+            computation = self.begin(exchange, body)
+        except TakesLong:
+            return await self.begin_later(exchange, body, partial(self._computed, exchange))
+        return await self._computed(exchange, computation)
 
     async def _computed(self, exchange: AsgiExchange, computation: Computation) -> Sendable:
         computation.request.caller = self.caller(exchange)

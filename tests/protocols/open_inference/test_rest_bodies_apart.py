@@ -111,7 +111,7 @@ def test_the_time_out_in_the_body_counts(readers: ReadingProcesses) -> None:
 
 
 def test_this_process_parses_no_long_request(readers: ReadingProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
-    def not_here(body: bytes) -> NoReturn:
+    def not_here(*_: object, **__: object) -> NoReturn:
         raise InvalidRequest("parsed in this process")
 
     monkeypatch.setattr(rest_bodies, "parse", not_here)

@@ -190,10 +190,65 @@ def test_this_process_parses_no_long_body_and_every_short_one(
     kind = "classifier" if method == "classify" else "floats"
     content = b'{"examples": [{}]}' if method == "classify" else b'{"instances": [[1, 2]]}'
 
-    def not_here(body: bytes) -> NoReturn:
+    def not_here(*_: object, **__: object) -> NoReturn:
         raise InvalidRequest("parsed in this process")
 
     for module in (predict_documents, rest_examples):
         monkeypatch.setattr(module, "parse", not_here)
     assert asked(kind, content + PADDING, readers, f"/v1/models/m:{method}", {}).status == 200
     assert asked(kind, content, readers, f"/v1/models/m:{method}", {}).error == "parsed in this process"
+
+
+MANY = 3000
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "status"),
+    [
+        ("floats", b'{"instances": [%b]}' % b",".join([b"[1.5, NaN]"] * MANY), 200),
+        ("floats", b'{"instances": [%b]}' % b",".join([b"{}"] * MANY), 400),
+        ("floats", b'{"instances": [%b[1]]}' % (b"[1, 2]," * MANY), 400),
+        ("floats", b'{"instances": [%b}' % b",".join([b"[1, 2]"] * MANY), 400),
+        ("strings", b'{"instances": [%b]}' % b",".join([b'"text"'] * MANY), 200),
+        ("strings", b'{"instances": [%b]}' % b",".join([b"12345678"] * MANY), 400),
+        ("any rank", b'{"inputs": %b1%b}' % (b"[" * MANY * 3, b"]" * MANY * 3), 400),
+    ],
+)
+def test_a_short_body_of_many_values_is_read_apart_with_the_same_answer(
+    readers: ReadingProcesses, monkeypatch: pytest.MonkeyPatch, kind: str, content: bytes, status: int
+) -> None:
+    assert len(content) < LONG_BODY_BYTES
+    read, times = readers.read, []
+
+    def counted(*args: Any) -> Any:
+        times.append(args)
+        return read(*args)
+
+    monkeypatch.setattr(readers, "read", counted)
+    assert both(readers, kind, content).status == status
+    assert len(times) == 1
+
+
+def test_a_few_examples_of_many_features_are_read_apart(
+    readers: ReadingProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = json.dumps({"examples": [{str(number): 1.5 for number in range(MANY)}]}).encode()
+    monkeypatch.setattr(rest_examples, "read_examples", _not_here)
+    assert asked("classifier", content, readers, "/v1/models/m:classify", {}).status == 200
+
+
+@pytest.mark.parametrize("rows", [1, 3000])
+def test_numbers_are_read_at_once_also_if_there_are_thousands(readers: ReadingProcesses, rows: int) -> None:
+    content = json.dumps({"instances": [[0.123456789] * 4] * rows}).encode()
+
+    async def not_there(*_: object) -> NoReturn:
+        raise AssertionError("read apart")
+
+    readers_here = ReadingProcesses()
+    readers_here.read = not_there  # type: ignore[method-assign]
+    assert asked("floats", content, readers_here, "/v1/models/m:predict", {}).status == 200
+    readers_here.close()
+
+
+def _not_here(*_: object, **__: object) -> NoReturn:
+    raise InvalidRequest("parsed in this process")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
+from app.codecs.at_once import TakesLong
 from app.core.errors import InvalidRequest, ModelNotReady
 from app.core.events import Event, RequestFinished
 from app.core.inference import BatchTiming, InferenceRequest, InferenceResponse
@@ -18,6 +19,7 @@ from app.core.reply import COMPLETED, Answer, Reply
 from app.transports.http.asgi import Receive
 from app.transports.http.exchange import LONG_BODY_BYTES, AsgiExchange, Computation, Exchange, HttpProtocol
 from app.transports.http.head import RequestHead
+from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.replies import HttpLimits, HttpReply, Sendable, read_body
 from app.transports.http1.direct.direct_exchange import DirectExchange
 from tests.support.protocol_fakes import scope, scripted
@@ -65,6 +67,9 @@ class Reading(HttpProtocol):
         self.begun += 1
         self.while_reading()
         return Computation(cast(Any, self.model), InferenceRequest({}), lambda _: HttpReply(b"answer"))
+
+    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+        return self.begin(exchange, body)
 
     def codes(self) -> list[str]:
         return [event.code for event in self.events if isinstance(event, RequestFinished)]
@@ -181,5 +186,24 @@ def test_a_body_that_inflates_to_much_does_so_in_a_thread(content: bytes, at_onc
         await asyncio.sleep(0)
         assert reading.done() is at_once
         assert await reading == content
+
+    asyncio.run(main())
+
+
+@BOTH_WAYS
+def test_a_body_that_takes_long_is_read_in_a_thread_though_it_is_short(ask: Any) -> None:
+    class TakingLong(Reading):
+        def begin(self, exchange: Exchange, body: bytes) -> Computation:
+            raise TakesLong
+
+        def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+            return super().begin(exchange, body)
+
+    async def main() -> None:
+        readers: list[threading.Thread] = []
+        protocol = TakingLong(lambda: readers.append(threading.current_thread()))
+        await ask(protocol, SHORT)
+        assert protocol.codes() == ["200"]
+        assert readers != [threading.current_thread()]
 
     asyncio.run(main())

@@ -232,10 +232,10 @@ def test_a_body_with_another_signature_is_parsed() -> None:
 def test_a_rejection_because_of_a_full_queue_applies_to_no_other_request() -> None:
     async def main() -> None:
         world = World(True, admission=True)
-        rows = {"instances": [[1.0, 2.0]] * 1000}
+        rows = {"instances": [[1.0, 2.0]] * 650}
         body = json.dumps(rows).encode()
         assert await send(world, request(body=body)) == []
         assert await send(world, request(body=body)) == [503]
-        assert await send(world, malformed({}, 1000)) == [400]
+        assert await send(world, malformed({}, 650)) == [400]
 
     run_in_fake_time(main())

@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Protocol
 
+from app.codecs.at_once import TakesLong
 from app.core.errors import WouldBeLate
 from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import Cancellable
@@ -91,6 +92,8 @@ class DirectExchange(Exchange):
             return
         try:
             self._submit(self.protocol.begin(self, body))
+        except TakesLong:
+            self._start(self._begin_later(body))
         except Exception as error:
             self.set_exception(error)
 
