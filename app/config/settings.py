@@ -47,7 +47,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, protected_namespaces=()
     )
 
-    host: str = Field("0.0.0.0", description="Address that HTTP and gRPC listen on.")  # noqa: S104 - a container serves its network
+    host: str = Field("0.0.0.0", description="Address that HTTP and gRPC listen on. ::, all of IPv6 and IPv4.")  # noqa: S104 - a container
     rest: bool = Field(
         True, description="Serve HTTP. If off, only gRPC is served, and there are no health and metrics pages."
     )

@@ -35,7 +35,7 @@ def bind_ports(host: str, ports: Sequence[int]) -> Iterator[socket.socket]:
 
 
 def bind_port(family: int, address: tuple[Any, ...], *, shared: bool = False) -> socket.socket:
-    """A TCP socket bound to this address, not yet listening.
+    """A TCP socket bound to this address, not yet listening. `::` is every address of IPv4, too, as for gRPC.
 
     Args:
         shared: let other sockets of the same user that say so, too, listen on the same port.
@@ -49,7 +49,7 @@ def bind_port(family: int, address: tuple[Any, ...], *, shared: bool = False) ->
         if shared:
             port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
-            port.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            port.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
         port.bind(address)
     except OSError:
         port.close()

@@ -141,7 +141,7 @@ CLAIMS: dict[str, tuple[str, ...]] = {
     # What differs.
     "Ferry listens on `0.0.0.0`": (
         f"{_DIFFERENCES}::test_ferrys_own_defaults_that_the_page_tells",
-        f"{_DIFFERENCES}::test_over_ipv6_http_listens_on_nothing_else_and_grpc_on_both",
+        f"{_DIFFERENCES}::test_http_and_grpc_listen_on_ipv6_and_ipv4",
     ),
     "applies to gRPC too": (
         f"{_OPTIONS}::test_each_flag_has_its_settings",

@@ -18,7 +18,7 @@ from app.instrumentation.counts import Counts
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.model_server.options import DIFFERENCES, settings_of
 from tests.model_server.test_drop_in import PROGRAM, call, config, model_server, replace, states
-from tests.support.processes import ServerProcess, free_port
+from tests.support.processes import ServerProcess, free_port, needs_ipv6
 from tests.support.protocol_fakes import Client, echo_model
 from tests.support.savedmodels import make_half_plus_two
 from tests.support.waiting import HANG_S, wait_until
@@ -135,14 +135,18 @@ def test_a_flag_overrides_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings(settings_of({"port": 2})).grpc_port == 2
 
 
-def test_over_ipv6_http_listens_on_nothing_else_and_grpc_on_both(models: Path, tmp_path: Path) -> None:
+@needs_ipv6
+@pytest.mark.parametrize("frontends", ["0", "2"])
+def test_http_and_grpc_listen_on_ipv6_and_ipv4(models: Path, tmp_path: Path, frontends: str) -> None:
     rest, port = free_port(), free_port()
     flags = [f"--rest_api_port={rest}", f"--port={port}", "--model_name=half", f"--model_base_path={models}/half"]
-    server = ServerProcess([*PROGRAM, *flags], {"FERRY_HOST": "::"}, rest, tmp_path / "log")
+    server = ServerProcess(
+        [*PROGRAM, *flags], {"FERRY_HOST": "::", "FERRY_FRONTENDS": frontends}, rest, tmp_path / "log"
+    )
     try:
         wait_until(lambda: server.check_alive() or reaches("::1", rest), "HTTP over IPv6")
-        assert not reaches("127.0.0.1", rest)
-        assert reaches("127.0.0.1", port)
+        assert reaches("127.0.0.1", rest)
+        wait_until(lambda: server.check_alive() or reaches("127.0.0.1", port), "gRPC over IPv4")
         assert reaches("::1", port)
     finally:
         server.client.close()

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support.waiting import HANG_S, wait_until
 
@@ -26,6 +27,16 @@ _SCRATCH = tempfile.TemporaryDirectory(prefix="ferry-tests-", ignore_cleanup_err
 
 #: A server closes a connection on which nothing came for so many seconds (uvicorn's default).
 KEEP_ALIVE_S = 5.0
+
+
+def _has_ipv6() -> bool:
+    with suppress(OSError), socket.socket(socket.AF_INET6) as tried:
+        tried.bind(("::1", 0))
+        return True
+    return False
+
+
+needs_ipv6 = pytest.mark.skipif(not _has_ipv6(), reason="THIS MACHINE HAS NO IPv6 LOOPBACK: dual stack is not tested")
 
 
 def free_port() -> int:

@@ -7,7 +7,26 @@ import socket
 import pytest
 
 from app.transports.ports import bind_port, share_port
+from tests.support.processes import needs_ipv6
 from tests.support.waiting import HANG_S
+
+
+@needs_ipv6
+def test_the_address_of_all_ipv6_is_that_of_all_ipv4_too() -> None:
+    with bind_port(socket.AF_INET6, ("::", 0)) as held, share_port(held) as one, share_port(held) as two:
+        one.listen()
+        two.listen()
+        for host in ("127.0.0.1", "::1"):
+            with socket.create_connection((host, held.getsockname()[1]), HANG_S):
+                pass
+
+
+@needs_ipv6
+def test_another_address_of_ipv6_is_that_alone() -> None:
+    with bind_port(socket.AF_INET6, ("::1", 0)) as held, share_port(held) as one:
+        one.listen()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", held.getsockname()[1]), HANG_S)
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
