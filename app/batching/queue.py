@@ -112,7 +112,7 @@ class RequestQueue:
         weight, size = request.weight, tensor_bytes(request.inputs)
         room = weight if size <= weight * self.room.row_bytes else self.room.needed(weight, size)
         caller = request.caller if self.callers is not None else None
-        self.room.check(key.model, room, bulk=request.priority_offset_s <= -BULK_S, caller=caller)
+        room = self.room.check(key.model, room, bulk=request.priority_offset_s <= -BULK_S, caller=caller)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._open(key, function)
@@ -186,7 +186,7 @@ class RequestQueue:
         lane.function.requests_under_way += 1
         lane.rows -= rows
         self.rows -= rows
-        room, request.room = request.room, self.room.needed(left, request.tensor_bytes)
+        room, request.room = request.room, min(request.room, self.room.needed(left, request.tensor_bytes))
         self.room.add(lane.key.model, request.room - room, request.caller if self.callers is not None else None)
         lane.requeue(request, rows, now)
         self.work.changed(lane)

@@ -95,7 +95,7 @@ def test_a_request_of_any_size_that_finds_the_queue_empty_is_answered_as_a_whole
         async def client(number: int, arrival: Arrival) -> None:
             await asyncio.sleep(arrival.at_s + number / 1000)
             inputs = {"x": np.full((arrival.rows, 2), float(number), np.float32)}
-            waiting = batcher.queue.rows
+            waiting = batcher.queue.room.rows
             try:
                 answer = await infer(batcher, LaneKey("m", 1, str(arrival.lane)), function, inputs, arrival.rows)
             except Overloaded:

@@ -1,6 +1,7 @@
 """Whatever other models send, a model has the room that is kept for it, in rows and bytes.
 
-What is accepted is answered. A request larger than its model's room is accepted if it finds that empty, and only then.
+What is accepted is answered. A request larger than its model's room is accepted if it finds that empty, and only then;
+it takes half of it, and requests that come meanwhile have the other half.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
 from app.batching.policy import create_policy
-from app.batching.request import LaneKey, RequestHandle
+from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.core.errors import Overloaded
 from app.core.reply import Answer
 from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, rows_of, run_in_fake_time
@@ -66,16 +67,19 @@ def test_a_model_is_never_refused_for_lack_of_the_room_that_is_kept_for_it(
         accepted: list[tuple[FakeReply, RequestHandle]] = []
 
         kept = {model: batcher.queue.room.kept(model) for model in MODELS}
+        halves: dict[PendingRequest, int] = {}  # of the room of large requests
 
         def waiting(model: str) -> int:
-            """The room that it takes: rows, or 16 bytes as a row; of a large request all bytes to the end."""
+            """The room that it takes: rows, or 16 bytes as a row; of a large one all bytes to the end, or half."""
             requests = [each for lane in batcher.queue.lanes if lane.key.model == model for each in lane]
-            return sum(max(each.rows, -(-each.tensor_bytes // 16)) for each in requests)
+            needed = {each: max(each.rows, -(-each.tensor_bytes // 16)) for each in requests}
+            return sum(min(rows, halves.get(each, rows)) for each, rows in needed.items())
 
         def send(call: Call) -> None:
             reply, before = FakeReply(), waiting(call.model)
             empty = not before and all(waiting(model) <= kept[model] for model in MODELS)
             needed = max(call.rows, -(-4 * call.width * call.rows // 16))
+            free = CAPACITY - sum(max(waiting(model), kept[model]) for model in MODELS if model != call.model)
             key = LaneKey(call.model, 1, str(call.lane), (), ((call.width,),))
             inputs = {"x": np.ones((call.rows, call.width), np.float32)}
             try:
@@ -84,10 +88,11 @@ def test_a_model_is_never_refused_for_lack_of_the_room_that_is_kept_for_it(
                 assert not empty
                 assert before + needed > kept[call.model]
                 return
+            if needed > free:
+                halves[handle._request] = (free + 1) // 2
             accepted.append((reply, handle))
             loop.call_later(call.cancel_after_s, lambda: None if reply.done() else cancel(reply, handle))
-            within = batcher.queue.rows <= CAPACITY and batcher.queue.bytes <= BYTES
-            assert empty or before + needed <= kept[call.model] or within
+            assert empty or before + needed <= kept[call.model] or batcher.queue.room.rows <= CAPACITY
             assert batcher.queue.room.rows == sum(map(waiting, MODELS))
 
         def cancel(reply: FakeReply, handle: RequestHandle) -> None:
@@ -121,5 +126,28 @@ def test_a_model_that_filled_the_queue_keeps_no_other_out(weight: float) -> None
                 except Overloaded:
                     refused[model] += 1
         assert refused["b"] == 0 < refused["a"]
+
+    run_in_fake_time(main())
+
+
+def test_requests_that_come_during_a_large_one_are_computed_between_its_parts() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher([FakeDevice(1.0)], create_policy("self_tuning"), CAPACITY, clock=loop.time)
+        batcher.add_version("m")
+        function = batch_function(FakeFunction(), 4)
+        key = LaneKey("m", 1, "f", (), ((1,),))
+        large, small = FakeReply(), FakeReply()
+        batcher.submit(key, function, rows_of(1.0, 100 * CAPACITY), 100 * CAPACITY, large)
+        for _ in range(50):
+            await asyncio.sleep(5)
+            small = FakeReply()
+            batcher.submit(key, function, rows_of(2.0), 1, small)
+            await asyncio.sleep(3)
+            assert isinstance(small.answers[0], Answer)
+        assert not large.answers
+        await batcher.drain()
+        assert len(large.answers[0].outputs["y"]) == 100 * CAPACITY
+        assert batcher.queue.room.rows == 0
 
     run_in_fake_time(main())

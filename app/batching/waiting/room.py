@@ -2,9 +2,10 @@
 
 Rules (test_room.py, tests/laws/test_room.py)
 - A request takes as much room as it has rows, or, if that is more, a row for each `row_bytes` of its tensors. So what
-  waits has `max_rows` rows and `max_bytes` bytes at most, and every rule below holds for both.
+  waits beside one large request has `max_rows` rows and `max_bytes` bytes at most, and the rules below hold for both.
 - A request larger than all the room that its model may have is accepted if it finds that room empty: none of its model
-  waits, and other models have nothing waiting but in what is kept for them. Nothing else is accepted there meanwhile.
+  waits, and other models have nothing waiting but in what is kept for them. It takes half of that room: requests that
+  come meanwhile are computed between its parts, and find room in the other half.
 - Half of the queue is kept for the models that are served, for each by its weight; the other half is for all. So a
   model that has fewer rows waiting than are kept for it is never rejected for lack of room, whatever other models do.
 - Where one model is served, nothing is kept: it may fill the queue.
@@ -99,14 +100,14 @@ class Room:
         """The room that a request takes, in rows. `rows` is at least 1."""
         return rows if tensor_bytes <= rows * self.row_bytes else ceil(tensor_bytes / self.row_bytes)
 
-    def check(self, model: str, rows: int, *, bulk: bool, caller: str | None = None) -> None:
-        """Raises Overloaded if so much more room is not there for a model, and for a caller if callers are told apart.
+    def check(self, model: str, rows: int, *, bulk: bool, caller: str | None = None) -> int:
+        """The room that a request of a model, and of a caller if callers are told apart, is to take, in rows.
 
-        `rows` is what `needed` says.
+        `rows` is what `needed` says. Raises Overloaded if there is no room for it.
         """
         # 1. It fits by any rule.
         if caller is None and self.rows + self._unused + rows <= self._bulk_rows:
-            return
+            return rows
 
         # 2. What is kept for its model, and what is left of the half for all: a large request may have taken more.
         own = self._models.get(model)
@@ -117,9 +118,11 @@ class Room:
             most = self._bulk_rows
             free = min(free, most - self.rows)
 
-        # 3. One that is larger than all of that, if nothing waits there.
-        empty = self.rows + self._unused == self._kept and (own is None or not own.rows)
-        if rows > free and not (empty and most == self.max_rows):
+        # 3. One that is larger than all of that, if nothing waits there, leaves half of it to others.
+        if rows > free:
+            empty = self.rows + self._unused == self._kept and (own is None or not own.rows)
+            if empty and most == self.max_rows:
+                return (free + 1) // 2
             kept = self._unused - own_unused
             others = f", {kept} are kept for other models" if kept else ""
             raise Overloaded(
@@ -128,11 +131,12 @@ class Room:
             )
 
         # 4. As much as its caller leaves free.
-        if caller is not None and rows <= free < (own_rows := self._callers.get(caller, 0)) + rows:
+        if caller is not None and free < (own_rows := self._callers.get(caller, 0)) + rows:
             raise Overloaded(
                 f"The queue is full for this caller: {own_rows} of its {self._unit} wait, {free} are left for all "
                 f"callers, {rows} more do not fit"
             )
+        return rows
 
     def add(self, model: str, rows: int, caller: str | None = None) -> None:
         """The model, and the caller, take so much more room; or less, if `rows` is below 0."""

@@ -16,8 +16,7 @@ def room(max_rows: int, *models: str, **weights: float) -> Room:
 
 
 def add(room: Room, model: str, rows: int, *, bulk: bool = False) -> None:
-    room.check(model, rows, bulk=bulk)
-    room.add(model, rows)
+    room.add(model, room.check(model, rows, bulk=bulk))
 
 
 def test_a_single_model_may_fill_the_queue() -> None:
@@ -79,20 +78,24 @@ def test_a_request_takes_as_much_room_as_its_rows_or_its_bytes_need() -> None:
     assert repr(by_bytes) == "<Room 0/1000 bytes ()>"
 
 
-def test_a_request_larger_than_its_models_room_is_accepted_if_it_finds_that_empty() -> None:
+def test_a_request_larger_than_its_models_room_is_accepted_if_it_finds_that_empty_and_takes_half_of_it() -> None:
     shared = room(40, "a", "b")
     add(shared, "b", 10)  # what is kept for it
-    add(shared, "a", 1000)
+    assert shared.check("a", 1000, bulk=False) == 15
+    shared.add("a", 15)
+    for rows in (16, 1000):
+        with pytest.raises(Overloaded, match=f"25 of 40 rows wait, {rows} more do not fit"):
+            shared.check("a", rows, bulk=False)
+    add(shared, "a", 15)
     for model, rows in (("a", 1), ("b", 1), ("unknown", 1), ("a", 1000)):
-        with pytest.raises(Overloaded, match="1010 of 40 rows wait"):
+        with pytest.raises(Overloaded, match="40 of 40 rows wait"):
             shared.check(model, rows, bulk=False)
     shared.add("b", -4)
     add(shared, "b", 4)  # what is kept for it stays its own
-    shared.add("a", -1000)
-    shared.add("b", 1)
-    with pytest.raises(Overloaded, match="11 of 40 rows wait, 30 more do not fit"):
-        shared.check("a", 30, bulk=False)  # there is room for 29
-    add(shared, "a", 29)
+
+
+def test_even_a_room_of_one_row_takes_a_large_request() -> None:
+    assert room(1, "a").check("a", 1000, bulk=False) == 1
 
 
 def test_bulk_work_larger_than_the_room_waits_for_an_empty_queue() -> None:
@@ -104,12 +107,15 @@ def test_bulk_work_larger_than_the_room_waits_for_an_empty_queue() -> None:
     add(shared, "a", 1000, bulk=True)
 
 
-def test_a_caller_may_send_a_request_larger_than_the_room() -> None:
+def test_a_caller_may_send_a_request_larger_than_the_room_and_others_find_some() -> None:
     shared = room(10, "m")
-    shared.check("m", 11, bulk=False, caller="a")
-    shared.add("m", 11, "a")
-    with pytest.raises(Overloaded, match="11 of 10 rows wait, 1 more do not fit"):
-        shared.check("m", 1, bulk=False, caller="b")
+    assert shared.check("m", 11, bulk=False, caller="a") == 5
+    shared.add("m", 5, "a")
+    assert shared.check("m", 5, bulk=False, caller="b") == 5
+    with pytest.raises(Overloaded, match="5 of 10 rows wait, 6 more do not fit"):
+        shared.check("m", 6, bulk=False, caller="b")
+    with pytest.raises(Overloaded, match="full for this caller: 5 of its rows wait, 5 are left"):
+        shared.check("m", 1, bulk=False, caller="a")
 
 
 def test_rows_of_a_model_that_is_served_no_more_are_counted_until_they_leave() -> None:
@@ -171,10 +177,13 @@ def test_sums_are_right_and_no_more_waits_than_fits(
         rows = sum(waiting.get(model, []))
         if change == "add":
             empty = not rows and all(sum(each) <= shared.kept(name) for name, each in waiting.items())
+            others = sum([max(sum(waiting.get(each, [])), shared.kept(each)) for each in "abcd" if each != model])
             try:
-                add(shared, model, number)
+                taken = shared.check(model, number, bulk=False)
+                assert taken == (number if not empty or number <= 30 - others else (31 - others) // 2)
+                shared.add(model, taken)
                 assert empty or rows + number <= shared.kept(model) or shared.rows <= 30
-                waiting.setdefault(model, []).append(number)
+                waiting.setdefault(model, []).append(taken)
             except Overloaded:
                 pass
         elif change == "leave" and waiting.get(model):
@@ -188,7 +197,7 @@ def test_sums_are_right_and_no_more_waits_than_fits(
         assert shared._unused == sum(unused.values())
         assert sum(map(shared.kept, "abcd")) <= 15
         if change == "add" and (empty or number <= shared.kept(model) - rows):
-            assert sum(waiting[model]) == rows + number
+            assert sum(waiting[model]) == rows + taken
 
 
 def test_a_caller_may_have_as_much_as_it_leaves_for_all() -> None:
