@@ -369,8 +369,8 @@ class Settings(BaseSettings):
         0,
         le=1024**2,
         description="Most HTTP connections of one process at the same time. A further one takes the place of those "
-        "that are idle for longest; if none is, it is rejected with 503. 0: three quarters of the file descriptors "
-        "that the process may open.",
+        "that are idle for longest; if none is, it is rejected with 503. 0: half of the file descriptors that the "
+        "process may open, at most 10,000; more than that half is never taken.",
     )
     max_connections_per_address: NonNegativeInt = Field(
         0,

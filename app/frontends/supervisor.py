@@ -21,6 +21,7 @@ from app.frontends.process_arguments import ProcessArguments
 from app.frontends.process_starts import Fork, NewInterpreter
 from app.frontends.supervised_process import SupervisedProcess
 from app.instrumentation.logs import configure
+from app.transports.descriptors import raise_limit
 from app.transports.ports import PortNotFree, bind_ports
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ def supervise(settings: Settings, engine: str = ENGINE, flags: Mapping[str, Any]
         flags: what that module needs beside the settings.
     """
     configure(settings.log_level)
+    raise_limit()  # children inherit it
     with ExitStack() as stack:
         # 1. The ports, which never listen here: frontends do. An error ends it all.
         try:

@@ -10,6 +10,7 @@ from app.repository.model_list_watch import WatchedModels
 from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory
 from app.server.server import Server
+from app.transports.descriptors import raise_limit
 from app.transports.grpc.server import GrpcOptions
 from app.transports.ports import PortNotFree, bind_ports
 
@@ -23,6 +24,7 @@ def serve(settings: Settings, models: WatchedModels | None = None, grpc: GrpcOpt
     """
     configure(settings.log_level)
     keep_freed_memory()
+    raise_limit()
     try:
         sockets = list(bind_ports(settings.host, settings.http_ports)) if settings.rest else []
     except PortNotFree as error:

@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from app.codecs.protobuf.messages import new_pool
+from app.transports.descriptors import grpc_connections
 from app.transports.grpc.health import GrpcHealthService
 
 #: Calls that wait until the event loop takes them. gRPC drops some of them from the first number on, and all from the
@@ -34,6 +35,7 @@ class GrpcOptions:
 
     `port` 0 takes a free one. `max_message_bytes` limits requests; replies are as large as the model makes them.
     `max_concurrent_calls` holds for each connection.
+    Each address takes its part of the connections that file descriptors allow; a further one is closed.
     `unix_socket` is a path that serves the same services. `arguments` are gRPC's own channel arguments, by name.
     `credentials` turn TLS on, for the socket too.
     """
@@ -105,6 +107,7 @@ def _arguments(options: GrpcOptions) -> list[tuple[str, int | str]]:
         "grpc.max_receive_message_length": options.max_message_bytes,
         "grpc.max_send_message_length": -1,
         "grpc.max_concurrent_streams": options.max_concurrent_calls,
+        "grpc.max_allowed_incoming_connections": max(1, grpc_connections() // (2 if options.unix_socket else 1)),
         "grpc.server.max_pending_requests": _PENDING_CALLS,
         "grpc.server.max_pending_requests_hard_limit": _MOST_PENDING_CALLS,
         "grpc.server_handshake_timeout_ms": _HANDSHAKE_MS,

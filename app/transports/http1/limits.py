@@ -2,12 +2,13 @@
 
 Like nginx, a full server closes the connections that have waited longest for a request, some at a time, so that the
 search is paid for by many new ones. Only if all are reading or answering a request is a new one rejected, with 503
-(over_limit.py). The limit is below that of file descriptors, so accepting never fails for lack of one.
+(over_limit.py). The limit is below that of file descriptors (app/transports/descriptors.py), so accepting never fails
+for lack of one.
 """
 
 from __future__ import annotations
 
-import resource
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ from heapq import nsmallest
 from math import inf
 from typing import Protocol
 
-#: Where the number is not given: of file descriptors; the rest is for models, files and children (chosen).
-_SHARE_OF_DESCRIPTORS = 0.75
-_UNLIMITED = 1024**2
+from app.transports import descriptors
+
+logger = logging.getLogger(__name__)
 
 #: So much of all connections is closed at a time, and so long it is not looked again if none waits (chosen).
 _CLOSED_SHARE, _NONE_WAITS_S = 1 / 32, 0.1
@@ -66,7 +67,7 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits, clock: Callable[[], float]) -> None:
         self.limits = limits
-        self._most = limits.max_connections or _from_descriptors()
+        self._most = _most(limits.max_connections)
         self._most_of_address = limits.max_connections_per_address
         self._clock = clock
         self._open: set[Waiting] = set()
@@ -106,6 +107,10 @@ class Connections:
         return bool(waiting)
 
 
-def _from_descriptors() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _UNLIMITED if soft == resource.RLIM_INFINITY else max(1, int(soft * _SHARE_OF_DESCRIPTORS))
+def _most(configured: int) -> int:
+    possible = descriptors.http_descriptors()
+    if configured > possible:
+        logger.warning(
+            "max_connections is %d, but file descriptors (ulimit -n) allow %d, which are used", configured, possible
+        )
+    return min(configured, possible) or descriptors.http_connections()

@@ -1,7 +1,7 @@
 """A connection beyond the limit: it gets 503, unless it asks whether the server is alive.
 
-So a server whose connections are all taken still answers those who watch it. There are at most 64 of these at once; a
-further one ends the oldest without a word, for a probe sends its request at once.
+So a server whose connections are all taken still answers those who watch it. There are few of these at once
+(descriptors.py); a further one ends the oldest without a word, for a probe sends its request at once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import ClassVar
 
+from app.transports.descriptors import beyond_http_connections
 from app.transports.http1.ends import Lingering
 from app.transports.http1.head_parser import HeadParser
 from app.transports.http1.limits import ConnectionLimits
@@ -18,8 +19,8 @@ from app.transports.http1.status_lines import closing_reply
 #: Chosen; as in app/protocols/operations/health.py.
 _WATCHED = frozenset({b"/livez", b"/readyz"})
 
-#: The most of them at once, and the seconds that the head of each may take (chosen).
-_MOST, _HEAD_S = 64, 5.0
+#: Seconds that the head of each may take (chosen).
+_HEAD_S = 5.0
 
 
 class OverLimit(asyncio.Protocol):
@@ -49,7 +50,7 @@ class OverLimit(asyncio.Protocol):
         OverLimit._all[self] = None
         self._timer = asyncio.get_running_loop().call_later(_HEAD_S, transport.abort)
         transport.set_protocol(self)
-        if len(OverLimit._all) > _MOST:
+        if len(OverLimit._all) > beyond_http_connections():
             next(iter(OverLimit._all)).abort()
 
     def data_received(self, data: bytes) -> None:

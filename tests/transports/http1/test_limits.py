@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.transports.descriptors import beyond_http_connections
 from app.transports.http.asgi import Send
 from app.transports.http1 import over_limit
 from app.transports.http1.limits import ConnectionLimits, Connections
@@ -108,9 +109,9 @@ def test_without_room_a_probe_is_answered_and_its_connection_ends() -> None:
 def test_connections_beyond_the_limit_have_a_limit_of_their_own_and_little_time() -> None:
     async def main() -> None:
         world = full()
-        beyond = [world.connect()[1] for _ in range(over_limit._MOST + 5)]
+        beyond = [world.connect()[1] for _ in range(beyond_http_connections() + 5)]
         await asyncio.sleep(0.0)
-        assert [transport.aborted for transport in beyond] == [True] * 5 + [False] * over_limit._MOST
+        assert [transport.aborted for transport in beyond] == [True] * 5 + [False] * beyond_http_connections()
         await asyncio.sleep(over_limit._HEAD_S)
         assert all(transport.aborted for transport in beyond)
         await asyncio.sleep(0.1)
@@ -122,7 +123,7 @@ def test_connections_beyond_the_limit_have_a_limit_of_their_own_and_little_time(
 def test_a_probe_is_answered_among_many_that_wait_for_nothing() -> None:
     async def main() -> None:
         world = full()
-        for _ in range(2 * over_limit._MOST):
+        for _ in range(2 * beyond_http_connections()):
             _, transport = world.connect()
             transport.write_eof = lambda: None  # type: ignore[method-assign]  # these clients do not close
             transport.hear(request())
@@ -174,9 +175,10 @@ def test_a_search_in_vain_is_not_repeated_for_each_new_connection() -> None:
     run_in_fake_time(main())
 
 
-@pytest.mark.parametrize(("descriptors", "most"), [(1024, 768), (resource.RLIM_INFINITY, 1024**2)])
-def test_by_default_accepting_leaves_file_descriptors_for_others(
-    descriptors: int, most: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("configured", "most"), [(0, 488), (100, 100), (900, 488)])
+def test_file_descriptors_limit_what_is_configured(
+    configured: int, most: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
-    assert Connections(ConnectionLimits(), fake_time)._most == most
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    assert Connections(ConnectionLimits(max_connections=configured), fake_time)._most == most
+    assert ("max_connections is 900, but" in caplog.text) == (configured == 900)
