@@ -78,11 +78,9 @@ def check_deadline(  # noqa: PLR0917 - all that waits
 
     if needed_s > most_s:
         queue.remove(request)
-        error = WouldBeLate(
+        raise WouldBeLate(
             f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
-        )
-        error.retry_after_s = needed_s - most_s
-        raise error
+        ).retry_in(needed_s - most_s)
 
 
 def _in_turns(

@@ -242,8 +242,12 @@ def _run_together(
     try:
         return list(run_together(function, requests, run)), None
     except Exception as raised:
-        error = _serving_error(raised)
+        return _failed_together(requests, _serving_error(raised))
 
+
+def _failed_together(
+    requests: Sequence[PendingRequest], error: ServingError
+) -> tuple[list[Outcome], ServingError | None]:
     # 1. The outputs cannot be split, one of several requests is invalid, or the batch is too large.
     several = len(requests) > 1 or bool(requests[0].coalesced_s)
     isolated = several and isinstance(error, InvalidRequest | OutOfMemory)
@@ -254,8 +258,10 @@ def _run_together(
 
 
 def _serving_error(raised: Exception) -> ServingError:
+    """Without the frames that it passed: they hold the tensors of the batch as long as somebody keeps the error."""
     if isinstance(raised, ServingError):
-        return raised
+        raised.__cause__ = raised.__context__ = None
+        return raised.with_traceback(None)
     if isinstance(raised, MemoryError):
         return OutOfMemory("There was not enough memory for the batch")
     logger.error("A batch failed in a way that no runtime reported", exc_info=raised)

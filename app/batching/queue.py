@@ -230,6 +230,7 @@ class RequestQueue:
         order = self.orders[key.model]
         if lane.turns is None:
             order.remove(lane)
+        lane.turns = None  # they name each other
         if not order.lanes:
             del self.orders[key.model]
         if key.padded:

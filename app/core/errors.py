@@ -4,12 +4,19 @@ Status codes are not defined here: each protocol maps these classes to its own c
 protocol misses one.
 """
 
+from typing import Self
+
 
 class ServingError(Exception):
     """Base of all errors that a caller may see; `str(error)` is the text that is sent."""
 
     #: Seconds after which a retry makes sense; None if a retry cannot help.
     retry_after_s: float | None = None
+
+    def retry_in(self, seconds: float | None) -> Self:
+        """The same error. A variable in the frame that raises it would hold what holds the frame: the error."""
+        self.retry_after_s = seconds
+        return self
 
 
 class InvalidRequest(ServingError):

@@ -15,6 +15,7 @@ from app.core.errors import Overloaded
 from app.core.inference import BatchTiming, string_array, tensor_bytes
 from app.core.reply import Answer
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, pending
+from tests.support.garbage import garbage
 
 OTHER = LaneKey("m", 1, "other")
 
@@ -541,3 +542,20 @@ def test_an_empty_queue_leaves_no_rounding_behind() -> None:
         work.queue.remove(request)
     work.queue.push(KEY, batch_function(FakeFunction()), pending())
     assert work.seconds == 0.0
+
+
+@pytest.mark.parametrize("callers", [None, Callers()])
+def test_a_lane_in_which_nothing_waits_leaves_nothing_for_the_collector(callers: Callers | None) -> None:
+    queue = RequestQueue(100, callers=callers)
+    function = batch_function(FakeFunction())
+    with garbage() as left:
+        for key in (KEY, OTHER):
+            first, second = pending(), pending()
+            first.caller = "first"
+            queue.push(key, function, first)
+            queue.push(key, function, second)
+            assert len(queue.take(queue.lane(key), 1, 100, 0.0)) == 1
+            assert queue.remove(second) or queue.remove(first)
+            del first, second
+    assert not queue.lanes
+    assert not left

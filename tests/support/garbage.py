@@ -1,6 +1,7 @@
 """What the garbage collector does, and what would stay in memory without it."""
 
 import gc
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,3 +28,18 @@ def no_collection() -> Iterator[list[int]]:
 def alive(kind: type) -> int:
     """How many objects of a type there are, garbage included."""
     return sum(isinstance(each, kind) for each in gc.get_objects())
+
+
+@contextmanager
+def garbage() -> Iterator[Counter[str]]:
+    """Counts, by kind, what the block leaves that only the collector can free; filled at its end."""
+    found = Counter[str]()
+    with no_collection():
+        yield found
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            gc.collect()
+        finally:
+            gc.set_debug(0)
+        found.update(type(each).__qualname__ for each in gc.garbage)
+        gc.garbage.clear()

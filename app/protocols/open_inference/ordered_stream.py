@@ -22,12 +22,14 @@ async def answer_in_order(
     queue: asyncio.Queue[_Work] = asyncio.Queue(window)
     tasks: set[asyncio.Task[Any]] = set()
     reading = asyncio.create_task(_read(requests, answer, queue, tasks), name="read requests of a stream")
+    work: _Work = None
     try:
         while (work := await queue.get()) is not None:
             if isinstance(work, Exception):
                 raise work
             yield await work
     finally:
+        del work  # an error holds this frame
         reading.cancel()
         for task in tasks:
             task.cancel()

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from app.protocols.open_inference.ordered_stream import answer_in_order
+from tests.support.garbage import garbage
 
 
 async def counted(count):
@@ -94,3 +95,25 @@ def test_what_is_left_when_the_caller_goes_is_cancelled():
         return sorted(cancelled)
 
     assert asyncio.run(main()) == [0, 1, 2]
+
+
+def test_an_error_of_the_requests_leaves_nothing_for_the_collector():
+    async def broken():
+        yield 1
+        raise ValueError("broken")
+
+    async def answer(number):
+        return number
+
+    async def read():
+        with pytest.raises(ValueError, match="broken"):
+            _ = [each async for each in answer_in_order(broken(), answer)]
+
+    async def main():
+        await read()
+        with garbage() as left:
+            await read()
+            await asyncio.sleep(0)
+        assert not left
+
+    asyncio.run(main())

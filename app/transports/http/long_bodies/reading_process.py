@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from app.core.errors import ServingError
 from app.transports.http.long_bodies.channel import Channel
 from app.transports.http.long_bodies.reader import BUG, ERROR
 
@@ -101,9 +100,7 @@ class ReadingProcess:
         kind, content = self._receive()
         if kind == ERROR:
             kind_of_error, text, retry_after_s = content
-            error: ServingError = kind_of_error(text)
-            error.retry_after_s = retry_after_s
-            raise error
+            raise kind_of_error(text).retry_in(retry_after_s)
         if kind == BUG:
             raise RuntimeError(f"In the process that reads long bodies: {content}")
         return content
