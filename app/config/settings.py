@@ -91,7 +91,19 @@ class Settings(BaseSettings):
         ge=0,
         le=65535,
         description="A second HTTP port, and the only one where administration is answered, so that a firewall can "
-        "tell it apart; gRPC then answers none. 0: administration is answered on rest_port and by gRPC.",
+        "tell it apart; gRPC then answers none but on admin_grpc_port. 0: administration is answered on rest_port.",
+    )
+    admin_grpc_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="A second gRPC port, and the only one where administration is answered by gRPC, such as "
+        "HandleReloadConfigRequest. 0: it is answered on grpc_port, or with admin_port by HTTP alone.",
+    )
+    admin_hosts: Names[str] = Field(
+        default_factory=list,
+        description="Host names whose web pages may administer over plain HTTP, such as ferry.example.org. Pages of "
+        "addresses, of names without a dot and of https may; clients that are no browsers do not need it.",
     )
     cors: bool = Field(False, description="Let web pages of any origin send requests (CORS).")
     metrics_path: str = Field(
@@ -417,6 +429,13 @@ class Settings(BaseSettings):
             raise ValueError("another port than rest_port, or 0")
         if port and not others.data.get("rest", True):
             raise ValueError("0 where rest is off: administration has a port of HTTP")
+        return port
+
+    @field_validator("admin_grpc_port")
+    @classmethod
+    def _admin_grpc_port_is_another(cls, port: int, others: ValidationInfo) -> int:
+        if port and port in {others.data.get(name) for name in ("grpc_port", "rest_port", "admin_port")}:
+            raise ValueError("another port than grpc_port, rest_port and admin_port, or 0")
         return port
 
     @field_validator("batch_sizes")

@@ -73,7 +73,7 @@ class HttpApp(FastAPI):
             title="Ferry", version=__version__, summary="Serves TensorFlow SavedModels", lifespan=_lifespan
         )
         self.server = server
-        administration = Administration.of(server.settings.model_control, server.settings.admin_port)
+        administration = Administration.of(server.settings)
         tensorflow = server.tensorflow_rest
         # By the first segment of a path, in lower case.
         self._inference: dict[str, HttpProtocol] = {

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from app import __version__
@@ -33,6 +34,7 @@ from app.server.memory_budget import budget_bytes, client_bytes, queue_bytes
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
+from app.transports.grpc.calls import Service
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.server import GrpcOptions, GrpcServer
 from app.transports.grpc.slow_readers import SlowReaders
@@ -100,35 +102,44 @@ class Server:
         self.tensorflow_rest = TensorFlowRest(
             self.repository, listener, limits, draining=self.engine.draining, readers=self._readers
         )
-        administration = Administration.of(settings.model_control, settings.admin_port)
+        administration = Administration.of(settings)
         self.open_inference_rest = OpenInferenceRest(
             open_inference, listener, limits, readers=self._readers, administration=administration
         )
         slow = SlowReaders(self.memory, settings.arrival_timeout_s, settings.min_body_bytes_per_s)
         held = HeldMessages(self.memory, slow)
-        tensorflow_grpc = TensorFlowGrpc(
-            self.repository,
-            listener,
-            max_message_bytes=settings.grpc_max_message_bytes,
-            timeout_ms=settings.request_timeout_ms,
-            tensor_content=settings.tensor_content,
-            callers=limits.callers,
-            reload=self.engine.reload_for_caller if models else None,
-            administration=administration,
-            readers=self._readers,
-            held=held,
-        )
-        open_inference_grpc = OpenInferenceGrpc(
-            open_inference,
-            listener,
-            settings.request_timeout_ms,
-            limits.callers,
-            administration=administration,
-            readers=self._readers,
-            held=held,
-        )
-        services = [*tensorflow_grpc.handlers(), *open_inference_grpc.handlers()]
-        self.grpc = GrpcServer(grpc or grpc_options(settings), services, lambda: not (self.dead() or self.unready()))
+
+        def grpc_services(administration: Administration) -> list[Service]:
+            tensorflow = TensorFlowGrpc(
+                self.repository,
+                listener,
+                max_message_bytes=settings.grpc_max_message_bytes,
+                timeout_ms=settings.request_timeout_ms,
+                tensor_content=settings.tensor_content,
+                callers=limits.callers,
+                reload=self.engine.reload_for_caller if models else None,
+                administration=administration,
+                readers=self._readers,
+                held=held,
+            )
+            v2 = OpenInferenceGrpc(
+                open_inference,
+                listener,
+                settings.request_timeout_ms,
+                limits.callers,
+                administration=administration,
+                readers=self._readers,
+                held=held,
+            )
+            return [*tensorflow.handlers(), *v2.handlers()]
+
+        options = grpc or grpc_options(settings)
+        self.grpc = GrpcServer(options, grpc_services(administration), self._is_ready)
+        self._grpc_servers = [self.grpc]
+        if settings.admin_grpc_port:
+            there = replace(options, port=settings.admin_grpc_port, unix_socket="")
+            services = grpc_services(administration.on_its_grpc_port())
+            self._grpc_servers.append(GrpcServer(there, services, self._is_ready))
 
     # --- life ---
 
@@ -142,7 +153,8 @@ class Server:
             if self.failure:
                 return
         try:
-            await self.grpc.start()
+            for each in self._grpc_servers:
+                await each.start()
         except OSError as error:
             self.failure = self.failure or f"Ferry could not start: {error}"
             logger.error("%s", self.failure)
@@ -160,13 +172,16 @@ class Server:
     async def stop(self) -> None:
         drained = await self.drain() and not self.engine.abandoned
         self._readers.close()
-        await self.grpc.stop(CLOSE_TIMEOUT_S if drained else 0)
+        await asyncio.gather(*(each.stop(CLOSE_TIMEOUT_S if drained else 0) for each in self._grpc_servers))
         started = self._starting is None or self._starting.done()
         if self._starting is not None:
             self._starting.cancel()
         self.stopped = await self.engine.close(drained and started)
 
     # --- health ---
+
+    def _is_ready(self) -> bool:
+        return not (self.dead() or self.unready())
 
     def dead(self) -> list[str]:
         return [*filter(None, [self.failure]), *self.engine.dead()]

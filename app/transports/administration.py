@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from typing import Protocol
 
 from app.core.errors import Forbidden
 from app.transports.http.asgi import Header
 
 _SWITCHED_OFF = "Administration is switched off; the setting model_control=explicit lets callers change what is served"
+
+
+class AdministrationSettings(Protocol):
+    """What decides, by the names of the settings."""
+
+    @property
+    def model_control(self) -> str: ...
+    @property
+    def admin_port(self) -> int: ...
+    @property
+    def admin_grpc_port(self) -> int: ...
+    @property
+    def admin_hosts(self) -> Collection[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,30 +32,51 @@ class Administration:
 
     Attributes:
         allowed: callers may administer at all.
-        port: the one HTTP port where they may; 0 is any, and gRPC, too.
+        port: the one HTTP port where they may; 0 is any.
+        grpc_port: the one gRPC port where they may; 0 is any, or none if HTTP has a port for it.
+        hosts: names of this server, beside addresses and names without a dot, that web pages may come from.
     """
 
     allowed: bool = False
     port: int = 0
+    grpc_port: int = 0
+    hosts: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, model_control: str, admin_port: int) -> Administration:
-        """The rule that the settings of these names make."""
-        return cls(model_control == "explicit", admin_port)
+    def of(cls, settings: AdministrationSettings) -> Administration:
+        """The rule that these settings make."""
+        hosts = frozenset(name.lower() for name in settings.admin_hosts)
+        return cls(settings.model_control == "explicit", settings.admin_port, settings.admin_grpc_port, hosts)
+
+    def on_its_grpc_port(self) -> Administration:
+        """The rule on `grpc_port`, which this one sends callers to."""
+        return replace(self, port=0, grpc_port=0)
 
     def check_grpc(self) -> None:
         self._check_allowed()
+        if self.grpc_port:
+            raise Forbidden(f"Administration is answered over gRPC on port {self.grpc_port} only (admin_grpc_port)")
         if self.port:
-            raise Forbidden(f"Administration is answered over HTTP on port {self.port} only (setting admin_port)")
+            raise Forbidden(
+                f"Administration is answered over HTTP on port {self.port} only (admin_port); the setting "
+                "admin_grpc_port gives it a port of gRPC"
+            )
 
     def check_http(self, headers: Iterable[Header], port: int) -> None:
         """Checks a request that came to `port`. Browsers send one for any page that their user looks at."""
         self._check_allowed()
         if self.port not in (0, port):
             raise Forbidden(f"Administration is answered on port {self.port} only (setting admin_port)")
-        if _from_another_site(dict(headers)):
+        read = dict(headers)
+        if _from_another_site(read):
             raise Forbidden(
                 "A web page of another site asked for this (Sec-Fetch-Site, Origin); administration is not for it"
+            )
+        name = _name_of_page(read)
+        if not (_is_nobody_elses(name) or name in self.hosts):
+            raise Forbidden(
+                f"A web page of {name[:64]!r} asked for this, and whoever owns a name can make it mean this server; "
+                "administration is for pages of names in the setting admin_hosts, of addresses and of https"
             )
 
     def _check_allowed(self) -> None:
@@ -57,3 +93,35 @@ def _from_another_site(headers: dict[bytes, bytes]) -> bool:
 
     # 2. Origin: older browsers, and those that came over plain HTTP, send it alone.
     return origin is not None and origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower()
+
+
+def _name_of_page(headers: dict[bytes, bytes]) -> str:
+    """The host name of the web page that sent this; empty: none did, or its certificate proves the name."""
+    # 1. Every browser says the origin of a page that changes something.
+    origin = headers.get(b"origin")
+    if origin is not None:
+        scheme, _, host = origin.decode("latin-1").lower().partition("://")
+        return "" if scheme == "https" else _without_port(host)
+
+    # 2. What has neither header is no browser.
+    return _without_port(headers.get(b"host", b"").decode("latin-1").lower()) if b"sec-fetch-site" in headers else ""
+
+
+def _without_port(host: str) -> str:
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
+def _is_nobody_elses(name: str) -> bool:
+    """Is this an address, or a name that nobody can buy: without a dot, or of the loopback interface (RFC 6761, 6.3)?
+
+    Any other name may mean an address of its owner's now, and this server's a second later (DNS rebinding).
+    """
+    if "." not in name.rstrip("."):
+        return True
+    if name.rstrip(".").endswith(".localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

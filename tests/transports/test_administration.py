@@ -1,5 +1,8 @@
+from typing import Any
+
 import pytest
 
+from app.config.settings import Settings
 from app.core.errors import Forbidden
 from app.transports.administration import Administration
 
@@ -8,22 +11,83 @@ HOST = (b"host", b"ferry:8501")
 
 
 def test_it_is_off_unless_the_setting_says_otherwise() -> None:
-    for rule in (Administration(), Administration.of("none", 0), Administration.of("none", 7)):
+    for rule in (Administration(), Administration.of(Settings()), Administration.of(Settings(admin_port=7))):
         with pytest.raises(Forbidden, match="the setting model_control=explicit lets"):
             rule.check_grpc()
         with pytest.raises(Forbidden, match="the setting model_control=explicit lets"):
             rule.check_http([HOST], 7)
-    Administration.of("explicit", 0).check_grpc()
-    Administration.of("explicit", 0).check_http([HOST], 8501)
+    explicit = Administration.of(Settings(model_control="explicit"))
+    explicit.check_grpc()
+    explicit.check_http([HOST], 8501)
 
 
 def test_with_a_port_of_its_own_it_is_answered_there_alone() -> None:
-    rule = Administration.of("explicit", 7)
+    rule = Administration.of(Settings(model_control="explicit", admin_port=7))
     rule.check_http([HOST], 7)
     with pytest.raises(Forbidden, match=r"on port 7 only \(setting admin_port\)"):
         rule.check_http([HOST], 8501)
-    with pytest.raises(Forbidden, match="over HTTP on port 7 only"):
+    with pytest.raises(Forbidden, match=r"over HTTP on port 7 only.*admin_grpc_port gives it a port of gRPC"):
         rule.check_grpc()
+
+
+@pytest.mark.parametrize("admin_port", [0, 7])
+def test_with_a_grpc_port_of_its_own_grpc_answers_it_there_alone(admin_port: int) -> None:
+    rule = Administration.of(Settings(model_control="explicit", admin_grpc_port=9, admin_port=admin_port))
+    with pytest.raises(Forbidden, match="over gRPC on port 9 only"):
+        rule.check_grpc()
+    rule.on_its_grpc_port().check_grpc()
+    with pytest.raises(Forbidden, match="the setting model_control=explicit lets"):
+        Administration.of(Settings(admin_grpc_port=9)).on_its_grpc_port().check_grpc()
+
+
+@pytest.mark.parametrize("taken", ["grpc_port", "rest_port", "admin_port"])
+def test_the_grpc_port_of_administration_is_another_one(taken: str) -> None:
+    ports: dict[str, Any] = {taken: 9, "admin_grpc_port": 9}
+    with pytest.raises(ValueError, match="another port than grpc_port"):
+        Settings(**ports)
+
+
+def page(host: str, **headers: str) -> list[tuple[bytes, bytes]]:
+    """What a browser sends for a page of that host: it is the same site."""
+    said = {"host": host, "origin": f"http://{host}", **headers}
+    return [(name.replace("_", "-").encode(), value.encode()) for name, value in said.items()]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        page("page.example:8501"),
+        page("page.example:8501", sec_fetch_site="same-origin"),
+        page("PAGE.example"),
+        page("localhost.page.example:8501"),
+        page("127.0.0.1.page.example:8501"),
+        page("page.example.:8501"),
+        [(b"host", b"page.example:8501"), (b"sec-fetch-site", b"same-origin")],
+    ],
+)
+def test_a_page_whose_name_was_made_to_mean_this_server_may_not(headers: list[tuple[bytes, bytes]]) -> None:
+    """Its owner lets the name resolve to another server first and to this one later (DNS rebinding)."""
+    with pytest.raises(Forbidden, match=r"in the setting admin_hosts"):
+        ALLOWED.check_http(headers, 8501)
+    rule = Administration.of(Settings(model_control="explicit", admin_hosts=["ferry.example"]))
+    with pytest.raises(Forbidden, match=r"in the setting admin_hosts"):
+        rule.check_http(headers, 8501)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8501", "10.1.2.3", "[::1]:8501", "[fd00::5]", "localhost:8501", "a.localhost", "ferry:8501"]
+)
+def test_pages_of_addresses_and_of_names_that_nobody_can_buy_may(host: str) -> None:
+    ALLOWED.check_http(page(host), 8501)
+
+
+@pytest.mark.parametrize("host", ["ferry.example:8501", "FERRY.example"])
+def test_pages_of_names_that_the_setting_lists_may(host: str) -> None:
+    Administration.of(Settings(model_control="explicit", admin_hosts=["Ferry.example"])).check_http(page(host), 8501)
+
+
+def test_a_client_that_is_no_browser_may_use_any_name_of_this_server() -> None:
+    ALLOWED.check_http([(b"host", b"ferry.default.svc.cluster.local:8501")], 8501)
 
 
 @pytest.mark.parametrize(

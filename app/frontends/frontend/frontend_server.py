@@ -71,7 +71,7 @@ class FrontendServer:
             self.engine.count,
             limits,
             readers=self._readers,
-            administration=Administration.of(settings.model_control, settings.admin_port),
+            administration=Administration.of(settings),
         )
 
     # --- life ---
