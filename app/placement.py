@@ -23,7 +23,15 @@ from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady
 from app.core.inference import InferenceRequest, InnerShapes, ModelSignature
 from app.core.optional_inputs import with_left_out
-from app.core.validation import check_outputs, check_row_size, check_shapes, count_rows, find_signature, shapes_fit
+from app.core.validation import (
+    check_empty_rows,
+    check_outputs,
+    check_row_size,
+    check_shapes,
+    count_rows,
+    find_signature,
+    shapes_fit,
+)
 from app.core.value_kinds import are_finite, finite_inputs
 from app.runtime import LoadedModel, PlainModel, replicas_of
 
@@ -164,6 +172,8 @@ class RequestPlacement:
             fits = shapes_fit(signature, inputs)
         if self._max_row_elements:
             check_row_size(signature, inputs, self._max_row_elements)
+        if signature.batchable:
+            check_empty_rows(inputs)
 
         # 3. Outputs. Who names all of them, in any order, asks for what others ask for who name none.
         check_outputs(signature, request.outputs)
@@ -193,7 +203,8 @@ class RequestPlacement:
         shapes = bucket or tuple([inputs[name].shape[1:] for name in signature.inputs])
         padded = bucket is not None
         key = LaneKey(self.model, self.version, signature.name, outputs, shapes, padded, self.generation)
-        if not signature.ragged:  # the lengths of ragged inputs are not their rows
+        #    Ragged inputs, whose lengths are not their rows, and rows without elements are checked in full every time.
+        if not signature.ragged and any(array.size for array in inputs.values()):
             self._forms.keep(form, _Place(key, function, finite))
         return key, function, rows
 

@@ -12,6 +12,9 @@ from math import prod
 from app.core.errors import InvalidRequest, RequestTooLarge, SignatureNotFound
 from app.core.inference import Array, ModelSignature, TensorSpec, dtype_name, format_shape
 
+#: Rows without elements cost their sender nothing, but calls of the model. As many as wait by default. Chosen.
+MAX_EMPTY_ROWS = 8192
+
 
 def find_signature(signatures: Mapping[str, ModelSignature], name: str) -> ModelSignature:
     """Raises SignatureNotFound."""
@@ -58,17 +61,29 @@ def check_shapes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None
 def check_row_size(signature: ModelSignature, inputs: Mapping[str, Array], most: int) -> None:
     """Raises RequestTooLarge if a row of an input whose shape the signature leaves open has more than `most` elements.
 
-    A request that has no rows is one row.
+    A request that has no rows is one row, and a size of 0 counts as 1: outputs may have the other sizes alone.
     """
     for name, array in inputs.items():
         spec, first = signature.inputs[name], int(signature.batchable)
-        elements = prod(array.shape[first:])
+        elements = prod([size or 1 for size in array.shape[first:]])
         if elements > most and (
             spec.shape is None or None in spec.shape[first:] or not spec.accepts_shape(array.shape)
         ):
             raise RequestTooLarge(
                 f"Input {name!r} has shape {format_shape(array.shape)}, {elements} elements in a row; "
                 f"max_row_elements is {most}"
+            )
+
+
+def check_empty_rows(inputs: Mapping[str, Array]) -> None:
+    """Raises InvalidRequest if inputs of a batchable signature have many rows, and no element in any of them."""
+    if any(array.size for array in inputs.values()):
+        return
+    for name, array in inputs.items():
+        if array.shape[0] > MAX_EMPTY_ROWS:
+            raise InvalidRequest(
+                f"Input {name!r} has shape {format_shape(array.shape)}, rows without elements; "
+                f"expected {MAX_EMPTY_ROWS} of them at most"
             )
 
 

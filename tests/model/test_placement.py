@@ -260,6 +260,7 @@ def test_what_was_found_guilty_stays_so_when_the_model_gets_faster() -> None:
         ((None, None), (99, 10), 0),
         ((2, None), (2, 6), 12),
         ((11,), (11,), 0),
+        ((None, None, None), (2, 11, 0), 11),
     ],
 )
 def test_rows_whose_shape_is_open_have_a_largest_size(
@@ -279,6 +280,24 @@ def test_rows_whose_shape_is_open_have_a_largest_size(
         with pytest.raises(RequestTooLarge, match=f"{elements} elements in a row; max_row_elements is 10"):
             placement.place(request)
     RequestPlacement("m", 3, loaded, SIZES).place(request)
+
+
+def test_rows_without_elements_are_few_since_they_cost_their_sender_nothing() -> None:
+    loaded = FakeLoadedModel()
+    x, weight = TensorSpec("x", FLOAT, (None, None)), TensorSpec("weight", FLOAT, (None,))
+    loaded.signatures = {
+        "one": ModelSignature("one", {"x": x}, {"y": x}),
+        "both": ModelSignature("both", {"x": x, "weight": weight}, {"y": x}),
+    }
+    placement = RequestPlacement("m", 3, loaded, SIZES)
+    empty = {"x": np.empty((8192, 0), np.float32)}
+    for _ in range(2):
+        assert placement.place(InferenceRequest(empty, "one"))[2] == 8192
+        for rows in (8193, 2**60):
+            with pytest.raises(InvalidRequest, match=rf"shape \[{rows},0\], rows without elements; expected 8192"):
+                placement.place(InferenceRequest({"x": np.empty((rows, 0), np.float32)}, "one"))
+    weighed = {"x": np.empty((9000, 0), np.float32), "weight": np.ones(9000, np.float32)}
+    assert placement.place(InferenceRequest(weighed, "both"))[2] == 9000
 
 
 def test_requests_with_and_without_an_input_that_has_a_default_share_a_lane() -> None:
