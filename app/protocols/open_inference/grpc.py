@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -124,7 +124,7 @@ class OpenInferenceGrpc:
         exchange.signature = call.request.signature
         return write_message(call, await model.infer(call.request), write)
 
-    def _infer_stream(self, messages: AsyncIterator[Any], stream: GrpcCall) -> AsyncIterator[Any]:
+    def _infer_stream(self, messages: AsyncIterator[Any], stream: GrpcCall) -> AsyncGenerator[Any, None]:
         return answer_in_order(messages, partial(self._answer_in_stream, stream))
 
     async def _answer_in_stream(self, stream: GrpcCall, message: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 #: The most requests of one stream that are not answered yet; the next is read when the first one is answered. Chosen.
@@ -14,10 +14,11 @@ _Work = asyncio.Task[Any] | Exception | None
 
 async def answer_in_order(
     requests: AsyncIterator[Any], answer: Callable[[Any], Awaitable[Any]], window: int = WINDOW
-) -> AsyncIterator[Any]:
+) -> AsyncGenerator[Any, None]:
     """Yields `answer(request)` of each request.
 
-    When the caller stops reading, the remaining work is cancelled. An error of `requests` ends the stream.
+    When the caller stops reading, the remaining work is cancelled, and `requests` are not read any more once this is
+    closed. An error of `requests` ends the stream.
     """
     queue: asyncio.Queue[_Work] = asyncio.Queue(window)
     tasks: set[asyncio.Task[Any]] = set()
@@ -33,6 +34,7 @@ async def answer_in_order(
         reading.cancel()
         for task in tasks:
             task.cancel()
+        await asyncio.wait([reading])
 
 
 async def _read(

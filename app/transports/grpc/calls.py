@@ -63,7 +63,8 @@ Answer = Callable[[], Awaitable[Any]]
 Apart = Callable[[bytes, GrpcCall, ReadingProcess], Answer]
 
 #: As Unary for a stream of requests; it sends the event of each itself. A message that does not parse ends the stream.
-Stream = Callable[[AsyncIterator[Any], GrpcCall], AsyncIterator[Any]]
+#: Closed, it no longer reads the requests.
+Stream = Callable[[AsyncIterator[Any], GrpcCall], AsyncGenerator[Any, None]]
 
 #: Makes gRPC's handler of a method, for calls whose metadata name this priority (None for none).
 _MakeHandler = Callable[[str | None], grpc.RpcMethodHandler]
@@ -213,8 +214,8 @@ class GrpcCalls:
             try:
                 if priority is not None:
                     call.priority = read_priority(priority)
-                async with aclosing(_parsed(contents, parse)) as messages:
-                    async for reply in answer(messages, call):
+                async with aclosing(_parsed(contents, parse)) as messages, aclosing(answer(messages, call)) as replies:
+                    async for reply in replies:
                         content = reply.SerializeToString()
                         held = self._held.take_reply(context, len(content))
                         try:

@@ -117,3 +117,25 @@ def test_an_error_of_the_requests_leaves_nothing_for_the_collector():
         assert not left
 
     asyncio.run(main())
+
+
+def test_once_closed_it_reads_no_more_requests():
+    async def main():
+        waiting = asyncio.Event()
+
+        async def requests():
+            yield 0
+            waiting.set()
+            await asyncio.Event().wait()
+
+        async def answer(number):
+            return number
+
+        source = requests()
+        answers = answer_in_order(source, answer)
+        assert await anext(answers) == 0
+        await waiting.wait()
+        await answers.aclose()
+        await source.aclose()  # raises RuntimeError as long as somebody reads
+
+    asyncio.run(main())

@@ -6,7 +6,8 @@ import asyncio
 import gc
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -17,6 +18,7 @@ from app.core.errors import InvalidRequest, Overloaded
 from app.core.events import Event
 from app.core.interfaces import answer_of
 from app.core.reply import COMPLETED, Reply
+from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
@@ -34,7 +36,7 @@ priorities: list[int] = []
 callers: list[str] = []
 
 
-async def echo(requests: AsyncIterator[Any], call: GrpcCall) -> AsyncIterator[Any]:
+async def echo(requests: AsyncIterator[Any], call: GrpcCall) -> AsyncGenerator[Any, None]:
     priorities.append(call.priority)
     callers.append(call.caller)
     async for request in requests:
@@ -105,6 +107,40 @@ def test_an_error_ends_a_stream(content: bytes, code: grpc.StatusCode) -> None:
         assert await call.code() is code
 
     with_echo(scenario)
+
+
+class NoDeadline:
+    """As much of a call's context as a stream looks at."""
+
+    def time_remaining(self) -> None:
+        return None
+
+
+def test_a_stream_whose_caller_leaves_while_its_requests_are_read_is_no_bug() -> None:
+    async def in_order(requests: AsyncIterator[Any], call: GrpcCall) -> AsyncGenerator[Any, None]:
+        async def answer(request: Any) -> Any:
+            return Response(error_message=request.id)
+
+        async with aclosing(answer_in_order(requests, answer)) as replies:
+            async for reply in replies:
+                yield reply
+
+    async def main() -> None:
+        waiting = asyncio.Event()
+
+        async def contents() -> AsyncIterator[bytes]:
+            yield Request(id="a").SerializeToString()
+            waiting.set()
+            await asyncio.Event().wait()
+
+        service = GrpcCalls("test", events.append, 6_000_000).service(SERVICE, {"ModelStreamInfer": in_order})
+        handler = service.methods[f"/{SERVICE}/ModelStreamInfer"](None)
+        replies = handler.stream_stream(contents(), NoDeadline())
+        assert Response.FromString(await anext(replies)).error_message == "a"
+        await waiting.wait()
+        await replies.aclose()  # gRPC's way to say that the caller left; an error here would be a bug's
+
+    asyncio.run(main())
 
 
 def test_the_sooner_deadline_counts() -> None:
