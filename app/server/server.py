@@ -65,11 +65,61 @@ class Server:
         self.stopped = False
         self._starting: asyncio.Task[None] | None = None
         self._started_s = time.monotonic()
+
+        # 1. Who listens to what happens.
         counts = Counts()
-        self._facts = ModelFacts()
+        statistics = ModelStatistics(counts)
         budget = budget_bytes(settings.memory_budget_mb)
         self.memory = ClientMemory(client_bytes(budget, 1 + settings.frontends))
-        self._metrics = metrics.Metrics(
+        self._facts = ModelFacts()
+        self._metrics = self._make_metrics(counts, budget)
+        self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
+        self._explanations = BatchingExplainer(counts, self._facts)
+        self.listener = tell_all(
+            counts.subscriptions,
+            statistics.subscriptions,
+            self._metrics.subscriptions,
+            self._facts.subscriptions,
+            self._explanations.subscriptions,
+            logs.SUBSCRIPTIONS,
+        )
+
+        # 2. What executes requests.
+        self.engine = Engine(settings, models, self.listener, queue_bytes(budget))
+        self.repository = self.engine.repository
+        self.drain, self.abandon, self.unready = self.engine.drain, self.engine.abandon, self.engine.unready
+
+        # 3. The protocols over HTTP.
+        regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
+        self.open_inference = OpenInference(
+            self.repository, statistics.document, self, regions, batching=self.engine.batching_options
+        )
+        self._readers = ReadingProcesses()
+        callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
+        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio)
+        administration = Administration.of(settings)
+        self.tensorflow_rest = TensorFlowRest(
+            self.repository, self.listener, limits, draining=self.engine.draining, readers=self._readers
+        )
+        self.open_inference_rest = OpenInferenceRest(
+            self.open_inference, self.listener, limits, readers=self._readers, administration=administration
+        )
+
+        # 4. The same protocols over gRPC.
+        slow = SlowReaders(self.memory, settings.arrival_timeout_s, settings.min_body_bytes_per_s)
+        self._held = HeldMessages(self.memory, slow)
+        self._reload = self.engine.reload_for_caller if models else None
+        options = grpc or grpc_options(settings)
+        self.grpc = GrpcServer(options, self._grpc_services(callers, administration), self._is_ready)
+        self._grpc_servers = [self.grpc]
+        if settings.admin_grpc_port:
+            there = replace(options, port=settings.admin_grpc_port, unix_socket="")
+            services = self._grpc_services(callers, administration.on_its_grpc_port())
+            self._grpc_servers.append(GrpcServer(there, services, self._is_ready))
+
+    def _make_metrics(self, counts: Counts, budget: int) -> metrics.Metrics:
+        """`budget`: bytes of memory for what clients send."""
+        return metrics.Metrics(
             counts,
             self._facts,
             lambda: self.engine.queue_rows(),  # noqa: PLW0108 - no engine yet
@@ -78,68 +128,32 @@ class Server:
             memory=self._held_memory,
             memory_budget=budget,
         )
-        self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
-        statistics = ModelStatistics(counts)
-        self._explanations = BatchingExplainer(counts, self._facts)
-        self.listener = listener = tell_all(
-            counts.subscriptions,
-            statistics.subscriptions,
-            self._metrics.subscriptions,
-            self._facts.subscriptions,
-            self._explanations.subscriptions,
-            logs.SUBSCRIPTIONS,
-        )
-        self.engine = Engine(settings, models, listener, queue_bytes(budget))
-        self.repository = self.engine.repository
-        self.drain, self.abandon, self.unready = self.engine.drain, self.engine.abandon, self.engine.unready
-        regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
-        self.open_inference = open_inference = OpenInference(
-            self.repository, statistics.document, self, regions, batching=self.engine.batching_options
-        )
-        callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
-        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio)
-        self._readers = ReadingProcesses()
-        self.tensorflow_rest = TensorFlowRest(
-            self.repository, listener, limits, draining=self.engine.draining, readers=self._readers
-        )
-        administration = Administration.of(settings)
-        self.open_inference_rest = OpenInferenceRest(
-            open_inference, listener, limits, readers=self._readers, administration=administration
-        )
-        slow = SlowReaders(self.memory, settings.arrival_timeout_s, settings.min_body_bytes_per_s)
-        held = HeldMessages(self.memory, slow)
 
-        def grpc_services(administration: Administration) -> list[Service]:
-            tensorflow = TensorFlowGrpc(
-                self.repository,
-                listener,
-                max_message_bytes=settings.grpc_max_message_bytes,
-                timeout_ms=settings.request_timeout_ms,
-                tensor_content=settings.tensor_content,
-                callers=limits.callers,
-                reload=self.engine.reload_for_caller if models else None,
-                administration=administration,
-                readers=self._readers,
-                held=held,
-            )
-            v2 = OpenInferenceGrpc(
-                open_inference,
-                listener,
-                settings.request_timeout_ms,
-                limits.callers,
-                administration=administration,
-                readers=self._readers,
-                held=held,
-            )
-            return [*tensorflow.handlers(), *v2.handlers()]
-
-        options = grpc or grpc_options(settings)
-        self.grpc = GrpcServer(options, grpc_services(administration), self._is_ready)
-        self._grpc_servers = [self.grpc]
-        if settings.admin_grpc_port:
-            there = replace(options, port=settings.admin_grpc_port, unix_socket="")
-            services = grpc_services(administration.on_its_grpc_port())
-            self._grpc_servers.append(GrpcServer(there, services, self._is_ready))
+    def _grpc_services(self, callers: CallerRule | None, administration: Administration) -> list[Service]:
+        """The services of all protocols on one port."""
+        settings = self.settings
+        tensorflow = TensorFlowGrpc(
+            self.repository,
+            self.listener,
+            max_message_bytes=settings.grpc_max_message_bytes,
+            timeout_ms=settings.request_timeout_ms,
+            tensor_content=settings.tensor_content,
+            callers=callers,
+            reload=self._reload,
+            administration=administration,
+            readers=self._readers,
+            held=self._held,
+        )
+        v2 = OpenInferenceGrpc(
+            self.open_inference,
+            self.listener,
+            settings.request_timeout_ms,
+            callers,
+            administration=administration,
+            readers=self._readers,
+            held=self._held,
+        )
+        return [*tensorflow.handlers(), *v2.handlers()]
 
     # --- life ---
 
