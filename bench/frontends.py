@@ -38,7 +38,7 @@ class Cost:
     frontend_us: float
 
     def rate(self, cores: int) -> tuple[float, int]:
-        """Requests/s that so many cores allow, and with how many frontends; the load generator is elsewhere."""
+        """Requests/s that this many cores allow, and with how many frontends; the load generator is elsewhere."""
         frontends = max(1, min(cores - 1, round(self.frontend_us / self.engine_us + 0.5)))
         if cores == 1:
             return 1e6 / (self.engine_us + self.frontend_us), 1

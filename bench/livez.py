@@ -83,7 +83,7 @@ def _post(model: str, asked: Asked) -> Post:
 
 
 def send_all(port: int, posts: Sequence[Post], seconds: float) -> None:
-    """Sends them in turn from eight threads, for so long. Raises RuntimeError where the server fails."""
+    """Sends them in turn from eight threads, for this long. Raises RuntimeError where the server fails."""
     ends_s = time.monotonic() + seconds
     failures: list[str] = []
 
@@ -112,7 +112,7 @@ def send_all(port: int, posts: Sequence[Post], seconds: float) -> None:
 
 
 def watched(ports: Ports, models: Path, made: Path, posts: Sequence[Post], seconds: float) -> Latency:
-    """Moves the model in folder `made` into the server's folder, calls it for so many seconds, and takes it away."""
+    """Moves the model in folder `made` into the server's folder, calls it for this many seconds, and takes it away."""
     watch, bare = map(Watch, ports)
     with watch.during(), bare.during():
         made.rename(models / made.name)

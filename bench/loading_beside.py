@@ -35,7 +35,7 @@ from bench.support.forms import FORMS
 from bench.support.live_server import is_tuned, live_server
 from bench.support.workloads import WORKLOADS
 
-#: Chosen: the p99 of a served model may grow by so much while another loads.
+#: Chosen: the p99 of a served model may grow by this much while another loads.
 MOST = 1.5
 
 #: Seconds between two versions. Chosen: most of the time one is being loaded.

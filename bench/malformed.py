@@ -28,7 +28,7 @@ from tests.hostile.hostile_requests import HostileRequests
 from tests.hostile.served import answers, resident_mib, served_inputs
 from tests.support.processes import ROOT, ServerProcess, free_port, serving
 
-#: The resident memory may grow by so much in the second half of the run.
+#: The resident memory may grow by this much in the second half of the run.
 MOST_GROWTH = 0.05
 SLICES = 20
 ONE_OF_OPENAPI = 25  # schemathesis makes a few hundred requests a second

@@ -25,7 +25,7 @@ from bench.support.workloads import WORKLOADS
 #: wrk counts time, not requests: the first run says how long a tenth takes.
 _FIRST_S, _LONGEST_S = 1.0, 60.0
 
-#: Keeps the server busy for so many seconds; gives `requests`, `rate` and `rss_mib`.
+#: Keeps the server busy for this many seconds; gives `requests`, `rate` and `rss_mib`.
 Press = Callable[[float], dict[str, Any]]
 
 

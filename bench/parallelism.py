@@ -77,7 +77,7 @@ def in_turn(case: Case, rows: int, arrangements: Iterable[tuple[int, int]], seco
 
 
 def measure(case: Case, rows: int, calls: int, threads: int, seconds: float) -> float:
-    """Rows/s of so many calls at the same time."""
+    """Rows/s of this many calls at the same time."""
     options = RuntimeOptions(threads, batches_in_flight=calls, variants=VariantOptions(case.variant))
     loaded = create_runtime("tensorflow", options).load(saved_model(case.model))
     tune(loaded, [rows], lambda *_: None)

@@ -55,7 +55,7 @@ class _Reply:
 
 
 class _Waiting:
-    """A queue in which so many requests of a priority wait, in so many lanes."""
+    """A queue in which this many requests of a priority wait, in this many lanes."""
 
     def __init__(self, requests: int, lanes: int, priority: int, callers: int) -> None:
         shared = Callers() if callers else None
@@ -111,7 +111,7 @@ def measure(waiting: int, case: str, rounds: int) -> Row:
 
 
 def _timed(act: Callable[[int], object], rounds: int) -> tuple[float, float]:
-    """The median and the 99th percentile of so many, in microseconds."""
+    """The median and the 99th percentile of this many, in microseconds."""
     took = []
     for number in range(max(1, rounds)):
         begin_s = time.perf_counter()

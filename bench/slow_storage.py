@@ -65,7 +65,7 @@ def build(folder: Path) -> Path:
 
 
 def measure(delay_ms: int, models: int, folder: Path, library: Path, bare_port: int) -> Found:
-    """Loads so many models from slow storage in a server of their own."""
+    """Loads this many models from slow storage in a server of their own."""
     served, log = folder / "models", folder / "reads"
     served.mkdir(parents=True)
     log.touch()

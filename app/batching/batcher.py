@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 
-#: Admission looks at requests that have less than so many times the slowest call for each waiting row. Chosen: calls
+#: Admission looks at requests that have less than this many times the slowest call for each waiting row. Chosen: calls
 #: may take longer than the slowest one, and admission's own margin is hardly larger.
 _MARGIN = 2
 

@@ -23,7 +23,7 @@ _SILENCE_S = 0.25
 #: How far back the rate of rows reaches, in calls. Chosen.
 _RATE_CALLS = 8
 
-#: A call counts as at most so many times the average: one that was held up says little about the next. Chosen.
+#: A call counts as at most this many times the average: one that was held up says little about the next. Chosen.
 _OUTLIER = 4.0
 
 #: A change of an average by this share is worth a new curve. Chosen.
@@ -44,11 +44,11 @@ _SLOWER_WEIGHT = 1 / 16
 #: a call itself varies. Chosen.
 _MOST_UNDISTURBED_MARGIN = 0.25
 
-#: One of so many batches tries the next larger size. Measured with calls of given costs: trying a size
+#: One of this many batches tries the next larger size. Measured with calls of given costs: trying a size
 #: that costs 1.5 times as much as it should takes 0.3 % of the rows per second, one that costs 3 times as much 1.3 %.
 _EXPLORE_EVERY = 256
 
-#: The average of a size that was not called in so many batches is old: the next call counts as much as it. Chosen.
+#: The average of a size that was not called in this many batches is old: the next call counts as much as it. Chosen.
 _STALE_BATCHES = _EXPLORE_EVERY // 2
 
 

@@ -37,7 +37,7 @@ _BAD_OF_GROUP = 0.69
 #: Seconds for which a caller is remembered after a bad request. Chosen.
 _REMEMBERED_S = 10.0
 
-#: So many callers are remembered at most; the one that was noted first is forgotten. Chosen.
+#: This many callers are remembered at most; the one that was noted first is forgotten. Chosen.
 _MAX_CALLERS = 1024
 
 
@@ -54,7 +54,7 @@ class Isolation:
         self._failures_left = _MOST_FAILED * len(batch.requests).bit_length()
         self._most = len(batch.requests)
         self._resolved = self._bad = 0
-        self._tainted = 0  # so many at the front are known to have a bad one
+        self._tainted = 0  # this many at the front are known to have a bad one
         self._record_failure(len(batch.requests), rejection)
 
     def __len__(self) -> int:

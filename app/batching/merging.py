@@ -17,7 +17,7 @@ from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import InnerShapes
 
-#: After so many buckets in a row that save no time, nearest first, the others are not looked at. Chosen.
+#: After this many buckets in a row that save no time, nearest first, the others are not looked at. Chosen.
 _MAX_REJECTED = 4
 
 

@@ -22,7 +22,7 @@ LOWEST_LEVEL = 10
 #: The offset of one level, in seconds of waiting. Chosen.
 LEVEL_S = 0.1
 
-#: The priority of bulk requests, which every request overtakes that comes within so many seconds. Chosen.
+#: The priority of bulk requests, which every request overtakes that comes within this many seconds. Chosen.
 BULK = -1
 BULK_S = 20.0
 

@@ -11,7 +11,7 @@ class RateSearch:
 
     Args:
         first: the first rate, requests a second; if it is too high already, rates are halved.
-        most_trials: the search ends after so many, however wide the gap is.
+        most_trials: the search ends after this many, however wide the gap is.
     """
 
     def __init__(self, first: float, most_trials: int = 14) -> None:

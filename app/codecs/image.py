@@ -25,7 +25,8 @@ Image.MAX_IMAGE_PIXELS = None
 #: The most bytes that the compressed texts of a PNG take; Pillow's own limit is 64 MiB.
 PngImagePlugin.MAX_TEXT_MEMORY = PngImagePlugin.MAX_TEXT_CHUNK
 
-#: The pixels may take so many bytes, and so many times those of the file. Chosen: a black image of 1920 x 1080 is free.
+#: The pixels may take this many bytes, and this many times those of the file. Chosen: a black image of 1920 x 1080
+#: is free.
 _FREE_BYTES, _MOST_RATIO = 8 * 1024 * 1024, 200
 
 #: Number of channels of an input -> Pillow's mode.

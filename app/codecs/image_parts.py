@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from app.core.errors import InvalidRequest
 
-#: An image may have so many segments or chunks, and one more for so many bytes. Chosen: cameras write some 20 segments,
-#: encoders chunks of 8 KiB or more.
+#: An image may have this many segments or chunks, and one more per this many bytes. Chosen: cameras write some 20
+#: segments, encoders chunks of 8 KiB or more.
 _FREE_PARTS, _BYTES_A_PART = 200, 1024
 
 #: Each scan of a progressive JPEG is a pass over all pixels. Chosen: encoders write 10, and a thumbnail has its own.

@@ -26,11 +26,11 @@ _END = struct.Struct("<4s8xI4x2x")
 _END_SIGNATURE = b"PK\x05\x06"
 _ZIP64_SIGNATURE, _ZIP64_SIZE = b"PK\x06\x07", 20
 
-#: zipfile needs 20 us for each member: a directory may have so many bytes, and a part of the body's. Chosen: an honest
-#: directory takes less than a third, also with arrays of one number.
+#: zipfile needs 20 us for each member: a directory may have this many bytes, and a part of the body's. Chosen: an
+#: honest directory takes less than a third, also with arrays of one number.
 _FREE_DIRECTORY_BYTES, _DIRECTORY_PART = 4096, 3
 
-#: The members may take so many bytes, and so many times those of the body: as with a Content-Encoding.
+#: The members may take this many bytes, and this many times those of the body: as with a Content-Encoding.
 _FREE_BYTES, _MOST_RATIO = 1024 * 1024, 200
 
 #: What zipfile raises for a damaged archive.

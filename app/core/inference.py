@@ -146,7 +146,7 @@ class ModelSignature:
         return self.expected(()) or self.inputs
 
 
-#: A string of bytes takes so many more than it has. Of more strings than this the rest is estimated (chosen: 50 us).
+#: A string of bytes takes this many more than it has. Of more strings than this the rest is estimated (chosen: 50 us).
 _STRING_BYTES, _STRINGS_COUNTED = 33, 1024
 
 

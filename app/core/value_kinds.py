@@ -20,7 +20,7 @@ from app.core.inference import STRING, Array, ModelSignature
 #: Numbers below this are ordinary: pixels, tokens, most measurements. Chosen.
 ORDINARY_BELOW = 1e4
 
-#: Up to so many numbers the sum of squares is the quickest proof that all are small: 1.1 us instead of 2.8 for 64.
+#: Up to this many numbers the sum of squares is the quickest proof that all are small: 1.1 us instead of 2.8 for 64.
 #: Larger sums are spread over threads, which costs more.
 _SUMMED = 8192
 

@@ -21,7 +21,7 @@ _LIVED_S = 30.0
 
 
 def pause_s(failures: int) -> float:
-    """How long to wait before the restart after so many failures in a row."""
+    """How long to wait before the restart after this many failures in a row."""
     return min(_FIRST_PAUSE_S * 2.0 ** (failures - 1), _LONGEST_PAUSE_S)
 
 

@@ -22,7 +22,7 @@ _LEAST_CALLS = 20
 #: Calls of fewer requests than this on average hardly batch.
 _ALONE = 1.5
 
-#: Requests that wait so many times as long as their calls take wait in line.
+#: Requests that wait this many times as long as their calls take wait in line.
 _LONG = 3.0
 
 #: Calls below this many milliseconds are made on the event loop, which then is what is short (max_inline_ms).
@@ -31,7 +31,7 @@ _QUICK_MS = 1.0
 #: From these shares on something is worth a sentence.
 _MANY, _MUCH, _SOME = 0.5, 0.25, 0.01
 
-#: A row must become so many times as cheap to be worth larger batches, or cost so much to be worth other sizes.
+#: Larger batches are worth it if a row becomes this many times as cheap, other sizes if a row costs this share more.
 _WORTH, _DEAR = 1.1, 0.1
 
 #: The policy that target_p99_ms is for.

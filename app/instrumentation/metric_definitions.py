@@ -87,7 +87,7 @@ COMPILED_PROGRAMS = MetricDefinition(
 )  # fmt: skip
 COMPILED_PROGRAMS_LIMIT = MetricDefinition(
     "ferry_compiled_programs_limit", "gauge", (),
-    "So many programs are compiled at most: what is loaded after that runs without XLA until the next start.",
+    "At most this many programs are compiled: what is loaded after that runs without XLA until the next start.",
 )  # fmt: skip
 IMPROVING = MetricDefinition(
     "ferry_improving", "gauge", ("model", "version"),

@@ -51,7 +51,7 @@ class BudgetedModel:
             self.use(before)
 
     def expected_s(self, signature: str, cells: float) -> float:
-        """Seconds of a call of so many cells; 0 before the first call."""
+        """Seconds that a call of this many cells takes; 0 before the first call."""
         known = self._seconds.get(signature, {})
         return min((seconds * max(1.0, cells / each) for each, seconds in known.items()), default=0.0)
 

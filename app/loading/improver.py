@@ -71,11 +71,11 @@ class Improver:
 class IdleGate:
     """Returns when a piece of work may begin: at once on an idle server, later on a busy one; False if it is unwanted.
 
-    A piece that took t seconds is followed by a pause until the server is idle, but of at most so many seconds that the
-    work gets _LEAST_SHARE of the time.
+    A piece that took t seconds is followed by a pause until the server is idle, but the pause is never so long that
+    the work gets less than _LEAST_SHARE of the time.
 
     Args:
-        wait: waits for so many seconds; True as soon as the whole server ends.
+        wait: waits for this many seconds; True as soon as the whole server ends.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ from app.runtime import LoadedModel, Runtime, replicas_of
 
 logger = logging.getLogger(__name__)
 
-#: A version is ready when it has answered batches of up to so many rows, as far as that takes _FIRST_S. Chosen: that
+#: A version is ready when it has answered batches of up to this many rows, as far as that takes _FIRST_S. Chosen: that
 #: keeps a server busy while it grows, and most models answer such batches within milliseconds.
 _FIRST_ROWS = 8
 _FIRST_S = 1.0
@@ -50,7 +50,7 @@ _FIRST_S = 1.0
 #: take 0.3 s a row.
 _ROW_PROBE_S = 5.0
 
-#: Where max_queue_size says nothing, a caller may ask for batches of so many rows. Chosen: they are warmed up.
+#: Where max_queue_size says nothing, a caller may ask for batches of this many rows. Chosen: they are warmed up.
 _MOST_OVERRIDDEN_ROWS = 8192
 
 

@@ -23,7 +23,7 @@ NamedShapes = Mapping[str, NamedShape]
 #: need a minimum. Chosen.
 _SCALES = (8, 2, 32, 128)
 
-#: A row of a RaggedTensor has 1 to so many values. Chosen.
+#: A row of a RaggedTensor has 1 to this many values. Chosen.
 _RAGGED_VALUES = 3
 
 #: The inner shape of each input, by its name.

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-#: A model takes so many times the bytes of its files while it is loaded: TensorFlow reads the graph, copies it into
+#: A model takes this many times the bytes of its files while it is loaded: TensorFlow reads the graph, copies it into
 #: functions, and reads the variables. Chosen.
 _EXPANSION = 3
 
@@ -28,7 +28,7 @@ class LoadSlots:
 
     @asynccontextmanager
     async def take(self, file_bytes: Callable[[], Awaitable[int]]) -> AsyncIterator[None]:
-        """Waits for a slot and for room for a model with files of so many bytes. A lone load never waits."""
+        """Waits for a slot and for room for a model with files of this many bytes. A lone load never waits."""
         async with self._turn:
             needed = _EXPANSION * await file_bytes()
             async with self._ended:

@@ -48,7 +48,7 @@ class ModelRepository:
         storage: how the disk is touched; by default on a thread.
         copies: of versions whose storage stays slow; by default in the temporary folder.
         missing_part, settle_s: see Intake.
-        empty_grace_s: so long an empty folder, maybe of a mount that went away, unloads nothing.
+        empty_grace_s: seconds for which an empty folder, maybe of a mount that went away, unloads nothing.
     """
 
     def __init__(

@@ -29,5 +29,5 @@ def queue_bytes(budget: int) -> int:
 
 
 def client_bytes(budget: int, processes: int = 1) -> int:
-    """The part of the other half that each of so many processes has for bodies and replies."""
+    """The part of the other half that each of this many processes has for bodies and replies."""
     return (budget - queue_bytes(budget)) // processes

@@ -25,7 +25,7 @@ class ClientMemory:
         self.full = False
 
     def take_body(self, size: int) -> bool:
-        """Holds so many bytes more; False if there is no room for them."""
+        """Holds this many bytes more; False if there is no room for them."""
         if not self._has_room(size):
             return False
         self.bodies += size
@@ -37,14 +37,14 @@ class ClientMemory:
         self._look()
 
     def take_reply(self, size: int) -> bool:
-        """Holds so many bytes more for a reply that is not read; False if there is no room for them."""
+        """Holds this many bytes more for a reply that is not read; False if there is no room for them."""
         if not self._has_room(size):
             return False
         self.change_unread(size)
         return True
 
     def change_unread(self, size: int) -> None:
-        """So many bytes more of replies wait for their readers; fewer if it is below 0."""
+        """This many bytes more of replies wait for their readers; fewer if it is below 0."""
         self.unread += size
         self._look()
 

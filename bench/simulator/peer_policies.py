@@ -88,7 +88,7 @@ class AdditiveIncrease:
 
 
 class Setting(NamedTuple):
-    """`policy` makes a new one for each run, since one of them learns; so many rows may wait."""
+    """`policy` makes a new one for each run, since one of them learns; this many rows may wait."""
 
     text: str
     policy: Callable[[], BatchingPolicy]

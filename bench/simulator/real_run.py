@@ -134,7 +134,7 @@ def simulated_like(real: OpenLoopResult, costs: CallCosts, seed: int) -> Outcome
 
 
 def call_in_process() -> Callable[[int], object]:
-    """A call with so many rows by Ferry's runtime, with the execution variants that the server chose."""
+    """A call with this many rows by Ferry's runtime, with the execution variants that the server chose."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from app.core.time_budget import TimeBudget  # noqa: PLC0415 - as above
     from app.loading.warm_up import tune  # noqa: PLC0415 - as above

@@ -40,7 +40,7 @@ class FakeTimeLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
     def work(self, seconds: float) -> None:
-        """So long does what runs now take."""
+        """What runs now takes this many seconds."""
         self._jumping.now += seconds
 
 
@@ -50,7 +50,7 @@ def run_in_fake_time(main: Coroutine[Any, Any, T]) -> T:
 
 
 def work(seconds: float) -> None:
-    """The callback that runs now takes so long, of the clock of its loop."""
+    """The callback that runs now takes this long by the clock of its loop."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, FakeTimeLoop)
     loop.work(seconds)

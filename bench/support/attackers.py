@@ -26,7 +26,7 @@ from tests.hostile.served import served_inputs
 #: Seconds between two bytes of a slow client. Chosen: so often that a limit on silence alone does not end it.
 _DRIP_S = 2.0
 
-#: Slow clients come from so many addresses, none of them that of the honest ones.
+#: Slow clients come from this many addresses, none of them that of the honest ones.
 _ADDRESSES = 200
 
 _HEAD = b"POST /v2/models/transformer/infer HTTP/1.1\r\nHost: server\r\n"
@@ -78,7 +78,7 @@ def _attack(kind: Callable[[Event], Damage], stop: Event, line: Connection) -> N
 
 @dataclass(frozen=True, slots=True)
 class SlowConnections:
-    """So many connections at the same time; one that the server closes comes again."""
+    """This many connections at the same time; one that the server closes comes again."""
 
     port: int
     count: int

@@ -42,7 +42,7 @@ def heavy_server(**settings: object) -> Iterator[tuple[int, int]]:
 
 
 class HeavyRequests:
-    """Requests of so many rows with a deadline, in binary, and what must come back; of this caller, if it is named."""
+    """Requests of `rows` rows with a deadline, in binary, and what must come back; of this caller, if it is named."""
 
     def __init__(self, deadline_s: float, rows: int = 1, caller: str = "") -> None:
         pairs = read_samples(MODEL)

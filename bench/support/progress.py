@@ -21,7 +21,7 @@ class Progress:
         self._begin_s = clock()
 
     def advance(self, expected_s: float) -> None:
-        """A step that was expected to take so long is done, or left out."""
+        """A step that was expected to take this long is done, or left out."""
         self._done_s = min(self._total_s, self._done_s + expected_s)
 
     def left_s(self) -> float:

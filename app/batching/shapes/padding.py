@@ -41,7 +41,7 @@ class ShapePadding:
     Attributes:
         values: what each input is padded with.
         proven: by free dimension, the largest size that is padded: for larger ones padding was not found neutral.
-        call_cells: a call costs as much as so many cells, beside what its own cells cost; see `cells`.
+        call_cells: a call costs as much as this many cells, beside what its own cells cost; see `cells`.
         compiled: (rows, inner shapes) of calls that were compiled; shorter requests are padded to them. Their sizes
             are the largest of their buckets.
         enabled: false after an output had an unexpected shape; no request is padded from then on. The event loop

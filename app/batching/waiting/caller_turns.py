@@ -41,7 +41,7 @@ class OwnRequests(PriorityLines):
         return self.caller.start
 
     def count(self, rows: int) -> None:
-        """So many more rows wait; or fewer, if `rows` is below 0."""
+        """This many more rows wait; or fewer, if `rows` is below 0."""
         self.rows += rows
         work_s = self.lane.seconds(self.rows)
         self.caller.work_s += work_s - self.work_s
@@ -83,7 +83,7 @@ class CallerTurns:
                 self._callers.leave(own.caller)
 
     def requeue(self, request: PendingRequest, taken: int) -> None:
-        """The rest of a request enters again: so many rows of it were taken."""
+        """The rest of a request enters again: this many rows of it were taken."""
         own = self._own[request.caller]
         own.requeue(request)
         own.count(-taken)
@@ -116,7 +116,7 @@ class CallerTurns:
         return own.work_s, own.caller.work_s - own.work_s
 
     def rows_before(self, request: PendingRequest, rows: int) -> int:
-        """Of so many other rows those that are taken before the last request of a caller."""
+        """Of this many other rows those that are taken before the last request of a caller."""
         all_own = self._own[request.caller].rows
         own = all_own - request.weight
         return own + min(rows - own, (len(self._own) - 1) * all_own)

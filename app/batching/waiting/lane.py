@@ -97,7 +97,7 @@ class Lane:
             request.lane = None
 
     def requeue(self, request: PendingRequest, taken: int, now: float) -> None:
-        """Puts the rest of a request behind those that wait: so many rows of it were taken."""
+        """Puts the rest of a request behind those that wait: this many rows of it were taken."""
         request.entered_s = now
         self.has_parts = self.less_urgent = True
         self._lines.requeue(request)
@@ -135,7 +135,7 @@ class Lane:
         return self.rows - self.deferred_rows + self.unfilled_rows
 
     def seconds(self, rows: int) -> float:
-        """What calls for so many rows are expected to take; 0 if that is unknown."""
+        """What calls for this many rows are expected to take; 0 if that is unknown."""
         curve = self.costs.curve
         if curve is None:
             return 0.0

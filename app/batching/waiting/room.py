@@ -139,7 +139,7 @@ class Room:
         return rows
 
     def add(self, model: str, rows: int, caller: str | None = None) -> None:
-        """The model, and the caller, take so much more room; or less, if `rows` is below 0."""
+        """The model, and the caller, take this much more room, or give it back if `rows` is below 0."""
         if caller is not None:
             self._callers[caller] = self._callers.get(caller, 0) + rows
             if not self._callers[caller]:

@@ -19,10 +19,10 @@ _BANDS_PER_S = 32
 #: No new request has a key further back than this, so older bands are one. More than the highest priority gives.
 _PAST_S = DEFAULT_LEVEL * LEVEL_S
 
-#: From so many bands on those of the past are joined. Chosen.
+#: From this many bands on, those of the past are joined. Chosen.
 _MANY_BANDS = 128
 
-#: At most so many changed lanes are left to be counted by the next question. Chosen.
+#: At most this many changed lanes are left to be counted by the next question. Chosen.
 _MAX_CHANGED = 8
 
 
@@ -141,6 +141,6 @@ def _difference(whole: CallSeconds, part: CallSeconds) -> CallSeconds:
 
 
 def part_of(whole: CallSeconds, seconds: float) -> CallSeconds:
-    """So many seconds of calls that vary as all do."""
+    """This many seconds of calls, which vary as all do."""
     seconds = min(max(0.0, seconds), whole.seconds)
     return CallSeconds(seconds, whole.variance * seconds / whole.seconds) if seconds else CallSeconds()

@@ -31,7 +31,7 @@ _L = ord("l")
 #: Numbers that are written without letting another thread run: some 5 ms of work. Chosen.
 _SLICE = 1 << 16
 
-#: After so many letters l the whole text is searched for "null". Chosen: names around an array have fewer.
+#: After this many letters l the whole text is searched for "null". Chosen: names around an array have fewer.
 _MOST_LETTERS = 16
 
 
@@ -109,7 +109,7 @@ def _in_slices(value: Any) -> Any:
 
 
 def _slices(array: Array) -> Iterator[bytes]:
-    """The JSON of an array in pieces of at most so many numbers."""
+    """The JSON of an array in pieces of at most this many numbers."""
     if array.size <= _SLICE:
         yield dumps(array)
         return

@@ -32,10 +32,10 @@ TensorProto = message_class("tensorflow.TensorProto")
 #: The most dimensions that numpy 1 allows.
 _MAX_RANK = 32
 
-#: The last of several values is repeated up to so many bytes, and up to so many times their own bytes. Chosen.
+#: The last of several values is repeated up to this many bytes, and up to this many times their own bytes. Chosen.
 _FREE_BYTES, _REPETITIONS = 64 * 1024, 32
 
-#: A length of so many bytes is beyond any message.
+#: A length of this many bytes is beyond any message.
 _VARINT_BYTES = 5
 
 _FIELDS = {field.name: field.number for field in TensorProto.DESCRIPTOR.fields}

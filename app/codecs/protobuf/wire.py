@@ -19,8 +19,8 @@ _USUAL = (VARINT, LENGTH_DELIMITED)
 #: The bytes of a value of fixed size, by its wire type.
 FIXED_BYTES = {1: 8, 5: 4}
 
-#: A message of this size may have so many fields, and one more for so many bytes of it. Chosen: a field of two bytes
-#: may become a message object of 180.
+#: The fields of a shorter message are not counted; a longer one may have this many, and one more per this many bytes.
+#: Chosen: a field of two bytes may become a message object of 180.
 _SHORT_BYTES, _FREE_FIELDS, _BYTES_A_FIELD = 16 * 1024, 1024, 64
 
 #: The longest varint.

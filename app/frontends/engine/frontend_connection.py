@@ -39,7 +39,7 @@ class ServedEngine(Protocol):
         """Raises ServingError."""
 
     def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
-        """A frontend answered requests of one protocol, code, model, version and signature, each in so many seconds."""
+        """A frontend answered requests of one protocol, code, model, version and signature, in `seconds` each."""
 
     def connected(self, connection: FrontendConnection) -> None: ...
 

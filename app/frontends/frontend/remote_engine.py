@@ -30,7 +30,7 @@ _MOST_COUNTED = 10_000
 #: Chosen.
 _RECONNECT_AFTER_S = 0.1
 
-#: Chosen: an engine sends its health four times a second; after so many seconds without it no request should come.
+#: Chosen: an engine sends its health four times a second; after this many seconds without it no request should come.
 _SILENT_S = 2.0
 
 #: Chosen: a page takes as long as the engine waits for the counts of other frontends, at most. Loading has no limit.
@@ -46,7 +46,7 @@ class RemoteEngine:
 
     Args:
         socket: path of the Unix socket where the engine accepts frontends.
-        silent_after_s: an engine that was connected and has sent nothing for so long counts as stuck.
+        silent_after_s: an engine that was connected and has sent nothing for this long counts as stuck.
     """
 
     def __init__(self, socket: Path, silent_after_s: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -29,7 +29,7 @@ class LineCutter:
 
     Args:
         max_lines: the most lines of a block.
-        max_line_bytes: a longer line is rejected as soon as so many bytes of it have arrived.
+        max_line_bytes: a longer line is rejected as soon as this many bytes of it have arrived.
     """
 
     def __init__(self, max_lines: int, max_line_bytes: int) -> None:

@@ -41,7 +41,7 @@ _ALSO_READ = ("application/ndjson", "application/jsonl", "application/json-lines
 #: The window in largest batches (chosen): one is computed, one waits, one is read, one is sent.
 _WINDOW_BATCHES = 4
 
-#: So many messages of the body wait for room in the window; one more may be held on either side of them (chosen).
+#: This many messages of the body wait for room in the window; one more may be held on either side of them (chosen).
 _MESSAGES_AHEAD = 1
 
 

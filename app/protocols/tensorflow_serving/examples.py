@@ -22,7 +22,8 @@ CLASSES, SCORES = "classes", "scores"
 REGRESSION = "outputs"
 
 
-#: The context of a request may take so many bytes in all of its examples, and so many times the request's own. Chosen.
+#: The context of a request may take this many bytes in all of its examples, and this many times the request's own.
+#: Chosen.
 _FREE_BYTES, _CONTEXT_RATIO = 1024 * 1024, 32
 
 

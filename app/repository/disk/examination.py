@@ -84,7 +84,7 @@ def read(path: Path, into: BinaryIO | None = None) -> None:
 
 
 def slow_again(version: Path, files: Iterable[tuple[Path, int]]) -> str:
-    """Which read of these files, of so many bytes, waits although it is the second one; empty if none does."""
+    """Which read of these files, given with their bytes, waits although it is the second one; empty if none does."""
     for path, size in files:
         at(path)
         for place in range(0, max(size, 1), _STRIDE):

@@ -19,7 +19,7 @@ from app.core.errors import InvalidRequest
 #: A shorter message is parsed at once. Chosen: as bodies over HTTP; it takes 0.1 s at worst.
 _LONG_BYTES = 1024 * 1024
 
-#: Chosen: counting so many takes 2 ms, which only long messages pay, and parsing them less than that.
+#: Chosen: counting this many takes 2 ms, which only long messages pay, and parsing them less than that.
 _MANY_FIELDS = 2_000
 
 

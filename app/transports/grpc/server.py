@@ -19,10 +19,10 @@ from app.transports.grpc.health import GrpcHealthService
 #: sends at once (of a burst of 1,500 calls 62 were cancelled). Chosen: those of a few connections.
 _PENDING_CALLS, _MOST_PENDING_CALLS = 50_000, 100_000
 
-#: Chosen: a connection has so long to begin as HTTP/2 does (gRPC's own number is 120 s).
+#: Chosen: a connection has this long to begin as HTTP/2 does (gRPC's own number is 120 s).
 _HANDSHAKE_MS = 20_000
 
-#: Chosen: a client that vanished is asked after so long, and given up after so long without an answer. gRPC's own
+#: Chosen: a client that vanished is asked after this long, and given up after this long without an answer. gRPC's own
 #: number is 2 hours, for which its streams would stay.
 _KEEPALIVE_MS, _KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
 

@@ -64,7 +64,7 @@ class Watch:
         self._timer = asyncio.get_running_loop().call_later(self._time_s, self._look)
 
     def _look(self) -> None:
-        # 1. The first look only finds the connection: few replies wait for so long.
+        # 1. The first look only finds the connection: few replies wait for this long.
         if self._socket is None:
             self._socket = _socket_to(self._peer)
             if self._socket is None:

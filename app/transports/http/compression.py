@@ -16,17 +16,17 @@ from app.core.errors import InvalidRequest
 #: The largest piece, however much a small body grows (chosen).
 PIECE_BYTES = 64 * 1024
 
-#: zlib gets so much at a time: it copies the rest of it for each piece and at the end of each member (chosen).
+#: zlib gets this much at a time: it copies the rest of it for each piece and at the end of each member (chosen).
 _PART_BYTES = 8 * 1024
 
 #: zlib's window sizes: gzip or zlib by the header; raw deflate, which some clients send as `deflate`.
 _ANY_HEADER, _NO_HEADER = 47, -15
 
-#: So many bytes decide between them.
+#: This many bytes decide between them.
 _TELLING_BYTES = 2
 _GZIP = b"\x1f\x8b"
 
-#: A body may be inflated to so many bytes, whatever its own size (chosen).
+#: A body may be inflated to this many bytes, whatever its own size (chosen).
 _FREE_BYTES = 1024 * 1024
 
 #: Apache's limit (DeflateInflateRatioLimit); deflate's own is 1,032.

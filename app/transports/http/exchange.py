@@ -50,7 +50,7 @@ Clock = Callable[[], float]
 
 TIMEOUT_HEADER = b"x-request-timeout-ms"
 
-#: A body of so many bytes is read beside the event loop. Chosen: usual ones of this size take 2 to 10 ms.
+#: A body of this many bytes is read beside the event loop. Chosen: usual ones of this size take 2 to 10 ms.
 LONG_BODY_BYTES = 1024 * 1024
 
 
@@ -266,7 +266,7 @@ class HttpProtocol:
         return False
 
     def rejected(self, rejection: Rejection, seconds: float) -> None:
-        """Sends the event of a request that was rejected without parsing its body, which took so long."""
+        """Sends the event of a request that was rejected without parsing its body, which took this long."""
         self._listener(RequestFinished(self.name, str(rejection.reply.status), *rejection.asked, seconds))
 
     async def _reply(self, exchange: AsgiExchange) -> Sendable | Streamed:

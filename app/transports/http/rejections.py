@@ -15,7 +15,7 @@ from app.codecs.media_types import media_type
 from app.core.errors import WouldBeLate
 from app.transports.http.replies import HttpReply, error_reply
 
-#: A rejection applies for at most so long, even if Retry-After is later: calls may be faster than estimated (chosen).
+#: A rejection applies for at most this long, even if Retry-After is later: calls may be faster than estimated (chosen).
 _LONGEST_S = 0.02
 
 #: Longer texts before the values, and bodies, are not compared (chosen).

@@ -18,7 +18,7 @@ from app.transports.http.asgi import Header, Receive, Send
 from app.transports.http.compression import USUAL_RATIO, Inflater, UnsupportedEncoding
 from app.transports.request_caller import CallerRule
 
-#: Of a body that is shorter, so many bytes are inflated at once, and more in a thread; all of a longer one. Chosen.
+#: Of a body that is shorter, this many bytes are inflated at once, and more in a thread; all of a longer one. Chosen.
 _SHORT_BYTES, _INFLATED_AT_ONCE = 8 * 1024, 64 * 1024
 
 
@@ -208,7 +208,7 @@ class _Inflation:
         self._limit = limit
 
     def go_on(self, up_to: int) -> bool:
-        """Inflates up to so many bytes, and one piece more. Was that all?"""
+        """Inflates up to this many bytes, and one piece more. Was that all?"""
         for piece in self._pieces:
             self.done.append(piece)
             self._size += len(piece)

@@ -49,7 +49,7 @@ class ArrivalTimer:
             self.due_s = self._clock() + self._timeout_s
 
     def body_arrived(self, size: int, *, streaming: bool) -> None:
-        """So many bytes of a body have arrived, and more are due; a body that is streamed has no least rate."""
+        """This many bytes of a body have arrived, and more are due; a body that is streamed has no least rate."""
         latest_s = self._clock() + self._timeout_s
         self.due_s = latest_s if streaming else min(self.due_s + size / self._least_body_rate, latest_s)
 

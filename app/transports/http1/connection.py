@@ -292,7 +292,7 @@ class HttpConnection(asyncio.Protocol):
 
         self._state = State.ANSWERING
         self.arrival.due_s = inf
-        if self._missing:  # below 0: so many bytes at the end of `data` are behind the body
+        if self._missing:  # below 0: this many bytes at the end of `data` are behind the body
             self._body[-1] = data[: self._missing]
             self.pipelined.keep_rest(data[self._missing :])
         body, self._body = b"".join(self._body), []

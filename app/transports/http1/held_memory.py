@@ -28,7 +28,7 @@ class HeldMemory:
         self._timer: asyncio.TimerHandle | None = None
 
     def take_body(self, size: int) -> bool:
-        """Holds so many bytes more; False if there is no memory for them."""
+        """Holds this many bytes more; False if there is no memory for them."""
         if not self.budget.take_body(size):
             return False
         self.body += size

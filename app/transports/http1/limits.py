@@ -20,7 +20,7 @@ from app.transports import descriptors
 
 logger = logging.getLogger(__name__)
 
-#: So much of all connections is closed at a time, and so long it is not looked again if none waits (chosen).
+#: This part of all connections is closed at a time; if none waits, the next look is this many seconds later (chosen).
 _CLOSED_SHARE, _NONE_WAITS_S = 1 / 32, 0.1
 
 

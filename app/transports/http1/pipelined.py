@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-#: They are kept in pieces of so many bytes (chosen): each request that begins in a piece copies the rest of it.
+#: They are kept in pieces of this many bytes (chosen): each request that begins in a piece copies the rest of it.
 _PIECE_BYTES = 4096
 
 

@@ -25,7 +25,7 @@ from app.runtimes.tensorflow.variants.variant_search import COPIES, LEAST_GAIN, 
 
 logger = logging.getLogger(__name__)
 
-#: The search ends when none of so many first shapes was faster. Chosen.
+#: The search ends when none of this many first shapes was faster. Chosen.
 _PATIENCE = 4
 
 

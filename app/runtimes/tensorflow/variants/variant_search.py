@@ -7,9 +7,9 @@ Rules
 2. A signature whose plain outputs differ between equal calls stays plain.
 3. Plain and variant are timed by alternate calls, because a machine's speed drifts; the ratio of medians counts.
 4. Nothing begins that is expected to end after the time for the search. Calls, rewriting a graph and compiling it
-   cannot be interrupted, so their time is estimated: calls of fewer rows took as long in proportion; a variant is made
-   in so many times the time of tracing the graph, and the next one as the last. The first XLA compilation of a
-   signature begins only if half of the time is left, too.
+   cannot be interrupted, so their time is estimated: calls of fewer rows took as long in proportion; the first
+   variant is made in a multiple of the time of tracing the graph, the next one as the last. The first XLA compilation
+   of a signature begins only if half of the time is left, too.
    Nothing begins that is expected to take more than a share of the memory left: a row's inputs and outputs are
    measured first.
 5. Each size is visited once, with all variants. The smallest and the largest come first: they show which variants

@@ -28,7 +28,7 @@ T = TypeVar("T")
 #: Chosen: with two, a body of seconds does not hold up the next one.
 _MOST = 2
 
-#: A body of so many bytes is very long. Chosen: it takes a process for seconds at worst.
+#: A body of this many bytes is very long. Chosen: it takes a process for seconds at worst.
 _VERY_LONG_BYTES = 8 * 1024 * 1024
 
 #: How often a body is given to a process before it is rejected.

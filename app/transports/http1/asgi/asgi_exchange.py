@@ -24,7 +24,7 @@ from app.transports.http1.status_lines import CONTINUE
 
 logger = logging.getLogger(__name__)
 
-#: The connection is not read while so many bytes of a body wait for the application (chosen; uvicorn's).
+#: The connection is not read while this many bytes of a body wait for the application (chosen; uvicorn's).
 _FULL_BYTES = 64 * 1024
 
 #: Bytes of a body that are thrown away after an early response, so that the connection can be kept (chosen).
@@ -49,7 +49,7 @@ class AsgiConnection(ResponseWriter, Protocol):
     pipelined: Pipelined
 
     def expect_body(self, size: int, *, streaming: bool) -> None:
-        """So many bytes of the body have arrived, and more are due; a stream has no least rate."""
+        """This many bytes of the body have arrived, and more are due; a stream has no least rate."""
 
     def read_on(self) -> None:
         """Reads what was kept back, and then the socket."""

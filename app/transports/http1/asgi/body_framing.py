@@ -20,7 +20,7 @@ _TRAILER = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+:[\t\x20-\x7e\x80-\xff]*")
 #: The most bytes of a line, and of all trailers (chosen: as much as many servers take for a head).
 _MAX_LINE_BYTES = _MAX_TRAILER_BYTES = 8 * 1024
 
-#: What extensions may take in all: so many bytes, and so many more for each chunk (as Go's net/http).
+#: What extensions may take in all: this many bytes, and this many more for each chunk (as Go's net/http).
 _EXTENSION_BYTES, _EXTENSION_BYTES_PER_CHUNK = 16 * 1024, 16
 
 

@@ -42,7 +42,7 @@ _SLOW_BODY_S = 0.05
 #: No request begins alone later in a turn of the event loop. Chosen: some turns pass until `/livez` is answered.
 _TURN_S = 0.003
 
-#: So many requests, with so many bytes of bodies, are coalesced in a turn at most. Chosen: 10 ms at 10 ns a byte.
+#: At most this many requests, with this many bytes of bodies, are coalesced in a turn. Chosen: 10 ms at 10 ns a byte.
 _MOST_TOGETHER, _MOST_BYTES = 512, 2**20
 
 _Arrived = list[tuple[DirectExchange, bytes]]

@@ -31,7 +31,7 @@ from app.transports.http1.head_parser import HeadParser
 #: Finds the protocol that a path (as sent, percent-encoded) belongs to.
 FindProtocol = Callable[[str], HttpProtocol | None]
 
-#: So many heads are cached, none longer than so many bytes: at most 2 MiB of each kind (chosen).
+#: At most this many heads are cached, none longer than this many bytes: at most 2 MiB of each kind (chosen).
 _MAX_HEADS, _MAX_HEAD_BYTES = 1024, 2048
 
 #: Longer URLs are not cached and not answered here (chosen; the longest inference path is far below).

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from math import inf
 
-#: The overload is over when no request was rejected for so long (chosen).
+#: The overload is over when no request was rejected for this long (chosen).
 _CALM_S = 0.1
 
 
