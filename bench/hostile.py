@@ -4,8 +4,9 @@
 
 An honest client asks the benchmark's transformer at a fifth of the rate that the server sustains. In each round it asks
 twice, in alternating order: alone, and while 2,000 connections send nothing, or a byte now and then, another caller
-sends ten times what the server can answer, and malformed requests of every protocol arrive as quickly as they are
-answered. The server tells callers apart (`fair_callers`). Meanwhile `/livez` is asked all the time.
+sends ten times what the server can answer, bodies that never end ask for more memory than there is, and malformed
+requests of every protocol arrive as quickly as they are answered. RSS is compared with the formula of
+docs/architecture.md. The server tells callers apart (`fair_callers`). Meanwhile `/livez` is asked all the time.
 
 Server and clients have cores of their own if there are two. Every answer is compared with that of the SavedModel.
 Exits with 1 if a goal is missed.
@@ -22,12 +23,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.bench.open_loop import LoadTarget, open_loop, percentile, run_precisely
+from app.config.settings import Settings
+from app.server.memory_budget import MEGABYTE, most_bytes
 from bench.overload import Load, rss_mib
-from bench.support.attackers import Damage, Flood, Malformed, SlowConnections, attacks
+from bench.support.attackers import Damage, Flood, Malformed, SlowConnections, UnendingBodies, attacks
 from bench.support.goals import all_met, goals_table, of_script
 from bench.support.heavy_server import CALLER, HeavyRequests, heavy_server
 from bench.support.livez_watch import Watch
 from tests.support.processes import free_port
+
+#: Chosen: so small that a body or connection that is not counted shows.
+_BUDGET_MB, _MAX_BODY_BYTES, _MAX_CONNECTIONS = 128, 4 * MEGABYTE, 3000
 
 #: The honest client's part of what the server sustains.
 _SHARE = 0.2
@@ -78,12 +84,24 @@ class Honest:
         )
 
 
+def most_mib() -> float:
+    """By how much clients may make RSS grow."""
+    head_bytes = int(Settings.model_fields["max_head_bytes"].default)
+    most = most_bytes(
+        _BUDGET_MB * MEGABYTE,
+        max_body_bytes=_MAX_BODY_BYTES,
+        connections=_MAX_CONNECTIONS,
+        max_head_bytes=head_bytes,
+    )
+    return most / MEGABYTE
+
+
 def figures_of(rounds: Sequence[Round]) -> dict[str, list[float]]:
     return {
         "goodput_kept": [each.attacked.goodput / each.alone.goodput for each in rounds],
         "livez_p99_ms": [1e3 * each.attacked.livez_p99_s for each in rounds],
         "livez_worst_ms": [1e3 * each.attacked.livez_worst_s for each in rounds],
-        "rss_growth_mib": [each.attacked.rss_mib - rounds[0].alone.rss_mib for each in rounds],
+        "rss_to_bound": [(each.attacked.rss_mib - rounds[0].alone.rss_mib) / most_mib() for each in rounds],
         "faults": [float(sum(len(damage.faults) for damage in each.damages)) for each in rounds],
     }
 
@@ -113,7 +131,13 @@ def main() -> None:
     options = parser.parse_args()
     deadline_s = options.deadline_ms / 1e3
     grpc_port = free_port()
-    with heavy_server(grpc_port=grpc_port, fair_callers=f"header:{CALLER}") as (port, process):
+    limits = {
+        "memory_budget_mb": _BUDGET_MB,
+        "max_body_bytes": _MAX_BODY_BYTES,
+        "grpc_max_message_bytes": _MAX_BODY_BYTES,
+        "max_connections": _MAX_CONNECTIONS,
+    }
+    with heavy_server(grpc_port=grpc_port, fair_callers=f"header:{CALLER}", **limits) as (port, process):
         search = Load(port, process, deadline_s, rows=1)
         print("Sustained within the deadline:")
         rate = search.sustained_rate()
@@ -123,7 +147,9 @@ def main() -> None:
         def attacked(number: int) -> Iterator[list[Damage]]:
             slow = SlowConnections(port, options.slow)
             flood = Flood(port, options.factor * rate, deadline_s, "flood")
-            with attacks(slow, flood, Malformed(port, grpc_port, number)) as damages:
+            with attacks(
+                slow, flood, UnendingBodies(port, _MAX_BODY_BYTES - 1), Malformed(port, grpc_port, number)
+            ) as damages:
                 yield damages
 
         rounds = []

@@ -125,6 +125,44 @@ async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, firs
 
 
 @dataclass(frozen=True, slots=True)
+class UnendingBodies:
+    """So many at a time, of which everything but the last byte is sent; who is rejected comes again."""
+
+    port: int
+    size: int
+    count: int = 200
+
+    def __call__(self, stop: Event) -> Damage:
+        sent = asyncio.run(self._all(stop))
+        return Damage(f"{self.count} bodies without end at a time, {sent / 2**20:.0f} MiB sent", [])
+
+    async def _all(self, stop: Event) -> int:
+        sent = [0]
+        async with asyncio.TaskGroup() as tasks:
+            unending = [tasks.create_task(self._one(sent)) for _ in range(self.count)]
+            await asyncio.to_thread(stop.wait)
+            for each in unending:
+                each.cancel()
+        return sent[0]
+
+    async def _one(self, sent: list[int]) -> None:
+        head, piece = _HEAD + f"Content-Length: {self.size}\r\n\r\n".encode(), b" " * 2**16
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                try:
+                    writer.write(head)
+                    for _ in range((self.size - 1) // len(piece)):
+                        writer.write(piece)
+                        await writer.drain()
+                        sent[0] += len(piece)
+                    await reader.read(1)  # until the server gives it up
+                finally:
+                    writer.close()
+            await asyncio.sleep(_DRIP_S)
+
+
+@dataclass(frozen=True, slots=True)
 class Flood:
     """Good requests, far more of them than the server can answer, of one caller."""
 

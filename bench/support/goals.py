@@ -201,6 +201,7 @@ GOALS = (
     Goal("under attack: honest clients' goodput / alone", 0.9, None, script("hostile", "goodput_kept"), "x"),
     Goal("under attack: /livez p99", None, 50, script("hostile", "livez_p99_ms"), " ms"),
     Goal("under attack: /livez at worst", None, 250, worst(script("hostile", "livez_worst_ms")), " ms"),
+    Goal("under attack: growth of RSS / by the formula", None, 1, worst(script("hostile", "rss_to_bound")), "x"),
     Goal("under attack: wrong, lost and forbidden answers", None, 0, worst(script("hostile", "faults"))),
     Goal(
         "answers/s of a real server, from the simulator's: difference at any load",

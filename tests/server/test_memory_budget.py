@@ -1,7 +1,7 @@
 import pytest
 
 from app.server import memory_budget
-from app.server.memory_budget import MEGABYTE, budget_bytes, client_bytes, queue_bytes
+from app.server.memory_budget import MEGABYTE, budget_bytes, client_bytes, most_bytes, queue_bytes
 
 
 def test_a_setting_is_taken_as_it_is() -> None:
@@ -19,3 +19,8 @@ def test_by_default_it_is_a_quarter_of_what_is_left(
 
 def test_the_other_half_is_shared_among_processes() -> None:
     assert [client_bytes(101, processes) for processes in (1, 3)] == [51, 17]
+
+
+def test_what_clients_can_take_is_the_budget_bodies_and_connections() -> None:
+    most = most_bytes(10**9, max_body_bytes=10**6, connections=100, max_head_bytes=8 * 1024)
+    assert most == 10**9 + 21 * 10**6 + 100 * 40 * 1024
