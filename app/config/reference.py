@@ -33,8 +33,21 @@ def settings_reference() -> str:
 def _row(name: str, field: FieldInfo) -> str:
     is_choice = get_origin(field.annotation) is Literal
     choices = f"{', '.join(f'`{each}`' for each in get_args(field.annotation))}. " if is_choice else ""
-    meaning = f"{choices}{field.description}".replace("|", "\\|").replace("<", "&lt;")
+    meaning = f"{choices}{field.description}{_range(field)}".replace("|", "\\|").replace("<", "&lt;")
     return f"| `{name}` | `{flag_of(name)}` | `{variable(name)}` | {_default(field)} | {meaning} |\n"
+
+
+def _range(field: FieldInfo) -> str:
+    """Which numbers are accepted, where there is a bound that a reader could not guess; else empty."""
+    bounds = {
+        kind: getattr(each, kind) for each in field.metadata for kind in ("ge", "gt", "le") if hasattr(each, kind)
+    }
+    most = bounds.get("le")
+    if most is None:
+        return ""
+    if "gt" in bounds:
+        return f" Above {bounds['gt']}, at most {most}."
+    return f" From {bounds['ge']} to {most}." if bounds["ge"] else f" At most {most}."
 
 
 def _default(field: FieldInfo) -> str:

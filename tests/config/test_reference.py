@@ -28,3 +28,14 @@ def test_defaults_are_written_as_a_reader_would_type_or_say_them() -> None:
     assert "| `FERRY_CORS` | off |" in text
     assert "| `FERRY_BATCH_SIZES` | empty |" in text
     assert "| `FERRY_PAD_SHAPES` | `auto` | `auto`, `always`, `never`. " in text
+
+
+def test_bounds_are_told() -> None:
+    rows = {line.split("`")[1]: line for line in settings_reference().splitlines() if line.startswith("| `")}
+    assert rows["max_headers"].endswith("From 16 to 10000. |")
+    assert rows["keep_alive_s"].endswith("Above 0, at most 3600. |")
+    assert rows["frontends"].endswith("At most 256. |")
+    assert rows["stuck_after_s"].endswith("seconds. |")
+    for name, row in rows.items():
+        for bound in (each.le for each in Settings.model_fields[name].metadata if hasattr(each, "le")):
+            assert f" {bound}. |" in row
