@@ -13,7 +13,7 @@ from app.core.errors import WouldBeLate
 from app.transports.http.head import RequestHead
 from app.transports.http.rejections import Outline, Rejection, in_json
 from tests.support.fakes import run_in_fake_time
-from tests.transports.http1.test_connection import COMPUTE_S, INFER, World, request
+from tests.transports.http1.connection_world import COMPUTE_S, INFER, World, request
 
 TIMEOUT = {"X-Request-Timeout-Ms": "2500"}
 ROWS = {"instances": [[1.0, 2.0]] * 20}

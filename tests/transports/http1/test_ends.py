@@ -14,7 +14,7 @@ import uvloop
 from app.transports.http1 import ends
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.support.waiting import HANG_S, until
-from tests.transports.http1.test_connection import LIMITS, MAX_BODY, Transport, World, played, request
+from tests.transports.http1.connection_world import LIMITS, MAX_BODY, Transport, World, played, request
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 MIB = 1024**2

@@ -11,7 +11,7 @@ from app.core.events import RequestFinished
 from app.transports.client_memory import ClientMemory
 from app.transports.http1.limits import ConnectionLimits
 from tests.support.fakes import run_in_fake_time
-from tests.transports.http1.test_connection import COMPUTE_S, ROW, World, request
+from tests.transports.http1.connection_world import COMPUTE_S, ROW, World, request
 
 LIMITS = ConnectionLimits()
 BODY = len(json.dumps(ROW))

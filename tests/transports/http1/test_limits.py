@@ -13,7 +13,7 @@ from app.transports.http.asgi import Send
 from app.transports.http1 import over_limit
 from app.transports.http1.limits import ConnectionLimits, Connections
 from tests.support.fakes import fake_time, run_in_fake_time
-from tests.transports.http1.test_connection import COMPUTE_S, LIMITS, World, request
+from tests.transports.http1.connection_world import COMPUTE_S, LIMITS, World, request
 
 LIVE = request("/livez", b"", method="GET")
 

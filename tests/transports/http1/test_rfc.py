@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from tests.transports.http1.connection_world import PREDICT, ROW, World, played, request
 from tests.transports.http1.rfc_cases import CASES, Case
-from tests.transports.http1.test_connection import PREDICT, ROW, World, played, request
 
 BODY = json.dumps(ROW).encode()
 

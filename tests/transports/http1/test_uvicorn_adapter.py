@@ -15,7 +15,7 @@ from app.transports.http1 import uvicorn_adapter
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import DrainingServer, missing_names, uvicorn_config
-from tests.transports.http1.test_connection import ROW, World
+from tests.transports.http1.connection_world import ROW, World
 
 
 def test_this_version_of_uvicorn_has_what_connections_need() -> None:

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from tests.support.fakes import run_in_fake_time
-from tests.transports.http1.test_connection import CHUNKS as CHUNKED
-from tests.transports.http1.test_connection import COMPUTE_S, PREDICT, ROW, World, played, request
+from tests.transports.http1.connection_world import CHUNKS as CHUNKED
+from tests.transports.http1.connection_world import COMPUTE_S, PREDICT, ROW, World, played, request
 
 READY = request("/v2/models/m/ready", b"", method="GET")
 

@@ -12,7 +12,7 @@ from app.transports.http.exchange import Computation, Exchange
 from app.transports.http1.direct.coalescing import _MOST_BYTES, _MOST_TOGETHER, _TURN_S
 from bench.simulator.simulated_time import work
 from tests.support.fakes import run_in_fake_time
-from tests.transports.http1.test_connection import COMPUTE_S, World, request
+from tests.transports.http1.connection_world import COMPUTE_S, World, request
 
 _REQUEST_S = 0.001
 

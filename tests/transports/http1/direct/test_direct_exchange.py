@@ -11,7 +11,7 @@ import pytest
 from app.core.errors import InferenceFailed, InvalidRequest, ServingError
 from tests.support.fakes import run_in_fake_time
 from tests.support.garbage import garbage
-from tests.transports.http1.test_connection import COMPUTE_S, World, request
+from tests.transports.http1.connection_world import COMPUTE_S, World, request
 
 
 def usual(_: World) -> None: ...

@@ -1,0 +1,226 @@
+"""Connections to a server of one real model on a fake device, and what their clients send and read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from app.batching.batcher import Batcher
+from app.batching.policy import BatchingOptions, WorkConserving
+from app.core.batch_sizes import BatchSizes
+from app.core.events import Event, RequestFinished
+from app.model import Model
+from app.placement import RequestPlacement
+from app.protocols.open_inference.api import OpenInference
+from app.protocols.open_inference.rest import OpenInferenceRest
+from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
+from app.transports.http.exchange import HttpProtocol
+from app.transports.http.replies import HttpLimits
+from app.transports.http1.direct.fast_path import FastPath
+from app.transports.http1.limits import ConnectionLimits
+from app.transports.http1.uvicorn_adapter import uvicorn_config
+from app.transports.request_caller import CallerRule
+from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
+from tests.support.open_inference_world import FakeHealth
+from tests.support.protocol_fakes import FakeRepository
+
+MAX_BODY = 200_000
+TIMEOUT_MS = 10_000.0
+COMPUTE_S = 1.0
+
+LIMITS = ConnectionLimits(keep_alive_s=5.0)
+
+PREDICT = "/v1/models/m:predict"
+INFER = "/v2/models/m/infer"
+ROW = {"instances": [[1.0, 2.0]]}
+V2_ROW = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]}]}
+
+#: Headers of a body in chunks.
+CHUNKS = {"Content-Length": "", "Transfer-Encoding": "chunked"}
+
+
+class Transport(asyncio.Transport):
+    """What a client would read; `paused` as long as the client does not read."""
+
+    def __init__(self, protocol: asyncio.Protocol, address: str = "127.0.0.1") -> None:
+        super().__init__({"sockname": ("127.0.0.1", 80), "peername": (address, 1234)})
+        self._protocol: Any = protocol
+        self.out = b""
+        self.writes = 0
+        self.closed = self.aborted = False
+        self.reading = True
+        self.unread = 0  # bytes that the socket does not take
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def write(self, data: Any) -> None:
+        assert not self.closed
+        self.writes += 1
+        self.out += bytes(data)
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def write_eof(self) -> None:
+        """The client closes its side, too."""
+        self.close()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def hear(self, data: bytes) -> None:
+        """Gives the data to whatever protocol it has now."""
+        self._protocol.data_received(data)
+
+    def abort(self) -> None:
+        self.aborted = True
+        self.close()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class World:
+    """Connections to a server of one real model on a fake device; `connection` is the first of them.
+
+    Args:
+        inline_s: calls that take less are made on the event loop.
+        timed: what calls take is known from the beginning.
+    """
+
+    def __init__(
+        self,
+        direct: bool,
+        cors: bool = False,
+        inline_s: float = 0.0,
+        *,
+        admission: bool = False,
+        timed: bool = True,
+        callers: str = "",
+        limits: ConnectionLimits = LIMITS,
+    ) -> None:
+        self.events: list[Event] = []
+        self.loaded = FakeLoadedModel()
+        self.device = FakeDevice(COMPUTE_S)
+        self.batcher = Batcher(
+            [self.device],
+            WorkConserving(),
+            1000,
+            self.events.append,
+            fake_time,
+            max_inline_s=inline_s,
+            admission=admission,  # its verdict depends on the order of arrival; this suite compares ways to the model
+        )
+        warm_up = (
+            {"serving_default": {32: COMPUTE_S}} if inline_s and timed else {}
+        )  # so calls of all sizes are known to be quick
+        placement = RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(32), costs=warm_up)
+        self.model = Model(placement, self.batcher)
+        self.repository = repository = cast(Any, FakeRepository(cast(Any, self.model)))
+        http_limits = HttpLimits(MAX_BODY, TIMEOUT_MS, CallerRule.of(callers))
+        statistics: Any = None
+        served = OpenInference(repository, statistics, FakeHealth(), batching=lambda _: BatchingOptions())
+        self.protocols: dict[str, HttpProtocol] = {
+            "v1": TensorFlowRest(repository, self.events.append, http_limits, fake_time),
+            "v2": OpenInferenceRest(served, self.events.append, http_limits, fake_time),
+        }
+        self._cors = cors
+        fast_path = FastPath(self._find, EXPOSED_TO_ANY_ORIGIN if cors else [], fake_time)
+        if direct:
+            config = uvicorn_config(self._application, fast_path, limits, "localhost", 0)
+        else:
+            config = uvicorn.Config(self._application, http="httptools", log_config=None, interface="asgi3")
+        config.load()
+        self.state = ServerState()
+        self.state.default_headers = [(b"date", b"today")]
+        kind: Any = config.http_protocol_class
+        self._connect = partial(kind, config=config, server_state=self.state, app_state={})
+        self.connection, self.transport = self.connect()
+
+    def connect(self, address: str = "127.0.0.1") -> tuple[Any, Transport]:
+        connection = self._connect()
+        transport = Transport(connection, address)
+        connection.connection_made(transport)
+        return connection, transport
+
+    def _find(self, path: str) -> HttpProtocol | None:
+        return self.protocols.get(path.split("/", 2)[1])
+
+    async def _application(self, scope: Any, receive: Any, send: Any) -> None:
+        protocol: Any = self._find(scope["path"])
+        await (AllowAnyOrigin(protocol) if self._cors else protocol)(scope, receive, send)
+
+    async def hear(self, *chunks: bytes | float) -> None:
+        """Bytes of the client as they come, and seconds between them."""
+        for chunk in chunks:
+            if isinstance(chunk, float):
+                await asyncio.sleep(chunk)
+            elif not self.transport.closed:
+                self.connection.data_received(chunk)
+
+    @property
+    def finished(self) -> list[RequestFinished]:
+        return [event for event in self.events if isinstance(event, RequestFinished)]
+
+    def told(self) -> list[tuple[object, ...]]:
+        return [(event.protocol, event.code, event.model, event.version, event.signature) for event in self.finished]
+
+    def replies(self, transport: Transport | None = None) -> list[tuple[int, dict[str, str], bytes]]:
+        """Status, headers and body of each reply."""
+        out = (transport or self.transport).out
+        rest, found = out.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b""), []
+        while rest:
+            head, _, rest = rest.partition(b"\r\n\r\n")
+            status, *lines = head.decode().split("\r\n")
+            headers = dict(line.split(": ", 1) for line in lines)
+            assert len(headers) == len(lines)
+            length = int(headers["content-length"])
+            found.append((int(status.split()[1]), headers, rest[:length]))
+            rest = rest[length:]
+        return found
+
+
+def request(
+    path: str = PREDICT,
+    body: Any = ROW,
+    headers: dict[str, str] | None = None,
+    method: str = "POST",
+    version: str = "1.1",
+) -> bytes:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    given = {"Host": "here", "Content-Length": str(len(content)), **(headers or {})}
+    lines = [f"{method} {path} HTTP/{version}", *(f"{name}: {value}" for name, value in given.items() if value)]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
+
+
+def played(direct: bool, chunks: Sequence[bytes | float], cors: bool = False) -> World:
+    async def main() -> World:
+        world = World(direct, cors)
+        await world.hear(*chunks)
+        await asyncio.sleep(3.5 * COMPUTE_S)
+        return world
+
+    return run_in_fake_time(main())
