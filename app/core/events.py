@@ -69,6 +69,17 @@ class RequestFinished(NamedTuple):
     seconds: float
 
 
+class ConnectionsRejected(NamedTuple):
+    """HTTP connections were closed although nobody did wrong.
+
+    reason: 'full' or 'address', with 503, for `max_connections` and `max_connections_per_address`; 'gave_way': it
+    waited for a request, and a new one took its place.
+    """
+
+    reason: str
+    number: int = 1
+
+
 class ModelStateChanged(NamedTuple):
     """A version of a model entered a state. `error` is empty unless the load or unload failed."""
 
@@ -148,6 +159,7 @@ Event = (
     BatchExecuted
     | BatchRejected
     | RequestFinished
+    | ConnectionsRejected
     | ModelStateChanged
     | ModelPlaced
     | VariantsChosen

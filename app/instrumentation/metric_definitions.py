@@ -59,6 +59,12 @@ SHADOW_CHECKS = MetricDefinition(
     "Requests computed again, alone and plain, by result: agrees; variant, padding or sharing if that changed the "
     "answer and is not used any more; random; failed.",
 )  # fmt: skip
+REJECTED_CONNECTIONS = MetricDefinition(
+    "ferry_rejected_connections_total", "counter", ("reason",),
+    "HTTP connections rejected with 503 because there are max_connections with a request (full) or "
+    "max_connections_per_address (address), and those that waited for a request and were closed for a new one "
+    "(gave_way).",
+)  # fmt: skip
 QUEUE_ROWS = MetricDefinition("ferry_queue_rows", "gauge", (), "Rows that wait for a device.")
 MEMORY_BYTES = MetricDefinition(
     "ferry_memory_bytes", "gauge", ("held_for",),
@@ -96,8 +102,8 @@ IMPROVING = MetricDefinition(
 
 #: In the order of docs/metrics.md.
 FERRY_METRICS = (
-    REQUESTS, REQUEST_SECONDS, QUEUE_ROWS, MEMORY_BYTES, MEMORY_BUDGET_BYTES, QUEUE_SECONDS, COMPUTE_SECONDS, BATCHES,
-    BATCH_ROWS, PADDED_ROWS,
+    REQUESTS, REQUEST_SECONDS, REJECTED_CONNECTIONS, QUEUE_ROWS, MEMORY_BYTES, MEMORY_BUDGET_BYTES, QUEUE_SECONDS,
+    COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS,
     FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, SHADOW_CHECKS, REJECTED_BATCHES, REJECTED_SECONDS, REPLICAS,
     EXECUTION_VARIANT, COMPILED_PROGRAMS, COMPILED_PROGRAMS_LIMIT, IMPROVING, MODEL_PROBLEM,
 )  # fmt: skip

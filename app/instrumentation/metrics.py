@@ -10,7 +10,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from app.core.events import ModelImproving, ModelPlaced, ModelStateChanged, ShadowChecked, Subscriptions
+from app.core.events import (
+    ConnectionsRejected,
+    ModelImproving,
+    ModelPlaced,
+    ModelStateChanged,
+    ShadowChecked,
+    Subscriptions,
+)
 from app.core.versions import ModelProblem
 from app.instrumentation import metric_definitions as definitions
 from app.instrumentation.counts import SECONDS, BatchCounts, Counts
@@ -46,6 +53,7 @@ class Metrics(Collector):
         self._counts = counts
         self._facts = facts
         self._shadow_checks = Counter[tuple[str, str, str, str]]()
+        self._rejected_connections = Counter({"full": 0, "address": 0, "gave_way": 0})
         self._problems = problems
         self._programs = programs
         self._registry = CollectorRegistry()
@@ -58,6 +66,7 @@ class Metrics(Collector):
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
             ShadowChecked: self._shadow_checked,
+            ConnectionsRejected: self._connections_rejected,
             ModelStateChanged: self._model_state_changed,
         }
 
@@ -72,6 +81,10 @@ class Metrics(Collector):
         for labels, count in self._shadow_checks.copy().items():
             checks.add_metric(labels, count)
         yield checks
+        rejected = _counter(definitions.REJECTED_CONNECTIONS)
+        for reason, count in self._rejected_connections.items():
+            rejected.add_metric((reason,), count)
+        yield rejected
         yield self._execution_variants()
         yield self._model_problems()
         yield self._held_memory()
@@ -158,6 +171,9 @@ class Metrics(Collector):
 
     def _shadow_checked(self, event: ShadowChecked) -> None:
         self._shadow_checks[event.result, event.model, str(event.version), event.signature] += 1
+
+    def _connections_rejected(self, event: ConnectionsRejected) -> None:
+        self._rejected_connections[event.reason] += event.number
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == "END":

@@ -18,6 +18,7 @@ from starlette.routing import Match
 from app import __version__
 from app.config.settings import Settings
 from app.core.errors import ServingError
+from app.core.events import Listener
 from app.core.interfaces import ServedRepository
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
@@ -53,6 +54,7 @@ class HttpBackend(Operable, BatchingControl, Protocol):
     tensorflow_rest: TensorFlowRest
     open_inference_rest: OpenInferenceRest
     memory: ClientMemory
+    listener: Listener
 
     @property
     def repository(self) -> ServedRepository: ...

@@ -41,9 +41,9 @@ def serve_http(server: StoppableBackend, settings: Settings, sockets: list[socke
         sockets: what to listen on; bound, not yet listening.
     """
     app = HttpApp(server)
-    uvicorn_server = DrainingServer(
-        uvicorn_config(app, app.fast_path, connection_limits(settings), settings.host, settings.rest_port), server
-    )
+    limits = connection_limits(settings)
+    config = uvicorn_config(app, app.fast_path, limits, settings.host, settings.rest_port, listener=server.listener)
+    uvicorn_server = DrainingServer(config, server)
     uvicorn_server.run(sockets)
     if not server.stopped:
         # Exit without waiting for a model that is still loading or a batch that is still running.

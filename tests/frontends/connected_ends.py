@@ -100,6 +100,9 @@ class FakeEngine:
     def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
         self.told.append((labels, seconds))
 
+    def rejected(self, reason: str, count: int) -> None:
+        self.told.append((reason, count))
+
     def connected(self, connection: FrontendConnection) -> None:
         self.connections.append(connection)
 

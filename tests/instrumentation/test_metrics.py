@@ -3,6 +3,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.core.events import (
     BatchExecuted,
     BatchRejected,
+    ConnectionsRejected,
     Event,
     ModelStateChanged,
     RequestFinished,
@@ -69,6 +70,15 @@ def test_calls_whose_requests_are_run_again_are_counted_with_their_seconds() -> 
     metrics = told(*[BatchRejected("m", 1, "s", 8, 8, 0.5)] * 2)
     assert value(metrics, "ferry_rejected_batches_total", **MODEL) == 2
     assert value(metrics, "ferry_rejected_seconds_total", **MODEL) == 1.0
+
+
+def test_rejected_connections_are_counted_by_reason_from_the_start() -> None:
+    metrics = told(ConnectionsRejected("full"), ConnectionsRejected("gave_way", 3))
+    counted = {
+        reason: value(metrics, "ferry_rejected_connections_total", reason=reason)
+        for reason in ("full", "address", "gave_way")
+    }
+    assert counted == {"full": 1, "address": 0, "gave_way": 3}
 
 
 def test_the_queue_is_read_when_asked() -> None:

@@ -50,6 +50,8 @@ class MessageKind(IntEnum):
     COALESCED = 13
     #: e: id of coalesced requests; each of them is answered by its own id
     APART = 14
+    #: f: why so many connections were rejected
+    REJECTED = 15
 
 
 #: The first byte on a connection; the files of both shared memories come with it: requests, then answers.

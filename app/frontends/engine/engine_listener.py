@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from app.core.errors import ServingError
-from app.core.events import RequestFinished
+from app.core.events import ConnectionsRejected, RequestFinished
 from app.core.interfaces import LoadOverrides, ServedModel
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
 from app.frontends.channel.messages import HELLO, MessageKind
@@ -194,3 +194,6 @@ class EngineListener:
     def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
         for each in seconds:
             self._server.listener(RequestFinished(*labels, each))
+
+    def rejected(self, reason: str, count: int) -> None:
+        self._server.listener(ConnectionsRejected(reason, count))

@@ -41,6 +41,9 @@ class ServedEngine(Protocol):
     def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
         """A frontend answered requests of one protocol, code, model, version and signature, in `seconds` each."""
 
+    def rejected(self, reason: str, count: int) -> None:
+        """A frontend rejected so many connections."""
+
     def connected(self, connection: FrontendConnection) -> None: ...
 
     def disconnected(self, connection: FrontendConnection) -> None: ...
@@ -117,6 +120,7 @@ class FrontendConnection(MessageConnection):
             MessageKind.CANCEL: self._cancel,
             MessageKind.QUERY: self._query,
             MessageKind.FINISHED: self._engine.finished,
+            MessageKind.REJECTED: self._engine.rejected,
             MessageKind.SYNCED: self._synced,
             MessageKind.FREE: answers.free,
         }

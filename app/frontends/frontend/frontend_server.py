@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.config.settings import Settings
+from app.core.events import Listener
 from app.core.interfaces import ServedRepository
 from app.frontends.frontend.remote_engine import RemoteEngine
 from app.protocols.open_inference.api import OpenInference
@@ -56,6 +57,7 @@ class FrontendServer:
         self.engine = RemoteEngine(engine, settings.stuck_after_s)
         self._drain_time = DrainTime(settings.drain_timeout_s)
         self._drain: asyncio.Task[bool] | None = None
+        self.listener: Listener = self.engine.count
         self.repository: ServedRepository = self.engine.repository
         self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.core.errors import ModelNotReady
-from app.core.events import Event, RequestFinished
+from app.core.events import ConnectionsRejected, Event, RequestFinished
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
 from app.frontends.frontend.engine_connection import EngineConnection, connect, engine_gone
@@ -69,6 +70,7 @@ class RemoteEngine:
 
         # Requests that were counted and not sent yet.
         self._counted: dict[tuple[str, str, str, int, str], list[float]] = {}
+        self._rejected: Counter[str] = Counter()
         self._send_timer: asyncio.TimerHandle | None = None
 
     # --- life ---
@@ -144,6 +146,9 @@ class RemoteEngine:
         counted, self._counted = self._counted, {}
         for labels, seconds in counted.items():
             connection.send(MessageKind.FINISHED, labels, seconds)
+        rejected, self._rejected = self._rejected, Counter()
+        for reason, count in rejected.items():
+            connection.send(MessageKind.REJECTED, reason, count)
 
     # --- queries and counts ---
 
@@ -157,13 +162,16 @@ class RemoteEngine:
         return await self._connection.query(name, *arguments, timeout_s=inf if name in _LONG_QUERIES else _PAGE_S)
 
     def count(self, event: Event) -> None:
-        """A listener of events: finished requests are counted by the engine, for all frontends."""
-        if not isinstance(event, RequestFinished):
+        """A listener of events: requests and rejected connections are counted by the engine, for all frontends."""
+        if isinstance(event, RequestFinished):
+            labels = (event.protocol, event.code, event.model, event.version, event.signature)
+            seconds = self._counted.setdefault(labels, [])
+            if len(seconds) < _MOST_COUNTED:
+                seconds.append(event.seconds)
+        elif isinstance(event, ConnectionsRejected):
+            self._rejected[event.reason] += event.number
+        else:
             return
-        labels = (event.protocol, event.code, event.model, event.version, event.signature)
-        seconds = self._counted.setdefault(labels, [])
-        if len(seconds) < _MOST_COUNTED:
-            seconds.append(event.seconds)
         if self._send_timer is None:
             self._send_timer = asyncio.get_running_loop().call_later(_SEND_COUNTS_WITHIN_S, self._send_collected_counts)
 

@@ -16,6 +16,7 @@ from heapq import nsmallest
 from math import inf
 from typing import Protocol
 
+from app.core.events import ConnectionsRejected, Listener
 from app.transports import descriptors
 
 logger = logging.getLogger(__name__)
@@ -63,13 +64,14 @@ class Waiting(Protocol):
 
 
 class Connections:
-    """The connections of a process."""
+    """The connections of a process. `listener` hears of each that is rejected."""
 
-    def __init__(self, limits: ConnectionLimits, clock: Callable[[], float]) -> None:
+    def __init__(self, limits: ConnectionLimits, clock: Callable[[], float], listener: Listener | None = None) -> None:
         self.limits = limits
         self._most = _most(limits.max_connections)
         self._most_of_address = limits.max_connections_per_address
         self._clock = clock
+        self._listener = listener
         self._open: set[Waiting] = set()
         self._of_address: Counter[str] = Counter()
         self._looks_again_s = -inf
@@ -78,8 +80,10 @@ class Connections:
         """Adds it; else says why it is rejected."""
         address = connection.address
         if address and 0 < self._most_of_address <= self._of_address[address]:
+            self._tell("address")
             return f"This address has {self._most_of_address} connections, which is max_connections_per_address"
         if len(self._open) >= self._most and not self._make_room():
+            self._tell("full")
             return f"The server has {self._most} connections with a request each (max_connections)"
         self._open.add(connection)
         self._of_address[address] += 1
@@ -94,6 +98,10 @@ class Connections:
             if not self._of_address[address]:
                 del self._of_address[address]
 
+    def _tell(self, reason: str) -> None:
+        if self._listener is not None:
+            self._listener(ConnectionsRejected(reason))
+
     def _make_room(self) -> bool:
         now = self._clock()
         if now < self._looks_again_s:
@@ -102,6 +110,7 @@ class Connections:
         for each in nsmallest(max(1, int(self._most * _CLOSED_SHARE)), waiting, key=lambda one: one.waits_since_s):
             self.remove(each)
             each.give_way()
+            self._tell("gave_way")
         if not waiting:
             self._looks_again_s = now + _NONE_WAITS_S
         return bool(waiting)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import uvicorn
 
+from app.core.events import Listener
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.http.asgi import Application, Header
 from app.transports.http1.closing_listener import accept_the_last
@@ -65,10 +66,16 @@ def _missing(owner: object, names: Sequence[str]) -> list[str]:
 
 
 def uvicorn_config(
-    application: Application, fast_path: FastPath, limits: ConnectionLimits, host: str, port: int
+    application: Application,
+    fast_path: FastPath,
+    limits: ConnectionLimits,
+    host: str,
+    port: int,
+    *,
+    listener: Listener | None = None,
 ) -> uvicorn.Config:
     """How uvicorn serves the application: with connections of ours if this version of uvicorn has what they need."""
-    http: Any = partial(_connect, fast_path, Connections(limits, fast_path.clock))
+    http: Any = partial(_connect, fast_path, Connections(limits, fast_path.clock, listener))
     if missing := missing_names():
         logger.warning("uvicorn %s has no %s; all requests go through ASGI", uvicorn.__version__, ", ".join(missing))
         http = "auto"

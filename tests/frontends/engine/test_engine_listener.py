@@ -15,7 +15,7 @@ import pytest
 
 from app import runtime
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
-from app.core.events import RequestFinished
+from app.core.events import ConnectionsRejected, RequestFinished
 from app.core.inference import BatchTiming, InferenceRequest
 from app.core.reply import Answer
 from app.frontends.engine import engine_listener
@@ -141,6 +141,24 @@ def test_statistics_count_what_frontends_answered_until_then(tmp_path: Path) -> 
             frontends[0].engine.count(RequestFinished("open_inference_rest", "200", "m", 1, "serving_default", 0.5))
             (told,) = (await served.model_statistics("m"))["model_stats"]
             assert told["inference_stats"]["success"] == {"count": answered, "ns": answered * 500_000_000}
+
+    play(tmp_path, scenario)
+
+
+def test_connections_that_frontends_rejected_are_on_the_page_of_metrics(tmp_path: Path) -> None:
+    async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
+        page, _ = await server.metrics()
+        assert b'ferry_rejected_connections_total{reason="full"} 0.0' in page
+        for frontend in frontends:
+            frontend.listener(ConnectionsRejected("full", 2))
+        await asyncio.gather(
+            *[
+                server.open_inference.model_statistics("m"),
+                frontends[0].open_inference_rest._served.model_statistics("m"),
+            ]
+        )
+        page, _ = await server.metrics()
+        assert b'ferry_rejected_connections_total{reason="full"} 4.0' in page
 
     play(tmp_path, scenario)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import resource
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -182,3 +184,19 @@ def test_file_descriptors_limit_what_is_configured(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
     assert Connections(ConnectionLimits(max_connections=configured), fake_time)._most == most
     assert ("max_connections is 900, but" in caplog.text) == (configured == 900)
+
+
+def test_each_connection_that_is_rejected_or_gives_way_is_told() -> None:
+    class Waiting:
+        def __init__(self, address: str, since_s: float) -> None:
+            self.address, self.waits_since_s = address, since_s
+
+        def give_way(self) -> None:
+            """It closes."""
+
+    told: list[Any] = []
+    limits = ConnectionLimits(max_connections=2, max_connections_per_address=1)
+    connections = Connections(limits, lambda: 0.0, told.append)
+    for address, since_s in (("a", 0.0), ("a", 0.0), ("b", math.inf), ("c", math.inf), ("d", 0.0)):
+        connections.admit(Waiting(address, since_s))
+    assert [each.reason for each in told] == ["address", "gave_way", "full"]
