@@ -27,7 +27,7 @@ Rules:
   has as long, and one second more for each `min_body_bytes_per_s` that have arrived, but never more than that time
   ahead; once its response has begun (a stream), only silence counts. A request that is later gets 408.
 - A body that does not come with its head needs room in the memory budget, or is rejected unread; while the budget is
-  full, so is every request. A reply that the client does not read is cut (held_memory.py).
+  full, so is every request that has one. A reply that the client does not read is cut (held_memory.py).
 - A client that stops sending gets the replies to its whole requests, and one that sends what nobody reads gets the last
   reply (ends.py).
 """
@@ -344,7 +344,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _begin_asgi(self, head: HeadParser) -> None:
         memory, missing = self._memory, head.length > len(head.raw) - head.end
-        if (missing or memory.budget.full) and not memory.take_body(head.length):
+        full = memory.budget.full and (head.chunked or head.length)  # who has no body is answered: probes, metrics
+        if (missing or full) and not memory.take_body(head.length):
             self._refuse_memory()
             return
         self._state = State.ASGI

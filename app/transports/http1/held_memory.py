@@ -1,8 +1,9 @@
 """What one connection holds of the memory for clients: the body of its request, and a reply that is not read.
 
 A body is counted from its head, if it does not come with it, until the request is answered: so it is rejected before it
-is read. A reply is counted while the socket takes no more of it. It is cut if, in `arrival_timeout_s`, the client reads
-less of it than `min_body_bytes_per_s`: a client that reads nothing would hold it for ever.
+is read. One longer than `max_body_bytes` counts as that: it is rejected, or a stream, which holds no more at a time. A
+reply is counted while the socket takes no more of it. It is cut if, in `arrival_timeout_s`, the client reads less of it
+than `min_body_bytes_per_s`: a client that reads nothing would hold it for ever.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class HeldMemory:
         self._timer: asyncio.TimerHandle | None = None
 
     def take_body(self, size: int) -> bool:
-        """Holds this many bytes more; False if there is no memory for them."""
+        """Holds this many bytes more, `max_body_bytes` at most; False if there is no memory for them."""
+        size = min(size, self._limits.max_body_bytes)
         if not self.budget.take_body(size):
             return False
         self.body += size

@@ -36,6 +36,7 @@ class ConnectionLimits:
         keep_alive_s: seconds without a byte after a reply, until the connection is closed.
         arrival_timeout_s: seconds for a head to arrive, and the grace of a body.
         min_body_bytes_per_s: a body that arrives more slowly than this, after its grace, is given up.
+        max_body_bytes: no more is held of a body: a longer one is rejected, or read as a stream.
         max_connections: open at the same time in this process; 0: as many as file descriptors allow.
         max_connections_per_address: open at the same time from one address; 0: no limit.
     """
@@ -46,6 +47,7 @@ class ConnectionLimits:
     keep_alive_s: float = 75.0
     arrival_timeout_s: float = 60.0
     min_body_bytes_per_s: int = 16 * 1024
+    max_body_bytes: int = 64 * 1024 * 1024
     max_connections: int = 0
     max_connections_per_address: int = 0
 

@@ -99,6 +99,42 @@ def test_a_body_of_unknown_length_counts_as_it_grows() -> None:
     run_in_fake_time(main())
 
 
+def test_a_body_counts_as_no_more_than_is_held_of_it_however_long_it_is() -> None:
+    """A stream of 1 TB kept everybody else out, and held no more than a few lines."""
+
+    async def main() -> None:
+        world, memory = limited(3 * LIMITS.max_body_bytes)
+        head, _, _ = request(body=b"", headers={"Content-Length": str(10**12)} | IDENTITY).partition(b"\r\n\r\n")
+        world.connection.data_received(head + b"\r\n\r\n")
+        assert memory.bodies == LIMITS.max_body_bytes
+        other, transport = world.connect()
+        other.data_received(request()[:-5])
+        assert memory.bodies == LIMITS.max_body_bytes + BODY
+        other.data_received(request()[-5:])
+        await asyncio.sleep(3 * COMPUTE_S)
+        assert [status for status, *_ in world.replies(transport)] == [200]
+        world.transport.close()
+        await asyncio.sleep(0.1)
+        assert memory.bodies == 0
+
+    run_in_fake_time(main())
+
+
+def test_a_probe_is_answered_while_the_budget_is_full() -> None:
+    async def main() -> None:
+        world, memory = limited(1000)
+        memory.change_unread(1001)
+        assert memory.full
+        await world.hear(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n", 0.1)
+        assert [status for status, *_ in world.replies()] == [200]
+        for headers in ({}, IDENTITY):
+            world.connection, world.transport = world.connect()
+            await world.hear(request(headers=headers), 0.1)
+            assert [status for status, *_ in world.replies()] == [503]
+
+    run_in_fake_time(main())
+
+
 @pytest.mark.parametrize("headers", [{}, IDENTITY])
 def test_a_client_that_leaves_gives_back_what_it_held(headers: dict[str, str]) -> None:
     async def main() -> None:
