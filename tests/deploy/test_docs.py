@@ -119,6 +119,13 @@ def test_a_long_page_begins_with_its_contents(page: Path) -> None:
     assert [section for section in sections if f"](#{anchor(section)})" not in before] == []
 
 
+def test_the_changelog_tells_first_what_an_upgrade_asks_for() -> None:
+    unreleased = (ROOT / "CHANGELOG.md").read_text().partition("\n## [Unreleased]\n")[2].partition("\n## ")[0]
+    sections = re.findall(r"^### (.+)$", unreleased, re.MULTILINE)
+    order = ["When you upgrade", "Added", "Changed", "Fixed", "Security", "Removed"]
+    assert sections == [each for each in order if each in sections]
+
+
 def test_every_section_that_the_code_names_exists() -> None:
     missing = []
     for file in FILES:
