@@ -39,7 +39,7 @@ class ProcessArguments:
         return orjson.dumps(self, default=lambda settings: settings.model_dump(mode="json")).decode()
 
     def line(self) -> bytes:
-        """As the process reads it."""
+        """One line, for the standard input of the process."""
         return f"{self.dump()}\n".encode()
 
     @classmethod

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from app.frontends.process_arguments import ProcessArguments
 
-#: Called with the number of the process that signals are for from now on.
+#: Called with the id of a process: signals to the child go there from now on.
 Started = Callable[[int], None]
 
 
@@ -46,13 +46,13 @@ class NewInterpreter:
         return await process.wait()
 
     async def close(self) -> None:
-        """There is none."""
+        """Nothing to do: no process is left after `run`."""
 
 
 class Fork:
-    """Each process is forked by a parent of theirs, the module, which app/frontends/engine/engine_forks.py runs.
+    """One parent process makes the imports and forks a child for each run: app/frontends/engine/engine_forks.py.
 
-    If the parent is killed, its fork ends with it, and the next one gets a new parent.
+    If the parent is killed, its child ends with it, and the next run starts a new parent.
     """
 
     def __init__(self, module: str, arguments: ProcessArguments) -> None:
@@ -62,7 +62,7 @@ class Fork:
         self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def run(self, started: Started) -> int:
-        # 1. The parent, which signals are for until it has forked.
+        # 1. The parent: it gets the signals until it has forked.
         if self._parent is None or self._parent.returncode is not None:
             await self.close()
             self._parent, self._channel = await self._start_parent()
@@ -71,14 +71,14 @@ class Fork:
         reader, writer = self._channel
         writer.write(self._arguments.line())
 
-        # 2. The fork.
+        # 2. The child: the parent sends its id, and its exit code when it has ended.
         with suppress(ConnectionError):  # a parent that was killed
             if number := await reader.readline():
                 started(int(number))
                 if code := await reader.readline():
                     return int(code)
 
-        # 3. The parent ended, and so did the fork.
+        # 3. The parent ended, and so did its child.
         return await self._parent.wait()
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from app.repository.model_config import ModelConfig
 
 
 class ModelRoots:
-    """The folders below which base paths may lie: those of the setting; else those beside which the operator's lie.
+    """The folders below which base paths may lie: those of the setting; without any, those that hold the operator's.
 
     Paths are compared as they are written: looking at the disk would let its storage hold up the caller.
     """

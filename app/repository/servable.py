@@ -58,7 +58,7 @@ class Servable:
         return self.state is VersionState.END and self.failed_on is None
 
     def outdate(self, outdated: bool = True) -> None:
-        """Lets it be loaded anew, or not any more."""
+        """Marks it to be loaded again at the next look, or takes that mark away."""
         self.outdated, self.refused = outdated and self.model is not None, None
 
     async def load(self, model: Awaitable[Model], files: Fingerprint) -> None:

@@ -227,7 +227,7 @@ class Engine:
         return model
 
     def _add_version(self, name: str, overrides: LoadOverrides) -> None:
-        """Room is kept for it, and its batches are formed as the load wanted, or did not want any more."""
+        """Keeps room in the queue for the model; the delay of its batches is that of its load, else of the settings."""
         assert self._batcher is not None  # noqa: S101 - the loader has it
         self._batcher.add_version(name)
         delay_ms, before = overrides.max_batch_delay_ms, self._delays.pop(name, None)

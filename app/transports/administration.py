@@ -14,7 +14,7 @@ _SWITCHED_OFF = "Administration is switched off; the setting model_control=expli
 
 
 class AdministrationSettings(Protocol):
-    """What decides, by the names of the settings."""
+    """The settings that decide, by their names."""
 
     @property
     def model_control(self) -> str: ...

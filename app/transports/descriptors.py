@@ -25,7 +25,7 @@ _ENOUGH = 65_536
 
 
 def raise_limit() -> None:
-    """To what the system allows this process: the usual 1,024 are for programs that call select(2)."""
+    """Raises the limit to what the system allows; the usual 1,024 are for programs that call select(2)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < wanted:

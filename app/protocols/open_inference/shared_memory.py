@@ -190,7 +190,7 @@ class SharedMemory:
 
 
 def _write_all(file: int, content: memoryview, offset: int, name: str) -> None:
-    """Raises Overloaded: there is no memory left for all of it."""
+    """Raises Overloaded if the machine has no memory left for all of the content."""
     try:
         while content:
             written = os.pwrite(file, content, offset)

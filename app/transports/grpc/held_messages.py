@@ -23,7 +23,7 @@ _COPIES = 2
 
 
 class HeldMessages:
-    """Of all gRPC calls of a process.
+    """Counts the long messages and replies of all gRPC calls of a process.
 
     Args:
         memory: what they share with bodies and replies of HTTP.

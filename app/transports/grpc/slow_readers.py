@@ -25,7 +25,7 @@ _ACKNOWLEDGED = struct.Struct("=120xQ")
 
 
 class SlowReaders:
-    """Who reads less than a rate for a time is cut.
+    """Ends the connections of clients that read a reply more slowly than at a least rate.
 
     Args:
         time_s: seconds between two looks at a connection.
@@ -43,7 +43,7 @@ class SlowReaders:
 
 
 class Watch:
-    """Of one client, while one reply waits for it."""
+    """Watches the connection of one client while one reply waits for it."""
 
     def __init__(self, memory: ClientMemory, peer: str, time_s: float, least: float) -> None:
         self._memory = memory
@@ -118,7 +118,7 @@ def _peer_of(connected: socket.socket) -> tuple[str, int] | None:
 
 
 def _plain(host: str) -> str:
-    """A socket for both families tells ::ffff:127.0.0.1."""
+    """An IPv4 address that a socket for both families tells as ::ffff:127.0.0.1, as IPv4."""
     address = ip_address(host.partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return str(mapped or address)

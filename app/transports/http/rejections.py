@@ -23,7 +23,7 @@ _MOST_NAMES_BYTES, MOST_BYTES = 512, 8192
 
 
 class Outline(NamedTuple):
-    """What of a JSON document is the same in requests that ask for as much.
+    """The parts of a JSON document that are equal in requests for as much work.
 
     Attributes:
         names: the text up to the end of its last string.

@@ -93,7 +93,7 @@ class SessionModel:
         return self.run(signature, inputs, outputs)
 
     def stop_variants(self, signature: str) -> None:
-        """It has none."""
+        """Nothing to stop: a session has no variants."""
 
     def close(self) -> None:
         self._functions = {}

@@ -46,7 +46,7 @@ def needs_session(meta_graph: Any) -> bool:
 
 
 def _lacks_input(meta_graph: Any) -> Iterator[bool]:
-    """Of each signature for callers, whether it needs a placeholder that is none of its inputs."""
+    """For each signature that callers may name: does it need a placeholder that is not among its inputs?"""
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     for name, definition in meta_graph.signature_def.items():
         if name not in _NOT_FOR_CALLERS:
