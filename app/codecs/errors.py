@@ -9,6 +9,10 @@ class BodyTooLarge(RequestTooLarge):
     """The caller's fault: the body exceeds the limit. The rest of it is not read."""
 
 
+class NotParsed(InvalidRequest):
+    """The caller's fault: the bytes are not a message of the type that the method takes."""
+
+
 class UnsupportedMediaType(InvalidRequest):
     """The caller's fault: the Content-Type or Content-Encoding is not supported."""
 

@@ -6,15 +6,18 @@ import json
 import struct
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any
 
+from app.codecs.at_once import MOST_VALUES
 from app.codecs.protobuf.messages import message_class
 from app.core.inference import ModelSignature
 from app.protocols.open_inference.grpc_messages import read_message
 from app.protocols.open_inference.rest_bodies import read_request, split_body
-from app.protocols.tensorflow_serving import grpc_examples
+from app.protocols.tensorflow_serving.grpc_example_lists import read_examples
 from app.protocols.tensorflow_serving.grpc_predict_inputs import predict_inputs
 from app.transports.grpc.calls import parse_message
+from app.transports.grpc.messages_apart import takes_long
 from tests.budgets.readers import FLOATS, LIMIT, STRINGS, Way, no_region, predicts, quietly, v2
 from tests.budgets.search import EXAMPLE_BYTES, Form
 from tests.budgets.wire import counted, distinct, field, number_field, repeated, text, varint, within
@@ -94,6 +97,15 @@ def _parser(name: str) -> Callable[[bytes], Any]:
     return partial(parse_message, message_class(name))
 
 
+def _way(message: str, read: Callable[[float, bytes], object]) -> Way:
+    """`read` gets the most strings, and the body."""
+
+    def at_once(body: bytes) -> object:
+        return None if takes_long(body, message_class(message).DESCRIPTOR) else read(MOST_VALUES, body)
+
+    return Way(partial(read, inf), at_once)
+
+
 def _of_type(dtype: int, sizes: tuple[int, ...]) -> bytes:
     shape = b"".join(field(2, number_field(1, size)) for size in sizes)
     return number_field(1, dtype) + field(2, shape)
@@ -117,15 +129,15 @@ def protobuf() -> Form:
     )
     parse = _parser("tensorflow.serving.PredictRequest")
 
-    def by_grpc(body: bytes) -> object:
+    def by_grpc(most: float, body: bytes) -> object:
         try:
             message = parse(body)
         except Exception as error:
-            return error
-        return quietly(lambda _: predict_inputs(message, ModelSignature("f", FLOATS, {}), LIMIT))(b"")
+            return str(error)
+        return quietly(lambda _: predict_inputs(message, ModelSignature("f", FLOATS, {}), LIMIT, most))(b"")
 
     ways = predicts("application/x-protobuf", FLOATS, STRINGS, specs(x=("int64", (None,))))
-    return Form(frames, _TENSORS, [*ways, by_grpc])
+    return Form(frames, _TENSORS, [*ways, _way("tensorflow.serving.PredictRequest", by_grpc)])
 
 
 def _typed(dtype: int, number: int, elements: int) -> Any:
@@ -154,17 +166,19 @@ def example_lists() -> Form:
         context = field(1, field(1, field(1, b"c" * 9000)))
         return field(2, field(2, b"".join(repeated(unit, tail, size)) + field(2, context)))
 
-    def read(body: bytes) -> object:
+    def read(_: float, body: bytes) -> object:
         try:
             message = parse(body)
         except Exception as error:
-            return error
-        return quietly(lambda _: grpc_examples._examples(message.input))(b"")
+            return str(error)
+        return quietly(lambda _: read_examples(message))(b"")
 
     def charged(body: bytes) -> int:
         return len(body) + EXAMPLE_BYTES * body.count(b"\n")
 
-    return Form((within(b"", 1, 2), with_context), words, [read], charged)
+    return Form(
+        (within(b"", 1, 2), with_context), words, [_way("tensorflow.serving.ClassificationRequest", read)], charged
+    )
 
 
 def v2_messages() -> Form:
@@ -192,14 +206,14 @@ def v2_messages() -> Form:
     def way(inputs: Any) -> Callable[[bytes], object]:
         signature = ModelSignature("f", inputs, specs(y=("float32", (None,))))
 
-        def read(body: bytes) -> object:
+        def read(most: float, body: bytes) -> object:
             try:
                 message = parse(body)
             except Exception as error:
-                return error
-            return quietly(lambda _: read_message(message, {"f": signature}, no_region, lambda s: s))(b"")
+                return str(error)
+            return quietly(lambda _: read_message(message, {"f": signature}, no_region, lambda s: s, most))(b"")
 
-        return read
+        return _way("inference.ModelInferRequest", read)
 
     return Form(frames, words, [way(FLOATS), way(STRINGS), way(specs(x=("int64", (None,))))])
 

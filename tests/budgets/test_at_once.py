@@ -20,7 +20,10 @@ MOST_NS = 2e6
 SIZES = (SHORT_BYTES - 300, 60_000, 200_000, 900_000)
 PLANS, SEED, TRIES = 30, 12, 5
 
-READ_AT_ONCE = ["JSON", "JSON of v2", "JSON examples", "MessagePack", "protobuf", "binary tensors of v2"]
+READ_AT_ONCE = [
+    *("JSON", "JSON of v2", "JSON examples", "MessagePack", "binary tensors of v2"),
+    *("protobuf", "examples over gRPC", "v2 over gRPC"),
+]
 
 
 @pytest.fixture(autouse=True)

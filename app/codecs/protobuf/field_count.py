@@ -6,7 +6,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from app.codecs.protobuf.wire import FIXED_BYTES, LENGTH_DELIMITED, VARINT, read_varint
 
-#: So many bytes of a packed list of varints take as long as a field. Measured: 7 ns a byte.
+#: This many bytes of a packed list of varints take as long as a field. Measured: 7 ns a byte.
 _PACKED_BYTES = 256
 
 #: Wire types; all but groups, which none of our messages has.

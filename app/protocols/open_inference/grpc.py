@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 from google.protobuf.json_format import ParseDict
 
+from app.codecs.at_once import MOST_VALUES, TakesLong
+from app.codecs.errors import NotParsed
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest
 from app.core.events import Listener
@@ -24,7 +26,7 @@ from app.transports.administration import Administration
 from app.transports.grpc.calls import Answer, GrpcCall, GrpcCalls, Stream, Unary
 from app.transports.grpc.codes import failure_of
 from app.transports.grpc.held_messages import HeldMessages
-from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_process import Reader
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.local_clients import host_and_port
 from app.transports.request_caller import CallerRule
@@ -41,7 +43,7 @@ class OpenInferenceGrpc:
     Args:
         timeout_ms: the longest time for an answer; a caller's deadline may be sooner.
         callers: tells callers apart; None if nothing does.
-        readers: read messages with many fields; without them the event loop does.
+        readers: read messages with many fields; without them a thread does.
         held: counts long messages and replies of calls.
     """
 
@@ -103,17 +105,18 @@ class OpenInferenceGrpc:
         model = self._served.resolve(message.model_name, message.model_version)
         exchange.model, exchange.version = model.name, model.version
         read_region, write_region = self._served.region_access(host_and_port(exchange.peer)[0])
-        call = read_message(message, model.signatures, read_region, partial(_deadline, exchange))
+        call = read_message(message, model.signatures, read_region, partial(_deadline, exchange), MOST_VALUES)
         return await self._compute(model, call, write_region, exchange)
 
-    def _infer_apart(self, content: bytes, exchange: GrpcCall, process: ReadingProcess) -> Answer:
+    def _infer_apart(self, content: bytes, exchange: GrpcCall, process: Reader) -> Answer:
         message = InferRequestApart(process, content)
-        model = self._served.resolve(*message.model())
+        name, version, exchange.request_id = message.head()
+        model = self._served.resolve(name, version)
         exchange.model, exchange.version = model.name, model.version
         call = message.call(model.signatures, partial(_deadline, exchange))
         if call is None:
             raise InvalidRequest(
-                "Inputs in shared memory come in a message of less than 1 MiB, or of fewer than 2,000 fields"
+                "Inputs in shared memory come in a message of less than 8 KiB, or of fewer than 500 fields"
             )
         _, write_region = self._served.region_access(host_and_port(exchange.peer)[0])
         return partial(self._compute, model, call, write_region, exchange)
@@ -133,16 +136,29 @@ class OpenInferenceGrpc:
         exchange = GrpcCall(started_s, started_s + self._timeout_s, stream.priority, "CANCELLED", caller=stream.caller)
         exchange.peer = stream.peer
         try:
-            reply = _StreamResponse(infer_response=await self._infer(message, exchange))
+            reply = _StreamResponse(infer_response=await self._infer_in_stream(message, exchange))
             exchange.code = "OK"
+        except NotParsed:
+            exchange.code = "INVALID_ARGUMENT"
+            raise
         except Exception as error:
             failure = failure_of(error, "ModelStreamInfer")
             exchange.code = failure.code.name
             reply = _StreamResponse(error_message=failure.text or exchange.code)
-            reply.infer_response.id = message.id
+            reply.infer_response.id = exchange.request_id
         finally:
             self._calls.finish(exchange)
         return reply
+
+    async def _infer_in_stream(self, message: Any, exchange: GrpcCall) -> Any:
+        """As `_infer`, for a message or its bytes. Raises also NotParsed, which ends the stream."""
+        if isinstance(message, bytes):
+            return await self._calls.answer_apart(self._infer_apart, message, exchange)
+        exchange.request_id = message.id
+        try:
+            return await self._infer(message, exchange)
+        except TakesLong:
+            return await self._calls.answer_apart(self._infer_apart, message.SerializeToString(), exchange)
 
     async def _statistics(self, message: Any, _: GrpcCall) -> Any:
         document = await self._served.model_statistics(message.name, message.version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -34,20 +34,26 @@ _FIELD_OF = {datatype: (field, carrier) for datatypes, field, carrier in _FIELDS
 
 
 def read_message(
-    message: Any, signatures: Mapping[str, ModelSignature], read: ReadRegion, deadline: Callable[[float], float]
+    message: Any,
+    signatures: Mapping[str, ModelSignature],
+    read: ReadRegion,
+    deadline: Callable[[float], float],
+    most: float = inf,
 ) -> InferCall:
     """The call in a ModelInferRequest.
 
     Args:
         deadline: timeout in seconds (0 for none) -> deadline in monotonic seconds.
+        most: the most strings in a raw content.
 
     Raises:
+        TakesLong: there are more.
         InvalidRequest, SignatureNotFound: the text says what is wrong.
         Unsupported: the protocol has no datatype for an input or output of this model.
     """
     parameters = request_parameters(parameters_of(message))
     signature = choose_signature(signatures, parameters.signature)
-    inputs = _read_inputs(message, signature, read)
+    inputs = _read_inputs(message, signature, read, most)
     check_count(message.outputs, signature)
     outputs = [wanted_output(output.name, parameters_of(output), True) for output in message.outputs]
     return make_call(inputs, outputs, signature, parameters, deadline_s=deadline(parameters.timeout_s), id=message.id)
@@ -66,7 +72,7 @@ def parameters_of(message: Any) -> Parameters:
     return values
 
 
-def _read_inputs(message: Any, signature: ModelSignature, read: ReadRegion) -> dict[str, Array]:
+def _read_inputs(message: Any, signature: ModelSignature, read: ReadRegion, most: float) -> dict[str, Array]:
     raw = message.raw_input_contents
     rest: Iterator[bytes] = iter(raw)
     inputs: dict[str, Array] = {}
@@ -82,7 +88,7 @@ def _read_inputs(message: Any, signature: ModelSignature, read: ReadRegion) -> d
         if part is not None:
             inputs[name] = decode(read(part), spec, shape)
         elif raw:
-            inputs[name] = decode(_next(rest, name, len(raw)), spec, shape)
+            inputs[name] = decode(_next(rest, name, len(raw)), spec, shape, most)
         else:
             inputs[name] = _typed(tensor.contents, tensor.datatype, spec, shape)
     left = sum(1 for _ in rest)

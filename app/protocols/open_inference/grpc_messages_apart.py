@@ -9,7 +9,7 @@ from app.core.inference import ModelSignature
 from app.protocols.open_inference.grpc_messages import read_message
 from app.protocols.open_inference.infer_call import InferCall
 from app.transports.grpc.messages_apart import parse_apart
-from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_process import Reader
 
 
 class _InSharedMemory(Exception):
@@ -19,13 +19,13 @@ class _InSharedMemory(Exception):
 class InferRequestApart:
     """A ModelInferRequest that `process` parses. Its methods raise ServingError, TimeoutError and ProcessEnded."""
 
-    def __init__(self, process: ReadingProcess, content: bytes) -> None:
+    def __init__(self, process: Reader, content: bytes) -> None:
         self._process = process
         process.keep(parse_apart, "inference.ModelInferRequest", "ModelInfer", memoryview(content))
 
-    def model(self) -> tuple[str, str]:
-        """Its name and version."""
-        return self._process.ask(_model)
+    def head(self) -> tuple[str, str, str]:
+        """The model's name and version, and the request's id."""
+        return self._process.ask(_head)
 
     def call(self, signatures: Mapping[str, ModelSignature], deadline: Callable[[float], float]) -> InferCall | None:
         """As `read_message`; None if it names shared memory."""
@@ -35,8 +35,8 @@ class InferRequestApart:
         return call
 
 
-def _model(message: Any) -> tuple[str, str]:
-    return message.model_name, message.model_version
+def _head(message: Any) -> tuple[str, str, str]:
+    return message.model_name, message.model_version, message.id
 
 
 def _call(message: Any, signatures: Mapping[str, ModelSignature]) -> InferCall | None:

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 from google.protobuf.json_format import ParseDict
 
+from app.codecs.at_once import MOST_VALUES
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.predict_request import serialize_response
 from app.core.errors import InvalidRequest, Unsupported
@@ -28,7 +29,7 @@ from app.repository.model_server_config import decode_model_configs
 from app.transports.administration import Administration
 from app.transports.grpc.calls import Answer, GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
-from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_process import Reader
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.request_caller import CallerRule
 
@@ -54,7 +55,7 @@ class TensorFlowGrpc:
         callers: tells callers apart; None if nothing does.
         reload: answers HandleReloadConfigRequest; None if the served models are no list.
         administration: says whether it may be called.
-        readers: read messages with many fields; without them the event loop does.
+        readers: read messages with many fields; without them a thread does.
         held: counts long messages and replies of calls.
     """
 
@@ -91,7 +92,12 @@ class TensorFlowGrpc:
                     "MultiInference": self._examples.multi_inference,
                     "GetModelMetadata": self._metadata,
                 },
-                {"Predict": self._predict_apart},
+                {
+                    "Predict": self._predict_apart,
+                    "Classify": self._examples.classify_apart,
+                    "Regress": self._examples.regress_apart,
+                    "MultiInference": self._examples.multi_inference_apart,
+                },
             ),
             self._calls.service(
                 "tensorflow.serving.ModelService",
@@ -104,10 +110,10 @@ class TensorFlowGrpc:
     async def _predict(self, request: Any, call: GrpcCall) -> bytes:
         model = resolve(self._repository, request.model_spec, call)
         signature = resolve_signature(model, request.model_spec, call)
-        inputs = predict_inputs(request, signature, self._max_message_bytes)
+        inputs = predict_inputs(request, signature, self._max_message_bytes, MOST_VALUES)
         return await self._infer(model, InferenceRequest(inputs, signature.name, wanted_outputs(request)), call)
 
-    def _predict_apart(self, content: bytes, call: GrpcCall, process: ReadingProcess) -> Answer:
+    def _predict_apart(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
         request = RequestApart(process, content)
         spec, outputs = request.head()
         model = resolve(self._repository, spec, call)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +21,11 @@ from app.protocols.tensorflow_serving.examples import (
     REGRESSION,
     SCORES,
     ExamplesMethod,
-    with_context,
 )
+from app.protocols.tensorflow_serving.grpc_example_lists import ExamplesRequestApart, read_examples
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve, resolve_signature, version_choice
-from app.transports.grpc.calls import GrpcCall
+from app.transports.grpc.calls import Answer, GrpcCall
+from app.transports.http.long_bodies.reading_process import Reader
 
 
 class _Task(NamedTuple):
@@ -33,37 +35,75 @@ class _Task(NamedTuple):
     fill: Callable[[Any, Mapping[str, Array], int], None]
 
 
+#: The serialized examples of a request message, [rows]. Raises InvalidRequest.
+ReadExamples = Callable[[Any], Array]
+
+_Check = Callable[[Any, GrpcCall], object]
+_Answer = Callable[[Any, GrpcCall, ReadExamples], Awaitable[Any]]
+
+
 class ExampleCalls:
     """Answers ClassificationRequest, RegressionRequest and MultiInferenceRequest. Methods raise ServingError."""
 
     def __init__(self, repository: ServedRepository) -> None:
         self._repository = repository
 
-    async def classify(self, request: Any, call: GrpcCall) -> Any:
-        return await self._one(request, call, _CLASSIFY, "tensorflow.serving.ClassificationResponse")
+    async def classify(self, request: Any, call: GrpcCall, read: ReadExamples = read_examples) -> Any:
+        return await self._one(request, call, read, _CLASSIFY, "tensorflow.serving.ClassificationResponse")
 
-    async def regress(self, request: Any, call: GrpcCall) -> Any:
-        return await self._one(request, call, _REGRESS, "tensorflow.serving.RegressionResponse")
+    async def regress(self, request: Any, call: GrpcCall, read: ReadExamples = read_examples) -> Any:
+        return await self._one(request, call, read, _REGRESS, "tensorflow.serving.RegressionResponse")
 
-    async def multi_inference(self, request: Any, call: GrpcCall) -> Any:
+    async def multi_inference(self, request: Any, call: GrpcCall, read: ReadExamples = read_examples) -> Any:
         """Runs all tasks on the same examples and the same version of the model."""
+        model = self._model_of_tasks(request, call)
+        reply = message_class("tensorflow.serving.MultiInferenceResponse")()
+        examples = read(request)
+        results = [(task, reply.results.add()) for task in request.tasks]
+        await asyncio.gather(*[_infer_task(model, task, examples, call, result) for task, result in results])
+        return reply
+
+    # --- messages that another process reads ---
+
+    def classify_apart(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
+        message = ExamplesRequestApart(process, "tensorflow.serving.ClassificationRequest", "Classify", content)
+        return self._apart(message, call, self._signature, self.classify)
+
+    def regress_apart(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
+        message = ExamplesRequestApart(process, "tensorflow.serving.RegressionRequest", "Regress", content)
+        return self._apart(message, call, self._signature, self.regress)
+
+    def multi_inference_apart(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
+        message = ExamplesRequestApart(process, "tensorflow.serving.MultiInferenceRequest", "MultiInference", content)
+        return self._apart(message, call, self._model_of_tasks, self.multi_inference)
+
+    def _apart(self, message: ExamplesRequestApart, call: GrpcCall, check: _Check, answer: _Answer) -> Answer:
+        """Checks and reads in the order in which `answer` does, which then resolves the model again."""
+        request = message.head()
+        check(request, call)
+        examples = message.examples()
+        return partial(answer, request, call, lambda _: examples)
+
+    # --- models ---
+
+    def _model_of_tasks(self, request: Any, call: GrpcCall) -> ServedModel:
+        """Raises InvalidRequest, ModelNotFound, ModelNotReady."""
         if not request.tasks:
             raise InvalidRequest("MultiInferenceRequest has no tasks; expected one or more")
         first = request.tasks[0].model_spec
         if any(_model_of(task.model_spec) != _model_of(first) for task in request.tasks):
             raise InvalidRequest("All tasks of a MultiInferenceRequest must be for the same model and version")
-        model = resolve(self._repository, first, call)
-        reply = message_class("tensorflow.serving.MultiInferenceResponse")()
-        examples = _examples(request.input)
-        results = [(task, reply.results.add()) for task in request.tasks]
-        await asyncio.gather(*[_infer_task(model, task, examples, call, result) for task, result in results])
-        return reply
+        return resolve(self._repository, first, call)
 
-    async def _one(self, request: Any, call: GrpcCall, task: _Task, response: str) -> Any:
-        reply = message_class(response)()
+    def _signature(self, request: Any, call: GrpcCall) -> tuple[ServedModel, ModelSignature]:
+        """Raises InvalidRequest, ModelNotFound, ModelNotReady."""
         model = resolve(self._repository, request.model_spec, call)
-        signature = resolve_signature(model, request.model_spec, call, _no_signature)
-        await _infer(model, signature, task, _examples(request.input), call, result=reply.result)
+        return model, resolve_signature(model, request.model_spec, call, _no_signature)
+
+    async def _one(self, request: Any, call: GrpcCall, read: ReadExamples, task: _Task, response: str) -> Any:
+        reply = message_class(response)()
+        model, signature = self._signature(request, call)
+        await _infer(model, signature, task, read(request), call, result=reply.result)
         fill_spec(reply.model_spec, model.name, model.version, signature.name)
         return reply
 
@@ -84,16 +124,6 @@ async def _infer(
     request = InferenceRequest({INPUT: examples}, signature.name, wanted, call.deadline_s, call.priority, call.caller)
     response = await model.infer(request)
     task.fill(result, response.outputs, len(examples))
-
-
-def _examples(source: Any) -> Array:
-    """Serialized tf.Examples, [rows]; each also has the features of the context it lacks. Raises InvalidRequest."""
-    kind = source.WhichOneof("kind")
-    examples = getattr(source, kind).examples if kind else ()
-    if not examples:
-        raise InvalidRequest("Input is empty.")
-    context = source.example_list_with_context.context.SerializeToString() if kind.endswith("context") else b""
-    return with_context(context, [example.SerializeToString() for example in examples])
 
 
 def _fill_classes(result: Any, outputs: Mapping[str, Array], count: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import inf
 from typing import Any
 
 from app.codecs.protobuf.messages import message_class
@@ -11,7 +12,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import Array, ModelSignature
 from app.core.validation import check_names
 from app.transports.grpc.messages_apart import parse_apart
-from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_process import Reader
 
 #: The most names of an output_filter that come back from the process. Chosen: far more than a model has.
 _MOST_OUTPUTS = 10_000
@@ -21,15 +22,17 @@ def wanted_outputs(request: Any) -> tuple[str, ...]:
     return tuple(sorted(set(request.output_filter))) if request.output_filter else ()
 
 
-def predict_inputs(request: Any, signature: ModelSignature, max_message_bytes: int) -> dict[str, Array]:
-    """Raises InvalidRequest."""
+def predict_inputs(
+    request: Any, signature: ModelSignature, max_message_bytes: int, most: float = inf
+) -> dict[str, Array]:
+    """Raises InvalidRequest; TakesLong if one has more than `most` strings in `tensor_content`."""
     protos = request.inputs
     names = protos.keys()
     expected = signature.expected(names)
     if len(names) != len(expected):
         raise _wrong_names(names, expected.keys())
     check_names(signature, names)
-    return decode_tensors(protos, max_message_bytes)
+    return decode_tensors(protos, max_message_bytes, most)
 
 
 def _wrong_names(sent: Collection[str], wanted: Collection[str]) -> InvalidRequest:
@@ -51,7 +54,7 @@ def _set(names: Collection[str]) -> str:
 class RequestApart:
     """A PredictRequest that `process` parses. Its methods raise ServingError, TimeoutError and ProcessEnded."""
 
-    def __init__(self, process: ReadingProcess, content: bytes) -> None:
+    def __init__(self, process: Reader, content: bytes) -> None:
         self._process = process
         process.keep(parse_apart, "tensorflow.serving.PredictRequest", "Predict", memoryview(content))
 

@@ -5,9 +5,10 @@ gRPC itself only carries bytes, so that a message that does not parse is the cal
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -16,13 +17,14 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 
+from app.codecs.at_once import TakesLong
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.codecs.protobuf.wire import check_fields
 from app.core.events import Listener, RequestFinished
 from app.transports.grpc.codes import Failure, failure_of
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.messages_apart import takes_long
-from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_process import Reader, ReadHere
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.request_caller import CallerRule
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
@@ -40,6 +42,7 @@ class GrpcCall:
         caller: who sent it; empty if callers are not told apart.
         code: the name of the status code; empty while the call has not ended.
         peer: gRPC's name of who sent it, such as ipv4:127.0.0.1:5000; empty if nothing here asks for it.
+        request_id: of a request in a stream, which its error goes back with.
     """
 
     started_s: float
@@ -51,6 +54,7 @@ class GrpcCall:
     signature: str = ""
     caller: str = ""
     peer: str = ""
+    request_id: str = ""
 
 
 #: Turns a request message into the reply message or its bytes. Raises ServingError.
@@ -60,10 +64,10 @@ Unary = Callable[[Any, GrpcCall], Awaitable[Any]]
 Answer = Callable[[], Awaitable[Any]]
 
 #: Reads a message that takes long to parse, in a thread by another process. Raises also as `ReadingProcess.ask`.
-Apart = Callable[[bytes, GrpcCall, ReadingProcess], Answer]
+Apart = Callable[[bytes, GrpcCall, Reader], Answer]
 
-#: As Unary for a stream of requests; it sends the event of each itself. A message that does not parse ends the stream.
-#: Closed, it no longer reads the requests.
+#: As Unary for a stream of requests; it sends the event of each itself. A message that does not parse ends the stream;
+#: one that takes long to parse comes as its bytes, for `answer_apart`. Closed, it no longer reads the requests.
 Stream = Callable[[AsyncIterator[Any], GrpcCall], AsyncGenerator[Any, None]]
 
 #: Makes gRPC's handler of a method, for calls whose metadata name this priority (None for none).
@@ -110,7 +114,7 @@ class GrpcCalls:
         timeout_ms: the longest that a call may take; the caller's deadline may be earlier.
         callers: tells callers apart; None if nothing does.
         peers: calls have a `peer`.
-        readers: read messages that take long to parse; without them the event loop does.
+        readers: read messages that take long to parse; without them a thread does.
         held: counts long messages and replies; while it is full, every call is rejected unread.
     """
 
@@ -154,9 +158,10 @@ class GrpcCalls:
     ) -> grpc.RpcMethodHandler:
         parse = partial(parse_message, message_class(method.input_type.full_name))
         if method.client_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._stream(method.name, parse, answer, priority))
-        if apart is not None and self._readers is not None:
-            answer = partial(self._answer_apart, self._readers, method.input_type, parse, answer, apart)
+            parse_short = partial(_parse_short, method.input_type, parse)
+            return grpc.stream_stream_rpc_method_handler(self._stream(method.name, parse_short, answer, priority))
+        if apart is not None:
+            answer = partial(self._answer, method.input_type, parse, answer, apart)
         else:
             answer = partial(_answer_here, parse, answer)
         return grpc.unary_unary_rpc_method_handler(self._unary(method.name, answer, priority))
@@ -188,9 +193,8 @@ class GrpcCalls:
 
         return handle
 
-    async def _answer_apart(  # noqa: PLR0917 - the first ones are bound
+    async def _answer(  # noqa: PLR0917 - the first ones are bound
         self,
-        readers: ReadingProcesses,
         kind: Descriptor,
         parse: Callable[[bytes], Any],
         answer: Unary,
@@ -199,11 +203,18 @@ class GrpcCalls:
         call: GrpcCall,
     ) -> Any:
         if not takes_long(content, kind):
-            return await answer(parse(content), call)
-        left_s = call.deadline_s - time.monotonic()
-        go_on: Answer = await readers.read(
-            partial(apart, content, call), lambda: partial(answer, parse(content), call), left_s, len(content)
-        )
+            with suppress(TakesLong):
+                return await answer(parse(content), call)
+        return await self.answer_apart(apart, content, call)
+
+    async def answer_apart(self, apart: Apart, content: bytes, call: GrpcCall) -> Any:
+        """What `apart` answers to a message; another process reads it. Raises ServingError."""
+        here = partial(apart, content, call, ReadHere())
+        if self._readers is None:
+            go_on = await asyncio.to_thread(here)
+        else:
+            left_s = call.deadline_s - time.monotonic()
+            go_on = await self._readers.read(partial(apart, content, call), here, left_s, len(content))
         return await go_on()
 
     def _stream(self, method: str, parse: Callable[[bytes], Any], answer: Stream, priority: str | None) -> Any:
@@ -282,6 +293,11 @@ def parse_message(kind: Any, content: bytes) -> Any:
     """Raises DecodeError; InvalidRequest if it has very many fields."""
     check_fields(content)
     return kind.FromString(content)
+
+
+def _parse_short(kind: Descriptor, parse: Callable[[bytes], Any], content: bytes) -> Any:
+    """The message, or the bytes if parsing them takes long. Raises as `parse_message`."""
+    return content if takes_long(content, kind) else parse(content)
 
 
 async def _parsed(contents: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -> AsyncGenerator[Any, None]:

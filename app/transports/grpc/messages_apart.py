@@ -11,28 +11,26 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
+from app.codecs.at_once import MOST_FIELDS, SHORT_BYTES
+from app.codecs.errors import NotParsed
 from app.codecs.protobuf.field_count import has_many_fields
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.wire import check_fields
 from app.core.errors import InvalidRequest
 
-#: A shorter message is parsed at once. Chosen: as bodies over HTTP; it takes 0.1 s at worst.
-_LONG_BYTES = 1024 * 1024
-
-#: Chosen: counting this many takes 2 ms, which only long messages pay, and parsing them less than that.
-_MANY_FIELDS = 2_000
-
 
 def takes_long(content: bytes, descriptor: Descriptor) -> bool:
-    """Would parsing it here keep the GIL for long?"""
-    return len(content) >= _LONG_BYTES and has_many_fields(content, descriptor, _MANY_FIELDS)
+    """Would parsing it here hold up the event loop? Short messages and few fields do not."""
+    return len(content) >= SHORT_BYTES and has_many_fields(content, descriptor, MOST_FIELDS)
 
 
 def parse_apart(message: str, method: str, content: memoryview) -> Any:
-    """The message of that full name. Raises InvalidRequest."""
+    """The message of that full name. Raises NotParsed."""
     serialized = bytes(content)
-    check_fields(serialized)
     try:
+        check_fields(serialized)
         return message_class(message).FromString(serialized)
     except DecodeError:
-        raise InvalidRequest(f"The request is not a message that {method} takes") from None
+        raise NotParsed(f"The request is not a message that {method} takes") from None
+    except InvalidRequest as error:
+        raise NotParsed(str(error)) from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from app.transports.grpc import messages_apart
 from app.transports.grpc.messages_apart import takes_long
 from app.transports.grpc.server import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from tests.support.grpc_live import Live, outputs_of, predict_request, rows, spec, with_live
+from tests.support.grpc_live import ClassicModel, Live, outputs_of, predict_request, rows, spec, with_live
 from tests.support.open_inference_world import AB, World
+from tests.support.protocol_fakes import echo_model
 
 Infer = message_class("inference.ModelInferRequest")
 Predict = message_class("tensorflow.serving.PredictRequest")
@@ -45,8 +47,8 @@ class Readers(ReadingProcesses):
 @pytest.fixture
 def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Readers]:
     """They read every message, however short."""
-    monkeypatch.setattr(messages_apart, "_LONG_BYTES", 0)
-    monkeypatch.setattr(messages_apart, "_MANY_FIELDS", 0)
+    monkeypatch.setattr(messages_apart, "SHORT_BYTES", 0)
+    monkeypatch.setattr(messages_apart, "MOST_FIELDS", 0)
     made = Readers()
     yield made
     made.close()
@@ -59,9 +61,9 @@ def test_only_long_messages_with_many_fields_take_long() -> None:
         assert not takes_long(
             predict_request({"x": tensor}, as_content=as_content).SerializeToString(), Predict.DESCRIPTOR
         )
-    few = b"*\0" * 10_000
-    assert not takes_long(few, Infer.DESCRIPTOR)
-    strings = {"name": "x", "contents": {"bytes_contents": [b""] * 600_000}}
+    short = b"*\0" * 4_000
+    assert not takes_long(short, Infer.DESCRIPTOR)
+    strings = {"name": "x", "contents": {"bytes_contents": [b""] * 6_000}}
     assert takes_long(Infer(inputs=[strings]).SerializeToString(), Infer.DESCRIPTOR)
 
 
@@ -136,7 +138,7 @@ def test_shared_memory_is_not_for_messages_that_are_read_apart(readers: Readers,
     world = World(readers=readers, shared=tmp_path)
     code, text = world.rejection("ModelInfer", model_name="m", inputs=inputs)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert text.startswith("Inputs in shared memory come in a message of less than 1 MiB")
+    assert text.startswith("Inputs in shared memory come in a message of less than 8 KiB")
 
 
 def _outcome(world: World, fields: dict[str, Any]) -> Any:
@@ -144,3 +146,125 @@ def _outcome(world: World, fields: dict[str, Any]) -> Any:
         return world.call("ModelInfer", **fields)
     except grpc.aio.AioRpcError as error:
         return error.code(), error.details()
+
+
+# --- examples ---
+
+
+def examples(*features: dict[str, float], context: Any = None) -> Any:
+    made = [_example(each) for each in features]
+    if context is None:
+        return {"example_list": {"examples": made}}
+    return {"example_list_with_context": {"examples": made, "context": _example(context)}}
+
+
+def _example(features: dict[str, float]) -> dict[str, Any]:
+    return {"features": {"feature": {name: {"float_list": {"value": [each]}} for name, each in features.items()}}}
+
+
+TWO = examples({"x": 1.0}, {"y": 2.0, "z": 3.0}, context={"x": 5.0})
+REGRESS, CLASSIFY = "tensorflow/serving/regress", "tensorflow/serving/classify"
+
+
+def _tasks(*tasks: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"model_spec": spec(signature=signature), "method_name": method} for signature, method in tasks]
+
+
+BOTH = _tasks(("regress", REGRESS), ("", CLASSIFY))
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "fields"),
+    [
+        ("Classify", "ClassificationRequest", {"model_spec": spec(), "input": TWO}),
+        ("Classify", "ClassificationRequest", {"model_spec": spec("q"), "input": TWO}),
+        ("Classify", "ClassificationRequest", {"model_spec": spec(signature="q"), "input": TWO}),
+        ("Classify", "ClassificationRequest", {"model_spec": spec()}),
+        ("Regress", "RegressionRequest", {"model_spec": spec(signature="regress"), "input": TWO}),
+        ("Regress", "RegressionRequest", {"model_spec": spec(), "input": TWO}),
+        ("Regress", "RegressionRequest", {"model_spec": spec(signature="regress"), "input": examples({"": 1.0})}),
+        ("MultiInference", "MultiInferenceRequest", {"tasks": BOTH, "input": TWO}),
+        ("MultiInference", "MultiInferenceRequest", {"tasks": _tasks(("regress", "q")), "input": TWO}),
+        ("MultiInference", "MultiInferenceRequest", {"input": TWO}),
+    ],
+)  # fmt: skip
+def test_examples_that_are_read_apart_have_the_same_answer(
+    readers: Readers, method: str, kind: str, fields: dict[str, Any]
+) -> None:
+    content = message_class(f"tensorflow.serving.{kind}")(**fields).SerializeToString()
+    told: list[Any] = []
+
+    async def scenario(running: Live) -> None:
+        try:
+            answer = await running.call(method, content)
+        except grpc.aio.AioRpcError as error:
+            answer = error.code(), error.details()
+        told.append((answer, [(each.code, each.model, each.version, each.signature) for each in running.finished]))
+
+    with_live(scenario, ("m", 7, ClassicModel()))
+    with_live(scenario, ("m", 7, ClassicModel()), readers=readers)
+    assert told[0] == told[1]
+    assert readers.times == 1
+
+
+def test_what_is_no_message_of_examples_is_said_the_same(readers: Readers) -> None:
+    async def scenario(running: Live) -> None:
+        code, text = await running.failure("Classify", b"\xff")
+        assert (code, text) == (
+            grpc.StatusCode.INVALID_ARGUMENT, "The request is not a message that Classify takes",
+        )  # fmt: skip
+
+    with_live(scenario, readers=readers)
+    assert readers.times == 1
+
+
+# --- streams, and strings as bytes ---
+
+
+def test_a_stream_of_messages_that_are_read_apart_has_the_same_answers(readers: Readers) -> None:
+    requests = [
+        Infer(**{**GOOD, **changes})
+        for changes in ({"id": "1"}, {"id": "2", "model_name": "q"}, {"id": "3", "raw_input_contents": []}, {"id": "4"})
+    ]
+    assert _streamed(World(readers=readers), *requests) == _streamed(World(), *requests)
+    assert readers.times == len(requests)
+
+
+def test_a_message_of_a_stream_that_does_not_parse_apart_ends_the_stream(readers: Readers) -> None:
+    assert _streamed(World(readers=readers), Infer(**GOOD), b"\xff") == _streamed(World(), Infer(**GOOD), b"\xff")
+    assert readers.times == 2
+
+
+def test_many_strings_in_few_bytes_are_read_apart() -> None:
+    readers, count = Readers(), 3000
+    model = echo_model("string", (None,))
+    tensor = {"name": "x", "datatype": "BYTES", "shape": [count]}
+    fields = {"model_name": "m", "inputs": [tensor], "raw_input_contents": [b"\1\0\0\0a" * count]}
+    replies = [world.call("ModelInfer", **fields) for world in (World(model, readers=readers), World(model))]
+    assert replies[0].raw_output_contents == replies[1].raw_output_contents
+    assert readers.times == 1
+    readers.close()
+
+
+def _streamed(world: World, *requests: Any) -> Any:
+    """The replies, and the code and text that the stream ends with, if it fails."""
+
+    async def main() -> Any:
+        async def ask() -> AsyncIterator[bytes]:
+            for request in requests:
+                yield request if isinstance(request, bytes) else request.SerializeToString()
+
+        replies = []
+        async with world.channel() as channel:
+            call = channel.stream_stream(
+                "/inference.GRPCInferenceService/ModelStreamInfer",
+                response_deserializer=message_class("inference.ModelStreamInferResponse").FromString,
+            )
+            try:
+                async for reply in call(ask()):
+                    replies.append(reply)  # noqa: PERF401 - those before an error are replies, too
+            except grpc.aio.AioRpcError as error:
+                return replies, error.code(), error.details()
+        return replies
+
+    return asyncio.run(main())

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from app.transports.http.long_bodies.channel import Channel
 from app.transports.http.long_bodies.reader import BUG, ERROR
@@ -21,6 +21,29 @@ T = TypeVar("T")
 _NOT_READY_S = 60.0
 
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.transports.http.long_bodies.reader import main; main()"
+
+
+class Reader(Protocol):
+    """What reads a body, function by function."""
+
+    def keep(self, function: Callable[..., object], *args: object) -> None:
+        """Calls the function, and keeps its result for `ask`. Raises as `ask`."""
+
+    def ask(self, function: Callable[..., T], *args: object) -> T:
+        """The result of the function, which gets what is kept and then `args`. Raises as the function."""
+
+
+class ReadHere:
+    """A Reader in this process, where no other can be started."""
+
+    def __init__(self) -> None:
+        self._kept: Any = None
+
+    def keep(self, function: Callable[..., object], *args: object) -> None:
+        self._kept = function(*args)
+
+    def ask(self, function: Callable[..., T], *args: object) -> T:
+        return function(self._kept, *args)
 
 
 class ProcessEnded(Exception):
