@@ -28,6 +28,7 @@ from app.core.validation import (
     check_outputs,
     check_row_size,
     check_shapes,
+    check_sparse,
     count_rows,
     find_signature,
     shapes_fit,
@@ -170,6 +171,8 @@ class RequestPlacement:
             check_shapes(signature, inputs)
         else:
             fits = shapes_fit(signature, inputs)
+        if signature.sparse:
+            check_sparse(signature, inputs)
         if self._max_row_elements:
             check_row_size(signature, inputs, self._max_row_elements)
         if signature.batchable:

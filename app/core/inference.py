@@ -73,6 +73,14 @@ def format_shape(shape: tuple[Dimension, ...] | None) -> str:
     return "[" + ",".join("?" if size is None else str(size) for size in shape) + "]"
 
 
+class SparseParts(NamedTuple):
+    """The names of the inputs that make one SparseTensor: indices [n, rank], values [n], its shape [rank]."""
+
+    indices: str
+    values: str
+    shape: str
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSignature:
     """One callable of a SavedModel.
@@ -88,6 +96,7 @@ class ModelSignature:
     `reads_files`: a call of it may wait for storage.
     `ragged`: by the name of a RaggedTensor's values, the names of its row splits, outermost first; all are inputs.
     `ragged_outputs`: the same for outputs.
+    `sparse`: the SparseTensors among the inputs.
     `defaults`: by the name of an input that callers may leave out, its value (optional_inputs.py).
     `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (there, too).
     `labels`: by the name of an output, the names of its classes, one for each number of a row.
@@ -101,6 +110,7 @@ class ModelSignature:
     masks: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Array] = field(default_factory=dict, compare=False)  # arrays are neither equal nor unequal
     ragged_outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sparse: tuple[SparseParts, ...] = ()
     alone: Mapping[str, str] = field(default_factory=dict)
     finite_only: str = ""
     writes: tuple[str, ...] = ()

@@ -17,10 +17,10 @@ def zero_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
     """Inputs that fit the signature: zeros, False and empty strings.
 
     A free first dimension gets `rows`, every other free dimension 1; a tensor of
-    unknown rank is a list of `rows` values. A ragged row has one value.
+    unknown rank is a list of `rows` values. A ragged or sparse row has one value.
     """
     inputs = {name: _zeros(spec, _shape(spec.shape, rows)) for name, spec in signature.inputs.items()}
-    return inputs | _row_splits(signature, rows)
+    return inputs | _row_splits(signature, rows) | _sparse_parts(signature, rows)
 
 
 def random_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
@@ -30,12 +30,23 @@ def random_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
     """
     random = np.random.default_rng(SEED)
     inputs = {name: _random(random, spec, _shape(spec.shape, rows)) for name, spec in signature.inputs.items()}
-    return inputs | _row_splits(signature, rows)
+    return inputs | _row_splits(signature, rows) | _sparse_parts(signature, rows)
 
 
 def _row_splits(signature: ModelSignature, rows: int) -> dict[str, Array]:
     names = [name for splits in signature.ragged.values() for name in splits]
     return {name: np.arange(rows + 1, dtype=signature.inputs[name].dtype) for name in names}
+
+
+def _sparse_parts(signature: ModelSignature, rows: int) -> dict[str, Array]:
+    """Indices and shapes: each row has one value, the first."""
+    made: dict[str, Array] = {}
+    for names in signature.sparse:
+        (rank,) = _shape(signature.inputs[names.shape].shape, 1)
+        made[names.indices] = np.zeros((rows, rank), np.int64)
+        made[names.indices][:, :1] = np.arange(rows)[:, None]
+        made[names.shape] = np.array([rows, *[1] * (rank - 1)], np.int64)
+    return made
 
 
 def _zeros(spec: TensorSpec, shape: tuple[int, ...]) -> Array:

@@ -15,6 +15,9 @@ from app.core.inference import Array, ModelSignature, TensorSpec, dtype_name, fo
 #: Rows without elements cost their sender nothing, but calls of the model. As many as wait by default. Chosen.
 MAX_EMPTY_ROWS = 8192
 
+#: A SparseTensor may have so many rows, and so many more for each of its values. Chosen.
+_FREE_ROWS, _EMPTY_ROWS = 64 * 1024, 32
+
 
 def find_signature(signatures: Mapping[str, ModelSignature], name: str) -> ModelSignature:
     """Raises SignatureNotFound."""
@@ -122,6 +125,28 @@ def _count_ragged_rows(inputs: Mapping[str, Array], values: str, splits: Sequenc
                 "one more than there are rows"
             )
     return len(inputs[splits[0]]) - 1
+
+
+def check_sparse(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
+    """Raises InvalidRequest if the parts of a SparseTensor do not fit each other, or it has too many empty rows.
+
+    A shape is believed only as far as its values are worth: operations make lists of as many numbers as there are rows
+    (SparseFillEmptyRows), and TensorFlow ends the process if there is no memory for one.
+    """
+    for names in signature.sparse:
+        indices, values, shape = (inputs[name] for name in names)
+        if indices.ndim != 2 or values.shape != indices.shape[:1] or shape.shape != indices.shape[1:]:
+            shapes = ", ".join(format_shape(inputs[name].shape) for name in names)
+            raise InvalidRequest(
+                f"Inputs {', '.join(map(repr, names))} are a SparseTensor; expected shapes [n,rank], [n], [rank], "
+                f"got {shapes}"
+            )
+        if (indices < 0).any() or (indices >= shape).any() or (shape < 0).any():
+            raise InvalidRequest(f"Input {names.indices!r} has indices outside of the shape in {names.shape!r}")
+        if len(shape) and shape[0] > (most := _FREE_ROWS + _EMPTY_ROWS * len(values)):
+            raise InvalidRequest(
+                f"Input {names.shape!r} has {shape[0]} rows; expected {most} at most with {len(values)} values"
+            )
 
 
 def check_outputs(signature: ModelSignature, outputs: tuple[str, ...]) -> None:

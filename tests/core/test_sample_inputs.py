@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.inference import STRING, ModelSignature, TensorSpec
+from app.core.inference import STRING, ModelSignature, SparseParts, TensorSpec
 from app.core.sample_inputs import random_inputs, zero_inputs
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -78,3 +78,17 @@ def test_ragged_rows_have_one_value_each() -> None:
         assert inputs["x"].shape == (3,)
         assert inputs["x_1"].tolist() == inputs["x_2"].tolist() == [0, 1, 2, 3]
         assert (inputs["x_1"].dtype, inputs["x_2"].dtype) == (np.int64, np.int32)
+
+
+def test_each_row_of_a_sparse_tensor_has_one_value() -> None:
+    specs = {
+        "x": TensorSpec("x", np.dtype(np.int64), (None, 2)),
+        "x_1": TensorSpec("x_1", np.dtype(np.float32), (None,)),
+        "x_2": TensorSpec("x_2", np.dtype(np.int64), (2,)),
+    }
+    signature = ModelSignature("f", specs, {}, sparse=(SparseParts("x", "x_1", "x_2"),))
+    for examples in (zero_inputs, random_inputs):
+        inputs = examples(signature, 3)
+        assert inputs["x"].tolist() == [[0, 0], [1, 0], [2, 0]]
+        assert inputs["x_1"].shape == (3,)
+        assert inputs["x_2"].tolist() == [3, 1]

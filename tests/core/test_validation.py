@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from app.core.errors import InvalidRequest, SignatureNotFound
-from app.core.inference import STRING, Array, ModelSignature, TensorSpec
-from app.core.validation import check_inputs, check_outputs, count_rows, find_signature, shapes_fit
+from app.core.inference import STRING, Array, ModelSignature, SparseParts, TensorSpec
+from app.core.validation import check_inputs, check_outputs, check_sparse, count_rows, find_signature, shapes_fit
 from tests.support.fakes import FakeLoadedModel
 
 FLOAT = np.dtype(np.float32)
@@ -47,6 +47,58 @@ def test_what_does_not_fit_is_named(inputs: dict[str, Array], text: str) -> None
 def test_an_unknown_output_is_named() -> None:
     with pytest.raises(InvalidRequest, match="has no output 'w'; it has 'y'"):
         check_outputs(SIGNATURE, ("y", "w"))
+
+
+INT64 = np.dtype(np.int64)
+SPARSE = ModelSignature(
+    "f",
+    {
+        "x": TensorSpec("x", INT64, (None, 2)),
+        "x_1": TensorSpec("x_1", FLOAT, (None,)),
+        "x_2": TensorSpec("x_2", INT64, (2,)),
+    },
+    {},
+    sparse=(SparseParts("x", "x_1", "x_2"),),
+)
+
+
+def sparse(indices: list[list[int]], values: int, *shape: int) -> dict[str, Array]:
+    return {
+        "x": np.array(indices, np.int64).reshape(-1, 2),
+        "x_1": np.ones(values, np.float32),
+        "x_2": np.array(shape, np.int64),
+    }
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        sparse([[0, 0], [1, 4]], 2, 2, 5),
+        sparse([], 0, 0, 5),
+        sparse([], 0, 65_536, 1 << 40),
+        sparse([[0, 0]], 1, 65_568, 1),
+    ],
+)
+def test_parts_of_a_sparse_tensor_that_fit_pass(inputs: dict[str, Array]) -> None:
+    check_sparse(SPARSE, inputs)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "text"),
+    [
+        (sparse([[0, 0]], 2, 2, 5), r"'x', 'x_1', 'x_2' are a SparseTensor; expected .* got \[1,2\], \[2\], \[2\]"),
+        (sparse([[0, 0]], 1, 2, 5, 1), "are a SparseTensor"),
+        ({**sparse([[0, 0]], 1, 2, 5), "x": np.zeros(2, np.int64)}, "are a SparseTensor"),
+        (sparse([[2, 0]], 1, 2, 5), "Input 'x' has indices outside of the shape in 'x_2'"),
+        (sparse([[-1, 0]], 1, 2, 5), "outside of the shape"),
+        (sparse([], 0, 2, -5), "outside of the shape"),
+        (sparse([], 0, 65_537, 1), "Input 'x_2' has 65537 rows; expected 65536 at most with 0 values"),
+        (sparse([[0, 0]], 1, 1 << 33, 1), "expected 65568 at most with 1 values"),
+    ],
+)
+def test_parts_of_a_sparse_tensor_that_do_not_fit_are_named(inputs: dict[str, Array], text: str) -> None:
+    with pytest.raises(InvalidRequest, match=text):
+        check_sparse(SPARSE, inputs)
 
 
 def test_inputs_must_have_equally_many_rows() -> None:

@@ -12,7 +12,7 @@ from app.batching.request import LaneKey
 from app.batching.shapes.padding import ShapePadding
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, ModelNotReady, RequestTooLarge
-from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
+from app.core.inference import Array, InferenceRequest, ModelSignature, SparseParts, TensorSpec
 from app.model import Model
 from app.placement import RequestPlacement
 from tests.support.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fake_time
@@ -298,6 +298,25 @@ def test_rows_without_elements_are_few_since_they_cost_their_sender_nothing() ->
                 placement.place(InferenceRequest({"x": np.empty((rows, 0), np.float32)}, "one"))
     weighed = {"x": np.empty((9000, 0), np.float32), "weight": np.ones(9000, np.float32)}
     assert placement.place(InferenceRequest(weighed, "both"))[2] == 9000
+
+
+@pytest.mark.parametrize("strict_shapes", [True, False])
+def test_a_sparse_tensor_is_checked_at_each_request(strict_shapes: bool) -> None:
+    int64 = np.dtype(np.int64)
+    inputs = {name: TensorSpec(name, int64, shape) for name, shape in (("x", (None, 2)), ("v", (None,)), ("s", (2,)))}
+    loaded = FakeLoadedModel()
+    output = {"y": TensorSpec("y", FLOAT, (None,))}
+    loaded.signatures = {"f": ModelSignature("f", inputs, output, sparse=(SparseParts("x", "v", "s"),))}
+    placement = RequestPlacement("m", 3, loaded, SIZES, strict_shapes=strict_shapes)
+
+    def request(rows: int) -> InferenceRequest:
+        arrays = {"x": np.zeros((1, 2), np.int64), "v": np.ones(1, np.int64), "s": np.array([rows, 3], np.int64)}
+        return InferenceRequest(arrays, "f")
+
+    for _ in range(2):
+        placement.place(request(2))
+        with pytest.raises(InvalidRequest, match="Input 's' has 8589934592 rows"):
+            placement.place(request(1 << 33))
 
 
 def test_requests_with_and_without_an_input_that_has_a_default_share_a_lane() -> None:

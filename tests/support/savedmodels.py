@@ -391,3 +391,16 @@ def _set_method(path: Path, signature: str, method: str) -> None:
     proto = SavedModel.FromString(file.read_bytes())
     proto.meta_graphs[0].signature_def[signature].method_name = method
     file.write_bytes(proto.SerializeToString())
+
+
+def make_sparse(path: Path) -> None:
+    """ids, a SparseTensor [batch, columns] of int64, and scale [batch] -> mean [batch, 2]: of rows of a table, scaled.
+
+    It fills empty rows: TensorFlow would end the process if a request claimed 2^33 of them.
+    """
+    table = tf.constant([[float(row), 1.0] for row in range(8)])
+
+    def call(ids: Any, scale: Any) -> Any:
+        return {"mean": tf.nn.safe_embedding_lookup_sparse(table, ids) * scale[:, None]}
+
+    _save(path, [tf.SparseTensorSpec([None, None], tf.int64), tf.TensorSpec([None], tf.float32, name="scale")], call)

@@ -19,6 +19,7 @@ from app.runtimes.tensorflow.execution.operations import has_references
 from app.runtimes.tensorflow.private_api import SavedModelProto
 from app.runtimes.tensorflow.saved_model.graph_part import needed_nodes, tensors_of
 from app.runtimes.tensorflow.saved_model.ragged_signatures import is_ragged, ragged_inputs, ragged_outputs
+from app.runtimes.tensorflow.saved_model.sparse_signatures import sparse_inputs
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +108,7 @@ def read_signatures(meta_graph: Any, model: str) -> dict[str, ModelSignature]:
                 ragged,
                 defaults={} if ragged else _defaults(name, definition, inputs),
                 ragged_outputs=ragged_outputs(definition),
+                sparse=sparse_inputs(meta_graph, definition),
             )
     if reasons and not signatures:
         raise ValueError(f"none of its signatures can be called: not {'; not '.join(reasons)}")

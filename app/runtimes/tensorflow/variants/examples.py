@@ -33,6 +33,7 @@ class Example(NamedTuple):
 def examples_of(signature: ModelSignature, inputs: Mapping[str, Array], left_out: Container[str] = ()) -> list[Example]:
     """The examples for a signature, of which `inputs` are ordinary ones. Inputs that are left out stay ordinary."""
     splits = {name for names in signature.ragged.values() for name in names}
+    splits |= {name for names in signature.sparse for name in (names.indices, names.shape)}
     by_kind: dict[str, dict[str, ValueKind]] = {}
     for name, array in inputs.items():
         one_value = array.size <= (len(array) if signature.batchable else 1)

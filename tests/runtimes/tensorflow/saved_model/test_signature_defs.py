@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from app.core.inference import TensorSpec, dtype_name
+from app.core.inference import SparseParts, TensorSpec, dtype_name
 from app.runtimes.tensorflow.saved_model.signature_defs import read_signatures, serving_graph
 from tests.support import savedmodels
 
@@ -127,3 +127,16 @@ def test_default_values_of_inputs_are_read(tmp_path: Path, caplog: pytest.LogCap
     savedmodels.set_defaults(tmp_path, scale=[1], unknown=[1.0])
     assert list(read_signatures(serving_graph(tmp_path), "m")["serving_default"].defaults) == ["name"]
     assert "default value of 'scale' in signature 'serving_default' is not used: expected float32[?,1]" in caplog.text
+
+
+def test_the_parts_of_a_sparse_tensor_are_found(tmp_path: Path) -> None:
+    savedmodels.make_sparse(tmp_path / "1")
+    (signature,) = read_signatures(serving_graph(tmp_path / "1"), "m").values()
+    assert signature.sparse == (SparseParts("ids", "ids_1", "ids_2"),)
+    assert not signature.batchable
+
+
+def test_parts_that_only_look_like_a_sparse_tensor_are_none(tmp_path: Path) -> None:
+    savedmodels.make_twins(tmp_path / "1")
+    (signature,) = read_signatures(serving_graph(tmp_path / "1"), "m").values()
+    assert signature.sparse == ()
