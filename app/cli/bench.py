@@ -51,7 +51,7 @@ def bench(
     the time at which its request was due. A rate is good if p99 is within the target and nothing fails.
     """
     from app.bench.request_body import CannotMakeRequest, TargetUrl  # noqa: PLC0415 - `ferry --help` needs none of it
-    from app.bench.trials import Trials  # noqa: PLC0415
+    from app.bench.trials import Trials  # noqa: PLC0415 - likewise
 
     with one_line_failures(CannotMakeRequest):
         address, content = TargetUrl.parse(url), body.read_bytes() if body else None
@@ -59,7 +59,7 @@ def bench(
         points = _run_all(wanted, first_rate, trials)
     _show(points, target_p99_ms, connections)
     if picture is not None:
-        from app.bench.curve import draw  # noqa: PLC0415
+        from app.bench.curve import draw  # noqa: PLC0415 - likewise
 
         picture.write_text(draw(points, target_p99_ms, url), encoding="utf-8")
         typer.echo(f"Picture: {picture}")
@@ -76,8 +76,8 @@ def _headers(given: list[str]) -> dict[str, str]:
 
 
 def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[RatePoint]:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415 - likewise
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - as above
 
     from app.bench.open_loop import run_precisely  # noqa: PLC0415 - only `ferry bench` needs it
 

@@ -39,11 +39,11 @@ def _write_instances(name: str, row: Array) -> Body:  # noqa: ARG001 - the only 
     return _json({"instances": [row]})
 
 
-def _read_predictions(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG001
+def _read_predictions(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG001 - one of several forms
     return np.asarray(json.loads(content)["predictions"][0], np.float32)
 
 
-def _read_list(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG001
+def _read_list(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG001 - one of several forms
     return np.asarray(json.loads(content)[0], np.float32)
 
 
@@ -55,7 +55,7 @@ def _write_v2_json(name: str, row: Array) -> Body:
     return _json({"inputs": [_v2_input(name, row[np.newaxis], data=row.reshape(-1))]})
 
 
-def _read_v2_json(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG001
+def _read_v2_json(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG001 - one of several forms
     return np.asarray(json.loads(content)["outputs"][0]["data"], np.float32).reshape(-1)
 
 
@@ -75,15 +75,15 @@ def _read_v2_binary(headers: dict[str, str], content: bytes) -> Array:
     return np.frombuffer(content[int(headers[_HEADER_LENGTH.lower()]) :], np.float32)
 
 
-def _write_raw(name: str, row: Array) -> Body:  # noqa: ARG001
+def _write_raw(name: str, row: Array) -> Body:  # noqa: ARG001 - one of several forms
     return Body(row.tobytes(), {"Content-Type": "application/octet-stream"})
 
 
-def _read_raw(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG001
+def _read_raw(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG001 - one of several forms
     return np.frombuffer(content, np.float32)
 
 
-def _read_nothing(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG001
+def _read_nothing(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG001 - one of several forms
     """From servers that run no model and are measured as a limit."""
     return np.empty(0, np.float32)
 

@@ -40,7 +40,7 @@ def main() -> None:
     global _tell  # noqa: PLW0603 - there is one in each process, and every step of a read tells it
     tasks: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
     answers = sys.stdout.buffer
-    _tell = lambda path: _send(answers, (AT, path))  # noqa: E731
+    _tell = lambda path: _send(answers, (AT, path))  # noqa: E731 - a name of the module
     threading.Thread(target=_work, args=(tasks, answers), daemon=True).start()
     requests = sys.stdin.buffer
     with suppress(OSError):  # nobody waits any more

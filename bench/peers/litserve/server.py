@@ -10,7 +10,7 @@ from bench.peers.saved_model import MAX_BATCH_SIZE, PORT, Array, Signature
 
 
 class Predictor(litserve.LitAPI):
-    def setup(self, device: str) -> None:  # noqa: ARG002
+    def setup(self, device: str) -> None:  # noqa: ARG002 - the signature of LitServe
         self.signature = Signature()
 
     def decode_request(self, request) -> Array:  # an annotation would make it a parameter of the URL
