@@ -139,7 +139,7 @@ def _of_model(base: str, suffix: str, parameters: list[Document]) -> Document:
     infer = _infer(f"infer{suffix}", f"Infer with {whose}", _TAG, {"schema": ref("InferRequest")})
     return {
         base: read("model", "Inputs and outputs of", "ModelMetadata"),
-        f"{base}/ready": read("model_ready", "Is it ready:", "ModelReady"),
+        f"{base}/ready": read("model_ready", "Readiness of", "ModelReady"),
         f"{base}/config": read("config", "Triton's configuration of", "ModelConfig"),
         f"{base}/stats": read("stats", "Statistics of", "ModelStatistics"),
         f"{base}/infer": {"post": {**infer, "parameters": [*parameters, *infer["parameters"]]}},

@@ -22,7 +22,7 @@ ANY_OBJECT: Document = {"type": "object"}
 #: The cause of each status that an operation lists. Every other one is told by `default`.
 CAUSES: Mapping[int, str] = {
     400: "The request does not parse or does not fit the model",
-    403: "This server does not let this caller do it",
+    403: "This server does not let this caller do it; administration needs the setting model_control=explicit",
     404: "There is no such model, version or path",
     406: "Accept allows no type that the reply can have",
     413: "The body or the number of rows is too large",

@@ -39,6 +39,7 @@ from app.protocols.streams.predict_stream import MEDIA_TYPE as LINES
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 
 _TAG = "TensorFlow Serving"
+_AS_LINES = ", from lines as they arrive"
 
 _STATUS = record(
     {
@@ -118,24 +119,26 @@ def tensorflow_paths(ready: list[ServedModel], default: ServedModel | None) -> D
 
 
 def _of_place(base: str, suffix: str, parameters: list[Document]) -> Document:
-    whose = {"": "", "_version": " of one version", "_label": " of a label"}[suffix]
-    with_ = {"": "the newest version", "_version": "one version", "_label": "the version of a label"}[suffix]
+    version = {"": "the newest version", "_version": "one version", "_label": "the version of a label"}[suffix]
+    whose = f"{version} of a model" if suffix else "a model"
 
     def read(name: str, summary: str, schema: str) -> Document:
         replies = in_json(ref(schema))
-        get = operation(name + suffix, summary + whose, _TAG, replies=replies, errors=READING, parameters=parameters)
+        get = operation(
+            name + suffix, f"{summary} of {whose}", _TAG, replies=replies, errors=READING, parameters=parameters
+        )
         return {"get": get}
 
-    def call(build: Any, name: str, *more: Any) -> Document:
-        post = build(name + suffix, f"{name.capitalize()} with {with_} of a model", _TAG, *more)
+    def call(build: Any, name: str, *more: Any, verb: str = "", how: str = "") -> Document:
+        post = build(name + suffix, f"{verb or name.capitalize()} with {version} of a model{how}", _TAG, *more)
         return {"post": {**post, "parameters": [*parameters, *post["parameters"]]}}
 
     examples = {"schema": ref("PredictExamples")}
     return {
-        base: read("status", "State of the versions of a model", "ModelVersions"),
-        f"{base}/metadata": read("metadata", "Signatures of a model", "ModelSignatures"),
+        base: read("status", "State", "ModelVersions"),
+        f"{base}/metadata": read("metadata", "Signatures", "ModelSignatures"),
         f"{base}:predict": call(_predict, "predict", _ANY_BODY),
-        f"{base}:predictStream": call(_stream, "predictStream", ""),
+        f"{base}:predictStream": call(_stream, "predictStream", "", verb="Predict", how=_AS_LINES),
         f"{base}:classify": call(_results, "classify", examples, "Classes"),
         f"{base}:regress": call(_results, "regress", examples, "Regressions"),
     }
@@ -150,7 +153,7 @@ def _calls_of(model: ServedModel) -> Document:
     if signatures:
         content = predict_content(name, signatures)
         paths[f"{base}:predict"] = {"post": _predict(f"predict {name}", f"Predict with {whom}", name, content)}
-        summary = f"Predict with {whom} from lines as they arrive"
+        summary = f"Predict with {whom}{_AS_LINES}"
         stream = _stream(f"predictStream {name}", summary, name, example_lines(signatures))
         paths[f"{base}:predictStream"] = {"post": stream}
     for method, reply in ((CLASSIFY, "Classes"), (REGRESS, "Regressions")):

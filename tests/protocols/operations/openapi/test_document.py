@@ -217,3 +217,13 @@ def test_pages_in_text_are_told_as_text(document: dict[str, Any]) -> None:
     assert list(document["paths"]["/v1/models/{model}:predictStream"]["post"]["responses"]["200"]["content"]) == [
         "application/x-ndjson"
     ]
+
+
+def test_each_operation_has_a_summary_of_its_own_in_plain_words(document: dict[str, Any]) -> None:
+    summaries = [
+        (path.split("/")[1], call["summary"]) for path, calls in document["paths"].items() for call in calls.values()
+    ]
+    assert [each for n, each in enumerate(summaries) if each in summaries[:n]] == []
+    words = {word for _, summary in summaries for word in summary.split()}
+    assert "Predictstream" not in words
+    assert not any(" of a model of " in summary for _, summary in summaries)
