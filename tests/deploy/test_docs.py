@@ -126,6 +126,13 @@ def test_the_changelog_tells_first_what_an_upgrade_asks_for() -> None:
     assert sections == [each for each in order if each in sections]
 
 
+def test_the_changelog_tells_nothing_twice() -> None:
+    """A rebase may leave a line where it stood before as well."""
+    entries = re.split(r"\n(?=- )", (ROOT / "CHANGELOG.md").read_text())
+    openings = [" ".join(entry.split())[:60] for entry in entries[1:]]
+    assert sorted(openings) == sorted(set(openings))
+
+
 def test_every_section_that_the_code_names_exists() -> None:
     missing = []
     for file in FILES:
