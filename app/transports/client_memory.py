@@ -6,15 +6,19 @@ from math import inf
 
 from app.core.errors import NoMemoryLeft
 
+#: The part that bodies may take. Chosen.
+_MOST_BODIES = 0.75
+
 
 class ClientMemory:
     """The memory of a process for bodies of requests that are not answered, and for replies that are not read.
 
-    While nothing is held, a body of any size is taken. What is taken is never given up for another request.
+    While nothing is held, a body of any size is taken. What is taken is never given up for another request. Bodies that
+    never end must not keep out requests that come whole, so they leave a quarter to replies.
 
     Attributes:
         bodies, unread: bytes that are held now, of requests and of replies.
-        full: nothing more is taken.
+        full: nothing more is taken, since unread replies have that quarter and more.
     """
 
     __slots__ = ("bodies", "full", "limit", "unread")
@@ -26,7 +30,7 @@ class ClientMemory:
 
     def take_body(self, size: int) -> bool:
         """Holds this many bytes more; False if there is no room for them."""
-        if not self._has_room(size):
+        if (self.bodies and self.bodies + size > _MOST_BODIES * self.limit) or not self._has_room(size):
             return False
         self.bodies += size
         self._look()
@@ -63,7 +67,8 @@ class ClientMemory:
         return not held or held + size <= self.limit
 
     def _look(self) -> None:
-        self.full = self.bodies + self.unread >= self.limit
+        held = self.bodies + self.unread
+        self.full = held >= self.limit and self.unread >= (1 - _MOST_BODIES) * self.limit
 
     def __repr__(self) -> str:
         return f"<ClientMemory {self.bodies} + {self.unread} of {self.limit:,.0f} bytes>"

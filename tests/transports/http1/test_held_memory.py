@@ -47,6 +47,19 @@ def test_a_body_that_has_no_room_is_rejected_before_it_is_read(headers: dict[str
     run_in_fake_time(main())
 
 
+def test_bodies_that_never_end_keep_no_request_out_that_comes_whole() -> None:
+    async def main() -> None:
+        world, memory = limited(4 * BODY)
+        unending = [world.connect() for _ in range(5)]
+        for connection, _ in unending:
+            connection.data_received(request()[:-5])
+        assert memory.bodies == 3 * BODY
+        await world.hear(request(), 3 * COMPUTE_S)
+        assert [status for status, *_ in world.replies()] == [200]
+
+    run_in_fake_time(main())
+
+
 @pytest.mark.parametrize("known", [False, True])
 def test_the_rest_of_a_rejected_body_is_not_read_as_a_request(known: bool) -> None:
     """Even if it comes before the event loop goes on, with a head that was parsed before or not."""
