@@ -103,8 +103,12 @@ class AsgiExchange:
 
     @property
     def much_missing(self) -> bool:
-        """Is so much of the body missing that the connection is not worth keeping for it?"""
-        return self._framing.missing > _UNREAD_BYTES
+        """Is so much of the body missing that the connection is not worth keeping for it?
+
+        Or all of it, because the client waits for a 100: after the response it may leave the body out, and its next
+        request would be read as the body (RFC 9110, section 10.1.1).
+        """
+        return self._expects or self._framing.missing > _UNREAD_BYTES
 
     @property
     def grows(self) -> bool:

@@ -49,6 +49,23 @@ def test_nothing_is_written_to_a_client_that_left_while_it_pipelined() -> None:
     run_in_fake_time(main())
 
 
+def test_it_closes_the_connection_after_an_answer_to_a_head_whose_client_waits_for_a_100() -> None:
+    """It may leave the body out, and then its next request would be read as the body."""
+
+    async def main() -> None:
+        world = World(True)
+        waiting = request("/v1/nothing", b"hello", {"Expect": "100-continue"})
+        await world.hear(waiting[:-5], 0.1)
+        await world.hear(READY, 0.1)
+        ((status, headers, _),) = world.replies()
+        assert (status, headers["connection"]) == (400, "close")
+        world.connection, world.transport = world.connect()
+        await world.hear(waiting + READY, 0.1)  # this one did not wait
+        assert [status for status, _, _ in world.replies()] == [400, 200]
+
+    run_in_fake_time(main())
+
+
 def test_it_keeps_the_connection_until_the_body_is_read_too() -> None:
     async def main() -> None:
         world = World(True)
