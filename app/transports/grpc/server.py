@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 from app.codecs.protobuf.messages import new_pool
 from app.transports.descriptors import grpc_connections
 from app.transports.grpc.health import GrpcHealthService
+from app.transports.grpc.standard_services import StandardServices
 
 #: Calls that wait until the event loop takes them. gRPC drops some of them from the first number on, and all from the
 #: second: their callers see CANCELLED, which none retries. Its own numbers, 1,000 and 3,000, are less than one client
@@ -71,10 +72,12 @@ class GrpcServer:
         """Raises OSError if it cannot listen; the text names the address."""
         server = grpc.aio.server(options=_arguments(self._options))
         server.add_generic_rpc_handlers(tuple(self._services))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        standard = StandardServices(server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, standard)
         pool = new_pool(health_pb2.DESCRIPTOR.serialized_pb, reflection_pb2.DESCRIPTOR.serialized_pb)
         names = [*self._names, HEALTH, reflection.SERVICE_NAME]
-        reflection.enable_server_reflection(names, server, pool)
+        servicer = reflection.aio.ReflectionServicer(names, pool=pool)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, standard)
         self.port = self._listen(server, _address(self._options))
         if self._options.unix_socket:
             self._listen(server, f"unix:{self._options.unix_socket}")

@@ -42,6 +42,30 @@ def test_a_service_that_is_none_of_ours_has_no_health() -> None:
     with_live(scenario)
 
 
+@pytest.mark.parametrize("method", ["Check", "Watch"])
+def test_bytes_that_are_no_question_for_health_are_their_callers_fault(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(running: Live) -> None:
+        call = running.channel.unary_stream(f"/grpc.health.v1.Health/{method}")(b"\xff")
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert await call.details() == f"The request is not a message that {method} takes"
+
+    with_live(scenario)
+    assert caplog.records == []
+
+
+def test_bytes_that_are_no_question_for_reflection_are_their_callers_fault(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(running: Live) -> None:
+        path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+        call = running.channel.stream_stream(path)(iter([b"\x3a\x00", b"\xff"]))
+        assert len(await call.read()) > 100
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+    with_live(scenario)
+    assert caplog.records == []
+
+
 def test_a_health_watch_reports_changes() -> None:
     async def scenario(running: Live) -> None:
         watch = health_pb2_grpc.HealthStub(running.channel).Watch(health_pb2.HealthCheckRequest(service=PREDICTION))

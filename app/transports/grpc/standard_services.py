@@ -1,0 +1,71 @@
+"""gRPC's own services, health and reflection, over bytes as all others: what does not parse is its caller's fault.
+
+The packages that have these services let gRPC parse, which answers UNKNOWN and logs a stack trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from app.transports.grpc.codes import failure_of
+
+
+class StandardServices:
+    """As much of a server as `add_...Servicer_to_server` of such a package uses; adds the handlers to a real one."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """The same methods again, for which gRPC would parse."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        over_bytes = {name: _over_bytes(name, handler) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, over_bytes),))
+
+
+def _over_bytes(name: str, handler: Any) -> grpc.RpcMethodHandler:
+    parse, serialize = handler.request_deserializer, handler.response_serializer
+    if handler.request_streaming:
+        answers = _stream(name, parse, handler.stream_stream)
+        return grpc.stream_stream_rpc_method_handler(answers, response_serializer=serialize)
+    make = grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
+    return make(_one(name, parse, handler.unary_stream or handler.unary_unary), response_serializer=serialize)
+
+
+def _one(name: str, parse: Callable[[bytes], Any], answer: Any) -> Any:
+    async def handle(content: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> Any:
+        try:
+            request = parse(content)
+        except DecodeError as error:
+            await _reject(error, name, context)
+        return await answer(request, context)
+
+    return handle
+
+
+def _stream(name: str, parse: Callable[[bytes], Any], answers: Any) -> Any:
+    async def handle(
+        contents: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
+    ) -> AsyncIterator[Any]:
+        async def requests() -> AsyncIterator[Any]:
+            async for content in contents:
+                yield parse(content)
+
+        try:
+            async for reply in answers(requests(), context):
+                yield reply
+        except DecodeError as error:
+            await _reject(error, name, context)
+
+    return handle
+
+
+async def _reject(error: DecodeError, name: str, context: grpc.aio.ServicerContext[bytes, bytes]) -> NoReturn:
+    failure = failure_of(error, name)
+    await context.abort(failure.code, failure.text)
+    raise AssertionError("abort raises")
