@@ -18,7 +18,7 @@ _UNUSUAL_HEADERS = frozenset({b"content-encoding", b"expect", b"transfer-encodin
 
 _UPGRADE = b"upgrade"
 _OTHER_METHOD = re.compile(rb"[A-Z]+(?: |\Z)")
-_HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]*|\[[A-Za-z0-9._~%!$&'()*+;=:-]+\])(?::[0-9]*)?")
 
 
 class Fault(NamedTuple):

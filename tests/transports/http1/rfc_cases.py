@@ -85,6 +85,10 @@ CASES = (
     Case("RFC 9112, 3.2", "no Host", b"POST PATH HTTP/1.1\r\nContent-Length: SIZE\r\n\r\nBODY", _BAD),
     Case("RFC 9112, 3.2", "two Hosts", _with(b"Host: there"), _BAD),
     Case("RFC 9112, 3.2", "a Host that is none", VALID.replace(b": here", b": he re/", 1), _BAD),
+    Case("RFC 9112, 3.2", "a port that is no number", VALID.replace(b": here", b": here:x", 1), _BAD),
+    Case("RFC 9112, 3.2", "an IPv6 address without brackets", VALID.replace(b": here", b": ::1", 1), _BAD),
+    Case("RFC 3986, 3.2.2", "an IPv6 address and a port", VALID.replace(b": here", b": [::1]:8501", 1), _TWO),
+    Case("RFC 3986, 3.2.3", "an empty port", VALID.replace(b": here", b": here:", 1), _TWO),
     Case("RFC 9112, 3.2", "an empty Host", VALID.replace(b": here", b":", 1), _TWO),
     Case("RFC 9112, 3", "a request line of 9,000 bytes", _line(b"POST PATH?" + b"x" * 9000 + b" HTTP/1.1"), (414,)),
     # --- fields ---
