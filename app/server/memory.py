@@ -21,8 +21,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 #: Freed memory that glibc keeps at the end of its heap while requests are computed. Chosen.
 _KEPT_BYTES = 1024**3
 
-#: Seconds between two looks whether nothing is computed, and by how much RSS must have grown since memory was given
-#: back (chosen).
+#: Seconds between two looks whether nothing is computed, and by how much RSS beyond what is in use must have grown
+#: since memory was given back (chosen).
 _LOOK_S, _GROWTH_BYTES = 10.0, 128 * 1024**2
 
 #: Number of new objects after which Python collects the youngest generation. Requests in progress hold a few
@@ -48,13 +48,36 @@ def keep_freed_memory() -> bool:
 
 
 async def give_back_while_idle(idle: Callable[[], bool]) -> None:
-    """Gives freed memory back to the system now and then, if `idle()` and RSS has grown. Runs until it is cancelled."""
+    """Gives freed memory back to the system now and then, if `idle()` and there is more. Runs until it is cancelled.
+
+    What is in use is taken off: with replies that wait for their readers RSS is as large as after they are freed.
+    """
     last = 0.0
     while True:
         await asyncio.sleep(_LOOK_S)
-        if idle() and resident_bytes() > last + _GROWTH_BYTES:
+        if idle() and resident_bytes() - used_bytes() > last + _GROWTH_BYTES:
             await asyncio.to_thread(give_back)  # 0.05 s for a GB
-            last = resident_bytes()
+            last = resident_bytes() - used_bytes()
+
+
+def used_bytes() -> int:
+    """Bytes of malloc that are not free; 0 if glibc does not say."""
+    tell = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if tell is None:
+        return 0
+    tell.restype = _MallocInfo
+    return int(tell().uordblks)
+
+
+class _MallocInfo(ctypes.Structure):
+    """malloc.h, struct mallinfo2."""
+
+    _fields_ = (
+        ("other", ctypes.c_size_t * 7),
+        ("uordblks", ctypes.c_size_t),
+        ("fordblks", ctypes.c_size_t),
+        ("keepcost", ctypes.c_size_t),
+    )
 
 
 def give_back() -> None:

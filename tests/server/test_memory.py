@@ -82,9 +82,42 @@ def test_memory_is_given_back_while_nothing_is_computed_and_only_if_it_has_grown
         work()
 
     monkeypatch.setattr(memory, "resident_bytes", lambda: resident[0])
+    monkeypatch.setattr(memory, "used_bytes", lambda: 0)
     monkeypatch.setattr(memory, "give_back", give_back)
     monkeypatch.setattr(asyncio, "to_thread", here)
     run_in_fake_time(main())
+
+
+#: Holds 600 MB while memory is given back, frees them, and tells after three looks by how many MB RSS has grown.
+_HOLD_AND_FREE = """
+import asyncio
+from app.core.machine_memory import resident_bytes
+from app.server import memory
+
+async def main():
+    looks = asyncio.Queue()
+    asyncio.create_task(memory.give_back_while_idle(lambda: looks.put_nowait(None) or True))
+    before = resident_bytes()
+    held = [bytearray(2**20) for _ in range(600)]
+    pins = [bytearray(100) for _ in range(100_000)]  # above it in the heap, whose end is free now
+    for _ in range(3):
+        await looks.get()
+    held.clear()
+    for _ in range(3):
+        await looks.get()
+    print(int(resident_bytes() - before) // 2**20)
+
+memory._LOOK_S = 0.05
+memory.keep_freed_memory()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="THE C LIBRARY IS NOT GLIBC: malloc_trim WAS NOT TRIED")
+def test_memory_that_was_held_while_some_was_given_back_is_given_back_later() -> None:
+    command = [sys.executable, "-c", _HOLD_AND_FREE]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
+    assert int(told.stdout) < 100
 
 
 #: Calls models with few and then with many values in a row; tells by how many MB RSS has grown.
