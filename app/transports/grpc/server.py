@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_g
 from app.codecs.protobuf.messages import new_pool
 from app.transports.descriptors import grpc_connections
 from app.transports.grpc.health import GrpcHealthService
+from app.transports.grpc.own_sockets import end_connections
 from app.transports.grpc.standard_services import StandardServices
 
 #: Calls that wait until the event loop takes them. gRPC drops some of them from the first number on, and all from the
@@ -26,6 +27,12 @@ _HANDSHAKE_MS = 20_000
 #: Chosen: a client that vanished is asked after this long, and given up after this long without an answer. gRPC's own
 #: number is 2 hours, for which its streams would stay.
 _KEEPALIVE_MS, _KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
+
+#: Chosen: how often it is checked whether the last calls have ended.
+_LOOK_S = 0.01
+
+#: gRPC's coroutine of a call. Private: without it the last calls get no time.
+_OF_A_CALL = "_schedule_rpc_coro"
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
@@ -86,11 +93,24 @@ class GrpcServer:
         self._following = asyncio.create_task(self._health.follow(), name="grpc health")
 
     async def stop(self, grace_s: float) -> None:
-        """Accepts no new call; pending calls get `grace_s` seconds. Does nothing if it was not started."""
+        """Ends when no call is under way, after `grace_s` seconds at most. Does nothing if it was not started.
+
+        gRPC's own stop answers what still comes meanwhile with CANCELLED, which no client tries again. So the
+        connections end first, which clients see as UNAVAILABLE.
+        """
         if self._following is not None:
             self._following.cancel()
         if self._server is not None:
-            await self._server.stop(grace_s)
+            loop = asyncio.get_running_loop()
+            end_s = loop.time() + grace_s
+            while loop.time() < end_s:
+                if not calls_under_way():
+                    break
+                await asyncio.sleep(_LOOK_S)
+            end_connections(self.port)
+            if self._options.unix_socket:
+                end_connections(self._options.unix_socket)
+            await self._server.stop(None)
 
     def _listen(self, server: grpc.aio.Server, address: str) -> int:
         credentials = self._options.credentials
@@ -102,6 +122,11 @@ class GrpcServer:
         except RuntimeError:
             raise OSError(f"gRPC cannot listen on {address}: it is in use, or may not be used") from None
         return port
+
+
+def calls_under_way() -> int:
+    """How many calls of this event loop have not sent all of their replies."""
+    return sum(getattr(task.get_coro(), "__name__", "") == _OF_A_CALL for task in asyncio.all_tasks())
 
 
 def _arguments(options: GrpcOptions) -> list[tuple[str, int | str]]:

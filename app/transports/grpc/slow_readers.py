@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 import struct
 from ipaddress import IPv6Address, ip_address
-from pathlib import Path
 
 from app.transports.client_memory import ClientMemory
+from app.transports.grpc.own_sockets import own_sockets
 from app.transports.local_clients import host_and_port
 
 logger = logging.getLogger(__name__)
@@ -96,17 +95,8 @@ def _taken(connected: socket.socket) -> int:
 def _socket_to(peer: str) -> socket.socket | None:
     """A second descriptor of this process's connection to that peer; None if there is none, or by a Unix socket."""
     host, port = host_and_port(peer)
-    for each in Path("/proc/self/fd").iterdir() if host else ():
-        try:
-            if not os.readlink(each).startswith("socket:"):
-                continue
-            found = socket.socket(fileno=os.dup(int(each.name)))
-        except OSError:  # the folder's own descriptor
-            continue
-        if _peer_of(found) == (_plain(host), port):
-            return found
-        found.close()
-    return None
+    wanted = (_plain(host), port) if host else None
+    return next((each.dup() for each in own_sockets() if wanted and _peer_of(each) == wanted), None)
 
 
 def _peer_of(connected: socket.socket) -> tuple[str, int] | None:
