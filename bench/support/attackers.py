@@ -118,7 +118,8 @@ async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, firs
     writer.write(first)
     for place in range(10**9):
         with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(reader.read(1000), _DRIP_S)
+            async with asyncio.timeout(_DRIP_S):  # wait_for loses the end of the attack if a reply comes just then
+                return await reader.read(1000)
         if drip:
             writer.write(drip[place % len(drip) : place % len(drip) + 1])
     return b""
