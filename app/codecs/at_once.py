@@ -30,6 +30,10 @@ LENIENT = 4
 _NUMBERS_A_VALUE, _BYTES_OF_NUMBERS = 32, 1024
 
 
+#: An image of more pixels, and an archive of more bytes, is not decoded at once. Measured: 1.3 ms, and 1 ms.
+MOST_PIXELS, MOST_INFLATED_BYTES = 256 * 256, 1024 * 1024
+
+
 class TakesLong(Exception):
     """Reading this body here would hold up the event loop."""
 

@@ -86,8 +86,8 @@ class BodyFormat:
         read: reads a body of any length. Raises InvalidRequest, BodyTooLarge.
         reply: None if no reply can have this format.
         also_read: further Content-Types of requests.
-        read_at_once: as `read` on the event loop, for formats of which reading makes many objects; raises also
-            TakesLong, and then another process reads the body. None if reading does little more than copy.
+        read_at_once: as `read` on the event loop; raises also TakesLong. None if reading does little more than copy.
+        parsed: reading makes many objects and keeps the GIL, so another process reads what takes long; else a thread.
     """
 
     media_types: tuple[str, ...]
@@ -95,3 +95,4 @@ class BodyFormat:
     reply: ReplyFormat | None = None
     also_read: tuple[str, ...] = ()
     read_at_once: ReadBody | None = None
+    parsed: bool = False

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from functools import partial
 from io import BytesIO
+from math import inf
 from typing import Any
 
 import numpy as np
 from PIL import Image, PngImagePlugin
 
 from app.codecs.arrays import cast, only_input
+from app.codecs.at_once import MOST_PIXELS, TakesLong
 from app.codecs.body_format import BodyFormat, PredictBody
 from app.codecs.errors import BodyTooLarge
 from app.codecs.image_parts import check_parts
@@ -36,9 +38,14 @@ _COLOURS = {1: "L", 3: "RGB", 4: "RGBA"}
 _OWN_COLOURS = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "PA": "RGB", "CMYK": "RGB", "RGB": "RGB", "RGBA": "RGBA"}
 
 
-def read(format_: str, body: bytes, max_bytes: int) -> PredictBody:
-    """A body that makes one row; its inputs raise InvalidRequest, BodyTooLarge."""
-    return PredictBody(partial(_inputs, format_, body, max_bytes), by_row=True)
+def read(format_: str, body: bytes, max_bytes: int, most_pixels: float = inf) -> PredictBody:
+    """A body that makes one row; its inputs raise InvalidRequest, BodyTooLarge, and TakesLong for more pixels."""
+    return PredictBody(partial(_inputs, format_, body, max_bytes, most_pixels), by_row=True)
+
+
+def read_at_once(format_: str, body: bytes, max_bytes: int) -> PredictBody:
+    """Its inputs raise InvalidRequest, BodyTooLarge, TakesLong."""
+    return read(format_, body, max_bytes, MOST_PIXELS)
 
 
 def takes_image(signature: ModelSignature) -> bool:
@@ -46,7 +53,9 @@ def takes_image(signature: ModelSignature) -> bool:
     return len(specs) == 1 and (specs[0].dtype == STRING or _has_pixels(specs[0]))
 
 
-def _inputs(format_: str, body: bytes, max_bytes: int, signature: ModelSignature) -> dict[str, Array]:
+def _inputs(
+    format_: str, body: bytes, max_bytes: int, most_pixels: float, signature: ModelSignature
+) -> dict[str, Array]:
     spec = only_input(signature, "An image")
     if spec.dtype == STRING:
         return {spec.name: string_array([body], (1,) * (1 if spec.shape is None else len(spec.shape)))}
@@ -55,7 +64,7 @@ def _inputs(format_: str, body: bytes, max_bytes: int, signature: ModelSignature
             f"Input {spec.name!r} {spec} cannot be an image; expected shape [N,H,W], or [N,H,W,C] with 1, 3 or 4"
             " channels, or strings"
         )
-    return {spec.name: cast(_pixels(format_, body, max_bytes, spec), spec)}
+    return {spec.name: cast(_pixels(format_, body, max_bytes, most_pixels, spec), spec)}
 
 
 def _has_pixels(spec: TensorSpec) -> bool:
@@ -65,17 +74,21 @@ def _has_pixels(spec: TensorSpec) -> bool:
     return len(shape) == 3 or shape[3] in (None, *_COLOURS)
 
 
-def _pixels(format_: str, body: bytes, max_bytes: int, spec: TensorSpec) -> Array:
+def _pixels(format_: str, body: bytes, max_bytes: int, most_pixels: float, spec: TensorSpec) -> Array:
     """uint8 of shape [1,H,W] or [1,H,W,C]."""
     assert spec.shape is not None  # noqa: S101 - _has_pixels
     height, width, *channels = spec.shape[1:]
+    if len(body) > most_pixels:  # many segments or texts may take as long
+        raise TakesLong
     check_parts(format_, body)
     try:
         with Image.open(BytesIO(body), formats=[format_]) as image:
             _check_size(image, height, width, spec, max_bytes)
             _check_ratio(image, len(body))
+            if image.height * image.width > most_pixels:
+                raise TakesLong
             pixels = _decode(image, _colours(image.mode, channels))
-    except ServingError:
+    except (ServingError, TakesLong):
         raise
     except Exception as error:  # decoders raise many types of errors for damaged bytes
         raise InvalidRequest(f"The body is not a valid {format_} image: {_reason(error)}") from error
@@ -128,5 +141,7 @@ def _reason(error: BaseException) -> str:
 
 
 #: Requests only: a reply cannot be an image.
-JPEG = BodyFormat(("image/jpeg",), partial(read, "JPEG"), also_read=("image/jpg",))
-PNG = BodyFormat(("image/png",), partial(read, "PNG"))
+JPEG = BodyFormat(
+    ("image/jpeg",), partial(read, "JPEG"), also_read=("image/jpg",), read_at_once=partial(read_at_once, "JPEG")
+)
+PNG = BodyFormat(("image/png",), partial(read, "PNG"), read_at_once=partial(read_at_once, "PNG"))

@@ -135,4 +135,5 @@ FORMAT = BodyFormat(
     read,
     ReplyFormat(check_simple, write),
     read_at_once=read_at_once,
+    parsed=True,
 )

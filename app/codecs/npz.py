@@ -9,9 +9,11 @@ from __future__ import annotations
 import struct
 import zlib
 from io import BytesIO
+from math import inf
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from app.codecs.arrays import cast
+from app.codecs.at_once import MOST_INFLATED_BYTES, TakesLong
 from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
 from app.codecs.errors import BodyTooLarge
 from app.codecs.npy import check_numpy, read_npy, write_npy
@@ -37,14 +39,23 @@ _FREE_BYTES, _MOST_RATIO = 1024 * 1024, 200
 _FAULTS = (BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError, NotImplementedError)
 
 
-def read(body: bytes, max_bytes: int) -> PredictBody:
-    """Raises InvalidRequest; BodyTooLarge if the members take more than `max_bytes`."""
+def read_at_once(body: bytes, max_bytes: int) -> PredictBody:
+    """Raises InvalidRequest, BodyTooLarge; TakesLong if it has many members, or they take much memory."""
+    return read(body, max_bytes, MOST_INFLATED_BYTES)
+
+
+def read(body: bytes, max_bytes: int, most_inflated_bytes: float = inf) -> PredictBody:
+    """Raises InvalidRequest; BodyTooLarge, TakesLong if the members take more than these bytes."""
     _check_directory(body)
+    if _END.unpack(body[-_END.size :])[1] > _FREE_DIRECTORY_BYTES and most_inflated_bytes < inf:
+        raise TakesLong
     try:
         archive = ZipFile(BytesIO(body))
     except _FAULTS as error:
         raise _invalid(error) from error
     _check_members(archive, min(max_bytes, _FREE_BYTES + _MOST_RATIO * len(body)))
+    if sum(member.file_size for member in archive.infolist()) > most_inflated_bytes:
+        raise TakesLong
 
     def inputs(signature: ModelSignature) -> dict[str, Array]:
         members = {member.filename.removesuffix(_SUFFIX): member for member in archive.infolist()}
@@ -107,4 +118,4 @@ def _check_members(archive: ZipFile, max_bytes: int) -> None:
         )
 
 
-FORMAT = BodyFormat(("application/x-npz",), read, ReplyFormat(check_numpy, write))
+FORMAT = BodyFormat(("application/x-npz",), read, ReplyFormat(check_numpy, write), read_at_once=read_at_once)

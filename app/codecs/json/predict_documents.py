@@ -317,4 +317,5 @@ FORMAT = BodyFormat(
     ReplyFormat(check_outputs_writable, _write),
     also_read=("text/plain", "text/json", "application/x-www-form-urlencoded"),
     read_at_once=read_at_once,
+    parsed=True,
 )

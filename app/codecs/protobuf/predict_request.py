@@ -86,4 +86,5 @@ FORMAT = BodyFormat(
     read,
     ReplyFormat(check, lambda response, _: serialize_response(response, tensor_content=True)),
     read_at_once=read_at_once,
+    parsed=True,
 )

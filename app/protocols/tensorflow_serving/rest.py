@@ -114,7 +114,7 @@ class TensorFlowRest(HttpProtocol):
     def parses(self, head: RequestHead, body: bytes) -> bool:  # noqa: ARG002 - the format alone decides
         head.parsed = head.parsed or _parse_head(head)
         parsed: _ComputeHead = head.parsed
-        return parsed.formats.request.read_at_once is not None
+        return parsed.formats.request.parsed
 
     def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         head = exchange.head
