@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,11 @@ from app.config.settings import Settings
 
 #: Exit code of a process that would fail again at once.
 COULD_NOT_START = 3
+
+
+#: What the supervisor sends to drop what is not answered yet. SIGTERM begins a drain, however often it comes: a service
+#: manager may send it to all processes, and the supervisor passes it on as well.
+END_AT_ONCE = signal.SIGUSR1
 
 
 @dataclass(frozen=True, slots=True)

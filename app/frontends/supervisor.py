@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from app.config.settings import Settings
-from app.frontends.process_arguments import ProcessArguments
+from app.frontends.process_arguments import END_AT_ONCE, ProcessArguments
 from app.frontends.process_starts import Fork, NewInterpreter
 from app.frontends.supervised_process import SupervisedProcess
 from app.instrumentation.logs import configure
@@ -76,9 +76,10 @@ async def _keep_all_running(processes: Sequence[SupervisedProcess], settings: Se
     ending = asyncio.Event()
 
     def end() -> None:
+        how = END_AT_ONCE if ending.is_set() else signal.SIGTERM
         ending.set()
         for process in processes:
-            process.end(signal.SIGTERM)
+            process.end(how)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)

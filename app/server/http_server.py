@@ -10,7 +10,8 @@ The order of stopping:
    the threads. If 2 ran out of time, gRPC gets no time and nothing is unloaded. Then the process ends; it does not wait
    for a load or a batch that is still running.
 6. A second signal drops what is not answered yet: no step waits any more, the log says how much it was, and the exit
-   code is 1 if it was anything.
+   code is 1 if it was anything. Processes below a supervisor ignore it, since a service manager may have sent it to
+   all; the supervisor tells them by a signal of its own (app/frontends/supervised_process.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import logging
 import os
 import sys
 from dataclasses import fields
+from signal import Signals
 from socket import socket
 from typing import Protocol
 
@@ -34,16 +36,19 @@ class StoppableBackend(HttpBackend, Drainable, Protocol):
     stopped: bool
 
 
-def serve_http(server: StoppableBackend, settings: Settings, sockets: list[socket]) -> int:
+def serve_http(
+    server: StoppableBackend, settings: Settings, sockets: list[socket], at_once: Signals | None = None
+) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code: 0 if all accepted requests were answered.
 
     Args:
         sockets: what to listen on; bound, not yet listening.
+        at_once: see DrainingServer.
     """
     app = HttpApp(server)
     limits = connection_limits(settings)
     config = uvicorn_config(app, app.fast_path, limits, settings.host, settings.rest_port, listener=server.listener)
-    uvicorn_server = DrainingServer(config, server)
+    uvicorn_server = DrainingServer(config, server, at_once)
     uvicorn_server.run(sockets)
     if not server.stopped:
         # Exit without waiting for a model that is still loading or a batch that is still running.

@@ -264,8 +264,9 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         assert server.wait() == 0  # there was nothing left to answer
 
 
-def test_a_second_signal_drops_what_is_under_way_and_says_so(tmp_path: Path) -> None:
-    """By the exit code and in the log, where no stack trace is."""
+@contextmanager
+def endless_work(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server with one request under way that never ends, and three that wait."""
     endless: dict[str, Any] = {
         "max_batch_size": 1,
         "max_inline_ms": 0,
@@ -281,6 +282,12 @@ def test_a_second_signal_drops_what_is_under_way_and_says_so(tmp_path: Path) -> 
                 b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (PATH.encode(), len(body)) + body
             )
         wait_until(lambda: server.client.get("/health").json()["queue"]["rows"] == 3)
+        yield server
+
+
+def test_a_second_signal_drops_what_is_under_way_and_says_so(tmp_path: Path) -> None:
+    """By the exit code and in the log, where no stack trace is."""
+    with endless_work(tmp_path) as server:
         server.terminate()
         wait_until(lambda: server.log.read_text().count("Draining") == 3)
         server.terminate()
@@ -288,6 +295,20 @@ def test_a_second_signal_drops_what_is_under_way_and_says_so(tmp_path: Path) -> 
         log = server.log.read_text()
         assert "Told to end at once: what is not answered yet is dropped; 3 rows wait" in log
         assert "Traceback" not in log
+
+
+def test_a_signal_that_is_sent_to_all_processes_drops_nothing(tmp_path: Path) -> None:
+    """As a service manager does: each child then gets it twice, since the supervisor passes it on."""
+    with endless_work(tmp_path) as server:
+        server.terminate()
+        wait_until(lambda: server.log.read_text().count("Draining") == 3)
+        for process in [*children(server.process.pid), engine_of(server)]:
+            os.kill(process, signal.SIGTERM)
+        for _ in range(2):  # of both frontends, as they take turns
+            assert server.client.get("/health").json()["queue"]["rows"] == 3
+        assert "Told to end at once" not in server.log.read_text()
+        server.terminate()
+        assert server.wait() == 1
 
 
 def test_an_engine_that_cannot_start_ends_it_all(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import uvloop
 
 from app.frontends.engine.engine_forks import fork_engines
 from app.frontends.engine.engine_listener import EngineListener
-from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments, when_parent_ends
+from app.frontends.process_arguments import COULD_NOT_START, END_AT_ONCE, ProcessArguments, when_parent_ends
 from app.instrumentation.logs import configure
 from app.repository.model_list_watch import WatchedModels
 from app.runtimes.tensorflow.start import preload
@@ -36,23 +36,25 @@ async def run_engine(server: Server, listener: socket.socket) -> int:
     frontends = EngineListener(server)
     draining = server.engine.draining
 
-    def end() -> None:
-        """The first signal begins the drain, a second one exits at once."""
-        if draining.is_set():
-            if not server.engine.drained:
-                logger.error(
-                    "Told to end at once: what is not answered yet is dropped; %d rows wait", server.engine.queue_rows()
-                )
-            _exit_now(0 if server.engine.drained else 1)
-        logger.info("Draining")
-        server.engine.begin_drain()
-        frontends.publish()
+    def begin_drain() -> None:
+        if not draining.is_set():
+            logger.info("Draining")
+            server.engine.begin_drain()
+            frontends.publish()
+
+    def end_at_once() -> None:
+        drained = server.engine.drained
+        if not drained:
+            rows = server.engine.queue_rows()
+            logger.error("Told to end at once: what is not answered yet is dropped; %d rows wait", rows)
+        _exit_now(0 if drained else 1)
 
     # 1. Signals and the end of the parent end it.
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
-    when_parent_ends(lambda: None if draining.is_set() else end())
+        loop.add_signal_handler(number, begin_drain)
+    loop.add_signal_handler(END_AT_ONCE, end_at_once)
+    when_parent_ends(begin_drain)
 
     # 2. Serve.
     await server.start()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from app.frontends.frontend.frontend_server import FrontendServer
-from app.frontends.process_arguments import ProcessArguments, received, when_parent_ends
+from app.frontends.process_arguments import END_AT_ONCE, ProcessArguments, received, when_parent_ends
 from app.instrumentation.logs import configure
 from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory, spare_from_collection
@@ -36,7 +36,7 @@ def main(text: str) -> int:
     keep_freed_memory()
     frontend = SupervisedFrontend(settings, Path(arguments.engine))
     spare_from_collection()
-    return serve_http(frontend, settings, [_own_socket(file) for file in arguments.sockets])
+    return serve_http(frontend, settings, [_own_socket(file) for file in arguments.sockets], END_AT_ONCE)
 
 
 def _own_socket(file: int) -> socket.socket:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import Sequence
 from functools import partial
 from socket import socket
@@ -157,13 +158,17 @@ class DrainingServer(uvicorn.Server):
 
     app/server/http_server.py lists the steps of stopping.
 
+    Args:
+        at_once: the signal that ends the server without a drain; None: a second one of any kind.
+
     Attributes:
         exit_code: 0 if every request that was accepted is answered.
     """
 
-    def __init__(self, config: uvicorn.Config, server: Drainable) -> None:
+    def __init__(self, config: uvicorn.Config, server: Drainable, at_once: signal.Signals | None = None) -> None:
         super().__init__(config)
         self._server = server
+        self._at_once = at_once
         self._told = False  # to end
         self._drain: asyncio.Task[None] | None = None
         self.exit_code = 0
@@ -172,12 +177,16 @@ class DrainingServer(uvicorn.Server):
             logger.warning("uvicorn %s has no %s; nothing is drained", uvicorn.__version__, ", ".join(missing))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
-        """The first signal begins the drain, a second one ends at once."""
+        """The first signal begins the drain, a second one ends at once, unless there is a signal for that."""
+        if self._told and self._at_once is not None:
+            return
         act = self._drop_the_rest if self._told else self._begin_drain
         self._told = True
         asyncio.get_running_loop().call_soon_threadsafe(act)  # thread safe: wakes the loop at once
 
     def _begin_drain(self) -> None:
+        if self._at_once is not None:
+            asyncio.get_running_loop().add_signal_handler(self._at_once, self._drop_the_rest)
         self._drain = asyncio.create_task(self._drain_and_exit(), name="drain")
 
     def _drop_the_rest(self) -> None:
