@@ -55,7 +55,7 @@ class SupervisedProcess:
             code = await self._start.run(self._started)
             number, self._number = self._number, 0
 
-            # 1. Told to end. A signal that arrives before Python handles it ends the process, too: nothing was accepted.
+            # 1. Told to end. A signal that arrives before Python handles it ends the process, too.
             if self._told.is_set():
                 return 0 if code in {-signal.SIGTERM, -END_AT_ONCE} else code
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from app.codecs.json import writing
 from app.codecs.json.nested_lists import tensor
 from app.codecs.json.parsing import parse
-from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable
+from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable, takes_long
 from app.core.errors import Unsupported
-from app.core.inference import STRING, Array
+from app.core.inference import STRING, Array, string_array
 
 PLAIN = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + [
     "float16",
@@ -142,3 +142,41 @@ def test_types_that_json_cannot_represent_are_not_supported(dtype: Any) -> None:
 def test_types_that_json_can_represent_are_written(dtype: np.dtype[Any]) -> None:
     check_writable(dtype)
     assert orjson.loads(written(np.zeros(2, dtype) if dtype != STRING else np.array([b"", b""], STRING)))
+
+
+_STRINGS = [
+    ["", "a", 'x"\\\n\u00e9\u20ac' * 3, "\U0001f600" * 10],
+    [["short"] * 3, ["long " * 9, {"b64": "QUJD" * 9}]],
+    "\u00e9" * 100,
+]
+
+
+@pytest.mark.parametrize("document", _STRINGS)
+def test_long_strings_are_written_in_slices(document: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of the writer takes a part of them, and their text is as from one call for all."""
+    expected = dumps(document)
+    sizes: list[int] = []
+    write = orjson.dumps
+
+    def watched(value: object, *args: Any, **kwargs: Any) -> bytes:
+        text = write(value, *args, **kwargs)
+        if not isinstance(value, orjson.Fragment | list | dict):
+            sizes.append(len(text))
+        return text
+
+    monkeypatch.setattr(writing, "_SLICE_CHARACTERS", 8)
+    monkeypatch.setattr(writing, "_LONG_STRING", 4)
+    monkeypatch.setattr(writing, "_GROUP", 2)
+    monkeypatch.setattr(writing.orjson, "dumps", watched)
+    assert dumps_in_slices({"x": document}) == b'{"x":' + expected + b"}"
+    assert max(sizes) <= 2 + 8 * 6  # quotes, and the longest escape of each character
+
+
+def test_numbers_that_are_not_finite_are_spelled_out_in_slices_too() -> None:
+    rows = [{"a": np.float32(np.nan), "b": np.array([1, np.inf], np.float32)}]
+    assert dumps_in_slices(rows) == dumps(rows) == b'[{"a":NaN,"b":[1.0,Infinity]}]'
+
+
+@pytest.mark.parametrize(("count", "length", "long"), [(1, 3 << 20, True), (70_000, 0, True), (100, 100, False)])
+def test_strings_are_long_by_their_characters_or_their_number(count: int, length: int, long: bool) -> None:
+    assert takes_long({"s": string_array([b"x" * length] * count)}) is long
