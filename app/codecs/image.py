@@ -24,8 +24,9 @@ from app.core.inference import STRING, Array, Dimension, ModelSignature, TensorS
 #: Pillow's own limit, which only warns at first; `_check_size` has ours.
 Image.MAX_IMAGE_PIXELS = None
 
-#: The most bytes that the compressed texts of a PNG take; Pillow's own limit is 64 MiB.
-PngImagePlugin.MAX_TEXT_MEMORY = PngImagePlugin.MAX_TEXT_CHUNK
+#: The most bytes that one compressed text of a PNG takes, and all of them; Pillow's own limits are 1 and 64 MiB.
+#: Chosen: what editors write of an image is a tenth of it.
+PngImagePlugin.MAX_TEXT_CHUNK, PngImagePlugin.MAX_TEXT_MEMORY = 256 * 1024, 512 * 1024
 
 #: The pixels may take this many bytes, and this many times those of the file. Chosen: a black image of 1920 x 1080
 #: is free.

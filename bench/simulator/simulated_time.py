@@ -9,16 +9,25 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+#: Real seconds that what a thread does may take until time jumps all the same: a test may want it to hang.
+_THREAD_S = 1.0
+
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Does not wait: advances the clock by the time that it would have waited."""
+    """Does not wait: advances the clock by the time that it would have waited.
+
+    What threads do takes none of this time, but no timer is due before it is done.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
+        self.threads = 0  # that were asked for something and have not answered
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         events = super().select(0)
+        if not events and timeout and self.threads:
+            events = super().select(_THREAD_S)
         if events:
             return events
         if timeout is None and (events := super().select(10)):  # a thread reported
@@ -38,6 +47,15 @@ class FakeTimeLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.now
+
+    def run_in_executor(self, executor: Any, function: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # typeshed has variadic generics here
+        future = super().run_in_executor(executor, function, *args)
+        self._jumping.threads += 1
+        future.add_done_callback(self._answered)
+        return future
+
+    def _answered(self, _: object) -> None:
+        self._jumping.threads -= 1
 
     def work(self, seconds: float) -> None:
         """What runs now takes this many seconds."""

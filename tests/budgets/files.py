@@ -94,7 +94,7 @@ def png() -> Form:
     words = (
         *(png_chunk(b"tEXt", b""), png_chunk(b"tEXt", b"a\0b"), png_chunk(b"aaAa", b""), png_chunk(b"IDAT", b"")),
         *(png_chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(10**6), 9)), png_chunk(b"pHYs", bytes(9))),
-        *(png_chunk(b"iTXt", b"a\0\1\0\0\0" + zlib.compress(bytes(10**6), 9)), png_chunk(b"fcTL", bytes(26))),
+        *(png_chunk(b"iTXt", b"a\0\1\0\0\0" + zlib.compress(bytes(250_000), 9)), png_chunk(b"fcTL", bytes(26))),
         *(png_chunk(b"acTL", bytes(8)), png_chunk(b"PLTE", bytes(3)), png_chunk(b"tRNS", b"\0"), b"\0", b"IDAT"),
         *(png_chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(10**6), 9)), png_chunk(b"eXIf", bytes(8))),
     )

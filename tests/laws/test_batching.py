@@ -101,8 +101,9 @@ class Run:
 
     def _watched(self, model: FakeFunction, late: bool) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
         def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
-            queue = self.batcher.queue  # a request larger than it waits alone
-            self.overfull |= queue.rows > CAPACITY and sum(map(len, queue.lanes)) > 1
+            waiting = [each for lane in self.batcher.queue.lanes for each in lane]
+            beside_large = [each.rows for each in waiting if each.rows <= CAPACITY and each.parts is None]
+            self.overfull |= sum(beside_large) > CAPACITY
             if not late:  # otherwise who is gone now may have been there when the batch was cut
                 self.computed_for_nobody |= self.gone & {abs(value) - 1 for value in inputs["x"][:, 0].tolist()}
             return model(inputs)

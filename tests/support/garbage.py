@@ -32,14 +32,19 @@ def alive(kind: type) -> int:
 
 @contextmanager
 def garbage() -> Iterator[Counter[str]]:
-    """Counts, by kind, what the block leaves that only the collector can free; filled at its end."""
+    """Counts, by kind, what the block leaves that only the collector can free; filled at its end.
+
+    What was there before does not count, also if it becomes garbage meanwhile: threads of other tests may let go of it.
+    """
     found = Counter[str]()
     with no_collection():
-        yield found
-        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.freeze()
         try:
+            yield found
+            gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()
         finally:
             gc.set_debug(0)
+            gc.unfreeze()
         found.update(type(each).__qualname__ for each in gc.garbage)
         gc.garbage.clear()
