@@ -1,7 +1,7 @@
 """Whether requests should be sent here, and which models do not work.
 
 1. Ready: each model that was found at start has been tried, and at least one model can be called. So one broken model
-   does not take the others out of rotation.
+   does not take the others out of rotation. One whose files are still changing is looked at twice.
 2. A model that arrives later does not matter for readiness: neither while it loads, nor if it fails.
 3. What does not work is always told by name, ready or not.
 """
@@ -28,6 +28,7 @@ class Readiness:
         self._layout = DiskLayout()
         self._found_at_start: frozenset[str] | None = None
         self._untried: set[str] = set()
+        self._changed: set[str] = set()
         self._polled = False
         #: Why the models folder could not be read; empty if it could.
         self.source_error = ""
@@ -43,8 +44,12 @@ class Readiness:
             self._untried = set(layout.configs.keys() - layout.unreadable)
 
     def tried(self, model: str) -> None:
-        """The model has loaded, has failed to load, or has nothing to load."""
-        self._untried.discard(model)
+        """The model has loaded, has failed to load, or has nothing to load, maybe since its files are still changing."""
+        held = self._catalog.held.get(model, {}).values()
+        if model not in self._changed and any(each.kind is ProblemKind.CHANGING for each in held):
+            self._changed.add(model)
+        else:
+            self._untried.discard(model)
 
     def polled(self) -> None:
         """A poll of the disk has ended."""

@@ -118,3 +118,46 @@ def test_ready_waits_for_the_first_try_of_every_model(tmp_path: Path) -> None:
         await models.close()
 
     asyncio.run(run())
+
+
+def test_a_model_whose_files_changed_at_the_first_look_is_not_tried_yet(tmp_path: Path) -> None:
+    """It was seen: one model was served, one that began to load half a second later was not, and the server ready."""
+    add(tmp_path, "a", 1)
+    add(tmp_path, "b", 1)
+    load, now = HeldLoader("a"), [0.0]
+
+    async def run() -> None:
+        models = repository(tmp_path, load, settle_s=0.01, clock=lambda: now[0])
+        await models.look()
+        now[0] = 1.0
+        add(tmp_path, "a", 1, b"good and longer")
+        start = asyncio.create_task(models.start())
+        await until(lambda: bool(models.catalog.available("b")))
+        assert models.unready_reasons() == ["Model a version 1 is not loaded: its files are still changing"]
+        now[0] = 2.0
+        await asyncio.to_thread(load.entered.wait, HANG_S)
+        assert models.unready_reasons() == ["Model a is still loading"]
+        load.gate.set()
+        await start
+        assert models.unready_reasons() == []
+        await models.close()
+
+    asyncio.run(run())
+
+
+def test_a_model_whose_files_never_rest_does_not_keep_the_others_from_being_ready(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+    add(tmp_path, "b", 1)
+    now = [0.0]
+
+    async def run() -> None:
+        models = repository(tmp_path, FakeLoader(), settle_s=0.01, clock=lambda: now[0])
+        await models.look()
+        now[0] = 1.0
+        add(tmp_path, "a", 1, b"good and longer")
+        await models.start()
+        assert models.unready_reasons() == []
+        assert texts(models) == ["Model a version 1 is not loaded: its files are still changing"]
+        await models.close()
+
+    asyncio.run(run())
