@@ -12,7 +12,8 @@ Rules
 - A batch is formed only when a device is free. So batches fill while devices are busy, and requests that were cancelled
   or have expired by then are not in them (tests/laws/test_batching.py).
 - After `submit`, `_dispatch` runs in the next turn of the event loop, so requests that are read in one turn can share a
-  batch. When a device becomes free it runs at once.
+  batch. When a device becomes free it runs at once. If beginning what was read takes several turns, a short call waits
+  for the last of them, at most `burst.LONGEST_S`: while it lasts, hardly a request is begun that could share the next.
 - A batch that failed because of some of its requests is run again in smaller groups, each a batch of its own, in turns
   with what else is due (isolation.py).
 - The caller owns its request: it cancels it on every way out, and then the request leaves the queue.
@@ -43,6 +44,7 @@ from app.batching.scheduler import Scheduler
 from app.batching.shadow_check import ShadowChecks
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
+from app.core.burst import Burst
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import BatchRejected, Listener, ignore
 from app.core.inference import Array
@@ -60,6 +62,9 @@ _MARGIN = 2
 #: How much of the slowest call is remembered at the next one: half of it after 69 calls. Chosen.
 _FADE = 0.99
 
+#: A shorter call waits for the rest of a burst: it would end before enough for the next one has begun. Chosen.
+_SHORT_CALL_S = 0.005
+
 
 class Batcher:
     """Queues requests in order of arrival and runs them in batches on free devices.
@@ -73,6 +78,7 @@ class Batcher:
         weights: by model, its share of the devices' time beside other models'; empty for none.
         fair_callers: the callers whose requests wait share devices and room, whoever sends more.
         preserve_order: answer the batches of a lane in the order in which they were started.
+        burst: requests that have arrived and are about to be submitted; short calls wait for its end.
     """
 
     def __init__(
@@ -89,6 +95,7 @@ class Batcher:
         preserve_order: bool = False,
         fair_callers: bool = False,
         max_queue_bytes: float = inf,
+        burst: Burst | None = None,
     ) -> None:
         # Settings and surroundings
         self._listener = listener
@@ -96,6 +103,8 @@ class Batcher:
         self._loop = asyncio.get_running_loop()
         self._max_inline_s = max_inline_s
         self._admission = admission
+        self._burst = burst or Burst(clock)
+        self._burst.on_end(self._dispatch)  # now: in the next turn there may be another burst
 
         # What waits, what is in flight, and how it is answered
         callers = Callers() if fair_callers else None
@@ -291,10 +300,21 @@ class Batcher:
                 self._due_timer = self._loop.call_later(plan.due_s - now, self._dispatch)
                 return
 
-            # 4. After a batch on the event loop sockets are read first: their requests share the next batch.
+            # 4. A short call waits for what arrived together with its requests.
+            if self._burst.is_open and self._waits_for_burst(lane, plan):
+                return
+
+            # 5. After a batch on the event loop sockets are read first: their requests share the next batch.
             if self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"), now):
                 self._dispatch_soon()
                 return
+
+    def _waits_for_burst(self, lane: Lane, plan: BatchPlan) -> bool:
+        """Whether the call is short, and due only since a device is idle. Nobody else waits with it."""
+        if plan.reason != "idle" or len(self.queue.lanes) > 1 or self._isolations or self._drained is not None:
+            return False
+        curve = lane.costs.curve
+        return curve is not None and curve.call_s(min(lane.rows, plan.rows)) < _SHORT_CALL_S
 
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> bool:
         """Returns whether it was executed on the event loop."""

@@ -44,7 +44,7 @@ class Readiness:
             self._untried = set(layout.configs.keys() - layout.unreadable)
 
     def tried(self, model: str) -> None:
-        """The model has loaded, has failed to load, or has nothing to load, maybe since its files are still changing."""
+        """The model has loaded, has failed to load, or has nothing to load; maybe its files are still changing."""
         held = self._catalog.held.get(model, {}).values()
         if model not in self._changed and any(each.kind is ProblemKind.CHANGING for each in held):
             self._changed.add(model)

@@ -17,6 +17,7 @@ from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, create_policy
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
+from app.core.burst import Burst
 from app.core.events import Event, Listener
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.loading.loader import Loader
@@ -54,10 +55,16 @@ class Engine:
     Args:
         models: the models to serve, a list that may change; None serves the folder that the settings name.
         max_queue_bytes: of the tensors that wait.
+        burst: see Batcher.
     """
 
     def __init__(
-        self, settings: Settings, models: WatchedModels | None, listener: Listener, max_queue_bytes: float
+        self,
+        settings: Settings,
+        models: WatchedModels | None,
+        listener: Listener,
+        max_queue_bytes: float,
+        burst: Burst,
     ) -> None:
         self.settings = settings
         self.sizes = (
@@ -69,6 +76,7 @@ class Engine:
         self._models = models
         self._listener = listener
         self._max_queue_bytes = max_queue_bytes
+        self._burst = burst
         self._runtime: Runtime | None = None
         self._batcher: Batcher | None = None
         self._loader: Loader | None = None
@@ -114,7 +122,7 @@ class Engine:
         finally:
             importing.shutdown(wait=False)
             looking.cancel()
-        self._batcher = batcher = _batcher(settings, runtime, self._listener, self._max_queue_bytes)
+        self._batcher = batcher = _batcher(settings, runtime, self._listener, self._max_queue_bytes, self._burst)
         self._runtime = runtime
         self._giving_back = asyncio.create_task(give_back_while_idle(lambda: batcher.idle), name="give back memory")
         self._loader = Loader(
@@ -293,7 +301,7 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
     )
 
 
-def _batcher(settings: Settings, runtime: Runtime, listener: Listener, max_queue_bytes: float) -> Batcher:
+def _batcher(settings: Settings, runtime: Runtime, listener: Listener, max_queue_bytes: float, burst: Burst) -> Batcher:
     return Batcher(
         _device_threads(runtime, settings.stuck_after_s),
         create_policy(settings.batching_policy, _batching_options(settings)),
@@ -305,6 +313,7 @@ def _batcher(settings: Settings, runtime: Runtime, listener: Listener, max_queue
         preserve_order=settings.preserve_order,
         fair_callers=bool(settings.fair_callers),
         max_queue_bytes=max_queue_bytes,
+        burst=burst,
     )
 
 

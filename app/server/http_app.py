@@ -17,6 +17,7 @@ from starlette.routing import Match
 
 from app import __version__
 from app.config.settings import Settings
+from app.core.burst import Burst
 from app.core.errors import ServingError
 from app.core.events import Listener
 from app.core.interfaces import ServedRepository
@@ -54,6 +55,7 @@ class HttpBackend(Operable, BatchingControl, Protocol):
     tensorflow_rest: TensorFlowRest
     open_inference_rest: OpenInferenceRest
     memory: ClientMemory
+    burst: Burst
     listener: Listener
 
     @property
@@ -85,7 +87,9 @@ class HttpApp(FastAPI):
         answer = HeadAndOptions(self._answer, self.methods)
         self._http: Application = AllowAnyOrigin(answer) if cors else answer
         #: For connections that answer inference themselves.
-        self.fast_path = FastPath(self._protocol, EXPOSED_TO_ANY_ORIGIN if cors else (), memory=server.memory)
+        self.fast_path = FastPath(
+            self._protocol, EXPOSED_TO_ANY_ORIGIN if cors else (), memory=server.memory, burst=server.burst
+        )
         self.include_router(health_routes(server, server.settings.metrics_path))
         self.include_router(batching_routes(server, administration))
         self.add_exception_handler(HTTPException, _http_error)

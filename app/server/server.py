@@ -14,6 +14,7 @@ from typing import Any
 
 from app import __version__
 from app.config.settings import Settings
+from app.core.burst import Burst
 from app.core.errors import ServingError
 from app.core.events import tell_all
 from app.instrumentation import logs, metrics
@@ -71,6 +72,7 @@ class Server:
         statistics = ModelStatistics(counts)
         budget = budget_bytes(settings.memory_budget_mb)
         self.memory = ClientMemory(client_bytes(budget, 1 + settings.frontends))
+        self.burst = Burst()
         self._facts = ModelFacts()
         self._metrics = self._make_metrics(counts, budget)
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
@@ -85,7 +87,7 @@ class Server:
         )
 
         # 2. What executes requests.
-        self.engine = Engine(settings, models, self.listener, queue_bytes(budget))
+        self.engine = Engine(settings, models, self.listener, queue_bytes(budget), self.burst)
         self.repository = self.engine.repository
         self.drain, self.abandon, self.unready = self.engine.drain, self.engine.abandon, self.engine.unready
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.config.settings import Settings
+from app.core.burst import Burst
 from app.core.events import Listener
 from app.core.interfaces import ServedRepository
 from app.frontends.frontend.remote_engine import RemoteEngine
@@ -63,6 +64,7 @@ class FrontendServer:
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio)
         draining = self.engine.draining
+        self.burst = Burst()
         self.memory = ClientMemory(client_bytes(budget_bytes(settings.memory_budget_mb), 1 + settings.frontends))
         self._readers = ReadingProcesses()
         self.tensorflow_rest = TensorFlowRest(

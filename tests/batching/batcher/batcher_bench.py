@@ -13,6 +13,7 @@ import numpy as np
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, SelfTuning
 from app.batching.request import LaneKey
+from app.core.burst import Burst
 from app.core.events import BatchExecuted, Event
 from app.core.interfaces import Cancellable
 from app.core.reply import Answer
@@ -64,6 +65,7 @@ class Bench:
         self.devices: Sequence[FakeDevice] = [FakeDevice(hardware=number) for number in range(devices)]
         self.events: list[Event] = []
         self.loop = asyncio.get_running_loop()
+        self.burst = Burst(self.loop.time)
         self.batcher = Batcher(
             self.devices,
             SelfTuning(BatchingOptions(max_batch_delay_ms=1000 * delay_s)),
@@ -72,6 +74,7 @@ class Bench:
             lambda: self.loop.time() + tick_s * next(ticks),
             max_inline_s=inline_s,
             admission=admission,
+            burst=self.burst,
         )
         self.model = FakeFunction()
         self.function = batch_function(self.model, largest)

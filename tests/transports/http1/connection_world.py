@@ -14,6 +14,7 @@ from uvicorn.server import ServerState
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, WorkConserving
 from app.core.batch_sizes import BatchSizes
+from app.core.burst import Burst
 from app.core.events import Event, RequestFinished
 from app.model import Model
 from app.placement import RequestPlacement
@@ -109,6 +110,7 @@ class World:
     Args:
         inline_s: calls that take less are made on the event loop.
         timed: what calls take is known from the beginning.
+        calls_s: calls take so long, and this is known.
     """
 
     def __init__(
@@ -119,12 +121,14 @@ class World:
         *,
         admission: bool = False,
         timed: bool = True,
+        calls_s: float = 0.0,
         callers: str = "",
         limits: ConnectionLimits = LIMITS,
     ) -> None:
         self.events: list[Event] = []
         self.loaded = FakeLoadedModel()
-        self.device = FakeDevice(COMPUTE_S)
+        self.device = FakeDevice(calls_s or COMPUTE_S)
+        burst = Burst(fake_time)
         self.batcher = Batcher(
             [self.device],
             WorkConserving(),
@@ -132,10 +136,11 @@ class World:
             self.events.append,
             fake_time,
             max_inline_s=inline_s,
+            burst=burst,
             admission=admission,  # its verdict depends on the order of arrival; this suite compares ways to the model
         )
         warm_up = (
-            {"serving_default": {32: COMPUTE_S}} if inline_s and timed else {}
+            {"serving_default": {32: calls_s or COMPUTE_S}} if calls_s or (inline_s and timed) else {}
         )  # so calls of all sizes are known to be quick
         placement = RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(32), costs=warm_up)
         self.model = Model(placement, self.batcher)
@@ -148,7 +153,7 @@ class World:
             "v2": OpenInferenceRest(served, self.events.append, http_limits, fake_time),
         }
         self._cors = cors
-        fast_path = FastPath(self._find, EXPOSED_TO_ANY_ORIGIN if cors else [], fake_time)
+        fast_path = FastPath(self._find, EXPOSED_TO_ANY_ORIGIN if cors else [], fake_time, burst=burst)
         if direct:
             config = uvicorn_config(self._application, fast_path, limits, "localhost", 0)
         else:

@@ -9,7 +9,8 @@ else runs in between, and no request is overtaken, expires or is cancelled meanw
 In all other cases, and if one of them is unusual or invalid, the requests begin one by one, in order of arrival.
 
 A turn of the event loop lasts as long as what is begun in it, and nothing else is answered meanwhile. So what takes
-longer than a few milliseconds is left for the next turns; what arrives in these is begun behind it.
+longer than a few milliseconds is left for the next turns; what arrives in these is begun behind it. All of this is a
+burst: the batcher makes no short call before it has begun.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from itertools import accumulate
 from operator import itemgetter
 
 from app.codecs.json.writing import takes_long
+from app.core.burst import Burst
 from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import Cancellable
@@ -54,13 +56,15 @@ class Coalescer:
 
     Args:
         clock: monotonic seconds.
+        burst: is told of requests that are left for the next turns.
     """
 
-    def __init__(self, reply_buffer: ReplyBuffer, clock: Callable[[], float]) -> None:
+    def __init__(self, reply_buffer: ReplyBuffer, clock: Callable[[], float], burst: Burst) -> None:
         self._arrived: _Arrived = []
         self._alone: deque[tuple[DirectExchange, bytes]] = deque()  # of a turn before; none of them can be coalesced
         self._reply_buffer = reply_buffer
         self._clock = clock
+        self._burst = burst
 
     def add(self, exchange: DirectExchange, body: bytes) -> None:
         if not (self._arrived or self._alone):
@@ -68,6 +72,16 @@ class Coalescer:
         self._arrived.append((exchange, body))
 
     def _begin(self) -> None:
+        try:
+            self._begin_for_a_turn()
+        finally:  # whatever happens, the others begin
+            more = bool(self._alone or self._arrived)
+            if more:
+                asyncio.get_running_loop().call_soon(self._begin)
+            if more or self._burst.is_open:
+                self._burst.turn_ended(more)
+
+    def _begin_for_a_turn(self) -> None:
         end_s = self._clock() + _TURN_S
         alone = self._alone
         if not alone:
@@ -78,8 +92,6 @@ class Coalescer:
                 exchange.begin(body)
                 if self._clock() >= end_s:
                     break
-        if alone or self._arrived:
-            asyncio.get_running_loop().call_soon(self._begin)
 
     def _coalesce(self) -> _Arrived:
         """Submits together what can be; returns all that it looked at."""

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from app.core.bounded_cache import BoundedCache
+from app.core.burst import Burst
 from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Header
 from app.transports.http.exchange import HttpProtocol
@@ -55,6 +56,7 @@ class FastPath:
         headers: added to every reply.
         clock: monotonic seconds.
         memory: for bodies and replies of all connections.
+        burst: see Coalescer.
     """
 
     def __init__(
@@ -63,12 +65,13 @@ class FastPath:
         headers: Sequence[Header] = (),
         clock: Callable[[], float] = time.monotonic,
         memory: ClientMemory | None = None,
+        burst: Burst | None = None,
     ) -> None:
         # What connections use.
         self.clock = clock
         self.memory = memory or ClientMemory()
         self.reply_buffer = ReplyBuffer()
-        self.coalescer = Coalescer(self.reply_buffer, clock)
+        self.coalescer = Coalescer(self.reply_buffer, clock, burst or Burst(clock))
         self.interrupt_moderation = InterruptModeration(clock)
 
         # Which URLs ask for a computation.

@@ -20,8 +20,8 @@ _REQUEST_S = 0.001
 class Slow:
     """A world in which reading a request takes a millisecond, and what it began in each turn of the event loop."""
 
-    def __init__(self, inline_s: float = 0.0) -> None:
-        self.world = World(True, inline_s=inline_s)
+    def __init__(self, inline_s: float = 0.0, calls_s: float = 0.0) -> None:
+        self.world = World(True, inline_s=inline_s, calls_s=calls_s)
         self.turns: list[list[bytes]] = []
         protocol: Any = self.world.protocols["v1"]
         self._begin, self._together = protocol.begin, protocol.begin_coalesced
@@ -124,5 +124,16 @@ def test_so_many_requests_and_bytes_are_coalesced_in_a_turn(count: int, size: in
         await slow.begin_all(count)
         most = min(_MOST_TOGETHER, _MOST_BYTES // size if size else count)
         assert [len(turn) for turn in slow.turns if turn] == [*[most] * (count // most), count % most]
+
+    run_in_fake_time(main())
+
+
+def test_requests_that_arrive_together_share_a_short_call_though_they_begin_in_several_turns() -> None:
+    async def main() -> None:
+        slow = Slow(calls_s=0.001)
+        slow.arrive(bodies(20))
+        await slow.begin_all(20)
+        await asyncio.sleep(COMPUTE_S)
+        assert [len(call) for call in slow.world.loaded.function.calls] == [32]
 
     run_in_fake_time(main())
