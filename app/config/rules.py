@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from app.config.timed_look import found_within
 from app.config.values import Folders, Sizes
-from app.core.timed_look import found_within
 
 #: Seconds that the storage of the models folder may take to say what it is. Chosen.
 _LOOK_S = 2.0

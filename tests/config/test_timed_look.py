@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from app.core.timed_look import found_within
+from app.config.timed_look import found_within
 
 
 def test_storage_that_hangs_or_fails_has_found_nothing() -> None:
