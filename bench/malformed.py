@@ -1,6 +1,6 @@
 """A hundred thousand malformed requests to a real server of real models: codes, memory, and whether it still works.
 
-    python -m bench.malformed --requests 100000
+    python -m bench.malformed --requests 100000 [--forms tensorflow_json,npy]
 
 Exits with 1 if a request got an error of the server (5xx except 501, 503 and 504, or gRPC's equivalents) or no answer
 within PATIENCE_S, if good requests got other numbers afterwards, or if memory grew in the second half of the run.
@@ -26,6 +26,7 @@ from tests.hostile.attack import Attack, Tally
 from tests.hostile.from_openapi import openapi_requests
 from tests.hostile.hostile_requests import HostileRequests
 from tests.hostile.served import answers, resident_mib, served_inputs
+from tests.hostile.wire_requests import HttpRequest
 from tests.support.processes import ROOT, ServerProcess, free_port, serving
 
 #: The resident memory may grow by this much in the second half of the run.
@@ -41,6 +42,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--forms", default="", help="only of these, separated by commas, and none of OpenAPI")
     parser.add_argument("--minutes", type=float, default=30.0, help="a run that takes longer has failed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -81,9 +83,9 @@ async def _attack(server: ServerProcess, grpc_port: int, options: argparse.Names
         before = await answers(http, models)
         at_start = resident_mib(server.process.pid)
         print(f"Models: {', '.join(models)}. Seed {options.seed}. Resident {at_start} MiB at the start")
-        print("Making those of the OpenAPI document takes a minute for 4000", flush=True)
-        suggested = openapi_requests((await http.get("/openapi.json")).json(), _openapi(options), options.seed)
-        mutated = iter(HostileRequests(models, options.seed))
+        forms = options.forms.split(",") if options.forms else []
+        mutated = iter(HostileRequests(models, options.seed, forms))
+        suggested = [] if forms else await _suggested(http, options)
         attack = Attack(int(server.url.rpartition(":")[2]), channel)
         for number in range(1, SLICES + 1):
             started = time.monotonic()
@@ -103,8 +105,11 @@ async def _attack(server: ServerProcess, grpc_port: int, options: argparse.Names
     return faults + attack.tally.violations + _growth(resident)
 
 
-def _openapi(options: argparse.Namespace) -> int:
-    return int(options.requests) // ONE_OF_OPENAPI
+async def _suggested(http: httpx.AsyncClient, options: argparse.Namespace) -> list[HttpRequest]:
+    print("Making those of the OpenAPI document takes a minute for 4000", flush=True)
+    return openapi_requests(
+        (await http.get("/openapi.json")).json(), int(options.requests) // ONE_OF_OPENAPI, options.seed
+    )
 
 
 def _growth(resident: list[int]) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from io import BytesIO
 from random import Random
 from typing import Any
@@ -48,17 +48,25 @@ _LEFT_OUT = {"RepositoryModelUnload", "HandleReloadConfigRequest"}
 
 
 class HostileRequests:
-    """An endless variety, from good requests for `models`: inputs of the default signature by the model's name."""
+    """An endless variety, from good requests for `models`: inputs of the default signature by the model's name.
 
-    def __init__(self, models: Mapping[str, Inputs], seed: int) -> None:
+    Args:
+        forms: only of these; empty for all. Raises ValueError for an unknown one.
+    """
+
+    def __init__(self, models: Mapping[str, Inputs], seed: int, forms: Collection[str] = ()) -> None:
         self._models = models
         self._random = Random(seed)  # noqa: S311 - it is to be the same each time
-        self._makers: tuple[Callable[[str, Inputs], Hostile], ...] = (
+        makers: tuple[Callable[[str, Inputs], Hostile], ...] = (
             *(self._tensorflow_json, self._open_inference_json, self._open_inference_binary, self._open_inference_bare),
             *(self._npy, self._npz, self._message_pack, self._protobuf, self._image),
             *(self._tensorflow_grpc, self._other_grpc, self._open_inference_grpc, self._open_inference_stream),
             *(self._route, self._head, self._wire),
         )
+        named = {make.__name__.removeprefix("_"): make for make in makers}
+        if unknown := set(forms) - named.keys():
+            raise ValueError(f"unknown: {', '.join(unknown)}; expected some of {', '.join(named)}")
+        self._makers = [make for form, make in named.items() if not forms or form in forms]
 
     def __iter__(self) -> Iterator[Hostile]:
         while True:
