@@ -63,7 +63,7 @@ _MARGIN = 2
 _FADE = 0.99
 
 #: A shorter call waits for the rest of a burst: it would end before enough for the next one has begun. Chosen.
-_SHORT_CALL_S = 0.005
+_SHORT_CALL_S = 0.002
 
 
 class Batcher:
@@ -314,7 +314,7 @@ class Batcher:
         if plan.reason != "idle" or len(self.queue.lanes) > 1 or self._isolations or self._drained is not None:
             return False
         curve = lane.costs.curve
-        return curve is not None and curve.call_s(min(lane.rows, plan.rows)) < _SHORT_CALL_S
+        return curve is not None and curve.call_s(min(lane.rows, lane.max_rows)) < _SHORT_CALL_S
 
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> bool:
         """Returns whether it was executed on the event loop."""

@@ -67,7 +67,7 @@ def test_a_full_batch_does_not_wait() -> None:
     scenario(main)
 
 
-@pytest.mark.parametrize("seconds", [None, 0.01])
+@pytest.mark.parametrize("seconds", [None, 0.003])
 def test_a_long_call_does_not_wait_nor_one_of_which_nothing_is_known(seconds: float | None) -> None:
     async def main() -> None:
         bench = Bench()
