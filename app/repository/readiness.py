@@ -28,7 +28,7 @@ class Readiness:
         self._layout = DiskLayout()
         self._found_at_start: frozenset[str] | None = None
         self._untried: set[str] = set()
-        self._changed: set[str] = set()
+        self._seen_changing: set[str] = set()
         self._polled = False
         #: Why the models folder could not be read; empty if it could.
         self.source_error = ""
@@ -46,8 +46,8 @@ class Readiness:
     def tried(self, model: str) -> None:
         """The model has loaded, has failed to load, or has nothing to load; maybe its files are still changing."""
         held = self._catalog.held.get(model, {}).values()
-        if model not in self._changed and any(each.kind is ProblemKind.CHANGING for each in held):
-            self._changed.add(model)
+        if model not in self._seen_changing and any(each.kind is ProblemKind.CHANGING for each in held):
+            self._seen_changing.add(model)
         else:
             self._untried.discard(model)
 

@@ -72,7 +72,6 @@ class Server:
         statistics = ModelStatistics(counts)
         budget = budget_bytes(settings.memory_budget_mb)
         self.memory = ClientMemory(client_bytes(budget, 1 + settings.frontends))
-        self.burst = Burst()
         self._facts = ModelFacts()
         self._metrics = self._make_metrics(counts, budget)
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
@@ -87,6 +86,7 @@ class Server:
         )
 
         # 2. What executes requests.
+        self.burst = Burst()
         self.engine = Engine(settings, models, self.listener, queue_bytes(budget), self.burst)
         self.repository = self.engine.repository
         self.drain, self.abandon, self.unready = self.engine.drain, self.engine.abandon, self.engine.unready

@@ -26,9 +26,6 @@ from tests.hostile.served import served_inputs
 #: Seconds between two bytes of a slow client. Chosen: so often that a limit on silence alone does not end it.
 _DRIP_S = 2.0
 
-#: A client whose endless body was rejected comes again after this time. Chosen.
-_COMES_AGAIN_S = 10.0
-
 #: Slow clients come from this many addresses, none of them that of the honest ones.
 _ADDRESSES = 200
 
@@ -130,11 +127,7 @@ async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, firs
 
 @dataclass(frozen=True, slots=True)
 class UnendingBodies:
-    """So many at a time, of which everything but the last byte is sent; who is rejected comes again after a while.
-
-    They are to fill memory, not the network: who came again after 2 s sent 190 MB a second, which took a tenth of the
-    honest clients' goodput.
-    """
+    """So many at a time, of which everything but the last byte is sent; who is rejected comes again."""
 
     port: int
     size: int
@@ -167,7 +160,7 @@ class UnendingBodies:
                     await reader.read(1)  # until the server gives it up
                 finally:
                     writer.close()
-            await asyncio.sleep(_COMES_AGAIN_S)
+            await asyncio.sleep(_DRIP_S)
 
 
 @dataclass(frozen=True, slots=True)

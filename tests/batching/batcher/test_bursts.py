@@ -108,3 +108,18 @@ def test_nothing_waits_when_the_batcher_drains() -> None:
         assert (await answer).outputs["y"][0, 0] == 2
 
     scenario(main)
+
+
+def test_what_waits_is_no_short_call_because_a_small_part_of_it_comes_first() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.function = batch_function(bench.model, initial_estimates={1: 0.0005, 2: 0.001, 4: 0.01})
+        bench.burst.turn_ended(more=True)
+        answers = [bench.send(float(value)) for value in range(3)]
+        await turns()
+        assert bench.model.calls == [[0, 1]]  # two calls of two rows are done sooner than one of four
+        bench.burst.turn_ended(more=False)
+        for answer in answers:
+            await answer
+
+    scenario(main)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.codecs.at_once import TakesLong
 from app.codecs.json.long_arrays import Numbers
 
 #: Lists of lists of numbers, mostly not rectangular.
@@ -87,3 +88,30 @@ def test_nothing_after_the_text_is_read() -> None:
     """The page behind the text is protected: reading it kills the process."""
     done = subprocess.run([sys.executable, "-c", _AT_THE_END_OF_A_PAGE], capture_output=True, text=True, check=False)
     assert "alive" in done.stdout, done.stderr
+
+
+def _texts(numbers: int) -> list[str]:
+    """So many numbers, flat, in one list within another, and in lists of ten."""
+    flat = ",".join(["1.25"] * numbers)
+    rows = ",".join([f"[{','.join(['1.25'] * 10)}]"] * (numbers // 10))
+    return [f"[{flat}]", f"[[{flat}]]", f"[{rows}]"]
+
+
+@pytest.mark.parametrize("text", _texts(60))
+def test_so_many_numbers_are_read(text: str) -> None:
+    """They take as long as two values elsewhere."""
+    doubles = Numbers(text.encode(), 3).doubles()
+    assert doubles is not None
+    assert doubles.size == 60
+
+
+@pytest.mark.parametrize("text", _texts(130))
+def test_more_numbers_take_long_which_is_found_before_they_are_read(text: str) -> None:
+    with pytest.raises(TakesLong):
+        Numbers(text.encode(), 3)
+
+
+def test_what_is_so_short_is_not_counted() -> None:
+    doubles = Numbers(b"[" + b"1," * 94 + b"1]", 3).doubles()
+    assert doubles is not None
+    assert doubles.size == 95

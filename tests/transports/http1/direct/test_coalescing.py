@@ -137,3 +137,26 @@ def test_requests_that_arrive_together_share_a_short_call_though_they_begin_in_s
         assert [len(call) for call in slow.world.loaded.function.calls] == [32]
 
     run_in_fake_time(main())
+
+
+def test_a_fault_in_beginning_one_keeps_no_other_from_beginning() -> None:
+    class Fault(BaseException):
+        """Not even an Exception, which would be that request's answer."""
+
+    async def main() -> None:
+        slow = Slow()
+        begin = slow.world.protocols["v1"].begin
+
+        def faulty(exchange: Exchange, body: bytes) -> Computation:
+            if body == bodies(1)[0]:
+                raise Fault
+            return begin(exchange, body)
+
+        protocol: Any = slow.world.protocols["v1"]
+        protocol.begin = faulty
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        slow.arrive(bodies(20))
+        await slow.begin_all(19)
+        assert slow.begun == bodies(19, first=1)
+
+    run_in_fake_time(main())
