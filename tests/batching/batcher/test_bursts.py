@@ -113,11 +113,12 @@ def test_nothing_waits_when_the_batcher_drains() -> None:
 def test_what_waits_is_no_short_call_because_a_small_part_of_it_comes_first() -> None:
     async def main() -> None:
         bench = Bench()
-        bench.function = batch_function(bench.model, initial_estimates={1: 0.0005, 2: 0.001, 4: 0.01})
+        estimates = {1: 0.0016, 2: 0.0017, 4: 0.0018, 8: 0.0034}
+        bench.function = batch_function(bench.model, 8, initial_estimates=estimates)
         bench.burst.turn_ended(more=True)
-        answers = [bench.send(float(value)) for value in range(3)]
+        answers = [bench.send(float(value)) for value in range(5)]
         await turns()
-        assert bench.model.calls == [[0, 1]]  # two calls of two rows are done sooner than one of four
+        assert bench.model.calls == [[0, 1, 2, 3]]  # a row is cheaper in it than in a call of five, padded
         bench.burst.turn_ended(more=False)
         for answer in answers:
             await answer
