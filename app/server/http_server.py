@@ -28,6 +28,7 @@ from app.config.settings import Settings
 from app.server.http_app import HttpApp, HttpBackend
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, uvicorn_config
+from app.transports.ports import accepting_many
 
 
 class StoppableBackend(HttpBackend, Drainable, Protocol):
@@ -49,7 +50,7 @@ def serve_http(
     limits = connection_limits(settings)
     config = uvicorn_config(app, app.fast_path, limits, settings.host, settings.rest_port, listener=server.listener)
     uvicorn_server = DrainingServer(config, server, at_once)
-    uvicorn_server.run(sockets)
+    uvicorn_server.run(accepting_many(sockets))
     if not server.stopped:
         # Exit without waiting for a model that is still loading or a batch that is still running.
         logging.shutdown()

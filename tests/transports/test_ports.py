@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from typing import Any
 
 import pytest
+import uvloop
 
-from app.transports.ports import bind_port, share_port
+from app.transports.ports import accepting_many, bind_port, share_port
 from tests.support.processes import needs_ipv6
 from tests.support.waiting import HANG_S
 
@@ -55,3 +58,30 @@ def test_a_port_with_a_listener_cannot_be_held_again() -> None:
         one.listen()
         with pytest.raises(OSError, match="in use"):
             bind_port(socket.AF_INET, held.getsockname())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_clients_that_connect_together_are_accepted_in_a_few_turns_of_the_event_loop(loop: Any) -> None:
+    connected: list[object] = []
+
+    class Counted(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            connected.append(transport)
+
+    async def turns(clients: int) -> int:
+        running = asyncio.get_running_loop()
+        port = bind_port(socket.AF_INET, ("127.0.0.1", 0))
+        servers = [await running.create_server(Counted, sock=each, backlog=128) for each in accepting_many([port])]
+        waiting = [socket.create_connection(port.getsockname()) for _ in range(clients)]
+        taken = 0
+        while len(connected) < clients:
+            await asyncio.sleep(0)
+            taken += 1
+        for each in waiting:
+            each.close()
+        for server in servers:
+            server.close()
+        return taken
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(turns(96)) <= 96 / 8 + 6  # one of asyncio's takes some turns to make a transport

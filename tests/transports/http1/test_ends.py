@@ -20,6 +20,12 @@ LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 MIB = 1024**2
 
 
+@pytest.fixture(autouse=True)
+def _pace_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test throws away does not slow down the next."""
+    monkeypatch.setattr(ends.Lingering, "_pace", ends._Pace())
+
+
 def served(loop: Any, client: Callable[[World, int], Awaitable[None]]) -> None:
     """Runs a client of a world that listens on a port."""
 
@@ -130,6 +136,42 @@ def test_lingering_has_bounds_of_silence_of_time_and_of_bytes(pieces: list[bytes
                 lingering.data_received(piece)
         await asyncio.sleep(ends._LINGER_S)
         assert [round(at_s - begun_s, 3) for at_s in lost] == [closes_s]
+
+    run_in_fake_time(main())
+
+
+def test_all_that_linger_are_read_at_one_bounded_rate() -> None:
+    async def main() -> None:
+        lost: list[float] = []
+        transports = [Transport(asyncio.Protocol()) for _ in range(4)]
+        for transport in transports:
+            transport.write_eof = lambda: None  # type: ignore[method-assign]  # this client does not close
+        lingering = [ends.Lingering(each, lambda _: lost.append(fake_time())) for each in transports]
+        begun_s, seconds, sent = fake_time(), 10.0, 0
+        while fake_time() < begun_s + seconds:
+            for transport, each in zip(transports, lingering, strict=True):
+                if transport.reading:
+                    each.data_received(b"x" * (MIB // 4))
+                    sent += MIB // 4
+            await asyncio.sleep(0.001)
+        most = ends._LINGER_BURST_BYTES + ends._LINGER_BYTES_PER_S * seconds
+        assert sent == pytest.approx(most, rel=0.05)
+        assert not lost  # who is not read is not silent
+
+    run_in_fake_time(main())
+
+
+def test_a_wait_for_the_next_read_ends_with_the_connection() -> None:
+    async def main() -> None:
+        transport = Transport(asyncio.Protocol())
+        transport.write_eof = lambda: None  # type: ignore[method-assign]  # this client does not close
+        lingering = ends.Lingering(transport, lambda _: None)
+        for _ in range(130):
+            lingering.data_received(b"x" * MIB)
+        assert not transport.reading
+        transport.abort()
+        await asyncio.sleep(1.0)
+        assert not transport.reading
 
     run_in_fake_time(main())
 

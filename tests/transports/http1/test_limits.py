@@ -177,7 +177,7 @@ def test_a_search_in_vain_is_not_repeated_for_each_new_connection() -> None:
     run_in_fake_time(main())
 
 
-@pytest.mark.parametrize(("configured", "most"), [(0, 488), (100, 100), (900, 488)])
+@pytest.mark.parametrize(("configured", "most"), [(0, 472), (100, 100), (900, 472)])
 def test_file_descriptors_limit_what_is_configured(
     configured: int, most: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
