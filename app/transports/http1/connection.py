@@ -101,6 +101,7 @@ class HttpConnection(asyncio.Protocol):
         self._write_paused = False
         self._writable: asyncio.Future[None] | None = None  # a response waits for it
         self._last = False  # no request is read after those that are here
+        self._lingers = False  # what comes after the last reply is thrown away
         self._half_closed: HalfClosed | None = None  # the client sends no more
         self._replies = 0
 
@@ -188,7 +189,9 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def waits_since_s(self) -> float:
-        """Monotonic second since which it waits for a whole head; inf if it has one."""
+        """Monotonic second since which it waits for a whole head; inf if it has one, -inf after its last reply."""
+        if self._lingers:
+            return -inf
         if self._state is State.IDLE and self._replies:
             return self.arrival.due_s - self._keep_alive_s
         return self.arrival.due_s - self._limits.arrival_timeout_s if self._state in _WITHOUT_REQUEST else inf
@@ -445,6 +448,7 @@ class HttpConnection(asyncio.Protocol):
         self._state = State.ENDING
         self.arrival.stop()
         if unread and self._half_closed is None and not self.transport.is_closing():
+            self._lingers = True
             Lingering(self.transport, self.connection_lost)
         else:
             self.transport.close()

@@ -1,9 +1,9 @@
 """What a client may take of a connection, and how many connections are open at once: which give way to new ones.
 
 Like nginx, a full server closes the connections that have waited longest for a request, some at a time, so that the
-search is paid for by many new ones. Only if all are reading or answering a request is a new one rejected, with 503
-(over_limit.py). The limit is below that of file descriptors (app/transports/descriptors.py), so accepting never fails
-for lack of one.
+search is paid for by many new ones; before them, those that have their last reply and send on (ends.py). Only if all
+are reading or answering a request is a new one rejected, with 503 (over_limit.py). The limit is below that of file
+descriptors (app/transports/descriptors.py), so accepting never fails for lack of one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Waiting(Protocol):
     def address(self) -> str: ...
     @property
     def waits_since_s(self) -> float:
-        """Monotonic second since which it waits for a whole head; inf if it has one."""
+        """Monotonic second since which it waits for a whole head; inf if it has one, -inf after its last reply."""
 
     def give_way(self) -> None:
         """Closes it: it has no request."""

@@ -15,7 +15,7 @@ from app.transports.http.asgi import Send
 from app.transports.http1 import over_limit
 from app.transports.http1.limits import ConnectionLimits, Connections
 from tests.support.fakes import fake_time, run_in_fake_time
-from tests.transports.http1.connection_world import COMPUTE_S, LIMITS, World, request
+from tests.transports.http1.connection_world import COMPUTE_S, LIMITS, MAX_BODY, World, request
 
 LIVE = request("/livez", b"", method="GET")
 
@@ -62,6 +62,23 @@ def test_those_that_wait_longest_give_way_and_no_request_does() -> None:
         assert [each[1].closed for each in (answered, half_head, reading, computing)] == [True, True, False, False]
         assert not first[1].closed
         assert not second[1].closed
+
+    run_in_fake_time(main())
+
+
+def test_who_has_its_last_reply_and_sends_on_gives_way_first() -> None:
+    async def main() -> None:
+        world = World(True, limits=replace(LIMITS, max_connections=2))
+        world.connection.connection_lost(None)
+        waits, (rejected, transport) = world.connect(), world.connect()
+        transport.write_eof = lambda: None  # type: ignore[method-assign]  # this client does not close
+        rejected.data_received(request(headers={"Content-Length": str(2 * MAX_BODY)}))
+        await asyncio.sleep(0.1)
+        assert [status for status, *_ in world.replies(transport)] == [413]
+        assert not transport.closed
+
+        new = world.connect()
+        assert [each.closed for each in (transport, waits[1], new[1])] == [True, False, False]
 
     run_in_fake_time(main())
 
