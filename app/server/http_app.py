@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
+from weakref import ref
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -20,11 +21,11 @@ from app.config.settings import Settings
 from app.core.burst import Burst
 from app.core.errors import ServingError
 from app.core.events import Listener
-from app.core.interfaces import ServedRepository
+from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
 from app.protocols.operations.health import Operable, health_routes
-from app.protocols.operations.openapi.document import add_protocols
+from app.protocols.operations.openapi.document import add_protocols, described_models
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
@@ -90,6 +91,8 @@ class HttpApp(FastAPI):
         self.fast_path = FastPath(
             self._protocol, EXPOSED_TO_ANY_ORIGIN if cors else (), memory=server.memory, burst=server.burst
         )
+        self._described: list[ref[ServedModel]] = []
+        self._document: bytes | memoryview = b""
         self.include_router(health_routes(server, server.settings.metrics_path))
         self.include_router(batching_routes(server, administration))
         self.add_exception_handler(HTTPException, _http_error)
@@ -119,6 +122,24 @@ class HttpApp(FastAPI):
             return protocol.methods(path_as_sent(scope))
         asked = [(method, {**scope, "method": method}) for method in _ROUTED]
         return [method for method, each in asked if any(route.matches(each)[0] is Match.FULL for route in self.routes)]
+
+    def setup(self) -> None:
+        """FastAPI calls this to add its own pages, of which the first route that matches is taken."""
+        assert self.openapi_url is not None  # noqa: S101 - it is not switched off
+        self.add_route(self.openapi_url, self._openapi_page, include_in_schema=False)
+        super().setup()
+
+    async def _openapi_page(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
+        """The document is made anew when the models differ: that takes 60 ms, in which nobody else is answered."""
+        models = described_models(self.server.repository)
+        if (
+            not self._document
+            or len(models) != len(self._described)
+            or any(described() is not model for described, model in zip(self._described, models, strict=True))
+        ):
+            self._document = JSONResponse(self.openapi()).body
+            self._described = [ref(model) for model in models]
+        return Response(bytes(self._document), media_type="application/json")
 
     def openapi(self) -> dict[str, Any]:
         """Every route, for the models that are ready now."""

@@ -33,6 +33,12 @@ def add_protocols(document: Document, repository: ServedRepository) -> Document:
     return {**document, "paths": {**protocols, **own}}
 
 
+def described_models(repository: ServedRepository) -> list[ServedModel]:
+    """The models that the document depends on."""
+    default = _default(repository)
+    return [*([] if default is None else [default]), *_ready(repository)]
+
+
 def _ready(repository: ServedRepository) -> list[ServedModel]:
     """The newest version of each model that can be called."""
     found = []
