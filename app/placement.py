@@ -24,6 +24,7 @@ from app.core.errors import ModelNotReady
 from app.core.inference import InferenceRequest, InnerShapes, ModelSignature
 from app.core.optional_inputs import with_left_out
 from app.core.validation import (
+    MAX_EMPTY_ROWS,
     check_empty_rows,
     check_outputs,
     check_row_size,
@@ -152,7 +153,7 @@ class RequestPlacement:
             if rows not in {-1, len(array)}:
                 return self._check(request, form)
             rows = len(array)
-        if finite and not are_finite(request.inputs, finite):
+        if rows > MAX_EMPTY_ROWS or (finite and not are_finite(request.inputs, finite)):
             return self._check(request, form)
         return key, function, rows
 

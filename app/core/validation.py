@@ -79,13 +79,17 @@ def check_row_size(signature: ModelSignature, inputs: Mapping[str, Array], most:
 
 
 def check_empty_rows(inputs: Mapping[str, Array]) -> None:
-    """Raises InvalidRequest if inputs of a batchable signature have many rows, and no element in any of them."""
-    if any(array.size for array in inputs.values()):
+    """Raises InvalidRequest if inputs of a batchable signature have many rows that cost their sender nothing.
+
+    They have no elements, or one row in memory is all of them: a TensorProto may give one value for all elements.
+    """
+    if any(array.size and (array.strides[0] or len(array) == 1) for array in inputs.values()):
         return
     for name, array in inputs.items():
-        if array.shape[0] > MAX_EMPTY_ROWS:
+        if len(array) > MAX_EMPTY_ROWS:
+            what = "rows of one repeated value" if array.size else "rows without elements"
             raise InvalidRequest(
-                f"Input {name!r} has shape {format_shape(array.shape)}, rows without elements; "
+                f"Input {name!r} has shape {format_shape(array.shape)}, {what}; "
                 f"expected {MAX_EMPTY_ROWS} of them at most"
             )
 

@@ -300,6 +300,26 @@ def test_rows_without_elements_are_few_since_they_cost_their_sender_nothing() ->
     assert placement.place(InferenceRequest(weighed, "both"))[2] == 9000
 
 
+@pytest.mark.parametrize("shape", [(9000, 1), (9000, 3), (10**7, 1)])
+def test_rows_of_one_repeated_value_are_few_for_the_same_reason(shape: tuple[int, int]) -> None:
+    """A TensorProto of 32 bytes with ten million rows kept the device busy for 29 s."""
+    loaded = FakeLoadedModel()
+    x, weight = TensorSpec("x", FLOAT, (None, None)), TensorSpec("weight", FLOAT, (None,))
+    loaded.signatures = {
+        "one": ModelSignature("one", {"x": x}, {"y": x}),
+        "both": ModelSignature("both", {"x": x, "weight": weight}, {"y": x}),
+    }
+    placement = RequestPlacement("m", 3, loaded, SIZES)
+    repeated = np.broadcast_to(np.float32(1.0), shape)
+    few = repeated[:8192]
+    for sent in (np.ones((9000, shape[1]), np.float32), few, few):  # the form is known from the first one on
+        assert placement.place(InferenceRequest({"x": sent}, "one"))[2] == len(sent)
+        with pytest.raises(InvalidRequest, match=r"rows of one repeated value; expected 8192 of them at most"):
+            placement.place(InferenceRequest({"x": repeated}, "one"))
+    weighed = {"x": repeated, "weight": np.ones(shape[0], np.float32)}
+    assert placement.place(InferenceRequest(weighed, "both"))[2] == shape[0]
+
+
 @pytest.mark.parametrize("strict_shapes", [True, False])
 def test_a_sparse_tensor_is_checked_at_each_request(strict_shapes: bool) -> None:
     int64 = np.dtype(np.int64)
