@@ -6,8 +6,9 @@ Nothing here is mounted: a small library (slow_reads.c, built with gcc) makes ea
 longer, in a real server and in the processes that read for it, and notes who read. Two servers, one without the delay,
 get models one after the other; `/livez` is asked every 5 ms from the moment a model appears until it is served. Prints
 p99, the worst answer and how many took more than 20 ms, the same of a bare server that was asked at the same time (what
-it is late, the machine is), and how many slow reads the server itself made. The exit status is 1 if it made any: each
-could hold up the event loop for the delay, since TensorFlow may hold the GIL while it reads.
+it is late, the machine is), and how many slow reads the server itself made. The exit status is 1 if it made any, since
+each could hold up the event loop for the delay (TensorFlow may hold the GIL while it reads), and if p99 with the delay
+is above 20 ms, while the bare server's is not.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(found[-1], flush=True)
     if options.json:
         options.json.write_text(json.dumps([each._asdict() for each in found]))
-    sys.exit(found[-1].server_reads > 0)
+    slow = found[-1].latency
+    sys.exit(found[-1].server_reads > 0 or slow.p99_s > P99_GOAL_S >= slow.bare_p99_s)
 
 
 if __name__ == "__main__":

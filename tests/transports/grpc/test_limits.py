@@ -33,6 +33,7 @@ from tests.transports.grpc.http2_frames import (
 )
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
 
@@ -158,11 +159,12 @@ def reset(stream: int) -> bytes:
     return frame(RESET, stream=stream, payload=struct.pack("!I", CANCEL))
 
 
-def test_health_answers_while_a_thousand_streams_are_open() -> None:
+@pytest.mark.parametrize("path", [WATCH, REFLECTION])
+def test_health_answers_while_a_thousand_streams_are_open(path: str) -> None:
     async def scenario(running: Live) -> None:
         def watch() -> Http2Client:
             client = Http2Client(running.server.port)
-            client.send(b"".join(grpc_call(1 + 2 * n, WATCH, b"") for n in range(1000)))
+            client.send(b"".join(grpc_call(1 + 2 * n, path, b"") for n in range(1000)))
             answered: set[int] = set()
 
             def all_answered(got: Frame) -> bool:
