@@ -51,7 +51,7 @@ from app.transports.http1.arrival_timer import ArrivalTimer
 from app.transports.http1.asgi.asgi_exchange import AsgiExchange
 from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http1.direct.fast_path import FastPath, ParsedHead
-from app.transports.http1.ends import HalfClosed, Lingering
+from app.transports.http1.ends import HalfClosed, Lingering, is_unread
 from app.transports.http1.head_parser import EMPTY_LINE, Fault, HeadParser
 from app.transports.http1.held_memory import HeldMemory
 from app.transports.http1.over_limit import OverLimit
@@ -204,6 +204,11 @@ class HttpConnection(asyncio.Protocol):
     def awaits_answer(self) -> bool:
         """Has the head of a request arrived, and not all of its reply been given?"""
         return self._exchange is not None or self._state is State.ASGI
+
+    @property
+    def is_unread(self) -> bool:
+        """Has a request, or a part of one, arrived that the event loop has not seen?"""
+        return self._state in _READING and is_unread(self.transport)
 
     @property
     def may_bring_more(self) -> bool:

@@ -171,6 +171,7 @@ class DrainingServer(uvicorn.Server):
         self._at_once = at_once
         self._told = False  # to end
         self._drain: asyncio.Task[None] | None = None
+        self._dropped: set[HttpConnection] = set()
         self.exit_code = 0
         names = ("handle_exit", "on_tick", "shutdown")
         if missing := _missing(uvicorn.Server, names) + _missing(self, ("should_exit", "force_exit", "server_state")):
@@ -194,9 +195,12 @@ class DrainingServer(uvicorn.Server):
             return
         self.force_exit = self.should_exit = True
         self._server.abandon()
-        waiting = [each for each in self._connections() if each.awaits_answer]
-        if waiting:
-            logger.error("Told to end at once: %d connections close before their answer is sent", len(waiting))
+        self._tell_dropped([each for each in self._connections() if each.awaits_answer])
+
+    def _tell_dropped(self, dropped: Sequence[HttpConnection]) -> None:
+        self._dropped |= set(dropped)
+        if dropped:
+            logger.error("Told to end at once: %d connections close before their answer is sent", len(dropped))
             self.exit_code = 1
 
     def _connections(self) -> list[HttpConnection]:
@@ -220,6 +224,9 @@ class DrainingServer(uvicorn.Server):
         for server in self.servers:
             server.close()
         await self._answer_the_last()
+        if self.force_exit:  # who has come since then
+            waiting = [each for each in self._connections() if each.awaits_answer or each.is_unread]
+            self._tell_dropped([each for each in waiting if each not in self._dropped])
 
         # 2. uvicorn closes the connections.
         await super().shutdown(sockets)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -58,6 +60,7 @@ class Transport(asyncio.Transport):
         self.closed = self.aborted = False
         self.reading = True
         self.unread = 0  # bytes that the socket does not take
+        self.connection: socket.socket | None = None
 
     def get_write_buffer_size(self) -> int:
         return self.unread
@@ -71,8 +74,12 @@ class Transport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def write_eof(self) -> None:
-        """The client closes its side, too."""
-        self.close()
+        """The client closes its side, too, unless it `stays_open`."""
+        if self.connection is None:
+            self.close()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.connection if name == "socket" else super().get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
@@ -102,6 +109,18 @@ class Transport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.reading = True
+
+
+@contextmanager
+def stays_open(transport: Transport) -> Iterator[socket.socket]:
+    """Gives the transport a real connection, whose client does not close; yields the client's side."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        transport.connection, _ = listener.accept()
+    with client, transport.connection:
+        for each in (client, transport.connection):
+            each.setblocking(False)
+        yield client
 
 
 class World:

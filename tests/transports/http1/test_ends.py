@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
@@ -14,16 +17,10 @@ import uvloop
 from app.transports.http1 import ends
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.support.waiting import HANG_S, until
-from tests.transports.http1.connection_world import LIMITS, MAX_BODY, Transport, World, played, request
+from tests.transports.http1.connection_world import LIMITS, MAX_BODY, Transport, World, played, request, stays_open
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 MIB = 1024**2
-
-
-@pytest.fixture(autouse=True)
-def _pace_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test throws away does not slow down the next."""
-    monkeypatch.setattr(ends.Lingering, "_pace", ends._Pace())
 
 
 def served(loop: Any, client: Callable[[World, int], Awaitable[None]]) -> None:
@@ -109,6 +106,22 @@ def test_the_request_of_a_client_that_has_gone_is_cancelled(loop: Any, headers: 
     served(loop, client)
 
 
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_the_event_loop_has_not_seen_is_unread(loop: Any) -> None:
+    async def client(world: World, port: int) -> None:
+        world.device.seconds = 0.0
+        with socket.create_connection(("127.0.0.1", port)) as connected:
+            await until(lambda: len(world.state.connections) == 2)
+            (connection,) = [each for each in world.state.connections if each is not world.connection]
+            assert not connection.is_unread
+            connected.sendall(request())
+            assert connection.is_unread
+            await until(lambda: connection._replies == 1)
+            assert not connection.is_unread
+
+    served(loop, client)
+
+
 @pytest.mark.parametrize("cut", [10, -5])
 def test_the_rest_of_a_request_is_not_waited_for(cut: int) -> None:
     async def main() -> None:
@@ -119,59 +132,104 @@ def test_the_rest_of_a_request_is_not_waited_for(cut: int) -> None:
     run_in_fake_time(main())
 
 
-@pytest.mark.parametrize(
-    ("pieces", "closes_s"), [([b"x"], ends._SILENCE_S), ([b"x", 4.0] * 10, ends._LINGER_S), ([b"x" * MIB] * 257, 0.0)]
-)
-def test_lingering_has_bounds_of_silence_of_time_and_of_bytes(pieces: list[bytes | float], closes_s: float) -> None:
+def test_many_that_are_rejected_together_all_read_it() -> None:
+    """1.2 GB in all, of clients that read nothing before they have sent everything."""
+
+    def sends(port: int) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request("POST", "/v1/models/m:predict", b" " * (48 * MIB))
+        with closing(connection):
+            return connection.getresponse().status
+
+    async def client(_: World, port: int) -> None:
+        with ThreadPoolExecutor(25) as threads:
+            running = asyncio.get_running_loop()
+            replies = [running.run_in_executor(threads, sends, port) for _ in range(25)]
+            assert await asyncio.gather(*replies) == [413] * 25
+
+    served(uvloop.new_event_loop, client)
+
+
+@contextmanager
+def lingering(lost: Callable[[], None]) -> Iterator[tuple[Transport, socket.socket]]:
+    """A transport that has a socket and lingers, and its client's, which does not close."""
+    transport = Transport(asyncio.Protocol())
+    with stays_open(transport) as client:
+        ends.Lingering(transport, lambda _: lost())
+        yield transport, client
+
+
+@pytest.mark.parametrize(("sent", "every_s", "closes_s"), [(1, 60.0, 5.0), (1, 4.0, 30.0), (2 * MIB, 0.01, None)])
+def test_lingering_has_bounds_of_silence_of_time_and_of_bytes(
+    sent: int, every_s: float, closes_s: float | None
+) -> None:
     async def main() -> None:
         lost: list[float] = []
-        transport = Transport(asyncio.Protocol())
-        transport.write_eof = lambda: None  # type: ignore[method-assign]  # this client does not close
-        lingering = ends.Lingering(transport, lambda _: lost.append(fake_time()))
-        begun_s = fake_time()
-        for piece in pieces:
-            if isinstance(piece, float):
-                await asyncio.sleep(piece)
-            elif not transport.closed:
-                lingering.data_received(piece)
-        await asyncio.sleep(ends._LINGER_S)
-        assert [round(at_s - begun_s, 3) for at_s in lost] == [closes_s]
+        begun_s, arrived = fake_time(), 0
+        with lingering(lambda: lost.append(fake_time())) as (transport, client):
+            while not lost and fake_time() < begun_s + 40.0:
+                arrived += client.send(b"x" * sent)
+                for _ in range(int(every_s / 0.01)):
+                    await asyncio.sleep(0.01)
+                    if lost:
+                        break
+            assert transport.aborted
+        if closes_s is None:
+            assert 256 * MIB < arrived < 270 * MIB
+        else:
+            assert lost[0] - begun_s == pytest.approx(closes_s, abs=0.02)
 
     run_in_fake_time(main())
 
 
-def test_all_that_linger_are_read_at_one_bounded_rate() -> None:
-    async def main() -> None:
+def test_it_ends_when_the_client_closes_and_when_it_resets() -> None:
+    async def main(reset: bool) -> None:
         lost: list[float] = []
-        transports = [Transport(asyncio.Protocol()) for _ in range(4)]
-        for transport in transports:
-            transport.write_eof = lambda: None  # type: ignore[method-assign]  # this client does not close
-        lingering = [ends.Lingering(each, lambda _: lost.append(fake_time())) for each in transports]
-        begun_s, seconds, sent = fake_time(), 10.0, 0
-        while fake_time() < begun_s + seconds:
-            for transport, each in zip(transports, lingering, strict=True):
-                if transport.reading:
-                    each.data_received(b"x" * (MIB // 4))
-                    sent += MIB // 4
-            await asyncio.sleep(0.001)
-        most = ends._LINGER_BURST_BYTES + ends._LINGER_BYTES_PER_S * seconds
-        assert sent == pytest.approx(most, rel=0.05)
-        assert not lost  # who is not read is not silent
+        with lingering(lambda: lost.append(fake_time())) as (_, client):
+            client.send(b"x" * 1000)
+            await asyncio.sleep(0.1)
+            assert not lost
+            if reset:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+            await asyncio.sleep(0.1)
+            assert lost
+
+    for reset in (False, True):
+        run_in_fake_time(main(reset))
+
+
+def test_all_that_linger_have_a_tenth_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    drop = ends._drop
+
+    def counted(transport: asyncio.Transport) -> int | None:
+        looks.append(fake_time())
+        return drop(transport)
+
+    monkeypatch.setattr(ends, "_drop", counted)
+
+    async def main() -> None:
+        with ExitStack() as clients:
+            for _ in range(400):
+                clients.enter_context(lingering(lambda: None))
+            await asyncio.sleep(2.0)
+            assert len(looks) == pytest.approx(2.0 * 0.1 / 10e-6, rel=0.05)  # 10 us for each, where nothing waits
+            await asyncio.sleep(ends._SILENCE_S)
 
     run_in_fake_time(main())
 
 
-def test_a_wait_for_the_next_read_ends_with_the_connection() -> None:
+def test_who_is_closed_meanwhile_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its descriptor may be another connection's by then."""
+
     async def main() -> None:
-        transport = Transport(asyncio.Protocol())
-        transport.write_eof = lambda: None  # type: ignore[method-assign]  # this client does not close
-        lingering = ends.Lingering(transport, lambda _: None)
-        for _ in range(130):
-            lingering.data_received(b"x" * MIB)
-        assert not transport.reading
-        transport.abort()
-        await asyncio.sleep(1.0)
-        assert not transport.reading
+        with lingering(lambda: None) as (transport, client):
+            await asyncio.sleep(0.005)
+            monkeypatch.setattr(transport, "closed", True)
+            client.send(b"x")
+            await asyncio.sleep(0.1)
+            assert transport.get_extra_info("socket").recv(10) == b"x"
 
     run_in_fake_time(main())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import resource
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from app.transports.http.asgi import Send
 from app.transports.http1 import over_limit
 from app.transports.http1.limits import ConnectionLimits, Connections
 from tests.support.fakes import fake_time, run_in_fake_time
-from tests.transports.http1.connection_world import COMPUTE_S, LIMITS, MAX_BODY, World, request
+from tests.transports.http1.connection_world import COMPUTE_S, LIMITS, MAX_BODY, World, request, stays_open
 
 LIVE = request("/livez", b"", method="GET")
 
@@ -71,14 +72,14 @@ def test_who_has_its_last_reply_and_sends_on_gives_way_first() -> None:
         world = World(True, limits=replace(LIMITS, max_connections=2))
         world.connection.connection_lost(None)
         waits, (rejected, transport) = world.connect(), world.connect()
-        transport.write_eof = lambda: None  # type: ignore[method-assign]  # this client does not close
-        rejected.data_received(request(headers={"Content-Length": str(2 * MAX_BODY)}))
-        await asyncio.sleep(0.1)
-        assert [status for status, *_ in world.replies(transport)] == [413]
-        assert not transport.closed
+        with stays_open(transport):
+            rejected.data_received(request(headers={"Content-Length": str(2 * MAX_BODY)}))
+            await asyncio.sleep(0.1)
+            assert [status for status, *_ in world.replies(transport)] == [413]
+            assert not transport.closed
 
-        new = world.connect()
-        assert [each.closed for each in (transport, waits[1], new[1])] == [True, False, False]
+            new = world.connect()
+            assert [each.closed for each in (transport, waits[1], new[1])] == [True, False, False]
 
     run_in_fake_time(main())
 
@@ -142,15 +143,16 @@ def test_connections_beyond_the_limit_have_a_limit_of_their_own_and_little_time(
 def test_a_probe_is_answered_among_many_that_wait_for_nothing() -> None:
     async def main() -> None:
         world = full()
-        for _ in range(2 * beyond_http_connections()):
-            _, transport = world.connect()
-            transport.write_eof = lambda: None  # type: ignore[method-assign]  # these clients do not close
-            transport.hear(request())
-        connection, transport = world.connect()
-        connection._server.application = _ok
-        transport.hear(LIVE)
-        await asyncio.sleep(0.1)
-        assert [status for status, *_ in world.replies(transport)] == [200]
+        with ExitStack() as clients:
+            for _ in range(2 * beyond_http_connections()):
+                _, transport = world.connect()
+                clients.enter_context(stays_open(transport))
+                transport.hear(request())
+            connection, transport = world.connect()
+            connection._server.application = _ok
+            transport.hear(LIVE)
+            await asyncio.sleep(0.1)
+            assert [status for status, *_ in world.replies(transport)] == [200]
 
     run_in_fake_time(main())
 

@@ -15,7 +15,8 @@ from app.transports.http1 import uvicorn_adapter
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import DrainingServer, missing_names, uvicorn_config
-from tests.transports.http1.connection_world import ROW, World
+from tests.support.waiting import HANG_S, until
+from tests.transports.http1.connection_world import ROW, World, request
 
 
 def test_this_version_of_uvicorn_has_what_connections_need() -> None:
@@ -66,6 +67,28 @@ class _Server(DrainingServer):
 
     def capture_signals(self) -> Any:
         return nullcontext()
+
+
+def test_who_came_after_a_second_signal_counts_as_dropped_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> int:
+        world = World(True)
+        world.device.seconds = HANG_S
+        fast_path = FastPath(world._find)
+        server = _Server(uvicorn_config(world._application, fast_path, ConnectionLimits(), "127.0.0.1", 0), Drained())
+        server.config.lifespan = "off"
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            serving = asyncio.create_task(server.serve([listener.dup()]))
+            address = listener.getsockname()
+            with socket.create_connection(address) as client, socket.create_connection(address):
+                await until(lambda: len(server.server_state.connections) == 2)
+                server._drop_the_rest()
+                assert server.exit_code == 0
+                client.sendall(request())
+                await serving
+        return server.exit_code
+
+    assert asyncio.run(main()) == 1
+    assert "Told to end at once: 1 connections close before their answer is sent" in caplog.text
 
 
 def test_a_server_without_its_methods_says_that_nothing_is_drained(
