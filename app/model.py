@@ -10,7 +10,7 @@ from typing import NamedTuple
 from app.batching.batcher import Batcher
 from app.batching.cost_model import CostCurve, Costs
 from app.batching.priority import priority_offset_s
-from app.batching.request import RequestHandle
+from app.batching.request import LaterSteps, RequestHandle
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, InnerShapes, ModelSignature
@@ -54,6 +54,7 @@ class Model:
         self._batcher = batcher
         self._all_outputs = {signature: FunctionKey(signature) for signature in self.signatures}
         self._closed: asyncio.Future[None] | None = None
+        self._leases = 0
 
     @property
     def signatures(self) -> Mapping[str, ModelSignature]:
@@ -83,6 +84,46 @@ class Model:
             priority_offset_s=offset_s,
             caller=request.caller,
         )
+
+    def submit_step(
+        self, request: InferenceRequest, reply: Reply, arrival_s: float, later: LaterSteps | None = None
+    ) -> RequestHandle:
+        """As `submit`, for a step of a larger request, which holds a lease; see Batcher.submit_step.
+
+        Raises: of a first step (`later` is given), as `submit`; of another one, if it does not fit the signature.
+        """
+        placement = self._placement
+        key, function, rows = placement.place(request, leased=True)
+        if self._closed is not None:
+            function.on_idle = self._check_closed
+        offset_s = priority_offset_s(request.priority) if request.priority else 0.0
+        return self._batcher.submit_step(
+            key,
+            function,
+            request.inputs,
+            rows,
+            reply,
+            arrival_s=arrival_s,
+            deadline_s=request.deadline_s,
+            priority_offset_s=offset_s,
+            caller=request.caller,
+            later=later,
+        )
+
+    def lease(self) -> None:
+        """Until `end_lease` the version computes steps, also when it accepts no other requests any more."""
+        self._leases += 1
+
+    def end_lease(self) -> None:
+        self._leases -= 1
+        self._check_closed()
+
+    def expected_s(self, signature: str, rows: int) -> float:
+        """Seconds that a call is expected to take, by the calls made last; 0 if none was made."""
+        key = self._all_outputs.get(signature)
+        function = None if key is None else self._placement.functions.get(key)
+        curve = None if function is None or function.last_costs is None else function.last_costs.curve
+        return 0.0 if curve is None else curve.call_s(min(rows, self.sizes.largest))
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """`submit`, awaited.
@@ -195,7 +236,7 @@ class Model:
         return sum(placement.open_requests for placement in (*self._earlier, self._placement))
 
     def _check_closed(self) -> None:
-        if self._closed is not None and not self._open_requests and not self._closed.done():
+        if self._closed is not None and not (self._leases or self._open_requests or self._closed.done()):
             self._closed.set_result(None)
 
     def __repr__(self) -> str:

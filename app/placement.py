@@ -35,7 +35,7 @@ from app.core.validation import (
     shapes_fit,
 )
 from app.core.value_kinds import are_finite, finite_inputs
-from app.runtime import LoadedModel, PlainModel, replicas_of
+from app.runtime import LoadedModel, PlainModel, devices_needed, replicas_of
 
 #: Callers choose subsets of outputs and the shapes of inputs, so both caches are bounded. Both sizes are chosen.
 _MAX_FUNCTIONS = 256
@@ -126,15 +126,18 @@ class RequestPlacement:
         self._max_row_elements = max_row_elements
         self._forms: BoundedCache[_Form, _Place] = BoundedCache(_MAX_FORMS)
 
-    def place(self, request: InferenceRequest) -> tuple[LaneKey, BatchFunction, int]:
+    def place(self, request: InferenceRequest, *, leased: bool = False) -> tuple[LaneKey, BatchFunction, int]:
         """The lane, the function and the number of rows of a request. Adds what it left out to request.inputs.
+
+        Args:
+            leased: it is a step of a request that was accepted before.
 
         Raises:
             InvalidRequest, SignatureNotFound, RequestTooLarge: the request does not fit the signature, or the limits.
             ModelNotReady: this version is being unloaded.
         """
         # 1. A version that is being unloaded accepts nothing.
-        if self.closed:
+        if self.closed and not leased:
             raise ModelNotReady(f"Version {self.version} of model {self.model} is being unloaded")
 
         # 2. A form that was accepted before, whose requests still share calls: only the rows are left to compare, and,
@@ -164,7 +167,7 @@ class RequestPlacement:
         inputs = with_left_out(signature, request.inputs)
         if inputs is not request.inputs:
             request.inputs = inputs
-            return self.place(request)
+            return self.place(request, leased=True)
 
         # 2. Shapes. With strict_shapes off, the model judges what does not fit, in a call of its own.
         fits = True
@@ -230,6 +233,7 @@ class RequestPlacement:
             replicas=runs,
             plain=self._plain_way(signature, key.outputs),
             steady=not (signature.loops or signature.reads_files),
+            devices=devices_needed(self.loaded),
         )
         functions_before = len(self.functions)
         self.functions.keep(key, function)

@@ -23,12 +23,14 @@ class VariantOptions:
     wanted: 'auto' takes the fastest; a variant's name takes that one wherever it is possible.
     cache: folder that remembers what was found; None remembers nothing.
     frozen_limit_mb: larger variables are not turned into constants.
+    memory_mb: what a trial may take; 0 is a share of the memory that is left.
     """
 
     wanted: str = "plain"
     forbidden: tuple[str, ...] = ()
     cache: Path | None = None
     frozen_limit_mb: int = 64
+    memory_mb: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,15 @@ class ReplicatedModel(LoadedModel, Protocol):
 
 
 @runtime_checkable
+class PlacedModel(LoadedModel, Protocol):
+    """A LoadedModel that says which devices it lies on."""
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """Those that each of its calls needs together, named as the runtime's; empty if one device is enough."""
+
+
+@runtime_checkable
 class PlainModel(LoadedModel, Protocol):
     """A LoadedModel that can be executed as it was saved, beside the way that is used."""
 
@@ -121,6 +132,11 @@ class PlainModel(LoadedModel, Protocol):
 def replicas_of(model: LoadedModel) -> Sequence[LoadedModel]:
     """Its replicas; the model itself if it lives on one device alone."""
     return model.replicas if isinstance(model, ReplicatedModel) else (model,)
+
+
+def devices_needed(model: LoadedModel) -> Sequence[str]:
+    """The devices that each of its calls needs together; empty if one is enough."""
+    return model.devices if isinstance(model, PlacedModel) else ()
 
 
 @runtime_checkable

@@ -41,11 +41,13 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     scheduler: Scheduler,
     now: float,
     isolation_s: float = 0.0,
+    later_s: float = 0.0,
 ) -> None:
     """The check of a request that is queued already.
 
     Args:
         isolation_s: the seconds of the calls for requests of rejected batches, which wait outside the queue.
+        later_s: the seconds that it needs after its answer, for further steps.
 
     Raises:
         WouldBeLate: it is expected to miss its deadline, and was removed from the queue.
@@ -54,10 +56,10 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     #    that the model became faster.
     remaining_s = slots.remaining_s(now)
     if not remaining_s and queue.rows == request.weight:
-        return
+        return  # also where later steps take long: what they take is learnt by them
 
     # 2. By the scheduling keys of all lanes, and by the turns of callers.
-    time_s = request.deadline_s - now
+    time_s = request.deadline_s - now - later_s
     most_s = HEADROOM * time_s
     assert request.lane is not None  # noqa: S101 - it waits
     lane = queue.lane(request.lane)

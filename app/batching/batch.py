@@ -99,6 +99,11 @@ class BatchInFlight:
         return not all(request.reply.done() for request in self.requests)
 
     @property
+    def feeds(self) -> bool:
+        """Whether the answer to one of its requests brings others, the next steps of larger ones."""
+        return any([request.feeds for request in self.requests])  # noqa: C419 - quicker
+
+    @property
     def is_group(self) -> bool:
         """Whether it is a part of a batch that was rejected."""
         return self.reason == "retry"
@@ -117,7 +122,11 @@ class BatchInFlight:
 
     def is_quick(self, limit_s: float) -> bool:
         """Whether its call is known to take less than `limit_s`; what is not known is not quick."""
-        return self.function.steady and self.costs.undisturbed_s(self.call_rows, self.elements) < limit_s
+        return (
+            self.function.steady
+            and not self.function.devices
+            and self.costs.undisturbed_s(self.call_rows, self.elements) < limit_s
+        )
 
     def record_latency(self, seconds: float, max_inline_s: float, *, succeeded: bool = True) -> None:
         """Takes the time of its call into account; what a batch took whose requests failed is no cost of its size.

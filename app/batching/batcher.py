@@ -16,6 +16,9 @@ Rules
   for the last of them, at most `burst.LONGEST_S`: while it lasts, hardly a request is begun that could share the next.
 - A batch that failed because of some of its requests is run again in smaller groups, each a batch of its own, in turns
   with what else is due (isolation.py).
+- A step of a larger request (app/pipelines) is an ordinary request. The first is judged for all steps; later ones are
+  queued in any case, by the arrival of the whole, and a batch that holds steps is answered before the device is given
+  the next one: its answers bring the steps that follow.
 - The caller owns its request: it cancels it on every way out, and then the request leaves the queue.
 - A reply is set once, by the first of result, error and deadline, and never before `submit` has returned.
 """
@@ -39,7 +42,7 @@ from app.batching.isolation import Isolation, Isolations, Suspects
 from app.batching.merging import merge_buckets
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
-from app.batching.request import LaneKey, PendingRequest, RequestHandle
+from app.batching.request import LaneKey, LaterSteps, PendingRequest, RequestHandle
 from app.batching.scheduler import Scheduler
 from app.batching.shadow_check import ShadowChecks
 from app.batching.waiting.callers import Callers
@@ -119,6 +122,7 @@ class Batcher:
         self._deadlines = Deadlines()
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
         self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
+        self._flows = 0  # requests of several steps that are not answered
         self._slowest_call_s = 0.0  # hardly a call takes longer, of any function
 
         # The next dispatch
@@ -162,16 +166,70 @@ class Batcher:
             key, function, PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s, caller), now
         )
 
-    def _queue(self, key: LaneKey, function: BatchFunction, request: PendingRequest, now: float) -> RequestHandle:
+    def submit_step(
+        self,
+        key: LaneKey,
+        function: BatchFunction,
+        inputs: Mapping[str, Array],
+        rows: int,
+        reply: Reply,
+        *,
+        arrival_s: float,
+        deadline_s: float = inf,
+        priority_offset_s: float = 0.0,
+        caller: str = "",
+        later: LaterSteps | None = None,
+    ) -> RequestHandle:
+        """`submit` for a step of a larger request, which arrived at `arrival_s`. See also `begin_flow`.
+
+        Args:
+            later: of a first step, which is judged for the whole: what follows it. None for a step of a request that
+                was admitted: it is queued in any case, before what arrived after the whole.
+
+        Raises: of a first step, as `submit`.
+        """
+        now = self._clock()
+        request = PendingRequest(inputs, rows, reply, arrival_s, deadline_s, priority_offset_s, caller)
+        request.feeds = True
+        if later is not None:
+            return self._queue(key, function, request, now, later)
+        request.late = True
+        self.queue.push(key, function, request, admitted=True)
+        self._watch_deadline(request)
+        self._dispatch_soon()
+        return RequestHandle(request, self.cancel)
+
+    def begin_flow(self) -> None:
+        """A request of several steps was accepted: until `end_flow` the batcher is not idle."""
+        self._flows += 1
+
+    def end_flow(self) -> None:
+        self._flows -= 1
+        if not self._flows:
+            self._check_drained()
+
+    def _queue(
+        self,
+        key: LaneKey,
+        function: BatchFunction,
+        request: PendingRequest,
+        now: float,
+        later: LaterSteps | None = None,
+    ) -> RequestHandle:
         deadline_s = request.deadline_s
         check_accepting(deadline_s, now, draining=self._drained is not None)
         if self._suspects and self._suspects.has(request.caller, now):
             key = key._replace(apart=True)
+        calls = 1
+        if later is not None:
+            calls += later.calls
+            self.queue.check_room(request, later.models)
         self.queue.push(key, function, request)
 
-        most_calls = _MARGIN * (1 + bool(self._isolations)) * (self.queue.rows + self._slots.count)
+        most_calls = _MARGIN * (1 + bool(self._isolations)) * (self.queue.rows + calls * self._slots.count)
         if deadline_s - now < most_calls * self._slowest_call_s and self._admission:  # seldom: it costs time
-            check_deadline(request, self.queue, self._slots, self._scheduler, now, self._isolations.expected_s)
+            later_s = later.seconds() if later is not None else 0.0
+            check_deadline(request, self.queue, self._slots, self._scheduler, now, self._isolations.expected_s, later_s)
 
         self._watch_deadline(request)
         self._dispatch_soon()
@@ -233,7 +291,7 @@ class Batcher:
     @property
     def _computes_now(self) -> bool:
         """Whether a request would find a free device and no queue."""
-        free = self._scheduler.eager and not self.queue.rows and bool(self._slots.free)
+        free = self._scheduler.eager and not self.queue.rows and bool(self._slots.free) and not self._slots.reserved
         return free and self._drained is None and not self._completion.order
 
     def cancel(self, request: PendingRequest) -> None:
@@ -274,6 +332,7 @@ class Batcher:
             self._check_drained()
 
     def _start_due_batches(self) -> None:
+        self._slots.await_nothing()
         while self._slots.free and (self.queue.lanes or self._isolations.waiting):
             # 1. Expired requests leave first, also if the timer is late: they are never computed.
             now = self._clock()
@@ -282,22 +341,21 @@ class Batcher:
                 continue
 
             # 2. A group of requests of a rejected batch, in turns with what else is due.
-            planned = self._scheduler.first_due(self.queue, now) if self.queue.lanes else None
+            planned = self._first_due(now)
             due = planned is not None and (planned[0].due_s <= now or self._drained is not None)
-            isolation = self._isolations.next(others_due=due) if self._isolations else None
+            isolation = self._isolations.next(others_due=due, ready=self._slots.claim) if self._isolations else None
             if isolation is not None:
                 if self._start_group(isolation, now):
                     self._dispatch_soon()
                     return
                 continue
 
-            # 3. Nothing is due: come back when it is.
-            assert planned is not None  # noqa: S101 - something waits
+            # 3. Nothing is due: come back when it is. What waits for devices is looked at when one is given back.
+            if planned is None:
+                return
             plan, lane = planned
             if not due:
-                if self._due_timer is not None:
-                    self._due_timer.cancel()
-                self._due_timer = self._loop.call_later(plan.due_s - now, self._dispatch)
+                self._dispatch_in(plan.due_s - now)
                 return
 
             # 4. A short call waits for what arrived together with its requests.
@@ -308,6 +366,22 @@ class Batcher:
             if self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"), now):
                 self._dispatch_soon()
                 return
+
+    def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
+        """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""
+        passed_over: set[str] = set()
+        while self.queue.orders.keys() - passed_over if passed_over else self.queue.orders:
+            plan, lane = self._scheduler.first_due(self.queue, now, passed_over)
+            due = plan.due_s <= now or self._drained is not None
+            if not due or self._slots.claim(lane.function):
+                return plan, lane
+            passed_over.add(lane.key.model)
+        return None
+
+    def _dispatch_in(self, seconds: float) -> None:
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+        self._due_timer = self._loop.call_later(seconds, self._dispatch)
 
     def _waits_for_burst(self, lane: Lane, plan: BatchPlan) -> bool:
         """Whether the call is short, and due only since a device is idle. Nobody else waits with it."""
@@ -320,8 +394,9 @@ class Batcher:
         """Returns whether it was executed on the event loop."""
         # 1. Take requests; the list may be empty, as all may have been cancelled in this turn.
         quick = lane.costs.undisturbed_s(min(lane.rows, plan.rows)) < self._max_inline_s
-        inline = quick and lane.function.steady
-        shared = plan.shared and not inline and len(self._slots.free) > 1
+        function = lane.function
+        inline = quick and function.steady and not (function.devices or self._slots.reserved)
+        shared = plan.shared and not inline and not function.devices and len(self._slots.free) > 1
         rows = self._slots.rows_for_next(lane, plan.rows) if shared else plan.rows
         requests = self.queue.take(lane, rows, plan.most_rows, now)
         if not requests:
@@ -346,7 +421,8 @@ class Batcher:
             return False
         self._isolations.record_start(isolation, group)
         try:
-            return self._execute(group, now, inline=group.is_quick(self._max_inline_s))
+            inline = group.is_quick(self._max_inline_s) and not self._slots.reserved
+            return self._execute(group, now, inline=inline)
         except Exception:
             self._end_isolation(self._isolations.record_lost(group, now))
             raise
@@ -367,8 +443,12 @@ class Batcher:
 
     def _ended(self, batch: BatchInFlight, execution: Execution) -> None:
         isolated = self._record_end(batch, execution)
-        self._dispatch()  # first: the device must not wait for the replies
-        self._complete(batch, execution, isolated)
+        if self._flows and batch.feeds:  # its answers are the work that the device gets next
+            self._complete(batch, execution, isolated)
+            self._dispatch()
+        else:
+            self._dispatch()  # first: the device must not wait for the replies
+            self._complete(batch, execution, isolated)
 
     def _complete(self, batch: BatchInFlight, execution: Execution, isolated: BatchInFlight | None) -> None:
         """Answers the batch, unless its requests are run again; with it the isolation of `isolated` is over."""
@@ -435,7 +515,7 @@ class Batcher:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and no batch is in flight or being isolated. May be read from any thread."""
-        return not self.queue.rows and self._slots.idle and not self._isolations
+        return not (self.queue.rows or self._flows or self._isolations) and self._slots.idle
 
     @property
     def drained(self) -> bool:
@@ -465,11 +545,11 @@ class Batcher:
         found = self._slots.failures(now)
         if self._failure:
             found.append(self._failure)
-        stranded = False
-        if self._slots.free and self.queue.lanes:
+        stranded, free = False, bool(self._slots.free) and not self._slots.awaited
+        if free and self.queue.lanes:
             plan, _ = self._scheduler.first_due(self.queue, now)
             stranded = now - plan.due_s > stranded_after_s
-        if self._slots.free and self._isolations.waiting:
+        if free and self._isolations.waiting:
             stranded |= now - self._isolations.waiting_since_s > stranded_after_s
         if stranded:
             found.append(f"A batch is due for more than {stranded_after_s:g} s although a device is free")

@@ -1,15 +1,23 @@
-"""The devices: which are free, what the others compute, and how one batch is sharded over several idle ones."""
+"""The devices: which are free, what the others compute, and how one batch is sharded over several idle ones.
+
+A model that lies on several devices needs them together (`BatchFunction.devices`):
+1. While a call of it runs, no other batch is given to any of these devices, nor executed on the event loop.
+2. It waits until all of them are free. Meanwhile those that are free wait with it, and batches that are less urgent get
+   other devices (`claim`). So nobody waits for what came later (tests/batching/batcher/
+   test_calls_on_several_devices.py).
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
 from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.cost_model import CostCurve
+from app.batching.function import BatchFunction
 from app.batching.waiting.lane import Lane
 
 T = TypeVar("T")
@@ -59,6 +67,8 @@ class DeviceSlots:
 
     Attributes:
         free: the devices without work.
+        reserved: the names of the devices of calls in flight that need several.
+        awaited: what calls that need several wait for; it is given to nothing that is less urgent.
     """
 
     def __init__(self, devices: Sequence[Device], clock: Callable[[], float]) -> None:
@@ -69,12 +79,50 @@ class DeviceSlots:
 
         # What is in flight
         self.free = list(devices)
-        self._busy: dict[BatchInFlight, tuple[Device, float]] = {}  # and when the batch is expected to end
+        self.reserved = set[str]()
+        self.awaited = set[Device]()
+        self._busy: dict[BatchInFlight, tuple[Sequence[Device], float]] = {}  # and when the batch is expected to end
         self._busy_hardware = Counter[int]()
 
     @property
     def idle(self) -> bool:
         return len(self.free) == self.count
+
+    def claim(self, function: BatchFunction) -> bool:
+        """Whether a batch of the function can start now.
+
+        If not, and it needs several devices, these take no less urgent batch until `await_nothing`.
+        """
+        if self.takes(function):
+            return True
+        self.awaited.update(self._slots_of(function.devices))
+        return False
+
+    def await_nothing(self) -> None:
+        """All that waits is looked at again, the most urgent first."""
+        self.awaited.clear()
+
+    def takes(self, function: BatchFunction) -> bool:
+        """Whether the devices that a batch of the function needs are free, and not awaited by another one."""
+        if not function.devices and not self.awaited:
+            return bool(self.free)
+        return bool(self._free_for(function.devices))
+
+    def lends(self, function: BatchFunction) -> bool:
+        """Whether other work with the function, on its first replica, disturbs no call that needs several devices."""
+        return not self.reserved and self.takes(function)
+
+    def _free_for(self, together: Collection[str]) -> Sequence[Device]:
+        """The free devices for a call: all that it needs together, or none; if it needs one, those to choose from."""
+        free = [device for device in self.free if device not in self.awaited] if self.awaited else self.free
+        if not together:
+            return free
+        slots = self._slots_of(together)
+        return slots if self.reserved.isdisjoint(together) and all(each in free for each in slots) else ()
+
+    def _slots_of(self, together: Collection[str]) -> Sequence[Device]:
+        """The slots of devices that are needed together; if models have no slots on any of them, the first slot."""
+        return [each for each in self._devices if each.name in together] or self._devices[: bool(together)]
 
     def rows_for_next(self, lane: Lane, rows: int) -> int:
         """How many of `rows` allowed rows the next batch of `lane` takes, so that all idle hardware gets a share."""
@@ -84,59 +132,67 @@ class DeviceSlots:
         return shard if shard < waiting else rows
 
     def start(self, batch: BatchInFlight, now: float, ended: Callable[[BatchInFlight, Execution], None]) -> None:
-        """Gives the batch to a free device; `ended` is called on the event loop when the device is free again.
+        """Gives the batch to a free device, or to all that it needs together.
 
-        Raises whatever a device raises that takes no work; then the batch's requests are failed.
+        `ended` is called on the event loop when these are free again. Raises whatever a device raises that takes no
+        work; then the batch's requests are failed.
         """
-        device = self._take()
-        self._busy[batch] = device, now + batch.expected_s
+        together = batch.function.devices
+        devices = self._take(together)
+        device = devices[0]
+        self._busy[batch] = devices, now + batch.expected_s
 
         def done(execution: Execution) -> None:
-            self._give_back(device)
+            self._give_back(devices, together)
             del self._busy[batch]
             ended(batch, execution)
 
         try:
             device.start(partial(execute, batch.function, batch.requests, self._clock, device.replica), done)
         except Exception:
-            self._give_back(device)
+            self._give_back(devices, together)
             del self._busy[batch]
             batch.fail(f"Device {device.name} takes no work")
             raise
 
-    def lend(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Runs other work than a batch on a free device; `done` is called when that is free again.
+    def lend(self, work: Callable[[], T], done: Callable[[T], None], together: Collection[str] = ()) -> None:
+        """Runs other work than a batch on a free device, or with all those that it needs together.
 
-        Raises whatever a device raises that takes no work.
+        `done` is called when these are free again. Raises whatever a device raises that takes no work.
         """
-        device = self._take()
+        devices = self._take(together)
 
         def ended(result: T) -> None:
-            self._give_back(device)
+            self._give_back(devices, together)
             done(result)
 
         try:
-            device.start(work, ended)
+            devices[0].start(work, ended)
         except Exception:
-            self._give_back(device)
+            self._give_back(devices, together)
             raise
 
-    def _take(self) -> Device:
-        """A free device, on the hardware with the fewest batches in flight."""
-        device = (
-            self.free[0] if len(self.free) == 1 else min(self.free, key=lambda each: self._busy_hardware[each.hardware])
-        )
-        self.free.remove(device)
-        self._busy_hardware[device.hardware] += 1
-        return device
+    def _take(self, together: Collection[str] = ()) -> Sequence[Device]:
+        """The free devices that a call needs together, or one, on the hardware with the fewest batches in flight."""
+        devices = self._free_for(together)
+        if not together and len(devices) > 1:
+            devices = (min(devices, key=lambda each: self._busy_hardware[each.hardware]),)
+        devices = tuple(devices)
+        for device in devices:
+            self.free.remove(device)
+            self._busy_hardware[device.hardware] += 1
+        self.reserved.update(together)
+        return devices
 
-    def _give_back(self, device: Device) -> None:
-        self.free.append(device)
-        self._busy_hardware[device.hardware] -= 1
+    def _give_back(self, devices: Sequence[Device], together: Collection[str]) -> None:
+        self.free += devices
+        for device in devices:
+            self._busy_hardware[device.hardware] -= 1
+        self.reserved.difference_update(together)
 
     def remaining_s(self, now: float) -> list[float]:
-        """The seconds that each batch in flight is expected to take from now on."""
-        return [max(0.0, end_s - now) for _, end_s in self._busy.values()]
+        """The seconds that each busy device is expected to take for its batch from now on."""
+        return [max(0.0, end_s - now) for devices, end_s in self._busy.values() for _ in devices]
 
     def failures(self, now: float) -> list[str]:
         return [failure for device in self._devices if (failure := device.failure(now))]
@@ -146,5 +202,9 @@ class DeviceSlots:
             device.close()
 
     def __repr__(self) -> str:
-        busy = "".join(f", {device.name}: {batch!r}" for batch, (device, _) in self._busy.items())
+        busy = "".join(f", {_names(devices)}: {batch!r}" for batch, (devices, _) in self._busy.items())
         return f"<DeviceSlots {len(self.free)} of {self.count} free{busy}>"
+
+
+def _names(devices: Sequence[Device]) -> str:
+    return "+".join(dict.fromkeys(device.name for device in devices))

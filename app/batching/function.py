@@ -46,6 +46,7 @@ class BatchFunction:
         batchable: false if requests run alone, as they came, each counted as one row.
         steady: false if no earlier call tells how long the next one takes: it has loops, and values decide, or it reads
             files, and the storage does.
+        devices: the names of those that each call needs together; empty if it needs one, whichever that is.
         padding: if given, requests of different inner shapes share calls.
         ragged, ragged_outputs: if given, rows of different lengths share calls, or are returned by them.
         initial_estimates: seconds by batch size, measured before the first call, if they do not depend on the shape.
@@ -70,6 +71,7 @@ class BatchFunction:
     replicas: Sequence[Run] = ()
     plain: PlainWay | None = None
     steady: bool = True
+    devices: Sequence[str] = ()
     learnt: BoundedCache[InnerShapes, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
     _by_magnitude: dict[int, tuple[int, Costs]] = field(default_factory=dict)
 

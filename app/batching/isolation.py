@@ -17,9 +17,10 @@ Rules (test_isolation.py, tests/laws/test_isolation.py)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from app.batching.batch import BatchInFlight, Execution
+from app.batching.function import BatchFunction
 from app.batching.request import PendingRequest
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
@@ -146,9 +147,13 @@ class Isolations:
         """The seconds that all groups which will follow are expected to take."""
         return sum([isolation.expected_s for isolation in (*self._waiting, *self._running.values())])
 
-    def next(self, *, others_due: bool) -> Isolation | None:
-        """The isolation whose turn it is; None if none waits, or if others are due and the last turn was not theirs."""
-        turn = bool(self._waiting) and not (others_due and self._was_last)
+    def next(self, *, others_due: bool, ready: Callable[[BatchFunction], bool] = lambda _: True) -> Isolation | None:
+        """The isolation whose turn it is; None if none waits, or if others are due and the last turn was not theirs.
+
+        Args:
+            ready: whether a call of a function finds its devices free.
+        """
+        turn = bool(self._waiting) and not (others_due and self._was_last) and ready(self._waiting[0].batch.function)
         self._was_last = turn
         return self._waiting.popleft() if turn else None
 

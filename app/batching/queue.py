@@ -107,12 +107,13 @@ class RequestQueue:
                 return
             yield nearest[0], nearest[2]
 
-    def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> None:
-        """Puts a request into the lane of `key`. Raises Overloaded if there is no room."""
+    def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest, *, admitted: bool = False) -> None:
+        """Puts a request into the lane of `key`. Raises Overloaded if there is no room, unless it is admitted."""
         weight, size = request.weight, tensor_bytes(request.inputs)
         room = weight if size <= weight * self.room.row_bytes else self.room.needed(weight, size)
         caller = request.caller if self.callers is not None else None
-        room = self.room.check(key.model, room, bulk=request.priority_offset_s <= -BULK_S, caller=caller)
+        if not admitted:
+            room = self.room.check(key.model, room, bulk=request.priority_offset_s <= -BULK_S, caller=caller)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._open(key, function)
@@ -128,6 +129,12 @@ class RequestQueue:
         if weight > lane.max_rows:
             lane.deferred_rows += lane.deferred(weight)
         lane.unfilled_rows += lane.unfilled(weight)
+
+    def check_room(self, request: PendingRequest, models: Sequence[str]) -> None:
+        """Raises Overloaded if one of the models has no room for a request of as many rows."""
+        caller, bulk = request.caller if self.callers is not None else None, request.priority_offset_s <= -BULK_S
+        for model in models:
+            self.room.check(model, request.weight, bulk=bulk, caller=caller)
 
     def remove(self, request: PendingRequest) -> bool:
         """Removes a waiting request; returns False if it does not wait, or no more."""

@@ -44,6 +44,18 @@ class LaneKey(NamedTuple):
         return f"{self.model}/{self.version}/{self.signature}"
 
 
+class LaterSteps(NamedTuple):
+    """What follows the first step of a larger request: how many calls, and the seconds that they are expected to take.
+
+    models: those that these calls are of.
+    seconds: is asked only where time may be short.
+    """
+
+    calls: int
+    models: Sequence[str]
+    seconds: Callable[[], float]
+
+
 class RequestHandle:
     """A request that was accepted. Its caller cancels it on every way out; after the answer that has no effect."""
 
@@ -81,10 +93,12 @@ class PendingRequest:
         tensor_bytes, room: the memory of its inputs when it was queued, and the room that it takes there (room.py).
         coalesced_s: if it stands for several that arrived in the same turn of the event loop, when each arrived; its
             reply is a CoalescedReply then.
+        feeds: it is a step of a larger request, whose next steps are submitted when it is answered.
+        late: it may come to its lane after others that arrived later; false if it is submitted when it arrives.
     """
 
     __slots__ = (
-        "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "inputs", "lane", "parts",
+        "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "feeds", "inputs", "lane", "late", "parts",
         "priority_offset_s", "reply", "room", "rows", "tensor_bytes",
     )  # fmt: skip
     room: int
@@ -111,6 +125,7 @@ class PendingRequest:
         self.lane: LaneKey | None = None
         self.parts: PartsOfRequest | None = None
         self.coalesced_s: Sequence[float] = ()
+        self.feeds = self.late = False
 
     @property
     def weight(self) -> int:

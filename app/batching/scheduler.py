@@ -14,7 +14,7 @@ P. Goyal, H. M. Vin, H. Cheng: Start-time fair queuing, SIGCOMM 1996.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
 from app.batching.waiting.callers import Callers, Charge
 from app.batching.waiting.lane import Lane
-from app.batching.waiting.lane_order import Entry
+from app.batching.waiting.lane_order import Entry, LaneOrder
 
 
 class FairQueueing:
@@ -128,9 +128,15 @@ class Scheduler:
         """The rows of a full batch of a lane with these costs, in which nothing waits yet."""
         return self._policies.get(model, self._policy).most_rows(_EmptyLane(costs, max_rows))
 
-    def first_due(self, queue: RequestQueue, now: float) -> tuple[BatchPlan, Lane]:
-        """The lane to take the next batch from, and its plan; if no lane is due, the one that is due next."""
-        orders = queue.orders.values()
+    def first_due(self, queue: RequestQueue, now: float, passed_over: Collection[str] = ()) -> tuple[BatchPlan, Lane]:
+        """The lane to take the next batch from, and its plan; if no lane is due, the one that is due next.
+
+        Args:
+            passed_over: models that are left out; another one must wait.
+        """
+        orders: Collection[LaneOrder[Any]] = queue.orders.values()
+        if passed_over:
+            orders = [order for model, order in queue.orders.items() if model not in passed_over]
         for order in orders:
             order.wake(now)
 

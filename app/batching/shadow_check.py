@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import count
 from math import inf
@@ -65,10 +65,9 @@ Scales = Mapping[str, float]
 class Lender(Protocol):
     """DeviceSlots, as shadow checks use it."""
 
-    @property
-    def free(self) -> Sequence[object]: ...
+    def lends(self, function: BatchFunction) -> bool: ...
 
-    def lend(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
+    def lend(self, work: Callable[[], T], done: Callable[[T], None], together: Collection[str] = ()) -> None: ...
 
 
 class Sample(NamedTuple):
@@ -205,12 +204,13 @@ class ShadowChecks:
         if self._running or self._spent_s > SHARE * self._calls_s or plain is None:
             return
         now = self._clock()
-        if not self._slots.free or (self._waiting() and now - self._last_s < _LATEST_S):
+        if not self._slots.lends(batch.function) or (self._waiting() and now - self._last_s < _LATEST_S):
             return
         sample = self._sample(batch, execution, plain)
         if sample is None:
             return
-        self._slots.lend(partial(check, sample), partial(self._done, batch.key[:3], sample, now))
+        done = partial(self._done, batch.key[:3], sample, now)
+        self._slots.lend(partial(check, sample), done, batch.function.devices)
         self._running = True
         sample.function.requests_under_way += 1  # its model is not unloaded meanwhile
 

@@ -14,6 +14,7 @@ from app.cli.bench import bench
 from app.cli.inspection import inspect
 from app.cli.predict import predict
 from app.cli.serve import serve
+from app.cli.shard import shard
 
 app = typer.Typer(
     help="Serve TensorFlow SavedModels, in order and in batches.",
@@ -26,6 +27,7 @@ app.command()(serve)
 app.command()(predict)
 app.command()(inspect)
 app.command()(bench)
+app.command()(shard)
 
 
 def _print_version(wanted: bool) -> None:

@@ -311,9 +311,19 @@ class Settings(BaseSettings):
     )
     load_budget_s: NonNegativeFloat = Field(
         30.0,
-        description="Most seconds of work to warm up a version and make it faster, after it was read. What does not "
-        "fit is left out, except the first calls and the first probe of rows, which take 6 s at most for nearly all "
-        "models. Waiting for a moment without requests does not count.",
+        description="Most seconds of work to warm up a version and make it faster, after it was read; no call of the "
+        "model is expected to take longer. What does not fit is done later, when no other version waits, in three "
+        "rounds of 2, 4 and 8 times as long; what does not fit into the last one is left out. The first calls and the "
+        "first probe of rows come in any case: they take 6 s at most for nearly all models. Waiting for a moment "
+        "without requests does not count. 0: nothing is done later.",
+    )
+    load_memory_mb: NonNegativeInt = Field(
+        0,
+        le=2**30,
+        description="Most megabytes that one step of warming up a version and making it faster may take beside the "
+        "model itself, where the device is a CPU. Batch sizes whose calls would take more than half of it are not "
+        "used: what they take is estimated from smaller ones and, where that is much, measured in a child process, "
+        "which holds the model once more. 0: a quarter of the memory that the machine or its container has left.",
     )
     execution_variant: Literal["auto", "plain", "frozen", "xla"] = Field(
         "auto",

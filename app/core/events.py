@@ -90,7 +90,7 @@ class ModelStateChanged(NamedTuple):
 
 
 class ModelPlaced(NamedTuple):
-    """A version that is being loaded has a replica on each of these devices."""
+    """A version that is being loaded has a replica on each of these devices; 'GPU:0+GPU:1' is one on both."""
 
     model: str
     version: int

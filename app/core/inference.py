@@ -195,12 +195,25 @@ class InferenceRequest:
     caller: str = ""
 
 
+class StepTiming(NamedTuple):
+    """Seconds that a step of a pipeline waited and was computed; `rows` is the size of its batch without padding."""
+
+    name: str
+    queue_s: float
+    compute_s: float
+    rows: int
+
+
 class BatchTiming(NamedTuple):
-    """Seconds that a request waited and was computed; `rows` is the size of its batch without padding."""
+    """Seconds that a request waited and was computed; `rows` is the size of its batch without padding.
+
+    steps: of a pipeline, in their order; computed is what the longest way through them took.
+    """
 
     queue_s: float = 0.0
     compute_s: float = 0.0
     rows: int = 0
+    steps: tuple[StepTiming, ...] = ()
 
 
 _NO_TIME = BatchTiming()

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from math import inf
 
 
-class NoTimeLeft(Exception):
+class OverBudget(Exception):
+    """A step is left out: it would take more than is left for it, or is not wanted any more."""
+
+
+class NoTimeLeft(OverBudget):
     """A step would end after its time budget, or is not wanted any more."""
+
+
+class TooMuchMemory(OverBudget):
+    """A step would take more memory than it may."""
 
 
 class TimeBudget:
@@ -17,10 +26,12 @@ class TimeBudget:
         gate: called before each step. It returns when the step may begin, False if no step may begin any more. The time
             that it waits is not counted.
         left_s: what earlier work left of the budget.
+        longest_s: no step may take longer, however much is left.
 
     Attributes:
         seconds: the whole budget.
         cancelled: True once the gate let no step begin any more: what was found so far is not all there is to find.
+        short: True once a step was left out that a larger budget would have allowed, here or in a part of it.
     """
 
     def __init__(
@@ -29,20 +40,37 @@ class TimeBudget:
         clock: Callable[[], float] = time.perf_counter,
         gate: Callable[[], bool] | None = None,
         left_s: float | None = None,
+        longest_s: float = inf,
     ) -> None:
         self.seconds = seconds
+        self.longest_s = longest_s
         self.cancelled = False
+        self.short = False
+        self._whole: TimeBudget | None = None
         self._clock = clock
         self._gate = gate
         self._end_s = clock() + (seconds if left_s is None else left_s)
 
     def allows(self, needed_s: float = 0.0) -> bool:
         """Whether a step that takes `needed_s` seconds may begin now and would end before the budget does."""
-        return self._open() and self._clock() + needed_s < self._end_s
+        if not self._open() or needed_s > self.longest_s:
+            return False
+        in_time = self._clock() + needed_s < self._end_s
+        if not in_time:
+            self.fall_short()
+        return in_time
+
+    def fall_short(self) -> None:
+        """A step was left out for lack of time."""
+        self.short = True
+        if self._whole is not None:
+            self._whole.fall_short()
 
     def part(self, share: float) -> TimeBudget:
         """A share of what is left, for steps that must leave time to later ones."""
-        return TimeBudget(self.seconds, self._clock, self._open, share * self.left_s)
+        part = TimeBudget(self.seconds, self._clock, self._open, share * self.left_s, self.longest_s)
+        part._whole = self
+        return part
 
     @property
     def left_s(self) -> float:

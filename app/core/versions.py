@@ -36,6 +36,7 @@ class ProblemKind(StrEnum):
     UNREADABLE = "unreadable"  # an error of the storage
     SILENT = "silent"  # the storage does not answer
     NO_ROOM = "no_room"  # the storage stays slow, and a local copy does not fit
+    WAITING = "waiting"  # a pipeline whose models are not there yet
     READING = "reading"  # it is being examined: no problem yet
 
 

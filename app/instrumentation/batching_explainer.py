@@ -29,6 +29,7 @@ from app.instrumentation.counts import BatchCounts, Counts
 from app.instrumentation.histogram import Histogram
 from app.instrumentation.model_facts import ModelFacts
 from app.model import LearntCosts, Model
+from app.pipelines.pipeline_model import PipelineModel
 
 #: Cost curves listed for one signature: callers choose the shapes, so there may be many. Chosen.
 _MOST_CURVES = 32
@@ -60,7 +61,9 @@ class BatchingExplainer:
             if name == model:
                 self._before[name, version] = self._counted(name, version)
 
-    def explain(self, name: str, options: BatchingOptions, models: Sequence[Model]) -> BatchingExplanation:
+    def explain(
+        self, name: str, options: BatchingOptions, models: Sequence[Model | PipelineModel]
+    ) -> BatchingExplanation:
         """The explanation of one model, given its versions, newest first."""
         in_force = BatchingOptionsDocument(**options.as_dict())
         versions = [self._explain_version(model) for model in models]
@@ -73,7 +76,7 @@ class BatchingExplainer:
         ]
         return BatchingExplanation(model=name, options=in_force, advice=advice or [_NOTHING], versions=versions)
 
-    def _explain_version(self, model: Model) -> VersionExplanation:
+    def _explain_version(self, model: Model | PipelineModel) -> VersionExplanation:
         counted = self._counted(model.name, model.version)
         before = self._before.get((model.name, model.version), _Counted(counted.since_s, {}, {}))
         learnt = list(model.learnt_costs())
@@ -95,7 +98,7 @@ class BatchingExplainer:
 
     def _explain_signature(
         self,
-        model: Model,
+        model: Model | PipelineModel,
         signature: ModelSignature,
         counts: BatchCounts,
         answers: Counter[str],
@@ -128,7 +131,7 @@ class BatchingExplainer:
             shapes=self._shapes_of(model, signature),
         )
 
-    def _shapes_of(self, model: Model, signature: ModelSignature) -> MixedShapesDocument:
+    def _shapes_of(self, model: Model | PipelineModel, signature: ModelSignature) -> MixedShapesDocument:
         reason, could_share = signature.why_alone(), signature.batchable and model.sizes.largest > 1
         if reason or not could_share or not model.follows_rows(signature.name):
             rows_lost = ROWS_LOST if could_share else "each request runs alone"
@@ -146,7 +149,7 @@ class BatchingExplainer:
             return _apart("padding did not go as it did when it was tried")
         return MixedShapesDocument(free=True, shared=found.padded, explanation=found.explanation)
 
-    def _why_not_probed(self, model: Model) -> str:
+    def _why_not_probed(self, model: Model | PipelineModel) -> str:
         if f"{model.name}/{model.version}" in self._facts.improving:
             return "pad_shapes is never, or padding is still to be tried"
         return "pad_shapes is never, or there was no warm-up"

@@ -76,7 +76,10 @@ MEMORY_BUDGET_BYTES = MetricDefinition(
     "The memory budget: half of it for the queue, half for bodies and replies, shared among frontends.",
 )  # fmt: skip
 REPLICAS = MetricDefinition(
-    "ferry_replicas", "gauge", ("model", "version"), "Number of devices that hold a replica of a version."
+    "ferry_replicas",
+    "gauge",
+    ("model", "version"),
+    "Number of replicas of a version; one that lies on several devices counts once.",
 )
 MODEL_PROBLEM = MetricDefinition(
     "ferry_model_problem", "gauge", ("model", "version", "kind"),

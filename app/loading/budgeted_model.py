@@ -1,13 +1,15 @@
-"""A loaded model whose calls begin only if they are expected to end within a time budget."""
+"""A loaded model whose calls begin only if they are expected to end within a time budget, and to fit into memory."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 
 from app.core.inference import Array
 from app.core.time_budget import NoTimeLeft, TimeBudget
+from app.loading.memory_budget import MemoryBudget
 from app.runtime import LoadedModel, replicas_of
 
 
@@ -17,19 +19,29 @@ class BudgetedModel:
     A call cannot be interrupted, so its time is estimated before: calls of fewer cells (elements of inputs) took as
     long in proportion, at least as long as the shortest of them. The first call of a signature always begins.
 
+    Args:
+        memory: of all replicas; what calls take is noted there.
+
     Attributes:
         budget: what calls are charged to; may be exchanged between two calls.
     """
 
-    def __init__(self, loaded: LoadedModel, budget: TimeBudget, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        budget: TimeBudget,
+        clock: Callable[[], float] = time.perf_counter,
+        memory: MemoryBudget | None = None,
+    ) -> None:
         self.signatures = loaded.signatures
         self.budget = budget
+        self.memory = memory or MemoryBudget()
         self._loaded = loaded
         self._clock = clock
         self._waited_s = 0.0
         self._seconds: dict[str, dict[int, float]] = {}  # by signature and cells, the shortest call
         others = [each for each in replicas_of(loaded) if each is not loaded][1:]
-        self._others = [BudgetedModel(each, budget, clock) for each in others]
+        self._others = [BudgetedModel(each, budget, clock, self.memory) for each in others]
 
     @property
     def replicas(self) -> Sequence[BudgetedModel]:
@@ -60,19 +72,25 @@ class BudgetedModel:
         return self._clock() - self._waited_s
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
-        """As LoadedModel; raises NoTimeLeft if the call would not end in time."""
+        """As LoadedModel; raises NoTimeLeft if the call would not end in time, TooMuchMemory if it would not fit."""
         cells = sum(array.size for array in inputs.values()) or 1  # rows may have no columns
         known = self._seconds.setdefault(signature, {})
         needed_s = self.expected_s(signature, cells)
+        if known:
+            self.memory.check(signature, cells)
         asked_s = self._clock()
         allowed = self.budget.allows(needed_s)
-        begin_s = self._clock()
-        self._waited_s += begin_s - asked_s
+        self._waited_s += self._clock() - asked_s
         if not allowed and (known or self.budget.cancelled):
             raise NoTimeLeft(f"a call of signature {signature!r} would take {needed_s:.3g} s")
-        results = self._loaded.run(signature, inputs, outputs)
-        known[cells] = min(known.get(cells, float("inf")), self._clock() - begin_s)
-        return results
+
+        def call() -> dict[str, Array]:
+            begin_s = self._clock()
+            results = self._loaded.run(signature, inputs, outputs)
+            known[cells] = min(known.get(cells, inf), self._clock() - begin_s)
+            return results
+
+        return self.memory.measured(signature, cells, inputs, call)
 
     def close(self) -> None:
         self._loaded.close()

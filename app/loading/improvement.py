@@ -4,8 +4,12 @@ Rules
 1. A version is called only in ways that were tried: what a step found is adopted when the step is over, in one turn of
    the event loop. A step that fails or has no time left changes nothing.
 2. All steps share what the load left of its time budget. Between two calls of the model each step asks it, so that
-   requests go first, and the work ends soon after the version is unloaded or the server drains.
-3. The memory of the model is not freed while a step runs.
+   requests go first, and the work ends soon after the version is unloaded or the server drains. No call begins that is
+   expected to take too much memory.
+3. What does not fit into the budget is done in a later round, when no other version waits. Each round has twice the
+   time of the one before, and does again what cannot be taken up in the middle; no single call is expected to take
+   longer than the first budget.
+4. The memory of the model is not freed while a step runs.
 """
 
 from __future__ import annotations
@@ -22,9 +26,11 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.events import Listener, ModelImproving, RowsProbed, ShapesProbed, VariantsChosen
 from app.core.inference import ModelSignature
-from app.core.time_budget import NoTimeLeft, TimeBudget
+from app.core.sample_inputs import zero_inputs
+from app.core.time_budget import OverBudget, TimeBudget, TooMuchMemory
 from app.loading.bucket_compilation import compile_buckets
 from app.loading.budgeted_model import BudgetedModel
+from app.loading.memory_trial import MemoryTrial, TrialFailed, measure_in_child
 from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
 from app.loading.row_independence import FoundRows, RowIndependence
 from app.loading.settings_of_model import of_model
@@ -35,8 +41,14 @@ from app.runtime import LoadedModel, ProgressReport, VariantChoice
 
 logger = logging.getLogger(__name__)
 
+#: Rounds, the first included. Chosen: all together take 15 times the budget, and few models have anything to do then.
+_MOST_ROUNDS = 4
+
 #: The share of the time that the probe of rows at the largest size may take. Chosen.
 _ROWS_SHARE = 1 / 3
+
+#: The share of the time that a child process may take to measure memory. Chosen.
+_TRIAL_SHARE = 1 / 3
 
 #: The share of the time that the search for variants may take: the probe after it lets requests share calls. Chosen.
 _SEARCH_SHARE = 2 / 3
@@ -59,10 +71,12 @@ class Improvement:
     """The steps for one version that is ready.
 
     Args:
-        loaded, calls: the model, and the same within the time budget of its load.
+        loaded, calls: the model, and the same within the budgets of its load.
         sizes: the batch sizes that it answers now; `model.sizes` are those that it should answer.
         rows: what is known of its rows at these sizes.
         on_loop: calls a function on the event loop, from any thread.
+        memory_trial: what a child process needs to measure the memory that calls of these sizes take, each at most so
+            many bytes.
     """
 
     def __init__(
@@ -77,7 +91,7 @@ class Improvement:
         place: Place,
         tell: Listener,
         on_loop: Callable[[Callable[[], None]], object],
-        report: ProgressReport,
+        memory_trial: Callable[[Sequence[int], float], MemoryTrial],
     ) -> None:
         self.model = model
         self._loaded = loaded
@@ -86,36 +100,75 @@ class Improvement:
         self._place = place
         self._tell = tell
         self._on_loop = on_loop
-        self._report = report
+        self._memory_trial = memory_trial
+        self._report: ProgressReport = _report_nothing
         self._working = Lock()
         self._released = False
         self._seconds, self._left_s = calls.budget.seconds, calls.budget.left_s
+        self._round = 1
+        self._finished: set[str] = set()  # the steps that had all the time they need
+        self._measured = False  # whether a child process measured the memory of calls
 
         # What was found so far
         self._signatures = model.signatures
         self._sizes = sizes
+        self._largest_possible = model.sizes.largest
         self._rows = rows
         self._told_rows: dict[str, FoundRows] = {}
         self._costs: Mapping[str, Mapping[int, float]] = {}
         self._paddings: Mapping[str, ProbedPadding] = {}
+        self._choices: Sequence[VariantChoice] = ()
 
     def announce(self) -> None:
         """Tells that there is something to do."""
         self._tell_step("waiting for an idle moment")
 
-    def run(self, gate: Callable[[], bool] | None = None) -> None:
-        """Take all steps, blocking; each call of the model begins when `gate` lets it. Never fails."""
+    def run(self, gate: Callable[[], bool] | None = None, is_wanted: Callable[[], bool] = lambda: True) -> bool:
+        """Take all steps, blocking; each call of the model begins when `gate` lets it. Never fails.
+
+        Returns whether it should be called once more, when nothing else is to be done.
+
+        Args:
+            is_wanted: whether the gate would let a call begin at some time.
+        """
+        unfinished = False
         with self._working:
             if not self._released:
-                budget = TimeBudget(self._seconds, gate=gate, left_s=self._left_s)
-                self._calls.use(budget)
-                try:
-                    self._improve(budget)
-                except NoTimeLeft as reason:
-                    logger.info("%s stays as it is: %s", self, reason)
-                except Exception:
-                    logger.exception("%s stays as it is: making it faster failed", self)
-        self._tell_step("")
+                unfinished = self._one_round(gate, is_wanted)
+        self._tell_step("waiting for time to do the rest" if unfinished else "")
+        return unfinished
+
+    @property
+    def is_later_round(self) -> bool:
+        """Whether only what did not fit into the first round is left. May be read from any thread."""
+        return self._round > 1
+
+    def run_in_advance(self, report: ProgressReport) -> bool:
+        """As `run`, before the version is served: its model belongs to the thread that calls this."""
+        later = self._on_loop, self._report
+        self._on_loop, self._report = _call, report
+        try:
+            return self.run()
+        finally:
+            self._on_loop, self._report = later
+
+    def _one_round(self, gate: Callable[[], bool] | None, is_wanted: Callable[[], bool]) -> bool:
+        """Returns whether there should be another one."""
+        longest_s = self._seconds / 2 ** (self._round - 1)
+        budget = TimeBudget(self._seconds, gate=gate, left_s=self._left_s, longest_s=longest_s)
+        self._calls.use(budget)
+        try:
+            self._improve(budget, is_wanted)
+        except OverBudget as reason:
+            logger.info("%s stays as it is: %s", self, reason)
+        except Exception:
+            logger.exception("%s stays as it is: making it faster failed", self)
+            return False
+        if budget.cancelled:  # for a newer version, if it does not end
+            return not self.model.closing
+        self._round += 1
+        self._seconds = self._left_s = 2 * self._seconds
+        return budget.short and self._seconds > 0 and self._round <= _MOST_ROUNDS
 
     def release(self) -> None:
         """Frees the model's memory when no step runs any more, blocking; no step runs after that."""
@@ -123,51 +176,114 @@ class Improvement:
             self._released = True
             self._loaded.close()
 
-    def _improve(self, budget: TimeBudget) -> None:
+    def _improve(self, budget: TimeBudget, is_wanted: Callable[[], bool]) -> None:
         self._tell_step("larger batches")
-        proven = self._sizes
-        self._grow()
-        self._signatures = self._rows.by_probe(self._calls, self._signatures, self._sizes, budget.part(_ROWS_SHARE))
-        if budget.cancelled:  # the version ends, and nothing was found out about it
+        before = self._sizes
+        self._grow(budget, is_wanted)
+        if budget.cancelled:  # the version ends, or gives way, and nothing was found out about it
             return
-        if not self._rows.in_time:
-            self._sizes = proven
-            logger.warning("%s gets batches of at most %d rows: no time to compare more", self, proven.largest)
         self.tell_rows()
         self._adopt()
+        if self._sizes != before:
+            self._finished.clear()
 
         self._tell_step("execution variants")
-        choices = tune(self._loaded, self._sizes.allowed, self._report, budget.part(_SEARCH_SHARE))
-        self._costs = measure_calls(self._calls, self._signatures, self._sizes.allowed, self._calls.work_clock)
-
+        self._take("variants", budget.part(_SEARCH_SHARE), self._choose_variants)
         self._tell_step("shared calls of different shapes")
-        self._probe_padding(budget)
+        self._take("padding", budget.part(1.0), self._probe_padding)
 
         if not budget.cancelled:
             self._adopt()
-            self._tell_found(choices)
-            left_out = "" if budget.allows() else "; what did not fit into load_budget_s is left out"
-            logger.info("%s is tuned, for batches of up to %d rows%s", self, self._sizes.largest, left_out)
+            self._tell_found(self._choices)
+            logger.info("%s is tuned, for batches of up to %d rows%s", self, self._sizes.largest, self._rest(budget))
 
-    def _grow(self) -> None:
-        """Calls the larger batch sizes, ascending, up to one that fails or does not fit into the time."""
-        batchable = {name: each for name, each in self._signatures.items() if each.batchable}
+    def _take(self, name: str, budget: TimeBudget, step: Callable[[TimeBudget], None]) -> None:
+        """A step that had all the time that it needs is not taken again."""
+        if name not in self._finished:
+            with self._calls.within(budget):
+                step(budget)
+            if not (budget.short or budget.cancelled):
+                self._finished.add(name)
+
+    def _rest(self, budget: TimeBudget) -> str:
+        """What becomes of what did not fit into the budget."""
+        if not budget.short:
+            return ""
+        later = "left out" if self._round == _MOST_ROUNDS else "done later"
+        return f"; what did not fit into {budget.seconds:g} s is {later} (load_budget_s)"
+
+    # --- larger batches ---
+
+    def _grow(self, budget: TimeBudget, is_wanted: Callable[[], bool]) -> None:
+        """Calls the larger batch sizes, and compares rows that share them."""
+        proven, why = self._sizes, ""
         for rows in self.model.sizes.allowed:
-            if rows > self._sizes.largest and batchable:
-                try:
-                    warm_up(self._calls, [rows], self._report, batchable, larger=True)
-                except (NoTimeLeft, ServingError) as reason:
-                    if not self._calls.budget.cancelled:
-                        logger.warning("%s gets batches of at most %d rows: %s", self, self._sizes.largest, reason)
+            if rows > self._largest_possible:
+                break
+            if rows > self._sizes.largest:
+                if why := self._why_not(rows, budget, is_wanted):
                     break
-            self._sizes = BatchSizes(tuple(sorted({*self._sizes.allowed, rows})))
+                self._sizes = BatchSizes(tuple(sorted({*self._sizes.allowed, rows})))
+        if self._sizes == proven and "rows" in self._finished:
+            return
+        self._finished.add("rows")
+        self._signatures = self._rows.by_probe(self._calls, self._signatures, self._sizes, budget.part(_ROWS_SHARE))
+        if not self._rows.in_budget:
+            self._finished.discard("rows")
+            self._sizes, why = proven, "no time or memory to compare the rows of larger ones"
+        if why and not budget.cancelled:
+            logger.warning("%s gets batches of at most %d rows: %s", self, self._sizes.largest, why)
+
+    def _why_not(self, rows: int, budget: TimeBudget, is_wanted: Callable[[], bool]) -> str:
+        """Why batches of so many rows cannot be called; empty if they were."""
+        batchable = {name: each for name, each in self._signatures.items() if each.batchable}
+        try:
+            if any(self._calls.memory.is_tight(name, rows * _row_cells(each)) for name, each in batchable.items()):
+                self._measure_memory(budget, is_wanted)
+            warm_up(self._calls, [rows], self._report, batchable, larger=True)
+        except ServingError as reason:
+            self._largest_possible = self._sizes.largest
+            return str(reason)
+        except TooMuchMemory as reason:
+            if self._measured:
+                self._largest_possible = self._sizes.largest
+            else:  # there may be more at another time
+                budget.fall_short()
+            return str(reason)
+        except OverBudget as reason:
+            return str(reason)
+        return ""
+
+    def _measure_memory(self, budget: TimeBudget, is_wanted: Callable[[], bool]) -> None:
+        """Lets a child process call the larger batch sizes first: they might take more memory than there is."""
+        sizes = [rows for rows in self.model.sizes.allowed if self._sizes.largest < rows <= self._largest_possible]
+        part = budget.part(_TRIAL_SHARE)
+        if self._measured or not part.allows():
+            return
+        trial = self._memory_trial([*self._sizes.allowed[:1], *sizes], self._calls.memory.call_bytes)
+        try:
+            measure_in_child(trial, self._calls.memory, lambda: part.left_s > 0 and is_wanted())
+            self._measured = True
+        except TrialFailed as reason:
+            logger.info("%s: what its calls take is estimated, since in a child process %s", self, reason)
+
+    # --- the other steps ---
+
+    def _choose_variants(self, budget: TimeBudget) -> None:
+        self._choices = tune(self._loaded, self._sizes.allowed, self._report, budget)
+        self._costs = measure_calls(self._calls, self._signatures, self._sizes.allowed, self._calls.work_clock)
 
     def _probe_padding(self, budget: TimeBudget) -> None:
-        """Finds which requests of different shapes may share calls, and compiles what they are padded to."""
+        """Finds which requests of different shapes may share calls, and compiles what they are padded to.
+
+        What was found before, in less time, stays where nothing is found now.
+        """
         settings, signatures = self._settings, self._signatures
         buckets = ShapeBuckets(tuple(settings.shape_buckets))
         options = PaddingOptions(settings.pad_shapes, buckets, of_model(settings.pad_values, self.model.name))
-        self._paddings = probe_padding(self._calls, self._sizes, options, signatures=signatures)
+        found = probe_padding(self._calls, self._sizes, options, signatures=signatures)
+        known = {name: probed for name, probed in self._paddings.items() if probed.padding is not None}
+        self._paddings = found | {name: probed for name, probed in known.items() if found[name].padding is None}
         if settings.pad_shapes == "auto":
             compile_buckets(self._loaded, signatures, self._paddings, self._sizes.allowed, self._report, budget=budget)
 
@@ -205,3 +321,16 @@ class Improvement:
 
     def __str__(self) -> str:
         return f"Model {self.model.name} version {self.model.version}"
+
+
+def _row_cells(signature: ModelSignature) -> int:
+    """The elements of a row that it is warmed up with."""
+    return sum(array.size for array in zero_inputs(signature, 1).values()) or 1
+
+
+def _call(work: Callable[[], None]) -> None:
+    work()
+
+
+def _report_nothing(done: int, total: int, what: str) -> None:
+    """Background work is told by its steps."""

@@ -22,6 +22,8 @@ _LEAST_SHARE = 0.05
 class Improver:
     """Runs improvements one after another, the newest first, since a new version is about to get all requests.
 
+    One that has more to do than its time allowed goes on when the others are done, and gives way to newer ones.
+
     Its thread is as nice as the event loop's: a nicer one that holds the GIL would keep it as long as others keep the
     cores.
 
@@ -58,9 +60,18 @@ class Improver:
             del improvement  # the model's memory is freed while the thread waits
 
     def _improve(self, improvement: Improvement) -> None:
-        gate = IdleGate(self._is_idle, lambda: improvement.model.closing, self._ended.wait)
+        def is_unwanted() -> bool:
+            return improvement.model.closing or (improvement.is_later_round and self._first_rounds_wait())
+
+        gate = IdleGate(self._is_idle, is_unwanted, self._ended.wait)
         with quick_switches():
-            improvement.run(gate)
+            unfinished = improvement.run(gate, lambda: not (is_unwanted() or self._ended.is_set()))
+        if unfinished:
+            with self._changed:
+                self._waiting.insert(0, improvement)  # after all others
+
+    def _first_rounds_wait(self) -> bool:
+        return any(not each.is_later_round for each in list(self._waiting))
 
     def _next(self) -> Improvement | None:
         with self._changed:

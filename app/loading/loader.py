@@ -3,7 +3,8 @@
 1. A load that fails at any step closes the model: nothing of it stays in memory.
 2. A version is ready as soon as it answers small batches. What makes it faster (improvement.py) follows in the
    background, or, with ready_when=tuned, before it is ready.
-3. Both share one time budget, `load_budget_s`. Reading the model is not counted: it cannot be left out.
+3. Both share one time budget, `load_budget_s`. Reading the model is not counted: it cannot be left out. What does not
+   fit follows later, in the background.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener, ModelPlaced
 from app.core.inference import ModelSignature
+from app.core.machine_memory import loading_bytes
 from app.core.optional_inputs import with_declared_masks
 from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.improvement import Improvement
 from app.loading.improver import Improver
 from app.loading.labels import read_labels, with_labels
+from app.loading.memory_budget import MemoryBudget
+from app.loading.memory_trial import MemoryTrial
 from app.loading.padding_probe import ProbedPadding
 from app.loading.quick_switches import quick_switches
 from app.loading.row_independence import RowIndependence, setting_of
@@ -37,7 +41,7 @@ from app.loading.settings_of_model import check_pad_values, of_model, warn_of_un
 from app.loading.warm_up import warm_up
 from app.model import Model
 from app.placement import RequestPlacement
-from app.runtime import LoadedModel, Runtime, replicas_of
+from app.runtime import LoadedModel, Runtime, devices_needed, replicas_of
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +119,7 @@ class Loader:
         sizes = self._override(batch_sizes) if batch_sizes else self._batch_sizes(path)
         loaded = self._runtime.load(path)
         try:
-            return self._make_ready(name, version, loaded, sizes, read_labels(path))
+            return self._make_ready(name, version, loaded, sizes, path)
         except BaseException:
             loaded.close()
             raise
@@ -139,12 +143,10 @@ class Loader:
             return read_batching_parameters(file).sizes(self._sizes)
         return self._sizes
 
-    def _make_ready(
-        self, name: str, version: int, loaded: LoadedModel, sizes: BatchSizes, labels: Sequence[str]
-    ) -> Model:
+    def _make_ready(self, name: str, version: int, loaded: LoadedModel, sizes: BatchSizes, path: Path) -> Model:
         # 1. The signatures as callers see them.
         rows = RowIndependence(name, self._settings.row_independence)
-        signatures = rows.by_graph(with_labels(self._seen(name, loaded), labels))
+        signatures = rows.by_graph(with_labels(self._seen(name, loaded), read_labels(path)))
         place = partial(self._place, name, version, loaded)
         if not self._settings.warm_up:
             model = Model(place(signatures=signatures, sizes=sizes), self._batcher)
@@ -154,19 +156,19 @@ class Loader:
         # 2. First calls, of small batches; a failure fails the load.
         report = partial(self._report, name, version)
         budget = TimeBudget(self._settings.load_budget_s)
-        calls = BudgetedModel(loaded, TimeBudget(_FIRST_S))
+        memory = self._memory_budget()
+        calls = BudgetedModel(loaded, TimeBudget(_FIRST_S), memory=memory)
         small = [rows for rows in sizes.allowed if rows <= max(sizes.allowed[0], _FIRST_ROWS)]
         first = BatchSizes(tuple(warm_up(calls, small, report, signatures)))
         calls.use(budget)
 
         # 3. Whose rows see each other, as far as small batches show it.
         signatures = rows.by_probe(calls, signatures, first, TimeBudget(_ROW_PROBE_S))
-        if not rows.in_time:
+        if not rows.in_budget:
             first = BatchSizes(first.allowed[:1])
 
         # 4. The model, and what is still to be done for it.
         model = Model(place(signatures=signatures, sizes=first), self._batcher, sizes)
-        in_advance = self._settings.ready_when == "tuned"
         improvement = Improvement(
             model,
             loaded,
@@ -176,12 +178,25 @@ class Loader:
             settings=self._settings,
             place=place,
             tell=self._tell,
-            on_loop=_call if in_advance else self._on_loop,
-            report=report if in_advance else _report_nothing,
+            on_loop=self._on_loop,
+            memory_trial=self._memory_trial(path),
         )
         self._tell(ModelPlaced(name, version, self._devices(loaded)))
-        self._improve(improvement, in_advance=in_advance)
+        model.release = improvement.release
+        improvement.tell_rows()
+        in_advance = self._settings.ready_when == "tuned"
+        if not in_advance or improvement.run_in_advance(report):
+            self._improver.add(improvement)
         return model
+
+    def _memory_budget(self) -> MemoryBudget:
+        if not self._runtime.devices[0].startswith("CPU"):
+            return MemoryBudget.unlimited()
+        return MemoryBudget(partial(loading_bytes, self._settings.load_memory_mb))
+
+    def _memory_trial(self, path: Path) -> Callable[[Sequence[int], float], MemoryTrial]:
+        settings = self._settings
+        return partial(MemoryTrial, str(path), settings.runtime, allowed_operations=tuple(settings.allowed_operations))
 
     def _seen(self, name: str, loaded: LoadedModel) -> Mapping[str, ModelSignature]:
         """The signatures as callers see them: they may leave out the masks that settings declare.
@@ -193,15 +208,6 @@ class Loader:
             warn_of_unknown(setting, getattr(settings, setting), name, loaded.signatures)
         check_pad_values(settings.pad_values, name, loaded.signatures)
         return with_declared_masks(loaded.signatures, of_model(settings.mask_inputs, name))
-
-    def _improve(self, improvement: Improvement, *, in_advance: bool) -> None:
-        """Now, or in the background."""
-        improvement.model.release = improvement.release
-        improvement.tell_rows()
-        if in_advance:
-            improvement.run()
-        else:
-            self._improver.add(improvement)
 
     def _place(
         self,
@@ -234,6 +240,9 @@ class Loader:
         return {name for name in signatures if always or setting_of(wanted, model, name) == "assume"}
 
     def _devices(self, loaded: LoadedModel) -> Sequence[str]:
+        """One for each replica: of one that lies on several devices all of these, as 'GPU:0+GPU:1'."""
+        if needed := devices_needed(loaded):
+            return ("+".join(needed),)
         return self._runtime.devices[: len(replicas_of(loaded))]
 
     def _report(self, name: str, version: int, done: int, total: int, what: str) -> None:
@@ -253,12 +262,3 @@ def drop_frames(error: BaseException) -> None:
     while each is not None:
         each.__traceback__ = None
         each = each.__cause__ or each.__context__
-
-
-def _call(work: Callable[[], None]) -> None:
-    """Before a version is served, its model belongs to the thread that loads it."""
-    work()
-
-
-def _report_nothing(done: int, total: int, what: str) -> None:
-    """Background work is told by its steps."""

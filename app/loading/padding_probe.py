@@ -29,7 +29,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import STRING, Array, InnerShapes, ModelSignature
 from app.core.sample_inputs import SEED
-from app.core.time_budget import NoTimeLeft
+from app.core.time_budget import OverBudget
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
 from app.loading.padding_limits import ProvenSizes, neutral_up_to
@@ -133,8 +133,8 @@ class _Probe:
             return ProbedPadding(None, str(reason))
         except ServingError as error:
             return ProbedPadding(None, f"the model failed at a probe: {error}")
-        except NoTimeLeft as reason:
-            return ProbedPadding(None, f"there is no time left to find out whether padding changes answers: {reason}")
+        except OverBudget as reason:
+            return ProbedPadding(None, f"whether padding changes answers was not found out: {reason}")
         return ProbedPadding(padding, kind=self._kind, limit=limit)
 
     # --- which dimension is which ---
@@ -177,7 +177,7 @@ class _Probe:
 
         try:
             many = self._agrees(padding, small, large, self._kind, self._function.sizes.largest)
-        except NoTimeLeft:
+        except OverBudget:
             return
         if many is False:
             raise NotUnderstood("padding changes the model's answers in calls of many rows")
@@ -188,14 +188,17 @@ class _Probe:
         def agrees(first: Sizes, second: Sizes) -> bool | None:
             try:
                 return self._agrees(padding, first, second, self._kind)
-            except NoTimeLeft:
+            except OverBudget:
                 return False
 
         def affordable(sizes: Sizes) -> bool:
             cells = padding.cells(self._shape(padding.inputs, sizes))
             row_s = self._model.expected_s(self._signature.name, _GROWTH * cells)
             seconds = 4 * row_s  # two rows alone, and two together
-            return cells <= _MOST_CELLS and seconds <= _RUNG_S
+            fits = (
+                self._model.memory.expected_bytes(self._signature.name, int(2 * cells)) <= self._model.memory.call_bytes
+            )
+            return cells <= _MOST_CELLS and seconds <= _RUNG_S and fits
 
         return neutral_up_to(agrees, affordable, small, large, self._options.buckets)
 
@@ -225,7 +228,7 @@ class _Probe:
         few, few_s = self._timed(padding, small, 1)
         try:
             many, many_s = self._timed(padding, large, rows)
-        except NoTimeLeft:
+        except OverBudget:
             return 0.0  # where a row takes that long, a call itself costs nothing
         cell_s = max(many_s - few_s, 0.0) / (many - few)
         call_s = max(few_s - few * cell_s, 0.0)

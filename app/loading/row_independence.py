@@ -29,13 +29,13 @@ class FoundRows(NamedTuple):
 
     alone: why each runs alone; empty if rows of several share calls.
     unproven: what was not tried of that, and why.
-    in_time: false if calls of these sizes were left out for lack of time.
+    in_budget: false if calls of these sizes were left out for lack of time or memory.
     finite_only: why those that hold NaN or infinity run alone all the same; empty if they do not.
     """
 
     alone: str
     unproven: str = ""
-    in_time: bool = True
+    in_budget: bool = True
     finite_only: str = ""
 
     def __str__(self) -> str:
@@ -61,9 +61,9 @@ class RowIndependence:
         self.found: dict[str, FoundRows] = {}
 
     @property
-    def in_time(self) -> bool:
-        """Whether there was time to compare rows that share calls; otherwise batches may not be so large."""
-        return all(found.in_time or found.alone for found in self.found.values())
+    def in_budget(self) -> bool:
+        """Whether there was time and room to compare rows that share calls; otherwise batches may not be so large."""
+        return all(found.in_budget or found.alone for found in self.found.values())
 
     def by_graph(self, signatures: Signatures) -> dict[str, ModelSignature]:
         """The signatures; those that write state, or that the setting denies to share calls, run alone."""
@@ -101,9 +101,9 @@ class RowIndependence:
         probed = probe_rows(model, signature, sizes)
         reasons = {output: f"output {output!r}: {reason}" for output, reason in probed.dependent.items()}
         finite_only = signature.finite_only or probed.finite_only
-        found = FoundRows("", probed.unproven, probed.in_time, finite_only)
+        found = FoundRows("", probed.unproven, probed.in_budget, finite_only)
         signature = replace(signature, alone=reasons, finite_only=finite_only)
-        self.found[signature.name] = FoundRows(signature.why_alone(), in_time=probed.in_time) if reasons else found
+        self.found[signature.name] = FoundRows(signature.why_alone(), in_budget=probed.in_budget) if reasons else found
         return signature
 
     def _setting(self, signature: str) -> str:

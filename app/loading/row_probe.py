@@ -29,7 +29,7 @@ from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, ModelSignature
 from app.core.reply import Outputs
 from app.core.sample_inputs import SEED
-from app.core.time_budget import NoTimeLeft
+from app.core.time_budget import OverBudget
 from app.core.value_kinds import Reach, inputs_beyond
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.probe_rows import probe_row, shapes_to_try
@@ -63,13 +63,13 @@ class ProbedRows(NamedTuple):
 
     dependent: by output, why requests that want it must run alone.
     unproven: what was not tried, and why; empty if everything was.
-    in_time: false if a call was left out for lack of time: larger batches may differ.
+    in_budget: false if a call was left out for lack of time or memory: larger batches may differ.
     finite_only: why requests that hold NaN or infinity must run alone; empty if they need not.
     """
 
     dependent: Mapping[str, str]
     unproven: str = ""
-    in_time: bool = True
+    in_budget: bool = True
     finite_only: str = ""
 
 
@@ -118,13 +118,13 @@ class _Probe:
         self._rejected = False  # whether the model rejected the values of the last call
         self._finite_only = ""
         self._unproven: list[str] = []
-        self._in_time = True
+        self._in_budget = True
 
     def find(self) -> ProbedRows:
         # 1. Rows that the model accepts, and their answers alone.
         compared = self._accepted()
         if not compared:
-            return ProbedRows({}, "the model rejects the values that it was tried with", self._in_time)
+            return ProbedRows({}, "the model rejects the values that it was tried with", self._in_budget)
 
         # 2. Outputs that have no row for the row, and outputs that differ in equal calls, cannot be compared.
         answer = compared[0].answer or {}
@@ -139,7 +139,7 @@ class _Probe:
 
         # 3. All others are compared.
         dependent |= self._confirmed(self._found(compared, left - varying))
-        return ProbedRows(dependent, "; ".join(dict.fromkeys(self._unproven)), self._in_time, self._finite_only)
+        return ProbedRows(dependent, "; ".join(dict.fromkeys(self._unproven)), self._in_budget, self._finite_only)
 
     def _confirmed(self, suspects: dict[str, str]) -> dict[str, str]:
         """The suspects that differ with other values, too; all of them if that could not be tried."""
@@ -243,9 +243,9 @@ class _Probe:
         except InvalidRequest:
             self._rejected = True
             return None
-        except NoTimeLeft:
-            self._in_time = False
-            self._unproven.append(f"calls of {_rows(count)} take too long")
+        except OverBudget as reason:
+            self._in_budget = False
+            self._unproven.append(f"calls of {_rows(count)} were left out: {reason}")
             return None
         except ServingError as error:
             self._unproven.append(f"a call of {_rows(count)} failed: {error}")

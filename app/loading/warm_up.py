@@ -12,7 +12,7 @@ from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import Array, ModelSignature
 from app.core.optional_inputs import with_left_out
 from app.core.sample_inputs import zero_inputs
-from app.core.time_budget import NoTimeLeft, TimeBudget
+from app.core.time_budget import OverBudget, TimeBudget
 from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice, replicas_of
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def _warm_signature(
                 "Signature %r is not warmed up, because it rejects the sample inputs: %s", signature.name, rejection,
             )  # fmt: skip
             return all_rows
-        except (OutOfMemory, NoTimeLeft) as reason:
+        except (OutOfMemory, OverBudget) as reason:
             if not warm:
                 raise
             if isinstance(reason, OutOfMemory):
@@ -136,7 +136,7 @@ def measure_calls(
                     break
                 try:
                     found[rows] = _least_s(partial(_timed_run, model, signature, rows, clock))
-                except (InvalidRequest, NoTimeLeft):
+                except (InvalidRequest, OverBudget):
                     break
             if found:
                 costs[signature.name] = found

@@ -11,6 +11,7 @@ from app.repository.servable import Servable
 
 if TYPE_CHECKING:
     from app.model import Model
+    from app.pipelines.pipeline_model import PipelineModel
 
 
 class Catalog:
@@ -28,7 +29,7 @@ class Catalog:
         self.held: dict[str, dict[int, ModelProblem]] = {}
         self.complete = False
 
-    def resolve(self, name: str, version: int | None = None, label: str | None = None) -> Model:
+    def resolve(self, name: str, version: int | None = None, label: str | None = None) -> Model | PipelineModel:
         """The model to call: the newest available version, or the version with this number or label.
 
         Call it when nothing awaits before the model is called: versions may be swapped in between.

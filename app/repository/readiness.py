@@ -1,7 +1,8 @@
 """Whether requests should be sent here, and which models do not work.
 
 1. Ready: each model that was found at start has been tried, and at least one model can be called. So one broken model
-   does not take the others out of rotation. One whose files are still changing is looked at twice.
+   does not take the others out of rotation. One whose files are still changing is looked at twice, and a
+   pipeline that waits for its models as long as these are tried.
 2. A model that arrives later does not matter for readiness: neither while it loads, nor if it fails.
 3. What does not work is always told by name, ready or not.
 """
@@ -29,6 +30,7 @@ class Readiness:
         self._found_at_start: frozenset[str] | None = None
         self._untried: set[str] = set()
         self._seen_changing: set[str] = set()
+        self._seen_waiting: set[str] = set()
         self._polled = False
         #: Why the models folder could not be read; empty if it could.
         self.source_error = ""
@@ -48,12 +50,15 @@ class Readiness:
         held = self._catalog.held.get(model, {}).values()
         if model not in self._seen_changing and any(each.kind is ProblemKind.CHANGING for each in held):
             self._seen_changing.add(model)
+        elif not self._polled and any(each.kind is ProblemKind.WAITING for each in held):
+            self._seen_waiting.add(model)
         else:
             self._untried.discard(model)
 
     def polled(self) -> None:
-        """A poll of the disk has ended."""
+        """A poll of the disk has ended, and the first one with all that it loads."""
         self._polled = True
+        self._untried -= self._seen_waiting
 
     # --- verdicts ---
 

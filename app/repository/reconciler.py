@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,14 @@ from app.core.events import Listener
 from app.core.machine_memory import available_bytes
 from app.core.versions import ModelProblem, ProblemKind, VersionState
 from app.repository.catalog import Catalog
-from app.repository.disk.disk_layout import DiskLayout, Fingerprint, VersionFiles, version_files
+from app.repository.disk.disk_layout import (
+    DiskLayout,
+    Fingerprint,
+    VersionFiles,
+    is_pipeline,
+    read_pipeline,
+    version_files,
+)
 from app.repository.disk.intake import Held, Intake
 from app.repository.disk.local_copies import LocalCopies
 from app.repository.disk.retries import Retries
@@ -26,11 +34,15 @@ from app.repository.version_policy import VersionPolicy
 
 if TYPE_CHECKING:
     from app.model import Model
+    from app.pipelines.pipeline_model import PipelineModel
 
 logger = logging.getLogger(__name__)
 
 #: From name, version and folder to the model, loaded and warmed up. Blocking; called on a loader thread.
-LoadModel = Callable[[str, int, Path], "Model"]
+LoadModel = Callable[[str, int, Path], "Model | PipelineModel"]
+
+#: From the text of a pipeline to what it waits for; empty if nothing keeps it from being loaded.
+WhyWaiting = Callable[[bytes], str]
 
 #: Loads that run side by side. Chosen: TensorFlow reads a graph on one core.
 _MOST_LOADS = min(4, os.cpu_count() or 1)
@@ -56,6 +68,7 @@ class Reconciler:
         intake: Intake,
         copies: LocalCopies,
         clock: Callable[[], float],
+        why_waiting: WhyWaiting,
     ) -> None:
         self._catalog = catalog
         self._load_model = load
@@ -63,6 +76,7 @@ class Reconciler:
         self._mirrored = mirrored
         self._storage = storage
         self._intake = intake
+        self._why_waiting = why_waiting
         self._copies = copies
         self._retries = Retries(clock)
         self._slots = LoadSlots(_MOST_LOADS, available_bytes)
@@ -120,7 +134,12 @@ class Reconciler:
         """Why the version is held. While this is found out, its status says so."""
         reading = ModelProblem(name, version, ProblemKind.READING, f"Model {name} version {version} is being read")
         self._catalog.held.setdefault(name, {}).setdefault(version, reading)
-        return await self._intake.held(folder, files, partial(self._tell_copying, name, version))
+        held = await self._intake.held(folder, files, partial(self._tell_copying, name, version))
+        if held is None and is_pipeline(files.fingerprint):
+            with suppress(OSError):  # its load tells
+                if why := self._why_waiting(await self._storage.call(read_pipeline, folder)):
+                    return Held(ProblemKind.WAITING, f"it {why}")
+        return held
 
     def _tell_copying(self, name: str, version: int, why: str) -> None:
         text = f"Model {name} version {version} is copied to a local folder, to be loaded from there: {why}"
@@ -160,7 +179,8 @@ class Reconciler:
         for version, problem in now.items():
             if before.get(version) != problem and version not in logged:
                 follows = f"version {serving[-1]} keeps serving" if serving else "no version is served"
-                logger.warning("%s; %s", problem.text, follows)
+                level = logging.INFO if problem.kind is ProblemKind.WAITING else logging.WARNING
+                logger.log(level, "%s; %s", problem.text, follows)
 
     async def unloaded(self, name: str) -> bool:
         """Waits for the versions of a model that are being unloaded; False if there were none."""
@@ -196,7 +216,7 @@ class Reconciler:
         if unused is not None:
             self._in_background(self._close(unused), servable.name)
 
-    async def _in_loader(self, servable: Servable, folder: Path) -> Model:
+    async def _in_loader(self, servable: Servable, folder: Path) -> Model | PipelineModel:
         loop, copy, model = asyncio.get_running_loop(), self._copies.take(folder), None
         try:
             model = await loop.run_in_executor(
@@ -245,7 +265,7 @@ class Reconciler:
         if model is not None:
             await self._copies.unloaded(model)
 
-    async def _close(self, model: Model) -> None:
+    async def _close(self, model: Model | PipelineModel) -> None:
         """Closes a model that no copy of the catalog names any more."""
         try:
             await self._mirrored()

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from app.core.errors import ModelNotFound, ModelNotReady
-from app.core.events import Listener, ignore
+from app.core.events import Event, Listener, ModelStateChanged, ignore
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
-from app.core.versions import ProblemKind
+from app.core.versions import ProblemKind, VersionState
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import DiskLayout, IgnoredFolder
 from app.repository.disk.examination import MissingPart, nothing_missing
@@ -25,10 +25,14 @@ from app.repository.model_config import ModelConfig
 from app.repository.model_list_checks import check_labels, check_list, check_platforms
 from app.repository.model_sources import ModelList, ModelSource
 from app.repository.readiness import Readiness, why_no_version
-from app.repository.reconciler import LoadModel, Reconciler
+from app.repository.reconciler import LoadModel, Reconciler, WhyWaiting
 from app.repository.shielded import shielded
 
 logger = logging.getLogger(__name__)
+
+
+def _never(text: bytes) -> str:  # noqa: ARG001 - a WhyWaiting
+    return ""
 
 
 class ModelRepository:
@@ -67,6 +71,7 @@ class ModelRepository:
         settle_s: float = 0.0,
         empty_grace_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        why_waiting: WhyWaiting = _never,
     ) -> None:
         self._source = source
         self._poll_interval_s = poll_interval_s
@@ -83,7 +88,15 @@ class ModelRepository:
         self._copies = copies = copies or LocalCopies(self._storage)
         self._intake = intake = Intake(self._storage, missing_part, settle_s, clock, copies=copies)
         self._reconciler = Reconciler(
-            self.catalog, load, listener, mirrored, storage=self._storage, intake=intake, copies=copies, clock=clock
+            self.catalog,
+            load,
+            self._heard(listener),
+            mirrored,
+            storage=self._storage,
+            intake=intake,
+            copies=copies,
+            clock=clock,
+            why_waiting=why_waiting,
         )
         self._watch = FolderWatch(self._storage, catalog, empty_grace_s, clock)
         self._layout = DiskLayout()
@@ -98,6 +111,7 @@ class ModelRepository:
         self._poll_lock = asyncio.Condition()
         self._reconciling: dict[str, asyncio.Task[None]] = {}  # by model
         self._again: set[str] = set()  # the models whose layout may have changed meanwhile
+        self._following: set[str] = set()  # the pipelines among them whose models have come
         self._polling: asyncio.Task[None] | None = None
 
     # --- life ---
@@ -312,11 +326,31 @@ class ModelRepository:
         names = sorted((self._layout.configs.keys() | self.catalog.models.keys()) - self._layout.unreadable)
         return {name: self._reconcile_soon(name) for name in names}
 
+    def _heard(self, listener: Listener) -> Listener:
+        """Also looks again at the pipelines that may have waited for what became available."""
+
+        def hear(event: Event) -> None:
+            listener(event)
+            if isinstance(event, ModelStateChanged) and event.state is VersionState.AVAILABLE:
+                for name, problems in self.catalog.held.items():
+                    if name in self._layout.configs and any(
+                        each.kind is ProblemKind.WAITING for each in problems.values()
+                    ):
+                        self._following.add(name)
+                        self._reconcile_soon(name)
+
+        return hear
+
     async def _finished(self, tasks: Mapping[str, asyncio.Task[None]], name: str | None = None) -> None:
-        """Waits until these tasks are done, or that of one model: no model waits for another's load."""
+        """Waits until these tasks are done, or that of one model: no model waits for another's load.
+
+        With all models, the pipelines are waited for whose models have come.
+        """
         wanted = [task for model, task in tasks.items() if name in {None, model}]
         if wanted:
             await asyncio.wait(wanted)
+        while name is None and (following := [self._reconciling[each] for each in self._following]):
+            await asyncio.wait(following)
 
     async def _finish_changes(self, name: str | None = None) -> None:
         """Waits once for files that were too young to be loaded, of one model or of all, and polls again."""
@@ -383,6 +417,7 @@ class ModelRepository:
             finally:
                 self._readiness.tried(name)
         del self._reconciling[name]
+        self._following.discard(name)
 
 
 async def _no_mirror() -> None:

@@ -13,6 +13,7 @@ from app.repository.disk.disk_layout import Fingerprint
 
 if TYPE_CHECKING:
     from app.model import Model
+    from app.pipelines.pipeline_model import PipelineModel
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Servable:
     def __init__(self, name: str, version: int, listener: Listener) -> None:
         self.name = name
         self.version = version
-        self.model: Model | None = None
+        self.model: Model | PipelineModel | None = None
         self.failed_on: Fingerprint | None = None
         self.may_pass = False
         self.files: Fingerprint | None = None
@@ -61,7 +62,7 @@ class Servable:
         """Marks it to be loaded again at the next look, or takes that mark away."""
         self.outdated, self.refused = outdated and self.model is not None, None
 
-    async def load(self, model: Awaitable[Model], files: Fingerprint) -> None:
+    async def load(self, model: Awaitable[Model | PipelineModel], files: Fingerprint) -> None:
         """Becomes AVAILABLE, or END with the error. `files` is the fingerprint of the files before the load."""
         self._enter(VersionState.LOADING)
         try:
@@ -75,7 +76,9 @@ class Servable:
             self.files = files
             self._enter(VersionState.AVAILABLE)
 
-    async def load_anew(self, model: Awaitable[Model], files: Fingerprint) -> Model | None:
+    async def load_anew(
+        self, model: Awaitable[Model | PipelineModel], files: Fingerprint
+    ) -> Model | PipelineModel | None:
         """Replaces its model by one that was loaded from changed files. If that fails, it serves on as it is.
 
         Returns the model that is not in use any more, to be closed: the old one; the new one, if it was unloaded

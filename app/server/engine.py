@@ -18,10 +18,14 @@ from app.batching.policy import BatchingOptions, create_policy
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
-from app.core.events import Event, Listener
+from app.core.errors import InvalidRequest
+from app.core.events import Event, Listener, ModelStateChanged
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.loading.loader import Loader
 from app.model import Model
+from app.pipelines.pipeline_model import PipelineModel
+from app.pipelines.served_pipelines import ServedPipelines
+from app.repository.disk.disk_layout import PIPELINE_FILE, read_pipeline
 from app.repository.disk.examination import nothing_missing
 from app.repository.disk.storage import StorageProcesses
 from app.repository.model_config import ModelConfig
@@ -80,6 +84,7 @@ class Engine:
         self._runtime: Runtime | None = None
         self._batcher: Batcher | None = None
         self._loader: Loader | None = None
+        self._pipelines: ServedPipelines | None = None
         self._following: asyncio.Task[None] | None = None
         self._giving_back: asyncio.Task[None] | None = None
         self._batching_options: dict[str, BatchingOptions] = {}
@@ -89,7 +94,7 @@ class Engine:
         self.repository = ModelRepository(
             ModelList(models.configs) if models else ModelsFolder(settings.models),
             self._load,
-            listener,
+            self._heard(listener),
             settings.poll_interval_s,
             settings.default_model,
             labels_anywhere=bool(models and models.labels_anywhere),
@@ -98,6 +103,7 @@ class Engine:
             missing_part=missing_part_of(settings.runtime) or nothing_missing,
             settle_s=settings.settle_s,
             empty_grace_s=settings.empty_grace_s,
+            why_waiting=self._why_waiting,
         )
 
     # --- life ---
@@ -132,6 +138,9 @@ class Engine:
             self._batcher,
             tell=self._tell_from_thread,
             on_loop=self._call_from_thread,
+        )
+        self._pipelines = ServedPipelines(
+            self.repository.resolve, batcher, self.sizes, settings.max_row_elements, self._loop.time
         )
         await self.repository.start()
         if settings.wait_for_models:
@@ -226,13 +235,40 @@ class Engine:
         self._roots.extend(configs)
         await self.repository.reload(configs)
 
-    def _load(self, name: str, version: int, path: Path) -> Model:
+    def _load(self, name: str, version: int, path: Path) -> Model | PipelineModel:
         """The repository's way to the loader, on the loader thread."""
         assert self._loader is not None  # noqa: S101 - the repository starts after the loader is there
         overrides = self.repository.overrides.get(name, NO_OVERRIDES)
+        if (path / PIPELINE_FILE).is_file():
+            return self._load_pipeline(name, version, path, overrides)
         model = self._loader.load(name, version, path, overrides.batch_sizes)
         self._call_from_thread(partial(self._add_version, name, overrides))
         return model
+
+    def _load_pipeline(self, name: str, version: int, path: Path, overrides: LoadOverrides) -> PipelineModel:
+        """On the loader thread, but what it finds are models of the event loop."""
+        if overrides != NO_OVERRIDES:
+            raise InvalidRequest(f"Model {name} is a pipeline: its batches are those of its models")
+        text = read_pipeline(path)
+
+        async def load() -> PipelineModel:
+            assert self._pipelines is not None  # noqa: S101 - the repository starts after they are there
+            return self._pipelines.load(name, version, text)
+
+        return asyncio.run_coroutine_threadsafe(load(), self._loop).result()
+
+    def _why_waiting(self, text: bytes) -> str:
+        return self._pipelines.why_waiting(text) if self._pipelines is not None else ""
+
+    def _heard(self, listener: Listener) -> Listener:
+        """Pipelines follow their models in the next turn of the event loop: then they can be found."""
+
+        def hear(event: Event) -> None:
+            listener(event)
+            if isinstance(event, ModelStateChanged) and self._pipelines is not None:
+                self._loop.call_soon(self._pipelines.refresh)
+
+        return hear
 
     def _add_version(self, name: str, overrides: LoadOverrides) -> None:
         """Keeps room in the queue for the model; the delay of its batches is that of its load, else of the settings."""
@@ -290,6 +326,7 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
         tuple(settings.forbidden_variants),
         Path(settings.variant_cache) if settings.variant_cache else default_folder(),
         settings.frozen_limit_mb,
+        settings.load_memory_mb,
     )
     return RuntimeOptions(
         settings.intra_op_threads,

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from app.core.machine_memory import resident_bytes
+from app.core.machine_memory import give_back, resident_bytes
 
 # glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
@@ -78,13 +78,6 @@ class _MallocInfo(ctypes.Structure):
         ("fordblks", ctypes.c_size_t),
         ("keepcost", ctypes.c_size_t),
     )
-
-
-def give_back() -> None:
-    """Returns the pages of freed blocks to the system, if there is glibc."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def spare_from_collection() -> None:

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import ml_dtypes  # noqa: F401 - names bfloat16
@@ -319,7 +319,10 @@ class Desk:
         self.checks = ShadowChecks(self, lambda: self.waits, lambda: None, self.events.append, lambda: self.now)
         self._lent: list[Callable[[], None]] = []
 
-    def lend(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+    def lends(self, function: BatchFunction) -> bool:
+        return bool(self.free)
+
+    def lend(self, work: Callable[[], T], done: Callable[[T], None], together: Collection[str] = ()) -> None:
         self._lent.append(lambda: done(work()))
 
     def sees(self, *requests: Array | Mapping[str, Array], seconds: float = 1e6, coalesced: bool = False) -> bool:

@@ -1,7 +1,12 @@
 from math import inf
 from pathlib import Path
 
-from app.core.machine_memory import available_bytes
+import numpy as np
+import pytest
+
+from app.core.machine_memory import PeakMemory, available_bytes, loading_bytes, resident_bytes
+
+MB = 2**20
 
 
 def write(root: Path, name: str, text: str) -> None:
@@ -34,3 +39,28 @@ def test_and_with_cgroup_v1(tmp_path: Path) -> None:
     write(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", "5000000\n")
     write(tmp_path, "sys/fs/cgroup/memory/memory.usage_in_bytes", "4000000\n")
     assert available_bytes(tmp_path) == 1_000_000
+
+
+def test_a_step_of_a_load_may_take_a_quarter_of_what_is_left_or_what_a_setting_says() -> None:
+    assert loading_bytes(7) == 7 * MB
+    assert loading_bytes() == pytest.approx(available_bytes() / 4, rel=0.2)
+
+
+def test_the_peak_of_a_block_is_what_was_taken_in_it_also_if_it_was_given_back() -> None:
+    assert np.ones(150 * MB, np.uint8).any()  # an earlier peak does not count
+    with PeakMemory() as peak:
+        assert np.ones(100 * MB, np.uint8).any()
+    assert 95 * MB < peak.bytes < 140 * MB
+    with PeakMemory() as peak:
+        pass
+    assert peak.bytes < 5 * MB
+
+
+def test_blocks_that_overlap_do_not_forget_each_others_peaks() -> None:
+    with PeakMemory() as whole:
+        assert np.ones(100 * MB, np.uint8).any()
+        with PeakMemory() as part:
+            assert np.ones(20 * MB, np.uint8).any()
+    assert part.bytes < 60 * MB
+    assert whole.bytes > 95 * MB
+    assert resident_bytes() > 0

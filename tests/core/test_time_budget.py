@@ -56,3 +56,25 @@ def test_a_part_is_a_share_of_what_is_left_and_keeps_the_whole_for_the_cache() -
     now = 1.5
     assert not part.allows()
     assert budget.allows()
+
+
+def test_a_budget_tells_whether_a_larger_one_would_have_allowed_more() -> None:
+    budget = TimeBudget(2.0, lambda: 0.0, longest_s=5.0)
+    assert budget.allows(1.0)
+    assert not budget.allows(6.0), "no budget allows it"
+    assert not budget.short
+    assert not budget.part(0.5).part(0.5).allows(1.0)
+    assert budget.short
+
+
+def test_what_is_not_wanted_any_more_is_not_for_lack_of_time() -> None:
+    budget = TimeBudget(2.0, lambda: 0.0, lambda: False)
+    assert not budget.allows(3.0)
+    assert not budget.short
+
+
+def test_no_step_is_longer_than_the_longest() -> None:
+    budget = TimeBudget(20.0, lambda: 0.0, longest_s=5.0)
+    assert budget.allows(5.0)
+    assert not budget.allows(5.1)
+    assert not budget.part(0.5).allows(5.1)

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from mmap import mmap
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
@@ -17,7 +19,11 @@ from app.core import events
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import Array, InferenceRequest, ModelSignature
+from app.core.time_budget import TimeBudget
+from app.loading.budgeted_model import BudgetedModel
 from app.loading.loader import Loader
+from app.loading.memory_budget import MemoryBudget
+from app.loading.memory_trial import MemoryTrial, TrialFailed
 from app.model import Model
 from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime, rows_of
 from tests.support.waiting import HANG_S, until
@@ -56,6 +62,8 @@ class LargeCallsWait(FakeLoadedModel):
 
 
 class TheseModels(FakeRuntime):
+    devices = ("CPU:0",)
+
     def __init__(self, *models: FakeLoadedModel) -> None:
         super().__init__()
         self.models = list(models)
@@ -64,8 +72,24 @@ class TheseModels(FakeRuntime):
         return self.models.pop(0)
 
 
+class TakesTime(FakeLoadedModel):
+    """Takes 0.2 s for each row, on a clock of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signatures: Mapping[str, ModelSignature] = {"serving_default": self.signatures["serving_default"]}
+        self.now = 0.0
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        self.now += 0.2 * len(inputs["x"])
+        return super().run(signature, inputs, outputs)
+
+    def clock(self) -> float:
+        return self.now
+
+
 def with_loaded(
-    loaded: LargeCallsWait,
+    loaded: FakeLoadedModel,
     scenario: Callable[[Model, Loader, list[events.ModelImproving]], Awaitable[None]],
     *later: FakeLoadedModel,
     **more: Any,
@@ -85,7 +109,8 @@ def with_loaded(
         try:
             await scenario(await asyncio.to_thread(loader.load, "m", 1, Path()), loader, told)
         finally:
-            loaded.allowed.set()
+            if isinstance(loaded, LargeCallsWait):
+                loaded.allowed.set()
             loader.close()
 
     asyncio.run(main())
@@ -173,6 +198,87 @@ def test_a_size_for_which_there_is_no_time_is_dropped(caplog: pytest.LogCaptureF
         assert "Model m version 1 gets batches of at most 8 rows: " in caplog.text
 
     with_loaded(LargeCallsWait(), scenario, load_budget_s=0.0)
+
+
+class TakesMemory(FakeLoadedModel):
+    """A call takes 10 MB for each row, beside its answer."""
+
+    def __init__(self, row_mb: int = 10) -> None:
+        super().__init__()
+        self.signatures: Mapping[str, ModelSignature] = {"serving_default": self.signatures["serving_default"]}
+        self.row_mb = row_mb
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        with mmap(-1, len(inputs["x"]) * self.row_mb << 20) as taken:  # not of freed memory
+            taken[::4096] = b"x" * (len(taken) // 4096)
+        return super().run(signature, inputs, outputs)
+
+
+@pytest.mark.parametrize(("load_memory_mb", "largest"), [(1 << 20, 32), (450, 16), (110, 4), (30, 1)])
+def test_sizes_whose_calls_would_take_too_much_memory_are_never_called(
+    load_memory_mb: int, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call may take half of it. No child process can be started, so estimates count."""
+
+    def fail(*_: object) -> None:
+        raise TrialFailed("there is no process")
+
+    monkeypatch.setattr("app.loading.improvement.measure_in_child", fail)
+    loaded = TakesMemory()
+
+    async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
+        await until(lambda: done(told))
+        assert max(map(len, loaded.function.calls)) == largest
+        assert await largest_batch(model) == largest
+
+    with_loaded(loaded, scenario, load_memory_mb=load_memory_mb)
+
+
+@pytest.mark.parametrize(("row_mb", "measured_mb", "largest"), [(2, 200.0, 8), (10, 1.0, 32)])
+def test_what_a_child_process_measured_counts(
+    row_mb: int, measured_mb: float, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An estimate may be wrong: the memory of calls may grow faster than their rows, or others took it."""
+    trials = []
+
+    def measure(trial: MemoryTrial, memory: MemoryBudget, is_wanted: Callable[[], bool]) -> None:
+        trials.append(trial)
+        assert is_wanted()
+        memory.forget("serving_default")
+        for rows in trial.sizes[1:]:
+            memory.note("serving_default", 2 * rows, measured_mb * 2**20)
+
+    monkeypatch.setattr("app.loading.improvement.measure_in_child", measure)
+    loaded = TakesMemory(row_mb)
+
+    async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
+        await until(lambda: done(told))
+        assert await largest_batch(model) == largest
+        (trial,) = trials
+        assert (trial.sizes, trial.most_bytes) == ([1, 16, 32], 100 * 2**20)
+
+    with_loaded(loaded, scenario, load_memory_mb=200)
+
+
+@pytest.mark.parametrize(
+    ("ready_when", "load_budget_s", "largest"), [("warm", 8, 32), ("tuned", 8, 32), ("warm", 4, 16)]
+)
+def test_what_did_not_fit_into_the_budget_is_done_later_but_no_call_is_longer_than_it(
+    ready_when: str, load_budget_s: float, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of 16 and 32 rows take 3.2 and 6.4 s, and rows must be compared at both sizes."""
+    loaded = TakesTime()
+    for module in ("app.loading.loader", "app.loading.improvement"):
+        monkeypatch.setattr(f"{module}.TimeBudget", partial(TimeBudget, clock=loaded.clock))
+    monkeypatch.setattr("app.loading.loader.BudgetedModel", partial(BudgetedModel, clock=loaded.clock))
+
+    async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
+        await until(lambda: done(told))
+        assert max(map(len, loaded.function.calls)) == largest
+        assert await largest_batch(model) == largest
+        assert loaded.now < 16 + (1 + 2 + 4 + 8) * load_budget_s
+
+    with_loaded(loaded, scenario, load_budget_s=load_budget_s, ready_when=ready_when)
 
 
 @pytest.mark.parametrize(("of_first_s", "of_rest", "largest"), [(60.0, 0.0, 8), (0.0, 0.0, 1), (0.0, 0.5, 32)])

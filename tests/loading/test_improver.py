@@ -78,7 +78,7 @@ class Niceness:
     def announce(self) -> None:
         pass
 
-    def run(self, _: object) -> None:
+    def run(self, *_: object) -> None:
         self.found = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
         self.ended.set()
 
@@ -89,3 +89,46 @@ def test_the_thread_is_no_nicer_than_the_event_loop() -> None:
     assert niceness.ended.wait(HANG_S)
     improver.close()
     assert niceness.found == os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+class Rounds:
+    """An improvement that takes two rounds; in the second one a newer version comes."""
+
+    def __init__(self, name: str, log: list[str], newer: Callable[[], None] | None = None) -> None:
+        self.model = self
+        self.closing = False
+        self.is_later_round = False
+        self.ended = threading.Event()
+        self._name = name
+        self._log = log
+        self._newer = newer
+
+    def announce(self) -> None:
+        pass
+
+    def run(self, gate: Callable[[], bool], is_wanted: Callable[[], bool]) -> bool:
+        self._log.append(f"{self._name} begins")
+        assert gate()
+        if not self.is_later_round:
+            self.is_later_round = self._newer is not None
+        elif self._newer is not None:
+            newer, self._newer = self._newer, None
+            newer()
+            assert not is_wanted()
+            assert not gate()
+            return True
+        self._log.append(f"{self._name} ends")
+        if self._newer is None:
+            self.ended.set()
+        return self._newer is not None
+
+
+def test_a_later_round_gives_way_to_a_newer_version() -> None:
+    log: list[str] = []
+    improver = Improver(lambda: True)
+    new = Rounds("new", log)
+    old = Rounds("old", log, lambda: improver.add(cast(Improvement, new)))
+    improver.add(cast(Improvement, old))
+    assert old.ended.wait(HANG_S)
+    improver.close()
+    assert log == ["old begins", "old ends", "old begins", "new begins", "new ends", "old begins", "old ends"]

@@ -41,7 +41,7 @@ def main(folder: Path) -> dict[str, Any]:
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * DEVICES
     )
-    log = _Kept()
+    log = Kept()
     logging.getLogger("app").addHandler(log)
     for name in ("image_net", "counter", "poison", "every_dtype", "attention"):
         getattr(savedmodels, f"make_{name}")(folder / name / "1")
@@ -63,7 +63,7 @@ def main(folder: Path) -> dict[str, Any]:
     }
 
 
-class _Kept(logging.Handler):
+class Kept(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.texts: list[str] = []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
@@ -306,6 +307,29 @@ def make_on_a_gpu(path: Path) -> None:
             return {"y": 2.0 * x}
 
     _save(path, [tf.TensorSpec([None], tf.float32, name="x")], double)
+
+
+def make_placed(path: Path, devices: Sequence[str] = ("CPU:0", "CPU:1")) -> None:
+    """x [batch, 6] -> y = relu(x @ w) @ v, split over devices that hold columns of w and rows of v; and each part."""
+    width, module = 40, tf.Module()
+    random = np.random.default_rng(1)
+    module.w, module.v = [], []
+    for device in devices:
+        with tf.device(device):
+            module.w.append(tf.Variable(random.normal(0, 1, [6, width]).astype(np.float32)))
+            module.v.append(tf.Variable(random.normal(0, 1, [width, 3]).astype(np.float32)))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 6], tf.float32, name="x")])
+    def call(x: Any) -> Any:
+        parts = []
+        for device, w, v in zip(devices, module.w, module.v, strict=True):
+            with tf.device(device):
+                parts.append(tf.nn.relu(x @ w) @ v)
+        return {"y": tf.add_n(parts), **{f"part_{number}": part for number, part in enumerate(parts)}}
+
+    policy = tf.saved_model.experimental.VariablePolicy.SAVE_VARIABLE_DEVICES
+    options = tf.saved_model.SaveOptions(experimental_variable_policy=policy)
+    tf.saved_model.save(module, str(path), signatures=call, options=options)
 
 
 def make_tf1(path: Path) -> None:

@@ -1,8 +1,10 @@
 """Requests in order of arrival, except for priorities. No I/O, no clock.
 
 Requests of one priority stand in a line of their own, in order of arrival, which is the order of their order keys; so
-the first of all is the first of one of the lines. There are few: one for each level of priority.py (at most 11).
-Adding, removing and finding the first and the most urgent request take O(log n) of n requests.
+the first of all is the first of one of the lines. There are few: one for each level of priority.py (at most 11), and
+one more for each level for later steps of larger requests: these keep the arrival of the whole, but come in the order
+in which the steps before them ended. Adding, removing and finding the first and the most urgent request take O(log n)
+of n requests.
 """
 
 from __future__ import annotations
@@ -23,22 +25,24 @@ _serial = count()
 class _Line(OrderedDict[PendingRequest, None]):
     """The requests of one priority, in order of arrival.
 
-    Those whose deadline is before that of an earlier request are in the heap `hasty` as well. Of the others none is
+    Those whose deadline is before that of an earlier request, or of late ones those whose scheduling key is, are in the
+    heap `hasty` as well. Of the others none is
     more urgent than the first of the line, so the most urgent request is the first of the line or of the heap.
     """
 
-    __slots__ = ("hasty", "latest_deadline_s")
+    __slots__ = ("hasty", "latest_s")
 
     def __init__(self, first: PendingRequest) -> None:
         super().__init__()
         self[first] = None
         self.hasty: list[tuple[float, int, PendingRequest]] = []
-        self.latest_deadline_s = first.deadline_s
+        self.latest_s = _haste(first)
 
     def note_deadline(self, request: PendingRequest) -> bool:
         """To be called for the last request; True if its deadline is before that of an earlier one."""
-        if request.deadline_s >= self.latest_deadline_s:
-            self.latest_deadline_s = request.deadline_s
+        haste_s = _haste(request)
+        if haste_s >= self.latest_s:
+            self.latest_s = haste_s
             return False
         if len(self.hasty) > 2 * len(self) + SMALL:
             self.hasty = [entry for entry in self.hasty if _is_valid(entry)]
@@ -58,6 +62,11 @@ class _Line(OrderedDict[PendingRequest, None]):
         return min(key_s, hasty[0][0]) if hasty else key_s
 
 
+def _haste(request: PendingRequest) -> float:
+    """Who has more of it than an earlier request of its line may be more urgent."""
+    return request.scheduling_key_s if request.late else request.deadline_s
+
+
 def _is_valid(entry: tuple[float, int, PendingRequest]) -> bool:
     """Whether the request of a heap's entry waits, and still has this key."""
     key_s, _, request = entry
@@ -70,15 +79,16 @@ class PriorityLines:
     __slots__ = ("_lines", "_requests")
 
     def __init__(self) -> None:
-        self._lines: dict[float, _Line] = {}
+        self._lines: dict[object, _Line] = {}
         self._requests = 0
 
     def add(self, request: PendingRequest) -> bool:
         """Puts the request behind all whose order key is not greater; True if they may be more urgent by it."""
         self._requests += 1
-        line = self._lines.get(request.priority_offset_s)
+        key = _key(request)
+        line = self._lines.get(key)
         if line is None:
-            self._lines[request.priority_offset_s] = _Line(request)
+            self._lines[key] = _Line(request)
             return True
         line[request] = None
         return line.note_deadline(request)
@@ -86,15 +96,16 @@ class PriorityLines:
     def remove(self, requests: Sequence[PendingRequest]) -> None:
         lines = self._lines
         for request in requests:
-            line = lines[request.priority_offset_s]
+            key = _key(request)
+            line = lines[key]
             del line[request]
             if not line:
-                del lines[request.priority_offset_s]
+                del lines[key]
         self._requests -= len(requests)
 
     def requeue(self, request: PendingRequest) -> None:
         """Puts a request that entered again behind those that wait."""
-        line = self._lines[request.priority_offset_s]
+        line = self._lines[_key(request)]
         line.move_to_end(request)
         line.note_deadline(request)
 
@@ -135,6 +146,11 @@ class PriorityLines:
     def scheduling_key_s(self) -> float:
         """The scheduling key of the most urgent request."""
         return min([line.scheduling_key_s for line in self._lines.values()])
+
+
+def _key(request: PendingRequest) -> object:
+    """Of the line in which the request stands."""
+    return ("late", request.priority_offset_s) if request.late else request.priority_offset_s
 
 
 def _order(request: PendingRequest) -> tuple[float, float]:

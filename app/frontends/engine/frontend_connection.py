@@ -141,7 +141,7 @@ class FrontendConnection(MessageConnection):
             outputs, memory = answer.outputs, self._answers
             tensors = [encode(outputs[name], dtype, memory) for name, dtype in waiting.call.answers]
             timing = answer.timing
-            self.send(_ANSWER, waiting.id, timing.queue_s, timing.compute_s, timing.rows, tensors)
+            self.send(_ANSWER, waiting.id, timing.queue_s, timing.compute_s, timing.rows, tensors, *timing.steps)
         except Exception as error:
             logger.exception("An answer of signature %r cannot be sent", waiting.call.signature)
             self.send(MessageKind.ERROR, waiting.id, *encode_error(error))

@@ -16,7 +16,7 @@ import numpy as np
 
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import DeadlineExceeded, ModelNotReady, ShuttingDown
-from app.core.inference import BatchTiming, InferenceRequest
+from app.core.inference import BatchTiming, InferenceRequest, StepTiming
 from app.core.optional_inputs import with_left_out
 from app.core.reply import Answer, CoalescedReply, Reply
 from app.core.validation import check_outputs
@@ -243,14 +243,24 @@ class EngineConnection(MessageConnection):
 
     # --- messages from the engine ---
 
-    def _answer(self, request_id: int, queue_s: float, compute_s: float, rows: int, tensors: Sequence[Any]) -> None:
+    def _answer(
+        self,
+        request_id: int,
+        queue_s: float,
+        compute_s: float,
+        rows: int,
+        tensors: Sequence[Any],
+        *steps: Sequence[Any],
+    ) -> None:
         reply, named, _ = self._pending.pop(request_id, _NOTHING)
         if reply is None or reply.done():  # cancelled meanwhile
             skip(tensors, self._incoming)
         else:
             memory = self._incoming
             outputs = {name: decode(each, dtype, memory) for (name, dtype), each in zip(named, tensors, strict=True)}
-            reply.set_result(Answer(outputs, BatchTiming(queue_s, compute_s, rows)))
+            reply.set_result(
+                Answer(outputs, BatchTiming(queue_s, compute_s, rows, tuple([StepTiming(*step) for step in steps])))
+            )
         self._check_idle()
 
     def _error(self, request_id: int, kind: str, text: str, retry_after_s: float | None) -> None:

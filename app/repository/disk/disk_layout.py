@@ -1,4 +1,4 @@
-"""Finds the versions of each model on disk: `<base path>/<version>/saved_model.pb`. Keeps no state."""
+"""Finds the versions of each model on disk: `<base path>/<version>/saved_model.pb`, or a pipeline. Keeps no state."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ from app.repository.disk.storage_process import at
 from app.repository.model_config import ModelConfig
 
 MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
+
+#: In a version's folder in place of a graph: how other models answer (app/pipelines).
+PIPELINE_FILE = "pipeline.yaml"
+
+#: Bytes that are read of it: more than it may have.
+_MOST_PIPELINE_BYTES = 1 << 17
 
 #: Name, size in bytes and modification time in nanoseconds of every file below a folder.
 Fingerprint = frozenset[tuple[str, int, int]]
@@ -158,9 +164,20 @@ def version_number(name: str) -> int | None:
 
 def missing_graph(version: Path) -> str:
     """That a version's folder holds no graph; empty if it holds one. Whether it is whole: intake.py."""
-    if any((version / name).is_file() for name in MODEL_FILES):
+    if any((version / name).is_file() for name in (*MODEL_FILES, PIPELINE_FILE)):
         return ""
     return f"it holds no {MODEL_FILES[0]}"
+
+
+def is_pipeline(files: Fingerprint) -> bool:
+    return any(name == PIPELINE_FILE for name, _, _ in files)
+
+
+def read_pipeline(version: Path) -> bytes:
+    """The text of a pipeline. Raises OSError."""
+    at(version)
+    with (version / PIPELINE_FILE).open("rb") as file:
+        return file.read(_MOST_PIPELINE_BYTES)
 
 
 def fingerprint(version: Path) -> Fingerprint:

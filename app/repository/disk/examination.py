@@ -17,7 +17,7 @@ from resource import RUSAGE_THREAD, getrusage
 from stat import S_ISDIR, S_ISFIFO, S_ISREG
 from typing import BinaryIO, NamedTuple
 
-from app.repository.disk.disk_layout import walk
+from app.repository.disk.disk_layout import PIPELINE_FILE, walk
 from app.repository.disk.storage_process import at
 
 #: From a version's folder to what is missing in it; empty if nothing is. Blocking, and sent to another process.
@@ -51,7 +51,7 @@ def examine(version: Path, missing_part: MissingPart) -> Examined:
     Raises OSError: a file cannot be read.
     """
     at(version)
-    if missing := missing_part(version):
+    if not (version / PIPELINE_FILE).is_file() and (missing := missing_part(version)):
         return Examined(missing)
     files: list[tuple[Path, int]] = []
     for path, stat in walk(version):

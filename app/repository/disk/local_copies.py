@@ -26,6 +26,7 @@ from app.repository.disk.storage_process import at
 
 if TYPE_CHECKING:
     from app.model import Model
+    from app.pipelines.pipeline_model import PipelineModel
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class LocalCopies:
         self._beginning = asyncio.Lock()  # models are copied side by side
         self._names = count()
         self._made: dict[Path, Path] = {}  # by version, until it is loaded
-        self._assets: dict[Model, Path] = {}
+        self._assets: dict[Model | PipelineModel, Path] = {}
 
     async def delete_leftovers(self) -> None:
         """Those of processes that have ended."""
@@ -81,14 +82,14 @@ class LocalCopies:
         """The copy to load the version from; None: it has none. The caller tells by `loaded` how that ended."""
         return self._made.pop(version, None)
 
-    async def loaded(self, copy: Path, model: Model | None) -> None:
+    async def loaded(self, copy: Path, model: Model | PipelineModel | None) -> None:
         """The load has ended; without a model, it failed."""
         if model is not None and await asyncio.to_thread(keep_assets, copy):
             self._assets[model] = copy
         else:
             await self._delete(copy)
 
-    async def unloaded(self, model: Model) -> None:
+    async def unloaded(self, model: Model | PipelineModel) -> None:
         await self._delete(self._assets.pop(model, None))
 
     async def close(self) -> None:

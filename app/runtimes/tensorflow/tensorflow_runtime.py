@@ -17,6 +17,7 @@ from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line, is_passing
 from app.runtimes.tensorflow.execution.programs import PROGRAMS
 from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
+from app.runtimes.tensorflow.saved_model.named_devices import named_devices
 from app.runtimes.tensorflow.saved_model.operation_check import check_operations
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 class TensorFlowRuntime:
     """Executes SavedModels on the first GPUs, one replica on each; on the CPU if there is no GPU.
+
+    A SavedModel whose graph names several devices has one replica, which lies on all of them.
 
     TensorFlow places each operation on a device that has a kernel for it: strings and tables stay on the CPU.
     TensorFlow has one configuration per process, fixed by its first operation.
@@ -87,6 +90,8 @@ class TensorFlowRuntime:
             if len(self.devices) > 1:
                 self._tell_one_replica(path, "it is executed in a session of TensorFlow 1")
             return SessionModel(path, meta_graph)
+        if devices := self._named_devices(path, meta_graph):
+            return SavedModel(path, self._variants, self._kind, meta_graph=meta_graph, devices=devices)
         if len(self.devices) == 1:
             return SavedModel(path, self._variants, self._kind, meta_graph=meta_graph)
         names = [f"/device:{device}" for device in self.devices]
@@ -95,6 +100,23 @@ class TensorFlowRuntime:
             self._tell_one_replica(path, reason)
             return first
         return Replicas([first, *[SavedModel(path, self._variants, self._kind, name) for name in names[1:]]])
+
+    def _named_devices(self, path: Path, meta_graph: Any) -> Sequence[str]:
+        """The devices of this machine that the graph names, if there are several; the log says where it will lie."""
+        named = named_devices(meta_graph)
+        if len(named) < 2:
+            return ()
+        found = {device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()}
+        model, here = "/".join(path.parts[-2:]), [device for device in named if device in found]
+        if missing := [device for device in named if device not in found]:
+            logger.warning(
+                "%s names devices that TensorFlow does not see: %s; it sees %s and puts on these what belongs there",
+                model, ", ".join(missing), ", ".join(sorted(found)),
+            )  # fmt: skip
+        if len(here) < 2:
+            return ()
+        logger.info("%s lies on %s, as its graph says: it runs plain, and has one replica", model, ", ".join(here))
+        return here
 
     def _tell_one_replica(self, path: Path, reason: str) -> None:
         logger.warning("%s has one replica, on %s, because %s", "/".join(path.parts[-2:]), self.devices[0], reason)

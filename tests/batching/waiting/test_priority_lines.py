@@ -208,3 +208,29 @@ def test_a_request_due_together_with_those_before_it_is_no_more_urgent() -> None
     assert lines.add(request(9.0))
     assert not lines.add(request(9.0, 1.0))
     assert lines.add(request(8.9, 1.0))
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 9), st.floats(0, 5), st.booleans()), min_size=1), st.randoms(use_true_random=False)
+)
+def test_later_steps_keep_the_arrival_of_the_whole_and_the_most_urgent_request_is_always_found(
+    entries: list[tuple[float, float, bool]], random: Any
+) -> None:
+    lines, waiting, now = PriorityLines(), list[PendingRequest](), 10.0
+    for age_s, time_s, late in entries:
+        now += 0.25
+        new = request(now + time_s, now - age_s if late else now)
+        new.lane, new.late = KEY, late
+        lines.add(new)
+        waiting.append(new)
+        if random.random() < 0.3:
+            gone = waiting.pop(random.randrange(len(waiting)))
+            gone.lane = None
+            lines.remove([gone])
+        if waiting:
+            assert lines.scheduling_key_s == min(each.scheduling_key_s for each in waiting)
+            assert set(lines) == set(waiting)
+            direct = [each for each in lines if not each.late]
+            assert direct == sorted(direct, key=lambda each: each.entered_s)
+            first_late = next((each for each in lines if each.late), None)
+            assert first_late is None or lines.first.entered_s <= first_late.entered_s

@@ -22,6 +22,9 @@ class InlinedGraph:
     Variables and tables stay outside and are borrowed, unless `with_constants` turns variables into
     constants: then their present values are part of the graph.
 
+    Attributes:
+        handles: what is borrowed, by the node that holds it.
+
     Raises:
         PrivateApiUnusable: graphs cannot be rewritten with this TensorFlow.
     """
@@ -36,7 +39,7 @@ class InlinedGraph:
         self.inputs = {tensor.op.name: name for name, tensor in zip(names, traced.inputs[: len(names)], strict=True)}
         self._outputs = dict(zip(sorted(signature.outputs), (tensor.name for tensor in traced.outputs), strict=True))
         captures = private_api.captures(traced)
-        self._handles = {names_now.get(inner.op.name, inner.op.name): outer for outer, inner in captures}
+        self.handles = {names_now.get(inner.op.name, inner.op.name): outer for outer, inner in captures}
         self.graph = graph
 
     def outputs_of(self, tensors: Tensors) -> Tensors:
@@ -47,6 +50,11 @@ class InlinedGraph:
             node.ClearField("experimental_debug_info")  # it names functions by their numbers
         run = self._importer(results, part)
         return dict(zip(self._outputs, run(tensors), strict=True))
+
+    def borrowed(self) -> list[str]:
+        """The nodes that hold what the outputs need of `handles`."""
+        part = _part(self.graph, [_node(result) for result in self._outputs.values()])
+        return [node.name for node in part.node if node.name in self.handles]
 
     def function(self) -> TensorFunction:
         """The whole graph as a concrete function. Call it once: it empties the graph, because constants are large."""
@@ -66,7 +74,7 @@ class InlinedGraph:
         return self._importer(list(nodes), _part(self.graph, nodes))
 
     def _importer(self, results: list[str], graph: Any) -> Callable[[Tensors], list[Any]]:
-        inputs, handles = self.inputs, self._handles
+        inputs, handles = self.inputs, self.handles
         fed = {node.name for node in graph.node if node.op == "Placeholder"}
         for node in graph.node:
             if node.name in fed:  # other nodes may wait for it by its name, so it stays as a node that does nothing

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from app.core.errors import InferenceFailed, ServingError, SignatureNotFound
 from app.core.inference import Array, ModelSignature
+from app.core.machine_memory import loading_bytes
 from app.core.time_budget import TimeBudget
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
 from app.runtimes.tensorflow import private_api
@@ -32,10 +33,12 @@ from app.runtimes.tensorflow.saved_model.signature_defs import (
 )
 from app.runtimes.tensorflow.variants.compiled_code import kind_of_machine
 from app.runtimes.tensorflow.variants.shape_search import ShapeSearch
-from app.runtimes.tensorflow.variants.variant_cache import cache_key, content_digest, recall, remember
+from app.runtimes.tensorflow.variants.variant_cache import FoundVariants, cache_key, content_digest, recall, remember
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch
 
 logger = logging.getLogger(__name__)
+
+SAVE_DEVICES = tf.saved_model.experimental.VariablePolicy.SAVE_VARIABLE_DEVICES
 
 
 class SavedModel:
@@ -45,6 +48,7 @@ class SavedModel:
         kind: the kind of processor, in the words of TensorFlow's device details.
         device: where its variables lie and its calls run, such as '/device:GPU:1'; None lets TensorFlow choose.
         meta_graph: the MetaGraphDef of the folder that is served, if it was read already.
+        devices: those that its graph names, if it is to lie on them as it was saved; `device` is None then.
 
     Raises:
         Exception: TensorFlow cannot load the folder.
@@ -57,7 +61,10 @@ class SavedModel:
         kind: str = "CPU",
         device: str | None = None,
         meta_graph: Any = None,
+        *,
+        devices: Sequence[str] = (),
     ) -> None:
+        self.devices = devices
         self._path = path
         self._options = options
         self._kind = kind
@@ -66,7 +73,7 @@ class SavedModel:
         definitions = read_signatures(meta_graph or serving_graph(path), "/".join(path.parts[-2:]))
         # The functions borrow their variables and tables from the loaded object: it must live as long.
         with tf.device(device):
-            self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS))
+            self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS), options=_load_options(devices))
         functions = self._loaded.signatures
         self._functions = {
             name: SignatureFunction(signature, functions[name], device)
@@ -102,7 +109,7 @@ class SavedModel:
     def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
         options = self._options
         search = self._search(sizes, report)
-        if options.wanted == PLAIN or self._keeps_state():
+        if options.wanted == PLAIN or self.devices or self._keeps_state():
             return search.adopt([])
         if options.wanted != "auto":
             wanted = [VariantChoice(*sized, options.wanted, 1.0) for sized in search.sized_signatures()]
@@ -128,12 +135,11 @@ class SavedModel:
 
     def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
         options = self._options
-        if options.wanted not in {"auto", XLA} or XLA in options.forbidden or self._keeps_state():
+        if options.wanted not in {"auto", XLA} or XLA in options.forbidden or self.devices or self._keeps_state():
             return ()
         if options.wanted == XLA:
             return self._use_compiled(signature, trials, _without_end(budget))
-        function = self._functions[signature]
-        search = ShapeSearch(function, self._maker(function), budget, expected_s=budget.seconds / 2)
+        search = self._shape_search(signature, budget, expected_s=min(budget.seconds / 2, budget.longest_s))
         return search.use_fastest(trials)
 
     def adopt_shapes(self, signature: str, trials: Sequence[ShapeTrial]) -> bool:
@@ -142,8 +148,11 @@ class SavedModel:
         return len(gains) == len(trials) and all(gains)
 
     def _use_compiled(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
-        function = self._functions[signature]
-        return ShapeSearch(function, self._maker(function), budget, measured=False).use_fastest(trials)
+        return self._shape_search(signature, budget, measured=False).use_fastest(trials)
+
+    def _shape_search(self, signature: str, budget: TimeBudget, **how: Any) -> ShapeSearch:
+        function, most_bytes = self._functions[signature], partial(loading_bytes, self._options.memory_mb)
+        return ShapeSearch(function, self._maker(function), budget, most_bytes=most_bytes, **how)
 
     def _search(self, sizes: Sequence[int], report: ProgressReport) -> VariantSearch:
         make_maker = partial(VariantMaker, content=self._content)
@@ -158,11 +167,13 @@ class SavedModel:
             return search.choose_fastest(budget)
         key = self._cache_key(sizes, budget)
         known = recall(folder, key)
-        if known and {(each.signature, each.batch_size) for each in known} == set(search.sized_signatures()):
-            return search.adopt(known, budget)
+        if known and {(each.signature, each.batch_size) for each in known.choices} == set(search.sized_signatures()):
+            if known.short:
+                budget.fall_short()
+            return search.adopt(known.choices, budget)
         choices = search.choose_fastest(budget)
-        if not budget.cancelled:
-            remember(folder, key, choices)
+        if not (budget.cancelled or search.lacked_memory):  # another time there may be more
+            remember(folder, key, FoundVariants(choices, budget.short))
         return choices
 
     def _keeps_state(self) -> bool:
@@ -183,7 +194,7 @@ class SavedModel:
             device=self._kind,
             machine=[kind_of_machine(), os.cpu_count(), tf.config.threading.get_intra_op_parallelism_threads()],
             sizes=list(sizes),
-            options=[sorted(options.forbidden), budget.seconds, options.frozen_limit_mb],
+            options=[sorted(options.forbidden), budget.seconds, options.frozen_limit_mb, options.memory_mb],
         )
 
     def close(self) -> None:
@@ -199,6 +210,11 @@ class SavedModel:
         if self._loaded is None:
             return InferenceFailed("the model is closed")
         return SignatureNotFound(f"signature {signature!r} not found; there are {listed(self.signatures)}")
+
+
+def _load_options(devices: Sequence[str]) -> Any:
+    """With the policy variables lie on the devices that were saved with them; without it, where the model is loaded."""
+    return tf.saved_model.LoadOptions(experimental_variable_policy=SAVE_DEVICES) if devices else None
 
 
 def _with_facts(function: SignatureFunction) -> ModelSignature:

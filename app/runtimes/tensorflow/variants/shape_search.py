@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 
 from app.core.errors import InvalidRequest
 from app.core.inference import Array
-from app.core.machine_memory import available_bytes
-from app.core.time_budget import NoTimeLeft, TimeBudget
+from app.core.machine_memory import loading_bytes
+from app.core.time_budget import OverBudget, TimeBudget, TooMuchMemory
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import Variant, VariantMaker, VariantNotPossible
 from app.runtimes.tensorflow.variants.trial import Trial, speed_up
-from app.runtimes.tensorflow.variants.variant_search import COPIES, LEAST_GAIN, MEMORY_SHARE, PRUNED_BELOW
+from app.runtimes.tensorflow.variants.variant_search import COPIES, LEAST_GAIN, PRUNED_BELOW
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class ShapeSearch:
     Attributes:
         budget: nothing begins that is expected to end after it.
         expected_s: seconds expected for the first shape; for each further one, as many as the one before took.
-        free_bytes: the memory that is left.
+        most_bytes: what a trial may take now.
         measured: False uses everything that is possible, without timing it.
     """
 
@@ -46,7 +46,7 @@ class ShapeSearch:
     expected_s: float = 0.0
     measured: bool = True
     clock: Callable[[], float] = time.perf_counter
-    free_bytes: Callable[[], float] = available_bytes
+    most_bytes: Callable[[], float] = loading_bytes
     _variants: list[Variant] = field(default_factory=list)
     _growth: float = 1.0
     _slower: list[float] = field(default_factory=list)
@@ -58,13 +58,15 @@ class ShapeSearch:
         try:
             for shape in trials:
                 if not self.budget.allows(self.expected_s):
+                    if not gains:
+                        return []  # what is in use stays
                     break
                 begin_s = self.clock()
                 gains.append(self._gain(shape))
                 self.expected_s = self.clock() - begin_s
                 if self._is_pruned():
                     break
-        except NoTimeLeft:
+        except OverBudget:
             pass  # what was found before counts
         except Exception as error:
             logger.info(
@@ -75,7 +77,7 @@ class ShapeSearch:
         return gains
 
     def _gain(self, shape: ShapeTrial) -> float:
-        """Raises VariantNotPossible, NoTimeLeft, or an error of TensorFlow, if the signature cannot be compiled."""
+        """Raises VariantNotPossible, OverBudget, or an error of TensorFlow, if the signature cannot be compiled."""
         # 1. What plain answers. A shape that the model rejects is not compiled.
         function, inputs = self.function, shape.inputs
         rows = len(next(iter(inputs.values()))) if function.signature.batchable else 1
@@ -110,8 +112,8 @@ class ShapeSearch:
     def _check_memory(self, inputs: Mapping[str, Array]) -> None:
         """Answers are expected to grow with the inputs."""
         needed = COPIES * self._growth * _bytes(inputs)
-        if needed > self.free_bytes() * MEMORY_SHARE:
-            raise NoTimeLeft(f"it would take {needed / 2**20:.0f} MB to try it")
+        if needed > self.most_bytes():
+            raise TooMuchMemory(f"it would take {needed / 2**20:.0f} MB to try it")
 
     def _is_pruned(self) -> bool:
         slower = self._slower

@@ -15,7 +15,7 @@ from app.core.agreement import agree, moved_inputs
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import Array
 from app.core.sample_inputs import SEED, random_inputs, zero_inputs
-from app.core.time_budget import NoTimeLeft, TimeBudget
+from app.core.time_budget import NoTimeLeft, OverBudget, TimeBudget
 from app.core.value_kinds import Reach
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
@@ -226,7 +226,7 @@ def try_signature(
 def _run(call: Call, inputs: Mapping[str, Array]) -> dict[str, Array]:
     try:
         return call(inputs)
-    except NoTimeLeft:
+    except OverBudget:
         raise
     except Exception as error:
         raise map_error(error) from error

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.core.value_kinds import Reach
 from app.runtime import VariantChoice
@@ -17,7 +17,14 @@ from app.runtime import VariantChoice
 logger = logging.getLogger(__name__)
 
 #: Raise it when choices of earlier Ferry versions must not be used any more.
-_FORMAT = 3
+_FORMAT = 4
+
+
+class FoundVariants(NamedTuple):
+    """What a search chose. short: it left something out for lack of time."""
+
+    choices: Sequence[VariantChoice]
+    short: bool = False
 
 
 def content_digest(model: Path) -> str:
@@ -39,14 +46,15 @@ def cache_key(content: str, **circumstances: Any) -> str:
     return hashlib.sha256(described.encode()).hexdigest()
 
 
-def recall(folder: Path, key: str) -> list[VariantChoice] | None:
-    """The choices of an earlier search; None if nothing is remembered."""
+def recall(folder: Path, key: str) -> FoundVariants | None:
+    """What an earlier search found; None if nothing is remembered."""
     try:
-        rows = json.loads((folder / f"{key}.json").read_text())
-        return [
+        short, rows = json.loads((folder / f"{key}.json").read_text())
+        choices = [
             VariantChoice(str(name), int(size), str(variant), float(speed_up), Reach(reach))
             for name, size, variant, speed_up, reach in rows
         ]
+        return FoundVariants(choices, bool(short))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
@@ -54,14 +62,14 @@ def recall(folder: Path, key: str) -> list[VariantChoice] | None:
         return None
 
 
-def remember(folder: Path, key: str, choices: Sequence[VariantChoice]) -> None:
+def remember(folder: Path, key: str, found: FoundVariants) -> None:
     """Writes the whole file or nothing. If the folder cannot be written to, the next start searches again."""
-    rows = [astuple(choice) for choice in choices]
+    content = [found.short, [astuple(choice) for choice in found.choices]]
     file = folder / f"{key}.json"
     unfinished = file.with_suffix(f".{os.getpid()}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(json.dumps(rows))
+        unfinished.write_text(json.dumps(content))
         unfinished.replace(file)
     except OSError as error:
         logger.debug("The choice of variants cannot be remembered, so the next start searches again: %s", error)

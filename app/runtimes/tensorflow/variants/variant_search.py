@@ -9,7 +9,7 @@ Rules
 4. Nothing begins that is expected to end after the time for the search. Calls, rewriting a graph and compiling it
    cannot be interrupted, so their time is estimated: calls of fewer rows took as long in proportion; the first
    variant is made in a multiple of the time of tracing the graph, the next one as the last. The first XLA compilation
-   of a signature begins only if half of the time is left, too.
+   of a signature begins only if half of the time is left, too, or as much as a step may take.
    Nothing begins that is expected to take more than a share of the memory left: a row's inputs and outputs are
    measured first.
 5. Each size is visited once, with all variants. The smallest and the largest come first: they show which variants
@@ -22,13 +22,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
+from functools import partial
 from itertools import chain, zip_longest
 from math import inf
 from typing import Any
 
 from app.core.inference import ModelSignature
-from app.core.machine_memory import available_bytes
-from app.core.time_budget import NoTimeLeft, TimeBudget
+from app.core.machine_memory import loading_bytes
+from app.core.time_budget import NoTimeLeft, OverBudget, TimeBudget, TooMuchMemory
 from app.core.value_kinds import Reach
 from app.runtime import ProgressReport, VariantChoice, VariantOptions
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
@@ -63,9 +64,6 @@ _FOLDS = 3.0
 #: Answers that a trial holds at the same time, those on their way out of TensorFlow included, at most.
 COPIES = 12
 
-#: The share of the memory left that a trial may take. Chosen.
-MEMORY_SHARE = 1 / 4
-
 #: Signature and batch size.
 SizedSignature = tuple[str, int]
 
@@ -76,6 +74,10 @@ class VariantSearch:
     Args:
         functions: the signatures, none of which keeps state.
         sizes: the batch sizes that batchable signatures are called with, ascending.
+        most_bytes: what a trial may take now.
+
+    Attributes:
+        lacked_memory: whether a size was not tried for lack of memory.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class VariantSearch:
         report: ProgressReport,
         *,
         clock: Callable[[], float] = time.perf_counter,
-        free_bytes: Callable[[], float] = available_bytes,
+        most_bytes: Callable[[], float] | None = None,
         make_maker: Callable[[ModelSignature, Any, int], VariantMaker] = VariantMaker,
     ) -> None:
         # --- what is searched, and how ---
@@ -95,7 +97,7 @@ class VariantSearch:
         self._options = options
         self._report = report
         self._clock = clock
-        self._free_bytes = free_bytes
+        self._most_bytes = most_bytes or partial(loading_bytes, options.memory_mb)
         self._makers = {
             name: make_maker(function.signature, function.plain, options.frozen_limit_mb)
             for name, function in functions.items()
@@ -109,6 +111,7 @@ class VariantSearch:
         self._done = self._total = 0
         self._plain_s: dict[str, dict[int, float]] = {name: {} for name in functions}
         self._row_bytes: dict[str, float] = {}
+        self.lacked_memory = False
         self._use(TimeBudget(inf, clock))
 
     def sized_signatures(self) -> list[SizedSignature]:
@@ -145,7 +148,7 @@ class VariantSearch:
                 variant = self._agreeing(signature, name, trial)
                 reach = trial.reach(variant) if known is None else known
                 self._best[signature, size] = replace(variant, reach=reach), speed_up
-            except NoTimeLeft as error:
+            except OverBudget as error:
                 logger.info("%s", _why_not(signature, size, name, error))
             except Exception as error:
                 logger.warning("%s", _why_not(signature, size, name, error))
@@ -161,7 +164,7 @@ class VariantSearch:
                 speed_up = self._speed_up(signature, size, name)
             except Exception as error:
                 logger.debug("%s", _why_not(signature, size, name, error))
-                if not isinstance(error, NoTimeLeft):
+                if not isinstance(error, OverBudget):
                     self._drop(signature, name)
                     del candidates[name]
             else:
@@ -196,7 +199,7 @@ class VariantSearch:
         return variant
 
     def _trial_of(self, signature: str, size: int) -> Trial:
-        """Raises NoTimeLeft if there is not enough time or memory, else as try_signature."""
+        """Raises OverBudget if there is not enough time or memory, else as try_signature."""
         if self._trial is None or self._trial[0] != (signature, size):
             self._trial = None
             if size > 1 and signature not in self._row_bytes:
@@ -220,7 +223,8 @@ class VariantSearch:
     def _expected_s(self, signature: str, name: str, trial: Trial) -> float:
         """Seconds to make a variant of which nothing is known yet: nobody can interrupt that."""
         expected_s = _TRACES[name] * self._functions[signature].traced_s + _FOLDS * trial.plain_s
-        return max(expected_s, self._search_s / 2) if name == XLA and self._search_s < inf else expected_s
+        unknown_s = min(self._search_s / 2, self._budget.longest_s)
+        return max(expected_s, unknown_s) if name == XLA and unknown_s < inf else expected_s
 
     def _plain_expected_s(self, signature: str, size: int) -> float:
         known = self._plain_s[signature].items()
@@ -228,8 +232,9 @@ class VariantSearch:
 
     def _check_memory(self, signature: str, size: int) -> None:
         needed = COPIES * size * self._row_bytes.get(signature, 0.0)
-        if needed > MEMORY_SHARE * self._free_bytes():
-            raise NoTimeLeft(f"it would take {needed / 2**20:.0f} MB to try it")
+        if needed > self._most_bytes():
+            self.lacked_memory = True
+            raise TooMuchMemory(f"it would take {needed / 2**20:.0f} MB to try it")
 
     def _check_time(self, needed_s: float) -> None:
         if not self._budget.allows(needed_s):

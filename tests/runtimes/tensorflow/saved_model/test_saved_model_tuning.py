@@ -66,6 +66,15 @@ def test_auto_searches_remembers_and_recalls(tmp_path: Path, monkeypatch: pytest
     assert again.tune((1, 4), lambda *_: None, TimeBudget(inf)) == choices
 
 
+def test_a_search_that_had_too_little_time_is_recalled_as_such(tmp_path: Path) -> None:
+    """So that the rest is searched at the second start, too, if it was not before."""
+    savedmodels.make_half_plus_two(tmp_path / "1")
+    for _ in range(2):
+        model, budget = SavedModel(tmp_path / "1", VariantOptions("auto", cache=tmp_path / "c")), TimeBudget(1e-9)
+        model.tune((1, 4), lambda *_: None, budget)
+        assert budget.short
+
+
 def test_what_was_remembered_for_another_search_does_not_count(tmp_path: Path) -> None:
     savedmodels.make_half_plus_two(tmp_path / "1")
     cache = tmp_path / "cache"

@@ -26,7 +26,7 @@ class World:
         self.now = 0.0
         self.steering: frozenset[str] = frozenset()
         self.traced_s = 0.0
-        self.free_bytes = inf
+        self.most_bytes = inf
         self.signature = ModelSignature("f", {"x": SPEC}, {"y": SPEC})
         self.plain = object()
         self.compiled_s, self.compile_s, self.error, self.longest = compiled_s, compile_s, error, longest
@@ -67,7 +67,7 @@ class World:
         trials = (ShapeTrial(values(rows, size), values(rows, size - 1)) for rows, size in shapes)
         clock = lambda: self.now  # noqa: E731
         fake: Any = self
-        search = ShapeSearch(fake, fake, TimeBudget(end_s, clock), first_s, measured, clock, lambda: self.free_bytes)
+        search = ShapeSearch(fake, fake, TimeBudget(end_s, clock), first_s, measured, clock, lambda: self.most_bytes)
         return search.use_fastest(trials)
 
 

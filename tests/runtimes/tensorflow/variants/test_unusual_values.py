@@ -115,16 +115,16 @@ def test_whole_numbers_of_all_kinds_are_answered_or_rejected_as_by_plain(
 
 
 def test_without_a_guard_nan_is_answered_differently() -> None:
-    """The tests above can fail: XLA's softmax of NaN is not TensorFlow's."""
-    function = function_of(tf.nn.softmax, FLOAT32)
+    """The tests above can fail: XLA's maximum of NaN is not TensorFlow's. (Its softmax is, on some processors.)"""
+    function = function_of(FLOATS["maximum"], FLOAT32)
     search = VariantSearch({"s": function}, SIZES, VariantOptions("xla"), lambda *_: None)
     search.adopt([VariantChoice("s", size, "xla", 1.0, Reach.ANY) for size in SIZES])
-    assert "single NaN in x of 4" in differing(function)
+    assert "NaN in x of 4" in differing(function)
 
 
 def test_the_reach_is_how_far_a_variant_agrees() -> None:
     reaches = {name: {each.reach for each in adopt(function_of(FLOATS[name], FLOAT32), "xla")} for name in FLOATS}
-    assert reaches["softmax"] == reaches["maximum"] == {Reach.FINITE}
+    assert reaches["maximum"] == reaches["minimum"] == {Reach.FINITE}
     assert reaches["norm"] == {Reach.ANY}
 
 

@@ -5,7 +5,14 @@ import pytest
 
 from app.core.value_kinds import Reach
 from app.runtime import VariantChoice
-from app.runtimes.tensorflow.variants.variant_cache import cache_key, content_digest, default_folder, recall, remember
+from app.runtimes.tensorflow.variants.variant_cache import (
+    FoundVariants,
+    cache_key,
+    content_digest,
+    default_folder,
+    recall,
+    remember,
+)
 
 CHOICES = [VariantChoice("f", 1, "xla", 1.5, Reach.FINITE), VariantChoice("f", 8, "plain", 1.0, Reach.ANY)]
 
@@ -19,8 +26,9 @@ def model(folder: Path, graph: bytes = b"graph", variables: bytes = b"checksums"
 
 def test_what_is_remembered_is_recalled(tmp_path: Path) -> None:
     assert recall(tmp_path / "new", "key") is None
-    remember(tmp_path / "new", "key", CHOICES)
-    assert recall(tmp_path / "new", "key") == CHOICES
+    for short in (True, False):
+        remember(tmp_path / "new", "key", FoundVariants(CHOICES, short))
+        assert recall(tmp_path / "new", "key") == FoundVariants(CHOICES, short)
     assert recall(tmp_path / "new", "other") is None
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["key.json"]
 
@@ -32,10 +40,11 @@ def test_what_is_remembered_is_recalled(tmp_path: Path) -> None:
         "{",
         "7",
         "[[1]]",
-        '[["f", "one", "xla", 1]]',
-        "[null]",
-        '[["f", 1, "xla", 1.5]]',
-        '[["f", 1, "xla", 1.5, 9]]',
+        '[false, [["f", "one", "xla", 1]]]',
+        "[false, null]",
+        '[false, [["f", 1, "xla", 1.5]]]',
+        '[false, [["f", 1, "xla", 1.5, 9]]]',
+        '[["f", 1, "xla", 1.5, 0]]',
         "\x00",
     ],
 )
@@ -46,7 +55,7 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
 
 def test_a_folder_that_cannot_be_written_breaks_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    remember(tmp_path / "file", "key", CHOICES)
+    remember(tmp_path / "file", "key", FoundVariants(CHOICES))
     assert recall(tmp_path / "file", "key") is None
 
 

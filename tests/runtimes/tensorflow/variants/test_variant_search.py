@@ -43,7 +43,7 @@ class World:
         self.now = 0.0
         self.steering: frozenset[str] = frozenset()
         self.traced_s = 0.0
-        self.free_bytes = inf
+        self.most_bytes = inf
         self.plain = plain
         self.variants = variants
         shape = (None, 2) if batchable else (2,)
@@ -93,7 +93,7 @@ class World:
             VariantOptions("auto", **options),
             lambda *report: self.reports.append(report),
             clock=lambda: self.now,
-            free_bytes=lambda: self.free_bytes,
+            most_bytes=lambda: self.most_bytes,
             make_maker=lambda *_: fake,
         )
 
@@ -305,16 +305,16 @@ def test_a_size_whose_calls_would_not_end_in_time_is_not_even_called() -> None:
 
 
 def test_a_trial_does_not_take_more_than_its_share_of_memory() -> None:
-    """A row takes 16 bytes: 2 numbers in and 2 out. A trial holds 12 of them and may take a quarter of what is free."""
+    """A row takes 16 bytes: 2 numbers in and 2 out. A trial holds 12 of them; here it may take 12 times three rows."""
     world = World(Graph(0.003), frozen=Graph(0.001))
-    world.free_bytes = 4 * 12 * 16 * 3.0
+    world.most_bytes = 12 * 16 * 3.0
     assert world.fastest() == {1: "frozen", 2: "frozen", 4: "plain"}
     assert 4 not in world.plain.calls
 
 
 def test_one_row_is_measured_before_larger_sizes_are_tried() -> None:
     world = World(Graph(0.003), frozen=Graph(0.001))
-    world.free_bytes = 100.0
+    world.most_bytes = 25.0
     search = world.search()
     search._sizes = (4,)
     assert {choice.variant for choice in search.choose_fastest(world.budget())} == {"plain"}

@@ -1,0 +1,205 @@
+"""Measures in a child process how much memory a model's calls take: one that takes too much ends the child only.
+
+The child loads the model by itself and calls each signature with zeros, at the sizes it was given, ascending. It may
+take no more memory than it is told, has the least priority, and ends when its parent does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from math import inf
+from pathlib import Path
+from threading import Thread
+from typing import NamedTuple
+
+from app.core.errors import OutOfMemory, ServingError
+from app.core.inference import ModelSignature
+from app.core.machine_memory import PeakMemory, available_bytes
+from app.core.sample_inputs import zero_inputs
+from app.loading.memory_budget import MemoryBudget
+from app.runtime import LoadedModel, RuntimeOptions, create_runtime
+
+#: Seconds between two looks whether the trial is still wanted. Chosen.
+_LOOK_S = 0.2
+
+#: What the runtime takes in a child, and how many times the files of a model while it is read. Chosen, generously.
+_RUNTIME_BYTES, _COPIES = 700 * 2**20, 3
+
+#: Seconds to wait for the end of a child. Chosen.
+_END_S = 5.0
+
+#: For the threads that TensorFlow starts at some time. Chosen.
+_SLACK_BYTES = 64 * 2**20
+
+#: The program of a child: its module path is that of its parent.
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.loading.memory_trial import main; main()"
+
+
+class TrialFailed(Exception):
+    """Not all calls were measured; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTrial:
+    """What a child needs to know of a model and of the runtime that loads it.
+
+    sizes: the batch sizes to call it with, ascending; the first one was called before.
+    most_bytes: what a call may take.
+    """
+
+    path: str
+    runtime: str
+    sizes: Sequence[int]
+    most_bytes: float
+    allowed_operations: Sequence[str] = ()
+
+
+class _Line(NamedTuple):
+    """What a child says of a call: that it begins, or the bytes that it took; infinity if it takes too many."""
+
+    signature: str
+    cells: int
+    bytes: float | None = None
+
+
+def measure_in_child(trial: MemoryTrial, memory: MemoryBudget, is_wanted: Callable[[], bool]) -> None:
+    """Notes in `memory` what the calls take, blocking, as long as it is wanted.
+
+    A call at which the child ends takes too much. Raises TrialFailed: what was found before it is noted.
+    """
+    _check_room(trial)
+    begun: _Line | None = None
+    heard: set[str] = set()
+    try:
+        with _child(trial) as connection:
+            for line in _lines(connection, is_wanted):
+                if line.signature not in heard:
+                    heard.add(line.signature)
+                    memory.forget(line.signature)
+                begun = line if line.bytes is None else None
+                if line.bytes is not None:
+                    memory.note(line.signature, line.cells, line.bytes)
+    except (OSError, ValueError) as error:
+        raise TrialFailed(f"it failed: {error}") from None
+    if not is_wanted():
+        raise TrialFailed("there was no time for all of it")
+    if not heard:
+        raise TrialFailed("the model cannot be loaded or called there")
+    if begun is not None:
+        memory.note(begun.signature, begun.cells, inf)
+
+
+def _check_room(trial: MemoryTrial) -> None:
+    """Raises TrialFailed if there is no room for the child itself, which has a copy of the model."""
+    files = sum(file.stat().st_size for file in Path(trial.path).rglob("*") if file.is_file())
+    if _RUNTIME_BYTES + _COPIES * files + trial.most_bytes > available_bytes():
+        raise TrialFailed("there is no room for another copy of the model")
+
+
+@contextmanager
+def _child(trial: MemoryTrial) -> Iterator[socket.socket]:
+    """A connection to a child that makes the trial; it is ended, and waited for, in any case."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = subprocess.Popen(  # noqa: S603 - this interpreter, and nothing that users give
+                [sys.executable, "-I", "-S", "-c", _PROGRAM, *map(os.path.abspath, sys.path)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        try:
+            ours.sendall(json.dumps(asdict(trial)).encode() + b"\n")
+            yield ours
+        finally:
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):  # it reads from storage that does not answer
+                process.wait(_END_S)
+
+
+def _lines(connection: socket.socket, is_wanted: Callable[[], bool]) -> Iterator[_Line]:
+    """What the child says, until it ends or nobody wants it any more."""
+    connection.settimeout(_LOOK_S)
+    said = b""
+    while is_wanted():
+        try:
+            more = connection.recv(1 << 16)
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return
+        if not more:
+            return
+        *lines, said = (said + more).split(b"\n")
+        yield from (_Line(*json.loads(line)) for line in lines)
+
+
+# --- in the child ---
+
+
+def main() -> None:
+    """The whole life of a child: its parent is on the other side of its standard input."""
+    os.nice(19)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, this process is to end
+    parent = socket.socket(fileno=os.dup(0))
+    lines = parent.makefile("rb")
+    trial = MemoryTrial(**json.loads(lines.readline()))
+    Thread(target=_end_with, args=(lines.readline,), daemon=True).start()
+    for line in _calls(_loaded(trial), trial):
+        parent.sendall(json.dumps(line).encode() + b"\n")
+    os._exit(0)  # TensorFlow takes its time to end
+
+
+def _end_with(read: Callable[[], bytes]) -> None:
+    read()  # until the parent is gone
+    os._exit(1)
+
+
+def _loaded(trial: MemoryTrial) -> LoadedModel:
+    options = RuntimeOptions(1, 1, allowed_operations=tuple(trial.allowed_operations))  # others need the cores
+    return create_runtime(trial.runtime, options).load(Path(trial.path))
+
+
+def _limit_memory(more: float) -> None:
+    """This process gets so many bytes more than it has, and _SLACK_BYTES. What takes more fails, or ends it."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    limit = int(float(fields["VmData"].split()[0]) * 1024 + more + _SLACK_BYTES)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def _calls(model: LoadedModel, trial: MemoryTrial) -> Iterator[_Line]:
+    """Makes the calls: of each signature that may be batched, up to the size that takes too much."""
+    signatures = [each for each in model.signatures.values() if each.batchable and not each.writes]
+    for signature in signatures:  # the first call also makes what stays; the parent made it, too
+        with suppress(ServingError):
+            model.run(signature.name, zero_inputs(signature, trial.sizes[0]), ())
+    _limit_memory(trial.most_bytes)
+    for signature in signatures:
+        yield from _calls_of(model, signature, trial.sizes)
+
+
+def _calls_of(model: LoadedModel, signature: ModelSignature, sizes: Sequence[int]) -> Iterator[_Line]:
+    for rows in sizes:
+        inputs = zero_inputs(signature, rows)
+        cells = sum(array.size for array in inputs.values()) or 1
+        yield _Line(signature.name, cells)
+        try:
+            with PeakMemory() as peak:
+                outputs = model.run(signature.name, inputs, ())
+        except (OutOfMemory, MemoryError):
+            yield _Line(signature.name, cells, inf)
+            return
+        except ServingError:
+            return  # it rejects zeros, as at warm-up
+        arrays = (*inputs.values(), *outputs.values())
+        yield _Line(signature.name, cells, max(peak.bytes, float(sum(array.nbytes for array in arrays))))

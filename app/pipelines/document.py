@@ -1,0 +1,129 @@
+"""The text of `pipeline.yaml`, checked as far as that is possible without its models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictFloat, StrictInt, StrictStr, ValidationError
+from pydantic_core import PydanticCustomError
+
+from app.pipelines.references import PipelineInvalid
+
+#: Bytes of the text. Chosen: a step takes some hundred.
+MOST_BYTES = 1 << 16
+
+#: Steps of one pipeline. Chosen.
+MOST_STEPS = 64
+
+#: Levels of the text: a pipeline has six. PyYAML would take seconds for thousands. Chosen.
+_MOST_LEVELS = 16
+
+
+def _listed(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+def _source(value: object) -> object:
+    if type(value) not in {str, int, float}:
+        raise PydanticCustomError("source", "Input should be an input of the pipeline, 'step.output' or a number")
+    return value
+
+
+Source = Annotated[StrictStr | StrictInt | StrictFloat, BeforeValidator(_source)]
+
+#: One reference, or several of which the first counts that has the row; at last perhaps a number for all other rows.
+Sources = Annotated[list[Source], BeforeValidator(_listed), Field(min_length=1)]
+
+Name = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class StepText(BaseModel):
+    """One call of a model.
+
+    model: 'name', 'name:label' or 'name:version'.
+    inputs: by the model's input, where its rows come from.
+    when: only rows for which this holds are computed (condition.py).
+    each: the inputs whose second dimension is taken apart: each element is a row of the model's.
+    optional: if the step fails, or takes longer than `timeout_ms`, its rows count as not computed.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = Field(min_length=1)
+    signature: str = ""
+    inputs: Mapping[str, Sources] = Field(min_length=1)
+    when: str = ""
+    each: Annotated[list[str], BeforeValidator(_listed)] = Field(default_factory=list)
+    optional: bool = False
+    timeout_ms: float | None = Field(None, gt=0)
+
+
+class PipelineText(BaseModel):
+    """A whole pipeline."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    steps: Mapping[Name, StepText] = Field(min_length=1, max_length=MOST_STEPS)
+    outputs: Mapping[str, Sources] = Field(min_length=1)
+
+
+def parse(text: bytes) -> PipelineText:
+    """Raises PipelineInvalid, which names all faults."""
+    if len(text) > MOST_BYTES:
+        raise PipelineInvalid(f"it has {len(text)} bytes, but should have at most {MOST_BYTES}")
+    try:
+        content = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+    except (yaml.YAMLError, *_ODD_VALUES) as error:
+        raise PipelineInvalid(f"it is no YAML: {_one_line(error)}") from None
+    if not isinstance(content, dict):
+        raise PipelineInvalid("it should have 'steps' and 'outputs'")
+    try:
+        return PipelineText.model_validate(content)
+    except ValidationError as error:
+        raise PipelineInvalid("; ".join(map(_fault, error.errors()))) from None
+
+
+#: What PyYAML raises for values that are not of their tag: `!!int ''`, `!!bool x`, `!!timestamp x`, 1:59:...:59.5
+_ODD_VALUES = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+
+class _Loader(yaml.SafeLoader):
+    """Without aliases, by which a short text means a large one, without two values for one name, and of few levels."""
+
+    _level = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias (*name) is not supported")
+        if self._level == _MOST_LEVELS:
+            raise yaml.YAMLError(f"it has more than {_MOST_LEVELS} levels")
+        self._level += 1
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        names: set[object] = set()
+        for key, _ in node.value:
+            name = self.construct_object(key, deep=True)
+            if not isinstance(name, str):
+                raise yaml.YAMLError(f"{name!r} is no name, unless it is in quotes{key.start_mark}")
+            if name in names:
+                raise yaml.YAMLError(f"{name!r} has two values{node.start_mark}")
+            names.add(name)
+        return super().construct_mapping(node, deep)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _fault(error: Any) -> str:
+    place: Sequence[object] = error["loc"][:-1] if error["loc"][-1:] == ("[key]",) else error["loc"]
+    where = " ".join(".".join(map(str, place)).split()) or "it"
+    if error["type"] == "extra_forbidden":
+        known = StepText if len(place) > 1 else PipelineText
+        return f"{where}: is not known, only {', '.join(map(repr, known.model_fields))}"
+    return f"{where}: {error['msg']}"

@@ -1,0 +1,291 @@
+"""One request on its way through the steps of a pipeline.
+
+Everything here runs on the event loop, in calls of replies: there is no task and no future for a step.
+
+Rules
+1. A flow keeps the models that it began with (binding.py).
+2. It is judged once, at its first steps. The others are queued in any case, as if they had arrived with it.
+3. It is answered once. When it is answered, has failed or is cancelled, all its steps are cancelled.
+4. Tensors are passed on as they are, if all rows go the same way.
+"""
+
+from __future__ import annotations
+
+import logging
+from copy import copy
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from app.batching.request import LaterSteps, RequestHandle
+from app.core.errors import InferenceFailed, ServingError
+from app.core.inference import Array, BatchTiming, InferenceRequest, StepTiming
+from app.core.reply import Answer, Reply
+from app.pipelines.plan import INPUT, Gather, StepPlan
+from app.pipelines.rows import NO_ROWS, Rows, intersection, join, pick, union
+
+if TYPE_CHECKING:
+    from app.pipelines.binding import Binding
+
+logger = logging.getLogger(__name__)
+
+
+class Flow:
+    """The Cancellable of one request.
+
+    Args:
+        rows: of the request.
+    """
+
+    __slots__ = (
+        "_admitted", "_arrays", "_arrival_s", "_binding", "_handles", "_left", "_missing", "_needed", "_reply",
+        "_request", "_row_count", "_rows", "_timings", "over",
+    )  # fmt: skip
+
+    def __init__(self, binding: Binding, request: InferenceRequest, rows: int, reply: Reply) -> None:
+        plan = binding.plan
+        self.over = False
+        self._binding = binding
+        self._request = request
+        self._row_count = rows
+        self._reply = reply
+        self._arrival_s = binding.clock()
+        self._admitted = False
+        self._needed = plan.needed(request.outputs)
+        self._left = len(self._needed)
+        self._missing = [len(step.needs) for step in plan.steps]
+        self._arrays: list[Array | None] = [None] * plan.values
+        for name, value in plan.inputs.items():
+            self._arrays[value.number] = request.inputs.get(name)
+        self._rows: list[Rows] = [None] * len(plan.steps)
+        self._handles: dict[int, RequestHandle] = {}
+        self._timings: dict[int, StepTiming] = {}
+
+    def begin(self) -> None:
+        """Submits the first steps. Raises what their models raise; nothing is queued then."""
+        self._binding.begin_flow()
+        try:
+            for step in self._binding.plan.steps:
+                if not step.needs and step.number in self._needed:
+                    self._start(step)
+        except BaseException:
+            self._end()
+            raise
+        self._admitted = True
+        self._finish_if_done()
+
+    def cancel(self) -> None:
+        """Gives up the answer; no step is computed that is not being computed yet."""
+        if not self.over:
+            self._end()
+
+    # --- steps ---
+
+    def _start(self, step: StepPlan) -> None:
+        """Submits a step whose inputs are there, or passes over it if no rows are left for it."""
+        rows = self._rows_of(step)
+        if rows is not None and not rows.size and self._row_count:
+            self._pass_over(step)
+            return
+        self._rows[step.number] = rows
+        inputs, elements = self._inputs(step, rows)
+        request, now = self._request, self._binding.clock()
+        deadline_s = min(request.deadline_s, now + step.timeout_s) if step.timeout_s < inf else request.deadline_s
+        asked = InferenceRequest(inputs, step.signature, (), deadline_s, request.priority, request.caller)
+        later = None if self._admitted else self._later(step)
+        try:
+            self._handles[step.number] = self._binding.models[step.number].submit_step(
+                asked, StepReply(self, step, elements), self._arrival_s, later
+            )
+        except ServingError as error:
+            if not step.optional or not self._admitted:
+                raise _at(step, error) from None
+            self._pass_over(step)
+
+    def _rows_of(self, step: StepPlan) -> Rows:
+        """The rows that a step computes."""
+        gathers = [*step.inputs.values()]
+        sets = [self._domain(gather) for gather in gathers]
+        if step.condition is None:
+            return intersection(sets)
+        sets += [None if value.step == INPUT else self._rows[value.step] for value in step.conditional.values()]
+        rows = intersection(sets)
+        if rows is not None and not rows.size:
+            return NO_ROWS
+        read = {
+            reference: self._gathered(Gather((value,)), rows, step) for reference, value in step.conditional.items()
+        }
+        holds = step.condition.holds(read)
+        if holds.all():
+            return rows
+        return np.flatnonzero(holds) if rows is None else rows[holds]
+
+    def _domain(self, gather: Gather) -> Rows:
+        """The rows that have a value."""
+        if gather.rest is not None:
+            return None
+        return union([None if value.step == INPUT else self._rows[value.step] for value in gather.values])
+
+    def _inputs(self, step: StepPlan, rows: Rows) -> tuple[dict[str, Array], int]:
+        """What the model gets, and how many elements each row has, if these are its rows."""
+        inputs = {name: self._gathered(gather, rows, step) for name, gather in step.inputs.items()}
+        if not step.each:
+            return inputs, 1
+        counts = {inputs[name].shape[1] for name, gather in step.inputs.items() if gather.spread}
+        if len(counts) > 1:
+            raise InferenceFailed(
+                f"Step {step.name!r}: its inputs have different numbers of elements: {sorted(counts)}"
+            )
+        (count,) = counts
+        for name, gather in step.inputs.items():
+            array = inputs[name]
+            inputs[name] = (
+                array.reshape(len(array) * count, *array.shape[2:])
+                if gather.spread
+                else np.repeat(array, count, axis=0)
+            )
+        return inputs, count
+
+    def _gathered(self, gather: Gather, rows: Rows, step: StepPlan | None, name: str = "") -> Array:
+        if len(gather.values) == 1:
+            (value,) = gather.values
+            array = self._arrays[value.number]
+            own = None if value.step == INPUT else self._rows[value.step]
+            if array is not None and (gather.rest is None or own is rows):
+                return pick(array, own, rows)
+        parts = []
+        for value in gather.values:
+            array = self._arrays[value.number]
+            if array is not None:
+                parts.append((array, None if value.step == INPUT else self._rows[value.step]))
+        spec = self._binding.spec_of(gather, step, name)
+        return join(parts, gather.rest, rows, self._row_count, spec)
+
+    def _later(self, step: StepPlan) -> LaterSteps:
+        binding = self._binding
+        return LaterSteps(
+            len(self._needed) - 1,
+            binding.other_models[step.number],
+            lambda: binding.later_s(step, self._row_count),
+        )
+
+    # --- what becomes of them ---
+
+    def answered(self, step: StepPlan, answer: Answer, elements: int) -> None:
+        """To be called with the answer of a step; never raises."""
+        self._handles.pop(step.number, None)
+        self._timings[step.number] = StepTiming(step.name, *answer.timing[:3])
+        rows = self._rows[step.number]
+        count = self._row_count if rows is None else rows.size
+        for value in step.outputs:
+            array = answer.outputs[value.name]
+            self._arrays[value.number] = array.reshape(count, elements, *array.shape[1:]) if step.each else array
+        self._guarded(step)
+
+    def failed(self, step: StepPlan, error: Exception) -> None:
+        """To be called with the error of a step; never raises."""
+        self._handles.pop(step.number, None)
+        if step.optional:
+            self._rows[step.number] = NO_ROWS
+            self._guarded(step)
+        else:
+            self._fail(_at(step, error) if isinstance(error, ServingError) else error)
+
+    def _pass_over(self, step: StepPlan) -> None:
+        self._rows[step.number] = NO_ROWS
+        self._go_on(step)
+
+    def _guarded(self, step: StepPlan) -> None:
+        try:
+            self._go_on(step)
+            self._finish_if_done()
+        except ServingError as error:
+            self._fail(error)
+        except Exception:
+            logger.exception("Pipeline %s failed after step %r", self._binding.name, step.name)
+            self._fail(InferenceFailed(f"The pipeline failed after step {step.name!r}"))
+
+    def _go_on(self, step: StepPlan) -> None:
+        """A step is over: those that waited for it alone begin."""
+        self._left -= 1
+        steps = self._binding.plan.steps
+        for number in step.feeds:
+            self._missing[number] -= 1
+            if not self._missing[number] and number in self._needed and not self.over:
+                self._start(steps[number])
+
+    def _finish_if_done(self) -> None:
+        if self._left or self.over or not self._admitted:
+            return
+        plan, wanted = self._binding.plan, self._request.outputs
+        outputs = {
+            name: self._gathered(gather, None, None, name)
+            for name, gather in plan.outputs.items()
+            if not wanted or name in wanted
+        }
+        answer, reply = Answer(outputs, self._timing()), self._reply
+        self._end()
+        reply.set_result(answer)
+
+    def _timing(self) -> BatchTiming:
+        """Computed is what the longest way took, and the rest of the time it waited."""
+        paths: dict[int, float] = {}
+        for step in self._binding.plan.steps:
+            own = self._timings.get(step.number)
+            paths[step.number] = max([paths[each] for each in step.needs], default=0.0) + (
+                own.compute_s if own else 0.0
+            )
+        compute_s = max(paths.values())
+        rows = max([each.rows for each in self._timings.values()], default=0)
+        steps = tuple([self._timings[number] for number in sorted(self._timings)])
+        waited_s = max(0.0, self._binding.clock() - self._arrival_s - compute_s)
+        return BatchTiming(waited_s, compute_s, rows, steps)
+
+    def _fail(self, error: Exception) -> None:
+        if not self.over:
+            reply = self._reply
+            self._end()
+            reply.set_exception(error)
+
+    def _end(self) -> None:
+        """Nothing is kept for it, and nothing more is computed for it."""
+        self.over = True
+        handles, self._handles = self._handles, {}
+        for handle in handles.values():
+            handle.cancel()
+        self._arrays, self._request = [], _NOTHING
+        self._binding.end_flow()
+
+
+_NOTHING = InferenceRequest({})
+
+
+class StepReply:
+    """The reply of one step."""
+
+    __slots__ = ("_elements", "_flow", "_over", "_step")
+
+    def __init__(self, flow: Flow, step: StepPlan, elements: int) -> None:
+        self._flow = flow
+        self._step = step
+        self._elements = elements
+        self._over = False
+
+    def done(self) -> bool:
+        return self._over or self._flow.over
+
+    def set_result(self, answer: Answer, /) -> None:
+        self._over = True
+        self._flow.answered(self._step, answer, self._elements)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._over = True
+        self._flow.failed(self._step, error)
+
+
+def _at(step: StepPlan, error: ServingError) -> ServingError:
+    """The same error, which names the step."""
+    named = copy(error)
+    named.args = (f"Step {step.name!r}: {error}",)
+    return named.with_traceback(None)

@@ -1,0 +1,4 @@
+"""Trees whose equal operations share calls across requests: forests, their states, and whose nodes are next.
+
+Plain numpy: no event loop, no clock, no TensorFlow. It imports only app.core.
+"""

@@ -1,0 +1,268 @@
+"""The nodes of all requests in flight: which are ready, in a call, or done. No I/O, no clock.
+
+Rules (test_agenda.py, test_recursion.py)
+- A node is ready when all its children are done; it is taken, and then done, exactly once. A node that was put back is
+  ready again.
+- Of the ready nodes those are taken that ready_nodes.py says: deep ones first, requests in turns.
+- Nothing of a request is taken after its cancel. Its number and its rows are free when none of its nodes is in a call.
+- Whatever is done for a batch is done by numpy over all its nodes, of whatever requests they are.
+
+The life of a request: `add`; then `take`, its call and `done` until `done` names it as complete. What was taken comes
+back exactly once, by `done` or by `put_back`, in whatever parts; also if its request was cancelled meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from app.core.errors import Overloaded
+from app.pipelines.fold.arena import grown
+from app.pipelines.fold.forest import Forest, Numbers, distinct
+from app.pipelines.fold.ready_nodes import MOST_REQUESTS, ReadyNodes, keys_of, requests_of, rows_of
+from app.pipelines.fold.shared_parents import SharedParents
+from app.pipelines.fold.turns import Turns
+
+#: Rows and requests at first. Chosen.
+_FIRST_ROWS = 4096
+_FIRST_REQUESTS = 64
+
+#: What `_missing` is of nodes that wait for no child any more.
+_IN_CALL = -1
+_DONE = -2
+
+#: What `_parent` is of nodes with several parents. Row 0 stands for none.
+_SEVERAL = -1
+
+#: What `_left` is of numbers without a request.
+_NOBODY = -1
+
+#: What `_missing` is of row 0, which stands for the parent of roots: it is never ready.
+_NEVER = 1 << 62
+
+
+class Taken(NamedTuple):
+    """Nodes for a call.
+
+    Attributes:
+        requests: [k] the number of each one's request.
+        rows: [k] its row.
+        children: [slots, k] for each slot the row of its child there; 0, the zero state, where it is empty.
+    """
+
+    requests: Numbers
+    rows: Numbers
+    children: Numbers
+
+
+class Returned(NamedTuple):
+    """What follows from nodes that left a call.
+
+    Attributes:
+        complete: requests whose nodes are all done.
+        gone: cancelled requests that have no node in a call any more.
+
+    The rows of both are no longer used here, and their numbers belong to nobody.
+    """
+
+    complete: Sequence[int]
+    gone: Sequence[int]
+
+
+class Agenda:
+    """The nodes of all requests of one fold, by their rows (arena.py).
+
+    Args:
+        slots: the number of children that a node may have.
+        operations: their number.
+        most_rows: the most that a call takes.
+
+    A request is a number while it is here; numbers are used again.
+    """
+
+    __slots__ = (
+        "_cancelled", "_children", "_free", "_key", "_left", "_missing", "_operation", "_own", "_parent", "_ready",
+        "_shared", "_slots", "_turns",
+    )  # fmt: skip
+
+    def __init__(self, slots: int, operations: int = 1, *, most_rows: int) -> None:
+        self._slots = slots
+        self._make_nodes(_FIRST_ROWS)
+        self._shared = SharedParents()
+
+        # By request.
+        self._left = np.full(_FIRST_REQUESTS, _NOBODY)  # nodes that are not done
+        self._own: dict[int, Numbers] = {}  # rows of inner nodes
+        self._cancelled: dict[int, int] = {}  # nodes in calls
+        self._free = list(range(_FIRST_REQUESTS))
+        self._turns = Turns(_FIRST_REQUESTS)
+        self._ready = [ReadyNodes(most_rows, self._turns) for _ in range(operations)]
+
+    def _make_nodes(self, capacity: int) -> None:
+        self._key = np.zeros(capacity, np.intp)  # ready_nodes.py
+        self._operation = np.zeros(capacity, np.intp)
+        self._missing = np.zeros(capacity, np.intp)
+        self._parent = np.zeros(capacity, np.intp)
+        self._missing[0] = _NEVER
+        self._children = np.zeros((capacity, self._slots), np.intp)
+
+    def __len__(self) -> int:
+        """The number of requests, cancelled ones with nodes in calls included."""
+        return len(self._own)
+
+    def ready(self, operation: int = 0) -> int:
+        """How many nodes of the operation wait for a call."""
+        return len(self._ready[operation])
+
+    # --- requests ---
+
+    def add(self, forest: Forest, rows: Numbers) -> int:
+        """Adds a request's forest, and returns the number of the request.
+
+        Args:
+            rows: [nodes] the row of each node; those of start nodes hold their states already.
+
+        Raises:
+            ValueError: there are no inner nodes; such a request is complete already.
+        """
+        if not forest.inner:
+            raise ValueError("expected a forest with inner nodes")
+        if len(self._key) <= (highest := int(rows.max())):
+            self._grow(2 * highest)
+        if not self._free:
+            self._more_requests()
+        request = self._free.pop()
+        self._turns.begin(request)
+
+        own = rows[forest.starts :]
+        children = np.concatenate((rows, _NO_ROW))[forest.children]  # -1, no node, is the last
+        self._key[own] = keys_of(request, forest.depth, own)
+        self._missing[own] = forest.missing
+        self._children[own] = children
+        self._parent[own] = 0
+        self._parent[children.ravel()] = own.repeat(self._slots)
+        if forest.operations is not None:
+            self._operation[own] = forest.operations
+        elif len(self._ready) > 1:
+            self._operation[own] = 0
+        if forest.shared is not None:
+            self._shared.add(request, forest.shared, rows)
+            self._parent[rows[forest.shared.nodes]] = _SEVERAL
+
+        self._left[request] = len(own)
+        self._own[request] = own
+        self._push(own[forest.missing == 0])
+        return request
+
+    def cancel(self, request: int) -> bool:
+        """Its ready nodes vanish. Returns whether its number and rows are free at once: no node is in a call.
+
+        If some are, `done` or `put_back` names it as gone when the last returns. A second cancel has no effect.
+        """
+        if request in self._cancelled:
+            return False
+        for ready in self._ready:
+            ready.drop(request)
+        in_call = int(np.count_nonzero(self._missing[self._own[request]] == _IN_CALL))
+        if not in_call:
+            self._forget(request)
+            return True
+        self._cancelled[request] = in_call
+        return False
+
+    def _forget(self, request: int) -> None:
+        del self._own[request]
+        self._shared.remove(request)
+        self._left[request] = _NOBODY
+        self._turns.end()
+        self._free.append(request)
+        if not self._own and len(self._key) > _FIRST_ROWS:
+            self._make_nodes(_FIRST_ROWS)
+
+    def _grow(self, rows: int) -> None:
+        self._key = grown(self._key, rows)
+        self._operation = grown(self._operation, rows)
+        self._missing = grown(self._missing, rows)
+        self._parent = grown(self._parent, rows)
+        self._children = grown(self._children, rows)
+
+    def _more_requests(self) -> None:
+        now = len(self._left)
+        if now >= MOST_REQUESTS:
+            raise Overloaded(f"{now:,} requests are computed; expected fewer")
+        self._left = np.concatenate((self._left, np.full(now, _NOBODY)))
+        self._turns.grow(2 * now)
+        self._free = list(range(now, 2 * now))
+
+    # --- nodes ---
+
+    def take(self, count: int, operation: int = 0) -> Taken:
+        """At most `count` ready nodes of an operation, for a call."""
+        keys = self._ready[operation].take(count)
+        rows = rows_of(keys)
+        self._missing[rows] = _IN_CALL
+        return Taken(requests_of(keys), rows, self._children.take(rows, axis=0).T)
+
+    def done(self, rows: Numbers) -> Returned:
+        """These nodes were taken, and their states are written. Their parents may become ready."""
+        requests = requests_of(self._key[rows])
+        gone: Sequence[int] = ()
+        if self._cancelled:
+            rows, requests, gone = self._without_cancelled(rows, requests)
+        self._missing[rows] = _DONE
+
+        parents = self._parent[rows]
+        if self._shared:
+            several = parents == _SEVERAL
+            if several.any():
+                parents = np.concatenate((parents[~several], self._shared.of(rows[several])))
+        np.subtract.at(self._missing, parents, 1)
+        self._push(distinct(parents[self._missing[parents] == 0]))
+
+        np.subtract.at(self._left, requests, 1)
+        complete = (self._left == 0).nonzero()[0].tolist()
+        for request in complete:
+            self._forget(request)
+        return Returned(complete, gone)
+
+    def put_back(self, rows: Numbers) -> Returned:
+        """These nodes were taken and not computed: they are ready again, those of cancelled requests excepted."""
+        gone: Sequence[int] = ()
+        if self._cancelled:
+            rows, _, gone = self._without_cancelled(rows, requests_of(self._key[rows]))
+        self._missing[rows] = 0
+        self._push(rows)
+        return Returned((), gone)
+
+    def _push(self, rows: Numbers) -> None:
+        if not rows.size:
+            return
+        if len(self._ready) == 1:
+            self._ready[0].push(self._key[rows])
+            return
+        operations = self._operation[rows]
+        for operation, ready in enumerate(self._ready):
+            if (own := rows[operations == operation]).size:
+                ready.push(self._key[own])
+
+    def _without_cancelled(self, rows: Numbers, requests: Numbers) -> tuple[Numbers, Numbers, list[int]]:
+        """The rows and requests without those of cancelled requests, and which of these have no more in calls."""
+        gone = []
+        for request in list(self._cancelled):
+            own = requests == request
+            self._cancelled[request] -= int(np.count_nonzero(own))
+            rows, requests = rows[~own], requests[~own]
+            if not self._cancelled[request]:
+                del self._cancelled[request]
+                self._forget(request)
+                gone.append(request)
+        return rows, requests, gone
+
+    def __repr__(self) -> str:
+        ready = ", ".join(str(len(nodes)) for nodes in self._ready)
+        return f"<Agenda of {len(self)} requests, {len(self._cancelled)} cancelled; ready by operation: {ready}>"
+
+
+_NO_ROW = np.zeros(1, np.intp)

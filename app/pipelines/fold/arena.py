@@ -1,0 +1,154 @@
+"""The states of the nodes of all requests, in common arrays. No I/O, no clock.
+
+Rules (test_arena.py)
+- A node has a row, the same in each array. Row 0 is all zeros: the state of an empty slot.
+- Free rows are a stack, and those of a request need not be neighbours: any rows that are free can be used.
+- The arrays grow by doubling, up to the limits, and are small again when no row is taken.
+- What is gathered is a copy: later writes and growth do not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.errors import InferenceFailed, Overloaded, RequestTooLarge
+from app.core.inference import STRING, Array, dtype_name, format_shape
+from app.pipelines.fold.forest import Numbers
+
+#: The rows at first. Chosen: more than 64 small trees have.
+_FIRST_ROWS = 4096
+
+#: More rows there never are: the numbers of rows have so many bits elsewhere (ready_nodes.py).
+ROW_BITS = 24
+
+
+class Arena:
+    """Rows of named arrays.
+
+    Args:
+        rows: by name, shape and dtype of a row; not strings, which would stay in memory when they are freed.
+        most_rows: that may be taken together.
+        most_bytes: of all arrays. While they grow, the old one of one name is there, too.
+
+    Attributes:
+        most_rows: the limit, the one by bytes included.
+        taken: the rows that are taken.
+    """
+
+    __slots__ = ("_arrays", "_free", "_raw", "_raw_dtype", "_rows", "most_rows", "taken")
+
+    def __init__(
+        self, rows: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], most_rows: int, most_bytes: int
+    ) -> None:
+        if any(dtype == STRING for _, dtype in rows.values()):
+            raise ValueError("expected numbers as states, got strings")
+        self._rows = dict(rows)
+        row_bytes = {name: prod(shape) * dtype.itemsize for name, (shape, dtype) in rows.items()}
+        if not all(row_bytes.values()):
+            raise ValueError(f"expected states with elements, got {dict(rows)}")
+        self._raw_dtype = {name: np.dtype((np.void, size)) for name, size in row_bytes.items()}
+        fitting = most_bytes // sum(row_bytes.values())
+        self.most_rows = min(most_rows, fitting - 1, (1 << ROW_BITS) - 1)
+        self._make()
+
+    def _make(self) -> None:
+        capacity = min(_FIRST_ROWS, self.most_rows + 1)
+        self.taken = 0
+        self._free = np.arange(1, capacity)  # a stack: from its top, number `taken`, to its end
+        self._arrays = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in self._rows.items()}
+        self._raw = {name: self._as_bytes(name, array) for name, array in self._arrays.items()}
+
+    def _as_bytes(self, name: str, array: Array) -> NDArray[np.void]:
+        """The rows as one element each: numpy copies these three times as fast as rows of numbers (measured)."""
+        raw: NDArray[np.void] = array.reshape(-1).view(self._raw_dtype[name])
+        return raw
+
+    @property
+    def capacity(self) -> int:
+        """The rows of the arrays, row 0 included."""
+        return len(self._free) + 1
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays.values())
+
+    # --- rows ---
+
+    def allocate(self, count: int) -> Numbers:
+        """Takes rows, and returns their numbers; what is in them is left from others.
+
+        Raises:
+            RequestTooLarge: it is more than there may ever be.
+            Overloaded: others have too many. Nothing was taken.
+        """
+        if count > self.most_rows:
+            raise RequestTooLarge(
+                f"the request has {count:,} nodes; expected at most {self.most_rows:,}, whose states fit into memory"
+            )
+        if count > self.most_rows - self.taken:
+            raise Overloaded(
+                f"The memory for states is full: {self.taken:,} of {self.most_rows:,} nodes are taken, {count:,} more "
+                "do not fit"
+            )
+        if self.taken + count > len(self._free):
+            self._grow(self.taken + count + 1)
+        rows = self._free[self.taken : self.taken + count].copy()
+        self.taken += count
+        return rows
+
+    def free(self, rows: Numbers) -> None:
+        """Gives rows back. They must not be read any more."""
+        self.taken -= len(rows)
+        self._free[self.taken : self.taken + len(rows)] = rows
+        if not self.taken and self.capacity > _FIRST_ROWS:
+            self._make()
+
+    def _grow(self, needed: int) -> None:
+        old = self.capacity
+        capacity = min(max(2 * old, needed), self.most_rows + 1)
+        for name, array in self._arrays.items():
+            self._arrays[name] = grown(array, capacity)
+            self._raw[name] = self._as_bytes(name, self._arrays[name])
+        self._free = np.concatenate((self._free, np.arange(old, capacity)))
+
+    # --- states ---
+
+    def gather(self, rows: Numbers, names: Iterable[str] | None = None) -> dict[str, Array]:
+        """By name (all without `names`) an array of shape [*rows.shape, ...]."""
+        arrays = self._arrays
+        return {name: arrays[name].take(rows, axis=0) for name in names or arrays}
+
+    def scatter(self, rows: Numbers, values: Mapping[str, Array]) -> None:
+        """Writes values into different rows, none of them row 0.
+
+        Args:
+            rows: [n]
+            values: by name, arrays of shape [n, ...].
+
+        Raises:
+            InferenceFailed: an array has not the shape or dtype of its rows. Nothing was written.
+        """
+        for name, value in values.items():
+            shape, dtype = self._rows[name]
+            if value.shape != (len(rows), *shape) or value.dtype != dtype:
+                raise InferenceFailed(
+                    f'state "{name}": expected {dtype_name(dtype)}{format_shape((len(rows), *shape))}, '
+                    f"got {dtype_name(value.dtype)}{format_shape(value.shape)}"
+                )
+        for name, value in values.items():
+            self._raw[name][rows] = self._as_bytes(name, value)
+
+    def __repr__(self) -> str:
+        return f"<Arena {self.taken}/{self.most_rows} rows, {self.nbytes} bytes ({', '.join(self._rows)})>"
+
+
+def grown(array: Array, length: int) -> Array:
+    """The array with `length` rows; new ones are zeros."""
+    longer = np.zeros((length, *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array
+    return longer

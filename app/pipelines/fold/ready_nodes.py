@@ -1,0 +1,156 @@
+"""The ready nodes of one operation, and whose are next. No I/O, no clock.
+
+Rules (test_agenda.py)
+- While all that is ready fits into a call, all is taken.
+- Of a request the nodes with the longest way to a root come first: so what remains at the end, where little is ready,
+  is short. A request with many ready nodes has most of them in a backlog, in that order; the common pool is filled up
+  from there, so what becomes ready meanwhile may come before deeper ones that still stand there.
+- Requests take turns by virtual time (turns.py): the n-th node of a request stands n places behind its virtual time.
+- A take costs numpy calls over the pool: Python per large request, not per node.
+
+A node is a key here: the number of its request, how far from the deepest possible it is, and its row, in one number.
+So sorted keys stand by request, the deepest nodes first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.pipelines.fold.arena import ROW_BITS
+from app.pipelines.fold.backlog import Backlog
+from app.pipelines.fold.forest import Numbers
+from app.pipelines.fold.turns import NODE, Turns
+
+#: While the pool has fewer calls of nodes than this, all that is ready is there. Chosen: 64 small trees have half.
+_ROOMY = 16
+
+#: Else a request that has more calls of nodes than this there puts them into its backlog, and the pool gets half as
+#: many back. Chosen.
+_MOST = 4
+
+#: The bits of a key's parts beside those of the row, 63 together. Nodes that are still deeper count as equal.
+_DEPTH_BITS, _REQUEST_BITS = 18, 21
+_ROW = (1 << ROW_BITS) - 1
+_DEEPEST = (1 << _DEPTH_BITS) - 1
+_REQUEST_SHIFT = ROW_BITS + _DEPTH_BITS
+
+#: So many requests have keys.
+MOST_REQUESTS = 1 << _REQUEST_BITS
+
+
+def keys_of(request: int, depth: Numbers, rows: Numbers) -> Numbers:
+    """The keys of nodes of one request."""
+    if len(depth) > _DEEPEST:
+        depth = np.minimum(depth, _DEEPEST)
+    keys = depth * -(1 << ROW_BITS)
+    keys += rows
+    keys += (request << _REQUEST_SHIFT) + (_DEEPEST << ROW_BITS)
+    return keys
+
+
+def rows_of(keys: Numbers) -> Numbers:
+    return keys & _ROW
+
+
+def requests_of(keys: Numbers) -> Numbers:
+    return keys >> _REQUEST_SHIFT
+
+
+_NONE = np.empty(0, np.intp)
+
+
+class ReadyNodes:
+    """The ready nodes of one operation.
+
+    Args:
+        most_rows: the most that a call takes.
+        turns: of all requests.
+    """
+
+    __slots__ = ("_backlogs", "_least", "_most_rows", "_parts", "_turns")
+
+    def __init__(self, most_rows: int, turns: Turns) -> None:
+        self._most_rows = most_rows
+        self._turns = turns
+        self._parts: list[Numbers] = []  # of the pool
+        self._backlogs: dict[int, Backlog] = {}
+        self._least = np.zeros(0, np.intp)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts)) + sum(map(len, self._backlogs.values()))
+
+    def push(self, keys: Numbers) -> None:
+        """These are ready now."""
+        self._parts.append(keys)
+
+    def drop(self, request: int) -> None:
+        """The nodes of a request vanish. Takes O(pool)."""
+        self._backlogs.pop(request, None)
+        pool = self._pool()
+        self._parts = [pool[requests_of(pool) != request]]
+
+    def take(self, count: int) -> Numbers:
+        """The keys of at most `count` nodes, in no order."""
+        if not count:
+            return _NONE
+        pool = self._pool()
+        if self._backlogs or len(pool) > _ROOMY * self._most_rows:
+            pool = self._balanced(pool)
+        if len(pool) <= count:
+            self._parts = []
+            return pool
+
+        # 1. By request, the deepest nodes first. Most are sorted from the last time, which a stable sort makes use of.
+        pool.sort(kind="stable")
+        requests = requests_of(pool)
+
+        # 2. The place of each: its number in the pool, put back to where its request's virtual time is. All differ.
+        turns = self._turns
+        begins = pool.searchsorted(self._least_keys())
+        begins *= -NODE
+        begins += turns.ahead()
+        places = np.arange(0, len(pool) * NODE, NODE)
+        places += begins[requests]
+
+        # 3. The first of these are taken.
+        order = places.copy()
+        order.partition(count - 1)
+        last = int(order[count - 1])
+        taken: NDArray[np.bool_] = places <= last
+        turns.charge(requests[taken], last)
+
+        self._parts = [pool[~taken]]
+        return pool[taken]
+
+    def _least_keys(self) -> Numbers:
+        """Of each request the least key that it may have."""
+        if len(self._least) < len(self._turns):
+            self._least = np.arange(len(self._turns)) << _REQUEST_SHIFT
+        return self._least
+
+    def _pool(self) -> Numbers:
+        """All of the pool, as one part that may be written to."""
+        if len(self._parts) != 1:
+            self._parts = [np.concatenate(self._parts)] if self._parts else [_NONE]
+        return self._parts[0]
+
+    def _balanced(self, pool: Numbers) -> Numbers:
+        """The pool, where each request has a few calls of nodes, if it has so many."""
+        counts = np.bincount(requests_of(pool), minlength=len(self._turns))
+        for request in (counts > _MOST * self._most_rows).nonzero()[0].tolist():
+            own = requests_of(pool) == request
+            self._backlogs.setdefault(request, Backlog()).push(pool[own])
+            pool = pool[~own]
+            counts[request] = 0
+
+        filled = [pool]
+        for request in [request for request in self._backlogs if counts[request] < self._most_rows]:
+            backlog = self._backlogs[request]
+            filled.append(backlog.pop(_MOST // 2 * self._most_rows - int(counts[request])))
+            if not backlog:
+                del self._backlogs[request]
+        return np.concatenate(filled)
+
+    def __repr__(self) -> str:
+        return f"<ReadyNodes: {len(self)}, {len(self._backlogs)} large requests>"

@@ -1,0 +1,179 @@
+"""What protocols call: one version of a pipeline, as a Model is one version of a SavedModel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from app.core.batch_sizes import BatchSizes
+from app.core.bounded_cache import BoundedCache
+from app.core.errors import ModelNotReady
+from app.core.inference import InferenceRequest, InferenceResponse, ModelSignature
+from app.core.interfaces import Cancellable, answer_of
+from app.core.reply import Answer, CoalescedReply, Reply
+from app.core.validation import (
+    check_empty_rows,
+    check_inputs,
+    check_outputs,
+    check_row_size,
+    count_rows,
+    find_signature,
+)
+from app.pipelines.binding import Binding
+from app.pipelines.flow import Flow
+
+if TYPE_CHECKING:
+    from app.model import LearntCosts
+
+#: Forms of requests that were checked and are remembered. Chosen.
+_MOST_FORMS = 1024
+
+
+class PipelineModel:
+    """A pipeline whose requests go through the models of its steps.
+
+    Args:
+        binding: the plan and the models to begin with.
+        sizes: the batch sizes that its models are called with, as callers are told.
+        max_row_elements: a larger row of an input whose shape is open is rejected; 0 for no limit.
+    """
+
+    def __init__(self, name: str, version: int, binding: Binding, sizes: BatchSizes, max_row_elements: int = 0) -> None:
+        self.name = name
+        self.version = version
+        self.sizes = sizes
+        self.signatures: Mapping[str, ModelSignature] = {binding.plan.signature.name: binding.plan.signature}
+        self.release: Callable[[], None] = _nothing
+        self.missing = ""
+        self._binding: Binding | None = binding
+        self._max_row_elements = max_row_elements
+        self._bindings = 1  # in use, the earlier ones included
+        self._forms: BoundedCache[object, bool] = BoundedCache(_MOST_FORMS)
+        self._closed: asyncio.Future[None] | None = None
+
+    def signature(self, name: str) -> ModelSignature:
+        """The signature of that name. Raises SignatureNotFound."""
+        return find_signature(self.signatures, name)
+
+    # --- requests ---
+
+    def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable:
+        """Check one request and begin its first steps; `reply` gets its Answer or a ServingError, on the event loop.
+
+        Raises:
+            InvalidRequest, SignatureNotFound: the request does not fit the signature.
+            ModelNotReady: this version is being unloaded, or waits for the model of a step.
+            Overloaded, ShuttingDown, DeadlineExceeded: rejected at admission, see core/errors.py.
+        """
+        if self._closed is not None:
+            raise ModelNotReady(f"Version {self.version} of model {self.name} is being unloaded")
+        if self._binding is None:
+            raise ModelNotReady(f"Model {self.name} {self.missing}")
+        rows = self._check(request)
+        flow = Flow(self._binding, request, rows, reply)
+        flow.begin()
+        return flow
+
+    def _check(self, request: InferenceRequest) -> int:
+        """The rows of the request."""
+        inputs = request.inputs
+        form = request.signature, request.outputs, *[
+            (name, array.dtype, array.ndim, array.shape[1:]) for name, array in inputs.items()
+        ]  # fmt: skip
+        signature = find_signature(self.signatures, request.signature)
+        if not self._forms.get(form):
+            check_inputs(signature, inputs)
+            if self._max_row_elements:
+                check_row_size(signature, inputs, self._max_row_elements)
+            check_outputs(signature, request.outputs)
+            self._forms.keep(form, True)
+        check_empty_rows(inputs)
+        return count_rows(signature, inputs)
+
+    async def infer(self, request: InferenceRequest) -> InferenceResponse:
+        """`submit`, awaited. Raises also InferenceFailed and DeadlineExceeded."""
+        return self.response(request, await answer_of(partial(self.submit, request)))
+
+    def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
+        return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)
+
+    def coalescable_rows(self, signature: str) -> int:  # noqa: ARG002 - as every model
+        """None: rows may go different ways."""
+        return 0
+
+    def submit_coalesced(
+        self,
+        request: InferenceRequest,  # noqa: ARG002 - as every model
+        arrivals_s: Sequence[float],  # noqa: ARG002 - as every model
+        reply: CoalescedReply,  # noqa: ARG002 - as every model
+    ) -> Cancellable | None:
+        """None: they are submitted one by one."""
+        return None
+
+    # --- what is known of it ---
+
+    def pads(self, signature: str) -> bool:  # noqa: ARG002 - as every model
+        """Its models may pad, and say so themselves."""
+        return False
+
+    def follows_rows(self, signature: str) -> bool:  # noqa: ARG002 - as every model
+        return True
+
+    def learnt_costs(self) -> Iterator[LearntCosts]:
+        """None of its own: they are those of its models."""
+        return iter(())
+
+    # --- its models ---
+
+    def bind(self, binding: Binding) -> None:
+        """From now on requests go through these models; those that were accepted keep theirs."""
+        if self._closed is not None:
+            self._bindings += 1
+            binding.retire(self._binding_ended)
+            return
+        old, self._binding, self.missing = self._binding, binding, ""
+        self._bindings += 1
+        if old is not None:
+            old.retire(self._binding_ended)
+
+    def unbind(self, missing: str) -> None:
+        """A model of a step is gone: new requests are rejected. `missing` says what is waited for."""
+        old, self._binding, self.missing = self._binding, None, missing
+        if old is not None:
+            old.retire(self._binding_ended)
+
+    @property
+    def bound_to(self) -> Binding | None:
+        return self._binding
+
+    def _binding_ended(self) -> None:
+        self._bindings -= 1
+        if not self._bindings and self._closed is not None and not self._closed.done():
+            self._closed.set_result(None)
+
+    # --- the end ---
+
+    @property
+    def closing(self) -> bool:
+        """Whether it accepts nothing any more."""
+        return self._closed is not None
+
+    async def close(self) -> None:
+        """Accept nothing new, wait until everything that was accepted is answered, then let go of its models."""
+        if self._closed is None:
+            self._closed = asyncio.get_running_loop().create_future()
+            if self._binding is not None:
+                self.unbind("is being unloaded")
+            if not self._bindings and not self._closed.done():
+                self._closed.set_result(None)
+            await asyncio.shield(self._closed)
+            self.release()
+
+    def __repr__(self) -> str:
+        state = "" if self._closed is None else "closing, "
+        return f"<PipelineModel {self.name}/{self.version}, {state}{self._bindings} bindings>"
+
+
+def _nothing() -> None: ...

@@ -1,0 +1,87 @@
+"""Rows that went different ways, and how they come together again, in order.
+
+A set of rows is None for all rows of a request, or the numbers of some, ascending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from app.core.errors import InferenceFailed
+from app.core.inference import Array, TensorSpec
+
+Rows = Array | None
+
+NO_ROWS: Array = np.empty(0, np.intp)
+
+
+def intersection(sets: Iterable[Rows]) -> Rows:
+    """The rows that are in all of them."""
+    found: Rows = None
+    for rows in sets:
+        if rows is not None and rows is not found:
+            found = rows if found is None else np.intersect1d(found, rows, assume_unique=True)
+    return found
+
+
+def union(sets: Sequence[Rows]) -> Rows:
+    """The rows that are in one of them."""
+    known = [rows for rows in sets if rows is not None]
+    if len(known) < len(sets):
+        return None
+    return known[0] if len(known) == 1 else np.unique(np.concatenate(known))
+
+
+def pick(array: Array, own: Rows, rows: Rows) -> Array:
+    """Those of an array's rows, which are the rows `own` of the request; all of them have to be there."""
+    if own is rows:
+        return array
+    if own is None:
+        return array[rows]
+    assert rows is not None  # noqa: S101 - fewer are not all
+    return array if own.size == rows.size else array[np.searchsorted(own, rows)]
+
+
+def join(parts: Sequence[tuple[Array, Rows]], rest: object, rows: Rows, count: int, spec: TensorSpec) -> Array:
+    """For each of `rows` (of the `count` of a request) that of the first part that has it, else `rest`.
+
+    Args:
+        spec: the shape of a row where no part has any; a free dimension has size 1 then.
+
+    Raises InferenceFailed: rows of different parts differ in shape.
+    """
+    wanted = np.arange(count) if rows is None else rows
+    left = np.ones(wanted.size, bool)
+    joined: Array | None = None
+    for array, own in parts:
+        has, places = _places(own, wanted)
+        has &= left
+        if not has.any():
+            continue
+        if joined is None:
+            joined = np.empty((wanted.size, *array.shape[1:]), array.dtype)
+        elif joined.shape[1:] != array.shape[1:]:
+            raise InferenceFailed(
+                f"Rows of output {spec.name!r} come from different steps and differ in shape: "
+                f"{list(joined.shape[1:])} and {list(array.shape[1:])}"
+            )
+        joined[has] = array[places[has]]
+        left &= ~has
+        if not left.any():
+            return joined
+    if joined is None:
+        joined = np.empty((wanted.size, *[1 if size is None else size for size in (spec.shape or ())[1:]]), spec.dtype)
+    joined[left] = rest
+    return joined
+
+
+def _places(own: Rows, wanted: Array) -> tuple[Array, Array]:
+    """Which of the wanted rows are in `own`, and where."""
+    if own is None:
+        return np.ones(wanted.size, bool), wanted
+    if not own.size:
+        return np.zeros(wanted.size, bool), wanted
+    places = np.minimum(np.searchsorted(own, wanted), own.size - 1)
+    return own[places] == wanted, places

@@ -1,0 +1,142 @@
+"""The pipelines that are served: each waits for its models at first, and follows them as versions come and go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from app.batching.batcher import Batcher
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import InferenceFailed, ServingError
+from app.core.inference import ModelSignature
+from app.model import Model
+from app.pipelines.binding import Binding
+from app.pipelines.compilation import compile_pipeline, models_of
+from app.pipelines.document import PipelineText, parse
+from app.pipelines.pipeline_model import PipelineModel
+from app.pipelines.plan import Plan
+from app.pipelines.references import ModelReference, PipelineInvalid
+
+logger = logging.getLogger(__name__)
+
+
+class FindModel(Protocol):
+    """Raises ServingError: there is no such model, or not yet."""
+
+    def __call__(self, name: str, version: int | None = None, label: str | None = None) -> Model | PipelineModel: ...
+
+
+class ServedPipelines:
+    """All methods are called on the event loop.
+
+    Args:
+        find: the model to call now.
+        sizes: the batch sizes of models by default.
+        max_row_elements: see PipelineModel.
+        clock: monotonic seconds, that of the batcher.
+    """
+
+    def __init__(
+        self, find: FindModel, batcher: Batcher, sizes: BatchSizes, max_row_elements: int, clock: Callable[[], float]
+    ) -> None:
+        self._find = find
+        self._batcher = batcher
+        self._sizes = sizes
+        self._max_row_elements = max_row_elements
+        self._clock = clock
+        self._served: dict[PipelineModel, PipelineText] = {}
+        self._told: dict[PipelineModel, str] = {}
+
+    def why_waiting(self, text: bytes) -> str:
+        """Which models a pipeline lacks, as the end of a sentence; empty if none, or if its text is wrong."""
+        try:
+            models = models_of(parse(text))
+        except PipelineInvalid:
+            return ""  # its load tells
+        return self._lacking(models)
+
+    def load(self, name: str, version: int, text: bytes) -> PipelineModel:
+        """Raises InferenceFailed: the text is wrong or does not fit its models, or a model is not there."""
+        try:
+            content = parse(text)
+            if lacking := self._lacking(models_of(content)):
+                raise InferenceFailed(lacking)
+            binding = self._bind(name, content)
+        except PipelineInvalid as fault:
+            raise InferenceFailed(f"pipeline.yaml: {fault}") from None
+        model = PipelineModel(name, version, binding, self._sizes, self._max_row_elements)
+        self._served[model] = content
+        return model
+
+    def refresh(self) -> None:
+        """To be called when versions or labels have changed: pipelines go on with the models that are there now."""
+        for model in [each for each in self._served if each.closing]:
+            del self._served[model]
+            self._told.pop(model, None)
+        for model, text in self._served.items():
+            try:
+                self._follow(model, text)
+            except Exception:
+                logger.exception("%r cannot follow its models and goes on with those that it has", model)
+
+    def _follow(self, model: PipelineModel, text: PipelineText) -> None:
+        # 1. A model that is gone altogether.
+        if lacking := self._lacking(models_of(text)):
+            if model.bound_to is not None or model.missing != lacking:
+                logger.warning("Model %s version %d answers no requests: it %s", model.name, model.version, lacking)
+                model.unbind(lacking)
+            return
+
+        # 2. Nothing has changed.
+        bound = model.bound_to
+        if bound is not None and list(bound.models) == [self._model(step.model) for step in bound.plan.steps]:
+            return
+
+        # 3. Others: they must answer as the present ones do.
+        try:
+            plan = self._plan(text)
+            signature = model.signatures[plan.signature.name]
+            if plan.signature != signature:
+                raise PipelineInvalid("its inputs or outputs would be of other types")
+        except PipelineInvalid as fault:
+            self._tell(model, f"does not fit the new versions of its models: {fault}")
+            return
+        self._told.pop(model, None)
+        model.bind(self._binding(model.name, plan))
+        logger.info("Model %s version %d goes on with other versions of its models", model.name, model.version)
+
+    def _tell(self, model: PipelineModel, problem: str) -> None:
+        if self._told.get(model) != problem:
+            self._told[model] = problem
+            goes_on = "goes on with those that it has" if model.bound_to is not None else "answers no requests"
+            logger.error("Model %s version %d %s, and %s", model.name, model.version, problem, goes_on)
+
+    # --- models ---
+
+    def _lacking(self, models: Sequence[ModelReference]) -> str:
+        reasons = []
+        for reference in models:
+            try:
+                self._find(*reference)
+            except ServingError as error:
+                reasons.append(f"{reference} ({error})")
+        return f"waits for {', '.join(reasons)}" if reasons else ""
+
+    def _model(self, reference: ModelReference) -> Model:
+        model = self._find(*reference)
+        if isinstance(model, PipelineModel):
+            raise PipelineInvalid(f"{reference} is a pipeline: a step should be a model")
+        return model
+
+    def _signatures(self, reference: ModelReference) -> Mapping[str, ModelSignature]:
+        return self._model(reference).signatures
+
+    def _plan(self, text: PipelineText) -> Plan:
+        return compile_pipeline(text, self._signatures)
+
+    def _bind(self, name: str, text: PipelineText) -> Binding:
+        return self._binding(name, self._plan(text))
+
+    def _binding(self, name: str, plan: Plan) -> Binding:
+        return Binding(name, plan, [self._model(step.model) for step in plan.steps], self._batcher, self._clock)

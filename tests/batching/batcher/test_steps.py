@@ -1,0 +1,187 @@
+"""Steps of larger requests (app/pipelines): one admission, one arrival, and no pause between steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from math import inf
+
+import pytest
+
+from app.batching.request import LaneKey, LaterSteps, RequestHandle
+from app.core.errors import DeadlineExceeded, Overloaded, ShuttingDown
+from app.core.reply import Answer
+from tests.batching.batcher.batcher_bench import Bench, scenario, turns
+from tests.support.fakes import KEY, FakeReply, rows_of
+
+NOTHING_LATER = LaterSteps(0, (), lambda: 0.0)
+
+
+class Next(FakeReply):
+    """Sends the next step when it is answered."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        super().__init__()
+        self.then = then
+
+    def set_result(self, result: object, /) -> None:
+        super().set_result(result)
+        self.then()
+
+
+def step(
+    bench: Bench,
+    value: float,
+    reply: FakeReply,
+    *,
+    rows: int = 1,
+    key: LaneKey = KEY,
+    arrival_s: float | None = None,
+    timeout_s: float = inf,
+    later: LaterSteps | None = None,
+) -> RequestHandle:
+    now = bench.loop.time()
+    return bench.batcher.submit_step(
+        key,
+        bench.function,
+        rows_of(value, rows),
+        rows,
+        reply,
+        arrival_s=now if arrival_s is None else arrival_s,
+        deadline_s=now + timeout_s,
+        later=later,
+    )
+
+
+async def answered(*replies: FakeReply) -> None:
+    while not all(reply.done() for reply in replies):  # noqa: ASYNC110 - replies set no event, and time is simulated
+        await asyncio.sleep(0.1)
+
+
+def values_of(bench: Bench) -> Sequence[Sequence[float]]:
+    return bench.model.calls
+
+
+def test_the_device_gets_the_next_steps_before_anything_else_of_later_arrival() -> None:
+    """Two requests of two steps each, and direct requests that came after them: the second steps go first."""
+
+    async def main() -> None:
+        bench = Bench(largest=2)
+        last = [FakeReply(), FakeReply()]
+        arrival_s = bench.loop.time()
+        first = [
+            Next(lambda each=each, value=value: step(bench, value, each, arrival_s=arrival_s))  # type: ignore[misc]
+            for each, value in zip(last, (3.0, 4.0), strict=True)
+        ]
+        for value, reply in zip((1.0, 2.0), first, strict=True):
+            step(bench, value, reply, later=LaterSteps(1, (KEY.model,), lambda: 1.0))
+            bench.batcher.begin_flow()
+        await asyncio.sleep(0.1)
+        direct = [bench.send(value) for value in (5.0, 6.0)]
+        await answered(*last)
+        assert bench.now <= 2.2, "the device did not wait between the steps"
+        assert values_of(bench)[:2] == [[1.0, 2.0], [3.0, 4.0]]
+        await asyncio.gather(*direct)
+        assert values_of(bench)[2:] == [[5.0, 6.0]]
+        for _ in first:
+            bench.batcher.end_flow()
+        await bench.batcher.drain()
+
+    scenario(main)
+
+
+def test_a_later_step_is_taken_though_the_queue_is_full_and_its_time_is_short() -> None:
+    async def main() -> None:
+        bench = Bench(max_rows=4)
+        await bench.send(0.0)
+        waiting = []
+        for _ in range(2):  # four are computed, four wait
+            waiting += [bench.send(float(value)) for value in range(4)]
+            await turns()
+        with pytest.raises(Overloaded, match="full"):
+            step(bench, 9.0, FakeReply(), later=NOTHING_LATER)
+        late = FakeReply()
+        step(bench, 9.0, late, arrival_s=bench.start_s, timeout_s=2.5)
+        await answered(late)
+        assert isinstance(late.answers[0], Answer)
+        assert 9.0 in values_of(bench)[2], "before what arrived later"
+        await asyncio.gather(*waiting)
+        assert bench.batcher.queue.rows == bench.batcher.queue.room.rows == 0
+
+    scenario(main)
+
+
+def test_the_first_step_is_judged_for_all_that_follow() -> None:
+    async def main() -> None:
+        bench = Bench()
+        await bench.send(1.0)
+        waiting = [bench.send(float(value)) for value in range(8)]
+        await turns()
+        for later_s, accepted in ((1.0, True), (6.0, False)):
+            later = LaterSteps(3, (), lambda seconds=later_s: seconds)  # type: ignore[misc]
+            if accepted:
+                step(bench, 9.0, FakeReply(), timeout_s=6.0, later=later)
+            else:
+                with pytest.raises(Overloaded, match="has 0 ms left"):
+                    step(bench, 9.0, FakeReply(), timeout_s=6.0, later=later)
+        await asyncio.gather(*waiting)
+
+    scenario(main)
+
+
+def test_there_must_be_room_at_the_models_of_all_steps() -> None:
+    async def main() -> None:
+        bench = Bench(max_rows=8)
+        for model in ("slow", KEY.model):
+            bench.batcher.add_version(model)
+        slow = KEY._replace(model="slow")
+        waiting = []
+        for rows in (4, 6):  # four are computed, six wait: what is kept for it, and what is for all
+            waiting += [bench.send(float(value), key=slow) for value in range(rows)]
+            await turns()
+        step(bench, 1.0, FakeReply(), later=NOTHING_LATER)
+        with pytest.raises(Overloaded):
+            step(bench, 1.0, FakeReply(), later=LaterSteps(1, ("slow",), lambda: 0.0))
+        await asyncio.gather(*waiting)
+
+    scenario(main)
+
+
+def test_a_drain_waits_for_flows_and_their_steps_but_takes_no_new_ones() -> None:
+    async def main() -> None:
+        bench = Bench()
+        last = FakeReply()
+        first = Next(lambda: step(bench, 2.0, last))
+        bench.batcher.begin_flow()
+        step(bench, 1.0, first, later=NOTHING_LATER)
+        await turns()
+        bench.batcher.begin_drain()
+        with pytest.raises(ShuttingDown):
+            step(bench, 1.0, FakeReply(), later=NOTHING_LATER)
+        await answered(first, last)
+        await turns()
+        assert not bench.batcher.drained
+        bench.batcher.end_flow()
+        await bench.batcher.drain()
+        assert values_of(bench) == [[1.0], [2.0]]
+
+    scenario(main)
+
+
+def test_a_step_expires_and_is_cancelled_as_any_request() -> None:
+    async def main() -> None:
+        bench = Bench(largest=1)
+        running = bench.send(0.0)
+        await turns()
+        expires, cancelled, over = FakeReply(), FakeReply(), FakeReply()
+        step(bench, 1.0, expires, timeout_s=0.5)
+        step(bench, 2.0, over, timeout_s=-1.0)
+        step(bench, 3.0, cancelled).cancel()
+        await running
+        await answered(expires, over)
+        assert isinstance(expires.answers[0], DeadlineExceeded)
+        assert isinstance(over.answers[0], DeadlineExceeded)
+        await bench.batcher.drain()
+        assert values_of(bench) == [[0.0]]
+
+    scenario(main)

@@ -1,0 +1,190 @@
+"""Pipelines over models in numpy, on fake devices, in fake time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from app.batching.batcher import Batcher
+from app.batching.policy import BatchingOptions, SelfTuning
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound
+from app.core.events import Event
+from app.core.inference import Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
+from app.model import Model
+from app.pipelines.pipeline_model import PipelineModel
+from app.pipelines.served_pipelines import ServedPipelines
+from app.placement import RequestPlacement
+from tests.support.fakes import FakeDevice
+
+FLOAT32 = np.dtype(np.float32)
+SIZES = BatchSizes((1, 2, 4, 8))
+
+X = TensorSpec("x", FLOAT32, (None, 2))
+Y = TensorSpec("y", FLOAT32, (None, 2))
+
+#: From the inputs to the outputs of a model.
+Body = Callable[[Mapping[str, Array]], dict[str, Array]]
+
+
+def small(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Adds one, and says how sure it is. Rejects negative numbers."""
+    x = inputs["x"]
+    if (x < 0).any():
+        raise InvalidRequest("x must not be negative")
+    return {"score": x.sum(1), "y": x + 1}
+
+
+def big(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Ten times. Fails for 13."""
+    if (inputs["x"] == 13).any():
+        raise InferenceFailed("the big model failed")
+    return {"y": inputs["x"] * 10}
+
+
+def detect(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Three boxes in each row."""
+    x = inputs["x"]
+    return {"boxes": np.stack([x, x + 1, x + 2], 1)}
+
+
+BODIES: Mapping[str, tuple[Body, dict[str, TensorSpec]]] = {
+    "small": (small, {"score": TensorSpec("score", FLOAT32, (None,)), "y": Y}),
+    "big": (big, {"y": Y}),
+    "detect": (detect, {"boxes": TensorSpec("boxes", FLOAT32, (None, 3, 2))}),
+}
+
+#: The big model is asked where the small one is not sure.
+CASCADE = b"""
+steps:
+  small: {model: small, inputs: {x: x}}
+  big: {model: big, inputs: {x: x}, when: small.score < 10}
+outputs: {y: [big.y, small.y], score: small.score}
+"""
+
+#: The small model reads each box.
+EACH = b"""
+steps:
+  boxes: {model: detect, inputs: {x: x}}
+  read: {model: small, inputs: {x: boxes.boxes}, each: x}
+outputs: {y: read.y, score: read.score}
+"""
+
+#: What the big model fails at, or is late with, is left to the small one.
+OPTIONAL = b"""
+steps:
+  small: {model: small, inputs: {x: x}}
+  big: {model: big, inputs: {x: x}, optional: true, timeout_ms: 2500}
+outputs: {y: [big.y, small.y]}
+"""
+
+#: One after the other.
+CHAIN = b"""
+steps:
+  first: {model: small, inputs: {x: x}}
+  second: {model: big, inputs: {x: first.y}}
+outputs: {y: second.y}
+"""
+
+
+class NumpyModel:
+    """A model of one signature; it notes what it computed."""
+
+    def __init__(self, body: Body, outputs: dict[str, TensorSpec]) -> None:
+        self.signatures: Mapping[str, ModelSignature] = {
+            "serving_default": ModelSignature("serving_default", {"x": X}, outputs)
+        }
+        self.calls: list[list[float]] = []
+        self.closed = False
+        self._body = body
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        assert not self.closed
+        self.calls.append(inputs["x"][:, 0].tolist())
+        return self._body(inputs)
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def computed(self) -> set[float]:
+        """Every distinct row, by its first number."""
+        return {value for call in self.calls for value in call}
+
+
+class World:
+    """A batcher, models by name and version, and the pipelines over them. A call takes a second."""
+
+    def __init__(self, *, devices: int = 1, max_rows: int = 1000, seconds: float = 1.0) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.events: list[Event] = []
+        self.batcher = Batcher(
+            [FakeDevice(seconds, hardware=number) for number in range(devices)],
+            SelfTuning(BatchingOptions(max_batch_delay_ms=0)),
+            max_rows,
+            self.events.append,
+            self.loop.time,
+        )
+        self.models: dict[str, dict[int, Model]] = {}
+        self.loaded: dict[tuple[str, int], NumpyModel] = {}
+        self.labels: dict[str, dict[str, int]] = {}
+        self.served: dict[str, PipelineModel] = {}
+        self.pipelines = ServedPipelines(self.find, self.batcher, SIZES, 0, self.loop.time)
+        for name in BODIES:
+            self.add(name)
+
+    def add(self, name: str, version: int = 1, body: Body | None = None, outputs: Any = None) -> Model:
+        own, specs = BODIES[name]
+        loaded = self.loaded[name, version] = NumpyModel(body or own, outputs or specs)
+        model = Model(RequestPlacement(name, version, loaded, SIZES), self.batcher)
+        self.models.setdefault(name, {})[version] = model
+        self.batcher.add_version(name)
+        return model
+
+    def find(self, name: str, version: int | None = None, label: str | None = None) -> Model:
+        versions = self.models.get(name, {})
+        if label is not None:
+            version = self.labels.get(name, {}).get(label)
+        found = versions.get(max(versions) if version is None and versions else version or 0)
+        if found is None:
+            raise ModelNotFound(f"Servable not found for request: {name}")
+        return found
+
+    def load(self, text: bytes, name: str = "pipeline") -> PipelineModel:
+        model = self.served[name] = self.pipelines.load(name, 1, text)
+        return model
+
+    def ask(
+        self, model: PipelineModel, *rows: float, timeout_s: float = inf, outputs: tuple[str, ...] = ()
+    ) -> asyncio.Task[InferenceResponse]:
+        """A request of one row for each number."""
+        request = InferenceRequest({"x": rows_of(*rows)}, outputs=outputs, deadline_s=self.loop.time() + timeout_s)
+        return asyncio.create_task(model.infer(request))
+
+    def computed(self, name: str, version: int = 1) -> set[float]:
+        return self.loaded[name, version].computed
+
+    async def end(self) -> None:
+        """Nothing is left of any request."""
+        await self.batcher.drain()
+        assert self.batcher.queue.rows == self.batcher.queue.room.rows == 0
+        assert self.batcher.idle
+
+
+def rows_of(*values: float) -> Array:
+    return np.array([[value, value] for value in values], np.float32).reshape(-1, 2)
+
+
+def cascade_by_hand(*values: float) -> dict[str, Array]:
+    x = rows_of(*values)
+    score = x.sum(1)
+    return {"y": np.where(score[:, None] < 10, x * 10, x + 1), "score": score}
+
+
+def each_by_hand(*values: float) -> dict[str, Array]:
+    boxes = detect({"x": rows_of(*values)})["boxes"]
+    return {"y": boxes + 1, "score": boxes.sum(2)}

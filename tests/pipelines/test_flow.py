@@ -1,0 +1,233 @@
+"""Requests on their way through the steps of pipelines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import pytest
+
+from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, ShuttingDown
+from app.core.inference import InferenceRequest, TensorSpec
+from tests.pipelines.pipeline_world import (
+    CASCADE,
+    CHAIN,
+    EACH,
+    FLOAT32,
+    OPTIONAL,
+    World,
+    cascade_by_hand,
+    each_by_hand,
+    rows_of,
+)
+from tests.support.fakes import run_in_fake_time
+
+
+def scenario(play: Callable[[World], Awaitable[None]], **options: float) -> None:
+    async def main() -> None:
+        world = World(**options)  # type: ignore[arg-type]  # whole numbers where they have to be
+        await play(world)
+        await world.end()
+
+    run_in_fake_time(main())
+
+
+async def moment(seconds: float = 0.1) -> None:
+    await asyncio.sleep(seconds)
+
+
+def test_rows_that_go_different_ways_come_back_in_order() -> None:
+    async def play(world: World) -> None:
+        answer = await world.ask(world.load(CASCADE), 1, 7, 2, 9, 3)
+        for name, expected in cascade_by_hand(1, 7, 2, 9, 3).items():
+            np.testing.assert_array_equal(answer.outputs[name], expected)
+        assert world.computed("big") == {1, 2, 3}
+
+    scenario(play)
+
+
+@pytest.mark.parametrize("values", [(7.0, 8.0), ()])
+def test_a_step_without_rows_is_passed_over(values: tuple[float, ...]) -> None:
+    async def play(world: World) -> None:
+        answer = await world.ask(world.load(CASCADE), *values)
+        np.testing.assert_array_equal(answer.outputs["y"], cascade_by_hand(*values)["y"])
+        assert not values or not world.loaded["big", 1].calls
+
+    scenario(play)
+
+
+def test_each_element_is_a_row_and_they_are_gathered_again() -> None:
+    async def play(world: World) -> None:
+        answer = await world.ask(world.load(EACH), 1, 5)
+        for name, expected in each_by_hand(1, 5).items():
+            np.testing.assert_array_equal(answer.outputs[name], expected)
+
+    scenario(play)
+
+
+@pytest.mark.parametrize("values", [(1.0, 5.0), ()])
+def test_a_row_may_have_no_elements(values: tuple[float, ...]) -> None:
+    """A detector that finds nothing."""
+
+    async def play(world: World) -> None:
+        boxes = TensorSpec("boxes", FLOAT32, (None, None, 2))
+        world.add(
+            "detect", 2, lambda inputs: {"boxes": np.zeros((len(inputs["x"]), 0, 2), np.float32)}, {"boxes": boxes}
+        )
+        answer = await world.ask(world.load(EACH), *values)
+        assert answer.outputs["y"].shape == (len(values), 0, 2)
+        assert answer.outputs["score"].shape == (len(values), 0)
+
+    scenario(play)
+
+
+def test_steps_of_several_requests_and_direct_requests_share_calls() -> None:
+    async def play(world: World) -> None:
+        model = world.load(CASCADE)
+        direct = asyncio.create_task(world.find("small").infer(InferenceRequest({"x": rows_of(4)})))
+        answers = await asyncio.gather(*[world.ask(model, value) for value in (1, 2, 3)], direct)
+        assert [each.outputs["y"][0, 0] for each in answers] == [10, 20, 30, 5]
+        assert [set(call) for call in world.loaded["small", 1].calls] == [{1, 2, 3, 4}]
+        assert [set(call) for call in world.loaded["big", 1].calls] == [{1, 2, 3}]
+
+    scenario(play)
+
+
+def test_only_the_steps_are_taken_that_the_outputs_need() -> None:
+    async def play(world: World) -> None:
+        answer = await world.ask(world.load(CASCADE), 1, outputs=("score",))
+        assert list(answer.outputs) == ["score"]
+        assert not world.loaded["big", 1].calls
+
+    scenario(play)
+
+
+def test_parallel_steps_run_side_by_side() -> None:
+    async def play(world: World) -> None:
+        start_s = world.loop.time()
+        await world.ask(world.load(OPTIONAL), 1)
+        assert world.loop.time() - start_s == pytest.approx(1.0)
+
+    scenario(play, devices=2)
+
+
+def test_the_answer_tells_what_each_step_took() -> None:
+    async def play(world: World) -> None:
+        timing = (await world.ask(world.load(CHAIN), 1)).timing
+        assert [(step.name, step.rows) for step in timing.steps] == [("first", 1), ("second", 1)]
+        assert [step.compute_s for step in timing.steps] == pytest.approx([1.0, 1.0])
+        assert (timing.compute_s, timing.rows) == (pytest.approx(2.0), 1)
+        assert timing.queue_s == pytest.approx(0.0, abs=0.01)
+
+    scenario(play)
+
+
+# --- failures ---
+
+
+def test_a_bad_request_fails_alone_and_its_step_is_named() -> None:
+    async def play(world: World) -> None:
+        model = world.load(CASCADE)
+        good, bad = world.ask(model, 1), world.ask(model, -1)
+        with pytest.raises(InvalidRequest, match="Step 'small': x must not be negative"):
+            await bad
+        assert (await good).outputs["y"][0, 0] == 10
+        with pytest.raises(InferenceFailed, match="Step 'second': the big model failed"):
+            await world.ask(world.load(CHAIN), 12)
+
+    scenario(play)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(13.0, 14.0), (3.0, 30.0)])
+def test_an_optional_step_may_fail(value: float, expected: float) -> None:
+    async def play(world: World) -> None:
+        answer = await world.ask(world.load(OPTIONAL), value)
+        assert answer.outputs["y"][0, 0] == expected
+
+    scenario(play)
+
+
+def test_an_optional_step_may_be_late() -> None:
+    async def play(world: World) -> None:
+        model = world.load(OPTIONAL)
+        eight = InferenceRequest({"x": rows_of(*range(8))})
+        before = [asyncio.create_task(world.find("big").infer(eight)) for _ in range(3)]
+        await moment()
+        start_s = world.loop.time()
+        answer = await world.ask(model, 3)
+        assert answer.outputs["y"][0, 0] == 4, "what the small model says"
+        assert world.loop.time() - start_s < 4
+        await asyncio.gather(*before)
+
+    scenario(play)
+
+
+def test_nothing_is_computed_for_a_request_that_was_cancelled() -> None:
+    async def play(world: World) -> None:
+        model = world.load(CHAIN)
+        for wait_s in (0.0, 0.5):
+            task = world.ask(model, 1)
+            await moment(wait_s)
+            task.cancel()
+            await moment(3)
+            assert task.cancelled()
+        assert not world.loaded["big", 1].calls
+
+    scenario(play)
+
+
+def test_a_deadline_holds_for_all_steps() -> None:
+    async def play(world: World) -> None:
+        model = world.load(CHAIN)
+        start_s = world.loop.time()
+        with pytest.raises(DeadlineExceeded):
+            await world.ask(model, 1, timeout_s=1.5)
+        assert world.loop.time() - start_s == pytest.approx(1.5)
+
+    scenario(play)
+
+
+# --- admission and the end ---
+
+
+def test_the_second_step_never_refuses_what_the_first_has_computed() -> None:
+    async def play(world: World) -> None:
+        model = world.load(CHAIN)
+        accepted = world.ask(model, 1)
+        await moment(0.5)
+        full = [asyncio.create_task(world.find("big").infer(InferenceRequest({"x": rows_of(0)}))) for _ in range(4)]
+        await moment()
+        with pytest.raises(Overloaded):
+            await world.ask(model, 2)
+        assert (await accepted).outputs["y"][0, 0] == 20
+        await asyncio.gather(*full)
+
+    scenario(play, max_rows=4)
+
+
+def test_a_request_is_refused_at_the_door_if_the_later_steps_would_be_late() -> None:
+    async def play(world: World) -> None:
+        model = world.load(CHAIN)
+        await world.ask(model, 1)
+        busy = [world.ask(model, value) for value in range(2)]
+        await moment(0.5)
+        with pytest.raises(Overloaded, match="left, and answers take"):
+            await world.ask(model, 1, timeout_s=2.2)
+        await asyncio.gather(*busy)
+
+    scenario(play)
+
+
+def test_a_drain_lets_flows_finish() -> None:
+    async def play(world: World) -> None:
+        model = world.load(CHAIN)
+        under_way = [world.ask(model, value) for value in range(20, 60)]
+        await moment(0.5)
+        world.batcher.begin_drain()
+        with pytest.raises(ShuttingDown):
+            await world.ask(model, 1)
+        answers = await asyncio.gather(*under_way)
+        assert [each.outputs["y"][0, 0] for each in answers] == [10 * (value + 1) for value in range(20, 60)]
+
+    scenario(play)
