@@ -48,7 +48,7 @@ from app.batching.shadow_check import ShadowChecks
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
 from app.core.burst import Burst
-from app.core.errors import InvalidRequest, ServingError
+from app.core.errors import InvalidRequest, ServingError, WouldBeLate
 from app.core.events import BatchRejected, Listener, ignore
 from app.core.inference import Array
 from app.core.interfaces import Cancellable
@@ -122,6 +122,7 @@ class Batcher:
         self._deadlines = Deadlines()
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
         self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
+        self._supplies: list[Callable[[], None]] = []  # to be called when a device is free
         self._flows = 0  # requests of several steps that are not answered
         self._slowest_call_s = 0.0  # hardly a call takes longer, of any function
 
@@ -189,7 +190,8 @@ class Batcher:
         Raises: of a first step, as `submit`.
         """
         now = self._clock()
-        request = PendingRequest(inputs, rows, reply, arrival_s, deadline_s, priority_offset_s, caller)
+        request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s, caller)
+        request.entered_s = arrival_s
         request.feeds = True
         if later is not None:
             return self._queue(key, function, request, now, later)
@@ -198,6 +200,32 @@ class Batcher:
         self._watch_deadline(request)
         self._dispatch_soon()
         return RequestHandle(request, self.cancel)
+
+    def when_free(self, supply: Callable[[], None]) -> None:
+        """Calls `supply` once, when a device is free and before it is given a batch: what it submits may be in that."""
+        self._supplies.append(supply)
+        self._dispatch_soon()
+
+    def check_flow(self, request: PendingRequest, models: Sequence[str], needs_s: Callable[[], float]) -> None:
+        """The judgement of a request that is not queued itself when it begins: its calls will be.
+
+        Args:
+            models: those of the calls.
+            needs_s: the seconds that it is expected to take.
+
+        Raises: as `submit`.
+        """
+        now = self._clock()
+        check_accepting(request.deadline_s, now, draining=self._drained is not None)
+        self.queue.check_room(request, models)
+        time_s = request.deadline_s - now
+        busy = self.queue.rows or not self._slots.idle  # an idle server takes it, and learns what it takes
+        if self._admission and time_s < inf and busy and time_s < needs_s():
+            raise WouldBeLate(f"The request has {1000 * time_s:.0f} ms left, and is expected to take longer")
+
+    def watch(self, request: PendingRequest) -> None:
+        """Answers a request that is not queued when its deadline has come."""
+        self._watch_deadline(request)
 
     def begin_flow(self) -> None:
         """A request of several steps was accepted: until `end_flow` the batcher is not idle."""
@@ -294,11 +322,16 @@ class Batcher:
         free = self._scheduler.eager and not self.queue.rows and bool(self._slots.free) and not self._slots.reserved
         return free and self._drained is None and not self._completion.order
 
-    def cancel(self, request: PendingRequest) -> None:
-        """Removes a request from the queue. A batch that is being computed stays whole: its other requests need it."""
-        if self.queue.remove(request):
+    def cancel(self, request: PendingRequest) -> bool:
+        """Removes a request from the queue; returns whether it waited there.
+
+        A batch that is being computed stays whole: its other requests need it.
+        """
+        waited = self.queue.remove(request)
+        if waited:
             request.release()
         self._completion.on_cancel()
+        return waited
 
     def tune(self, model: str, policy: BatchingPolicy, weight: float = 0.0) -> None:
         """Sets policy and weight (0 for none) of all versions of a model, from the next batch on."""
@@ -333,12 +366,14 @@ class Batcher:
 
     def _start_due_batches(self) -> None:
         self._slots.await_nothing()
-        while self._slots.free and (self.queue.lanes or self._isolations.waiting):
-            # 1. Expired requests leave first, also if the timer is late: they are never computed.
+        while self._slots.free and (self.queue.lanes or self._isolations.waiting or self._supplies):
+            # 1. Expired requests leave first, also if the timer is late: they are never computed. What stands ready
+            #    elsewhere comes into the queue.
             now = self._clock()
             if self._expiry.at_s <= now:
                 self._expiry.expire()
                 continue
+            self._supply()
 
             # 2. A group of requests of a rejected batch, in turns with what else is due.
             planned = self._first_due(now)
@@ -366,6 +401,11 @@ class Batcher:
             if self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"), now):
                 self._dispatch_soon()
                 return
+
+    def _supply(self) -> None:
+        supplies, self._supplies = self._supplies, []
+        for supply in supplies:
+            supply()
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
         """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""

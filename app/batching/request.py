@@ -61,13 +61,22 @@ class RequestHandle:
 
     __slots__ = ("_cancel", "_request")
 
-    def __init__(self, request: PendingRequest, cancel: Callable[[PendingRequest], None]) -> None:
+    def __init__(self, request: PendingRequest, cancel: Callable[[PendingRequest], bool]) -> None:
         self._request = request
         self._cancel = cancel
 
     def cancel(self) -> None:
         """Gives up the answer: what is not being computed yet never will be."""
         self._cancel(self._request)
+
+    def withdraw(self) -> bool:
+        """Cancels it if it still waits; returns whether it did."""
+        return self.waits and self._cancel(self._request)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in a lane, so that no batch has it."""
+        return self._request.lane is not None
 
 
 _NOTHING: Mapping[str, Array] = {}

@@ -325,6 +325,16 @@ class Settings(BaseSettings):
         "used: what they take is estimated from smaller ones and, where that is much, measured in a child process, "
         "which holds the model once more. 0: a quarter of the memory that the machine or its container has left.",
     )
+    fold_nodes: PositiveInt = Field(
+        65_536,
+        description="Most nodes that the trees of one request to a pipeline may have, at each step with fold.",
+    )
+    fold_memory_mb: PositiveInt = Field(
+        512,
+        le=2**20,
+        description="Most megabytes that the states of nodes take, at each step with fold of a pipeline. Requests that "
+        "find no room are rejected as by a full queue.",
+    )
     execution_variant: Literal["auto", "plain", "frozen", "xla"] = Field(
         "auto",
         description="How models are executed. plain: as saved. frozen: variables become constants. xla: compiled by "

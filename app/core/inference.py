@@ -100,6 +100,7 @@ class ModelSignature:
     `defaults`: by the name of an input that callers may leave out, its value (optional_inputs.py).
     `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (there, too).
     `labels`: by the name of an output, the names of its classes, one for each number of a row.
+    `mixed_rows`: its inputs have rows of several kinds, such as leaves and nodes, so that a request is a whole.
     """
 
     name: str
@@ -118,6 +119,7 @@ class ModelSignature:
     loops: bool = False
     reads_files: bool = False
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    mixed_rows: bool = False
 
     def why_alone(self, outputs: Collection[str] = ()) -> str:
         """Why a request that wants these outputs (none: all) runs alone although it is batchable; empty if it shares
@@ -132,6 +134,7 @@ class ModelSignature:
 
         return (
             bool(self.inputs)
+            and not self.mixed_rows
             and all(free(spec) for spec in self.inputs.values())
             and all(spec.shape is None or free(spec) for spec in self.outputs.values())
         )

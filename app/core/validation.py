@@ -67,7 +67,7 @@ def check_row_size(signature: ModelSignature, inputs: Mapping[str, Array], most:
     A request that has no rows is one row, and a size of 0 counts as 1: outputs may have the other sizes alone.
     """
     for name, array in inputs.items():
-        spec, first = signature.inputs[name], int(signature.batchable)
+        spec, first = signature.inputs[name], int(signature.batchable or signature.mixed_rows)
         elements = prod([size or 1 for size in array.shape[first:]])
         if elements > most and (
             spec.shape is None or None in spec.shape[first:] or not spec.accepts_shape(array.shape)

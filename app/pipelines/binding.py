@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from app.batching.batcher import Batcher
 from app.core.inference import TensorSpec
 from app.model import Model
+from app.pipelines.folding import Fold, FoldLimits
 from app.pipelines.plan import Gather, Plan, StepPlan
 
 
@@ -14,25 +15,39 @@ class Binding:
     """Flows that began with it use it until they end, also when a newer one has taken its place.
 
     Args:
-        models: of each step, by its number. Each is leased until the binding is retired and its last flow has ended.
+        models: of each step, by its number: one, or those of the operations of a fold. Each is leased until the binding
+            is retired and its last flow has ended.
+        limits: of each fold.
 
     Attributes:
         other_models: by step, the names of the models of all others.
+        folds: by step, if it is a fold.
     """
 
-    def __init__(
-        self, name: str, plan: Plan, models: Sequence[Model], batcher: Batcher, clock: Callable[[], float]
+    def __init__(  # noqa: PLR0917 - what it binds
+        self,
+        name: str,
+        plan: Plan,
+        models: Sequence[Sequence[Model]],
+        batcher: Batcher,
+        limits: FoldLimits,
+        clock: Callable[[], float],
     ) -> None:
         self.name = name
         self.plan = plan
         self.models = models
+        self.batcher = batcher
         self.clock = clock
-        names = list(dict.fromkeys(model.name for model in models))
-        self.other_models = [tuple([each for each in names if each != model.name]) for model in models]
-        self._batcher = batcher
+        self._leased = list(dict.fromkeys(model for own in models for model in own))
+        names = list(dict.fromkeys(model.name for model in self._leased))
+        self.other_models = [tuple([each for each in names if each != own[0].name]) for own in models]
+        self.folds = {
+            step.number: Fold(step.fold, models[step.number], batcher.when_free, limits)
+            for step in plan.steps
+            if step.fold is not None
+        }
         self._flows = 0
         self._retired: Callable[[], None] | None = None
-        self._leased = list(dict.fromkeys(models))
         for model in self._leased:
             model.lease()
 
@@ -42,11 +57,11 @@ class Binding:
 
     def begin_flow(self) -> None:
         self._flows += 1
-        self._batcher.begin_flow()
+        self.batcher.begin_flow()
 
     def end_flow(self) -> None:
         self._flows -= 1
-        self._batcher.end_flow()
+        self.batcher.end_flow()
         self._end_if_unused()
 
     def retire(self, then: Callable[[], None]) -> None:
@@ -63,19 +78,36 @@ class Binding:
             model.end_lease()
         then()
 
-    def later_s(self, step: StepPlan, rows: int) -> float:
-        """Seconds that the steps after this one are expected to take, on the longest way."""
+    def later_s(self, step: StepPlan | None, rows: Sequence[int], levels: Mapping[int, int]) -> float:
+        """Seconds that the steps after this one (None: all) are expected to take, on the longest way.
+
+        Args:
+            rows: by kind.
+            levels: by fold step, those of its trees: each is a call.
+        """
         found: dict[int, float] = {}
         for each in reversed(self.plan.steps):
             after_s = max([found[number] for number in each.feeds], default=0.0)
             if each is step:
                 return after_s
-            found[each.number] = after_s + self.models[each.number].expected_s(each.signature, rows)
-        return 0.0
+            found[each.number] = after_s + self._expected_s(each, max(1, rows[each.kind]), levels.get(each.number, 0))
+        return max(found.values())
+
+    def _expected_s(self, step: StepPlan, rows: int, levels: int) -> float:
+        models = self.models[step.number]
+        if step.fold is None:
+            return models[0].expected_s(step.signature, rows)
+        signatures = [each.signature for each in step.fold.operations]
+        return levels * max([each.expected_s(name, 1) for each, name in zip(models, signatures, strict=True)])
 
     def spec_of(self, gather: Gather, step: StepPlan | None, output: str) -> TensorSpec:
         """The type of what is gathered: an output of the pipeline, or an input of a step."""
         if step is None:
             return self.plan.signature.outputs[output]
-        inputs = self.models[step.number].signatures[step.signature].inputs
+        if step.fold is not None:
+            flowing = step.fold.start | step.fold.nodes
+            key = next(key for key, each in flowing.items() if each is gather)
+            shape, dtype = step.fold.arrays[key]
+            return TensorSpec(key, dtype, (None, *shape))
+        inputs = self.models[step.number][0].signatures[step.signature].inputs
         return next(inputs[name] for name, each in step.inputs.items() if each is gather)

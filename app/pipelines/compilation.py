@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from math import inf
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from app.core.inference import (
     DEFAULT_SIGNATURE,
-    Dimension,
     ModelSignature,
     TensorSpec,
     dtype_name,
@@ -21,18 +18,20 @@ from app.core.inference import (
 )
 from app.pipelines.condition import Condition
 from app.pipelines.document import PipelineText, StepText
-from app.pipelines.plan import INPUT, Gather, Plan, StepPlan, Value
+from app.pipelines.fold.forest import ForestRules
+from app.pipelines.fold_compilation import NUMBER, FoldTypes, Operation, input_key, operations_of, state_key
+from app.pipelines.plan import INPUT, FoldPlan, Gather, Plan, StepPlan, Value
 from app.pipelines.references import ModelReference, PipelineInvalid, Reference, parse_model, parse_reference
+from app.pipelines.row_kinds import RowKinds
+from app.pipelines.tensor_types import NO_SHAPE, Shape, at, check_fits, check_rest, joined, merged
 
 #: The signatures of a model. Raises whatever says that there is no such model.
 FindSignatures = Callable[[ModelReference], Mapping[str, ModelSignature]]
 
-Shape = tuple[Dimension, ...] | None
-
 
 def models_of(text: PipelineText) -> Sequence[ModelReference]:
     """The models that a pipeline calls, each once. Raises PipelineInvalid."""
-    return list(dict.fromkeys(_model_of(name, step) for name, step in text.steps.items()))
+    return list(dict.fromkeys(model for name, step in text.steps.items() for model in _models_of(name, step)))
 
 
 def compile_pipeline(text: PipelineText, find: FindSignatures) -> Plan:
@@ -48,7 +47,17 @@ class _Sources(NamedTuple):
 class _Compilation:
     def __init__(self, text: PipelineText, find: FindSignatures) -> None:
         self._text = text
-        self._signatures = {name: _signature_of(name, step, find) for name, step in text.steps.items()}
+        self._folds = {name: _fold(name, step, find) for name, step in _steps(text) if step.fold is not None}
+        self._signatures = {
+            name: _signature_of(name, step, find) for name, step in _steps(text) if name not in self._folds
+        }
+        self._starts = {
+            name: {
+                state: _sources(f"step {name!r}: start {state!r}", sources)
+                for state, sources in (fold.text.start or {}).items()
+            }
+            for name, fold in self._folds.items()
+        }
         self._sources = {
             name: {each: _sources(f"step {name!r}: input {each!r}", sources) for each, sources in step.inputs.items()}
             for name, step in _steps(text)
@@ -66,10 +75,10 @@ class _Compilation:
 
         # 2. What flows between them.
         for name in order:
-            with _at(f"step {name!r}"):
+            with at(f"step {name!r}"):
                 self._check_step(name)
         for name in order:
-            with _at(f"step {name!r}"):
+            with at(f"step {name!r}"):
                 self._check_condition(name)
         outputs = {name: self._output_spec(name, sources) for name, sources in self._outputs.items()}
 
@@ -83,11 +92,27 @@ class _Compilation:
             yield from sources.references
         if name in self._conditions:
             yield from self._conditions[name].references
+        if name in self._folds:
+            yield from self._shape_references(name)
+            yield from self._start_references(name)
+
+    def _shape_references(self, name: str) -> Iterator[Reference]:
+        """Of a fold, the inputs that say what its trees are like."""
+        for text in (self._folds[name].text.children, self._folds[name].text.types):
+            if text:
+                reference = parse_reference(text)
+                if reference.step:
+                    raise PipelineInvalid(f"'children' and 'types' should be inputs of the pipeline, not {text!r}")
+                yield reference
+
+    def _start_references(self, name: str) -> Iterator[Reference]:
+        for sources in self._starts[name].values():
+            yield from sources.references
 
     def _order(self) -> list[str]:
         graph = {}
         for name in self._text.steps:
-            with _at(f"step {name!r}"):
+            with at(f"step {name!r}"):
                 known = [self._known(each).step for each in self._references(name)]
                 graph[name] = list(dict.fromkeys(step for step in known if step))
         try:
@@ -101,7 +126,7 @@ class _Compilation:
                 raise PipelineInvalid(
                     f"{reference}: there is no step {reference.step!r}, only {_names(self._text.steps)}"
                 )
-            outputs = self._signatures[reference.step].outputs
+            outputs = self._outputs_of(reference.step)
             if reference.name not in outputs:
                 raise PipelineInvalid(
                     f"{reference}: its model has no output {reference.name!r}, only {_names(outputs)}"
@@ -110,10 +135,13 @@ class _Compilation:
             raise PipelineInvalid(f"{reference} is a step: one of its outputs should be named, as {reference}.output")
         return reference
 
+    def _outputs_of(self, name: str) -> Collection[str]:
+        return self._folds[name].outputs() if name in self._folds else self._signatures[name].outputs
+
     def _check_used(self) -> None:
         used = {each.step for name in self._text.steps for each in self._references(name)}
         for name, sources in self._outputs.items():
-            with _at(f"output {name!r}"):
+            with at(f"output {name!r}"):
                 used |= {self._known(each).step for each in sources.references}
         if unused := self._text.steps.keys() - used:
             raise PipelineInvalid(f"nothing uses the outputs of {_names(sorted(unused))}")
@@ -121,10 +149,13 @@ class _Compilation:
     # --- one step ---
 
     def _check_step(self, name: str) -> None:
+        if name in self._folds:
+            self._check_fold(name)
+            return
         step, signature = self._text.steps[name], self._signatures[name]
         _check_names(step, signature)
         for each, sources in self._sources[name].items():
-            with _at(f"input {each!r}"):
+            with at(f"input {each!r}"):
                 self._check_input(signature.inputs[each], sources, spread=each in step.each)
 
         total = not (step.optional or step.when)
@@ -142,27 +173,62 @@ class _Compilation:
             if not reference.step:
                 self._add_input(reference.name, wanted.dtype, shape)
                 continue
-            spec = self._specs[reference]
-            if spec.dtype != wanted.dtype:
-                raise PipelineInvalid(
-                    f"{reference} is {dtype_name(spec.dtype)}, but should be {dtype_name(wanted.dtype)}"
-                )
-            if _merged(spec.shape, shape) is _NO_SHAPE:
-                raise PipelineInvalid(f"{reference} is {format_shape(spec.shape)}, but should be {format_shape(shape)}")
-        _check_rest(sources.rest, wanted.dtype)
+            check_fits(reference, self._specs[reference], wanted.dtype, shape)
+        check_rest(sources.rest, wanted.dtype)
 
     def _add_input(self, name: str, dtype: np.dtype[Any], shape: Shape) -> None:
         known = self._inputs.get(name)
-        merged = shape if known is None else _merged(known.shape, shape)
+        both = shape if known is None else merged(known.shape, shape)
         if known is not None and known.dtype != dtype:
             raise PipelineInvalid(
                 f"{name} is {dtype_name(known.dtype)} elsewhere, but should be {dtype_name(dtype)} here"
             )
-        if known is not None and merged is _NO_SHAPE:
+        if known is not None and both is NO_SHAPE:
             raise PipelineInvalid(
                 f"{name} is {format_shape(known.shape)} elsewhere, but should be {format_shape(shape)} here"
             )
-        self._inputs[name] = TensorSpec(name, dtype, merged)
+        self._inputs[name] = TensorSpec(name, dtype, both)
+
+    def _check_fold(self, name: str) -> None:
+        fold = self._folds[name]
+
+        # 1. States: what start nodes have flows into the models, and so do the models' own outputs.
+        fold.infer({state: self._computed(sources) for state, sources in self._starts[name].items()})
+        for state, sources in self._starts[name].items():
+            with at(f"start {state!r}"):
+                self._check_input(fold.rows[state_key(state)], sources, spread=False)
+
+        # 2. The trees, and what each node has of its own.
+        if fold.text.children:
+            self._add_input(fold.text.children, NUMBER, (None, fold.slots))
+        if fold.text.types:
+            self._add_input(fold.text.types, NUMBER, (None,))
+        for each, sources in self._sources[name].items():
+            with at(f"input {each!r}"):
+                for wanted in fold.wanted(each):
+                    self._check_input(wanted, sources, spread=False)
+                fold.add_node_input(each, self._joined_spec(sources))
+
+        # 3. What becomes of it. Nodes without a value would leave their parents without one.
+        if not all(map(self._is_total, (*self._sources[name].values(), *self._starts[name].values()))):
+            raise PipelineInvalid(
+                "some nodes may have no value, as a step before it may leave rows out: a list of sources should end "
+                "with a step that computes all rows, or with a value for the rest, such as 0"
+            )
+        self._total.add(name)
+        for output, (key, _) in fold.outputs().items():
+            self._specs[Reference(name, output)] = TensorSpec(output, fold.rows[key].dtype, fold.rows[key].shape)
+
+    def _computed(self, sources: _Sources) -> Sequence[TensorSpec]:
+        return [self._specs[each] for each in sources.references if each.step]
+
+    def _joined_spec(self, sources: _Sources) -> TensorSpec:
+        """What holds the rows of all sources."""
+        first, *others = [self._spec_of(each) for each in sources.references]
+        shape = first.shape
+        for other in others:
+            shape = joined(shape, other.shape)
+        return TensorSpec(str(sources.references[0]), first.dtype, shape)
 
     def _check_condition(self, name: str) -> None:
         if name in self._conditions:
@@ -176,7 +242,7 @@ class _Compilation:
     # --- outputs ---
 
     def _output_spec(self, name: str, sources: _Sources) -> TensorSpec:
-        with _at(f"output {name!r}"):
+        with at(f"output {name!r}"):
             specs = [self._spec_of(self._known(each)) for each in sources.references]
             first, *others = specs
             shape = first.shape
@@ -186,10 +252,10 @@ class _Compilation:
                         f"{reference} is {dtype_name(other.dtype)}, but {sources.references[0]} is "
                         f"{dtype_name(first.dtype)}"
                     )
-                shape = _joined(shape, other.shape)
-                if shape is _NO_SHAPE:
+                shape = joined(shape, other.shape)
+                if shape is NO_SHAPE:
                     raise PipelineInvalid(f"{reference} has another rank than {sources.references[0]}")
-            _check_rest(sources.rest, first.dtype)
+            check_rest(sources.rest, first.dtype)
             if not self._is_total(sources):
                 raise PipelineInvalid(
                     "some rows may have no value, as each of its steps may leave rows out: it should end with a step "
@@ -203,6 +269,30 @@ class _Compilation:
         if reference.name not in self._inputs:
             raise PipelineInvalid(f"{reference} is no input of a step, so that its type is not known")
         return self._inputs[reference.name]
+
+    # --- kinds of rows ---
+
+    def _row_kinds(self) -> RowKinds:
+        kinds = RowKinds()
+        for name in self._signatures:
+            kinds.join([_computed_by(name), *map(self._place, self._references(name))])
+        for name in self._folds:
+            own = [each for sources in self._sources[name].values() for each in sources.references]
+            kinds.join([_nodes_of(name), *map(self._place, (*self._shape_references(name), *own))])
+            if self._starts[name]:
+                kinds.join(map(self._place, self._start_references(name)))
+        for sources in self._outputs.values():
+            kinds.join(map(self._place, sources.references))
+        if not self._folds:  # one request, one number of rows
+            kinds.join([*map(_computed_by, self._signatures), *[Reference("", name) for name in self._inputs]])
+        return kinds
+
+    def _place(self, reference: Reference) -> Hashable:
+        """Whose rows these are."""
+        if reference.step not in self._folds:
+            return _computed_by(reference.step) if reference.step else reference
+        _, of_roots = self._folds[reference.step].outputs()[reference.name]
+        return _roots_of(reference.step) if of_roots else _nodes_of(reference.step)
 
     # --- numbers ---
 
@@ -219,83 +309,154 @@ class _Compilation:
         needs = {
             name: tuple(sorted({values[each].step for each in self._references(name)} - {INPUT})) for name in order
         }
+        numbering = _Numbering(values, self._row_kinds(), self._place)
         steps = [
             self._step_plan(
                 name,
                 number_of[name],
-                values,
+                numbering,
                 needs[name],
-                [number_of[other] for other in order if number_of[name] in needs[other]],
+                tuple([number_of[other] for other in order if number_of[name] in needs[other]]),
             )
             for name in order
         ]
-        gathers = {name: _gather(sources, values) for name, sources in self._outputs.items()}
-        signature = ModelSignature(DEFAULT_SIGNATURE, dict(self._inputs), dict(outputs))
-        if not self._inputs:
-            raise PipelineInvalid("no step reads an input of the pipeline")
+        gathers = {name: numbering.gather(sources) for name, sources in self._outputs.items()}
         inputs = {name: values[Reference("", name)] for name in self._inputs}
-        return Plan(signature, steps, inputs, len(values), gathers)
+        kind_of = {name: numbering.kind(Reference("", name)) for name in self._inputs}
+        signature = ModelSignature(DEFAULT_SIGNATURE, dict(self._inputs), dict(outputs), mixed_rows=bool(self._folds))
+        return Plan(signature, steps, inputs, len(values), gathers, len(numbering.kinds), kind_of)
 
     def _step_plan(
-        self, name: str, number: int, values: Mapping[Reference, Value], needs: tuple[int, ...], feeds: Sequence[int]
+        self, name: str, number: int, numbering: _Numbering, needs: tuple[int, ...], feeds: tuple[int, ...]
     ) -> StepPlan:
-        step, condition = self._text.steps[name], self._conditions.get(name)
+        step, condition, is_fold = self._text.steps[name], self._conditions.get(name), name in self._folds
         inputs = {
-            each: _gather(sources, values, spread=each in step.each) for each, sources in self._sources[name].items()
+            each: numbering.gather(sources, spread=each in step.each) for each, sources in self._sources[name].items()
         }
+        read = tuple([value for value in numbering.values.values() if value.step == number])
         return StepPlan(
             number,
             name,
-            _model_of(name, step),
-            self._signatures[name].name,
-            inputs,
+            _models_of(name, step),
+            "" if is_fold else self._signatures[name].name,
+            {} if is_fold else inputs,
             condition,
-            {each: values[each] for each in condition.references} if condition is not None else {},
+            {each: numbering.values[each] for each in condition.references} if condition is not None else {},
             bool(step.each),
             step.optional,
             step.timeout_ms / 1000 if step.timeout_ms is not None else inf,
-            tuple([value for value in values.values() if value.step == number]),
+            read,
             needs,
-            tuple(feeds),
+            feeds,
+            numbering.kinds.number(_nodes_of(name) if is_fold else _computed_by(name)),
+            self._fold_plan(name, inputs, read, numbering) if is_fold else None,
         )
+
+    def _fold_plan(
+        self, name: str, inputs: Mapping[str, Gather], read: Sequence[Value], numbering: _Numbering
+    ) -> FoldPlan:
+        fold = self._folds[name]
+        text, outputs = fold.text, fold.outputs()
+        answered = {value.name: outputs[value.name] for value in read}
+        kept = {key for key, _ in answered.values()}
+        start = {state_key(state): numbering.gather(sources) for state, sources in self._starts[name].items()}
+        arrays = {state_key(state) for state in fold.states} | set(map(input_key, inputs)) | kept
+        return FoldPlan(
+            ForestRules(
+                fold.slots, 0, len(fold.operations), text.shared, text.children or "children", text.types or "types"
+            ),
+            tuple([fold.plan_of(each, kept) for each in fold.operations]),
+            {key: ((spec.shape or ())[1:], spec.dtype) for key, spec in fold.rows.items() if key in arrays},  # type: ignore[misc]  # FoldTypes checks that sizes are known
+            numbering.values[Reference("", text.children)] if text.children else None,
+            numbering.values[Reference("", text.types)] if text.types else None,
+            start,
+            {input_key(each): gather for each, gather in inputs.items()},
+            answered,
+            next((gather.kind for gather in start.values()), None),
+            numbering.kinds.number(_nodes_of(name)),
+            numbering.kinds.number(_roots_of(name)),
+        )
+
+
+class _Numbering:
+    """Numbers of values and of kinds of rows."""
+
+    def __init__(
+        self, values: Mapping[Reference, Value], kinds: RowKinds, place: Callable[[Reference], Hashable]
+    ) -> None:
+        self.values = values
+        self.kinds = kinds
+        self._place = place
+
+    def kind(self, reference: Reference) -> int:
+        return self.kinds.number(self._place(reference))
+
+    def gather(self, sources: _Sources, *, spread: bool = False) -> Gather:
+        values = tuple([self.values[each] for each in sources.references])
+        return Gather(values, sources.rest, spread, self.kind(sources.references[0]))
+
+
+def _computed_by(step: str) -> Hashable:
+    return "step", step
+
+
+def _nodes_of(step: str) -> Hashable:
+    return "nodes", step
+
+
+def _roots_of(step: str) -> Hashable:
+    return "roots", step
 
 
 def _steps(text: PipelineText) -> Iterator[tuple[str, StepText]]:
     return iter(text.steps.items())
 
 
-def _model_of(name: str, step: StepText) -> ModelReference:
-    with _at(f"step {name!r}"):
-        return parse_model(step.model)
+def _models_of(name: str, step: StepText) -> tuple[ModelReference, ...]:
+    with at(f"step {name!r}"):
+        if step.fold is not None:
+            return tuple([parse_model(each.model) for each in operations_of(step)])
+        return (parse_model(step.model),)
+
+
+def _fold(name: str, step: StepText, find: FindSignatures) -> FoldTypes:
+    with at(f"step {name!r}"):
+        return FoldTypes(
+            step, [Operation(each, _find(each.model, each.signature, find)) for each in operations_of(step)]
+        )
 
 
 def _signature_of(name: str, step: StepText, find: FindSignatures) -> ModelSignature:
-    with _at(f"step {name!r}"):
-        signatures = find(parse_model(step.model))
-        wanted = step.signature or (DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in signatures else "")
-        if not wanted and len(signatures) == 1:
-            (wanted,) = signatures
-        if wanted not in signatures:
-            raise PipelineInvalid(
-                f"'signature' should be one of those of {step.model}: {_names(signatures)}"
-                + (f", but is {wanted!r}" if wanted else "")
-            )
-        signature = signatures[wanted]
-        if not signature.batchable or signature.ragged or signature.ragged_outputs or signature.sparse:
-            raise PipelineInvalid(
-                f"{step.model}: a step's model should have a free first dimension in all inputs and outputs, and "
-                "neither ragged nor sparse ones"
-            )
-        return signature
+    with at(f"step {name!r}"):
+        return _find(step.model, step.signature, find)
+
+
+def _find(model: str, wanted: str, find: FindSignatures) -> ModelSignature:
+    signatures = find(parse_model(model))
+    wanted = wanted or (DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in signatures else "")
+    if not wanted and len(signatures) == 1:
+        (wanted,) = signatures
+    if wanted not in signatures:
+        raise PipelineInvalid(
+            f"'signature' should be one of those of {model}: {_names(signatures)}"
+            + (f", but is {wanted!r}" if wanted else "")
+        )
+    signature = signatures[wanted]
+    if not signature.batchable or signature.ragged or signature.ragged_outputs or signature.sparse:
+        raise PipelineInvalid(
+            f"{model}: a step's model should have a free first dimension in all inputs and outputs, and "
+            "neither ragged nor sparse ones"
+        )
+    return signature
 
 
 def _condition(name: str, step: StepText) -> Condition:
-    with _at(f"step {name!r}"):
+    with at(f"step {name!r}"):
         return Condition(step.when)
 
 
 def _sources(place: str, sources: Sequence[str | float]) -> _Sources:
-    with _at(place):
+    with at(place):
         return _parsed(sources)
 
 
@@ -316,63 +477,6 @@ def _check_names(step: StepText, signature: ModelSignature) -> None:
         raise PipelineInvalid(f"'each' should name inputs of the step, but names {_names(sorted(unknown))}")
     if step.timeout_ms is not None and not step.optional:
         raise PipelineInvalid("'timeout_ms' is for steps that are optional")
-
-
-def _check_rest(rest: Any, dtype: np.dtype[Any]) -> None:
-    if rest is None:
-        return
-    if dtype.kind not in "iufV" or (isinstance(rest, float) and _is_whole(dtype)):
-        raise PipelineInvalid(f"{rest!r} is no {dtype_name(dtype)}")
-    least, most = _limits(dtype)
-    if not least <= rest <= most and abs(rest) < inf:
-        raise PipelineInvalid(f"{rest!r} does not fit into {dtype_name(dtype)}")
-
-
-def _is_whole(dtype: np.dtype[Any]) -> bool:
-    """int4 is, too, whose kind is 'V'."""
-    return "int" in dtype.name
-
-
-def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
-    if _is_whole(dtype):
-        whole = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # it has no stubs
-        return int(whole.min), int(whole.max)
-    most = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]  # it has no stubs
-    return -most, most
-
-
-def _gather(sources: _Sources, values: Mapping[Reference, Value], *, spread: bool = False) -> Gather:
-    return Gather(tuple([values[each] for each in sources.references]), sources.rest, spread)
-
-
-#: In place of a shape: there is none that fits both.
-_NO_SHAPE: Shape = (-1,)
-
-
-def _merged(one: Shape, other: Shape) -> Shape:
-    """The shape that fits both."""
-    if one is None or other is None:
-        return one if other is None else other
-    if len(one) != len(other) or any(None not in pair and pair[0] != pair[1] for pair in zip(one, other, strict=True)):
-        return _NO_SHAPE
-    return tuple([size if size is not None else twin for size, twin in zip(one, other, strict=True)])
-
-
-def _joined(one: Shape, other: Shape) -> Shape:
-    """The shape that holds both."""
-    if one is None or other is None:
-        return None
-    if len(one) != len(other):
-        return _NO_SHAPE
-    return tuple([size if size == twin else None for size, twin in zip(one, other, strict=True)])
-
-
-@contextmanager
-def _at(place: str) -> Iterator[None]:
-    try:
-        yield
-    except PipelineInvalid as fault:
-        raise PipelineInvalid(f"{place}: {fault}") from None
 
 
 def _names(names: Collection[str]) -> str:

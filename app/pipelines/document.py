@@ -6,7 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictFloat, StrictInt, StrictStr, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from app.pipelines.references import PipelineInvalid
@@ -39,10 +51,77 @@ Sources = Annotated[list[Source], BeforeValidator(_listed), Field(min_length=1)]
 Name = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-class StepText(BaseModel):
-    """One call of a model.
+#: The name of a state where there is no other.
+ONLY_STATE = "state"
 
-    model: 'name', 'name:label' or 'name:version'.
+
+def _named(value: object) -> object:
+    return value if isinstance(value, dict) else {ONLY_STATE: value}
+
+
+#: By state, a name of an input or output of a model.
+Names = Annotated[Mapping[Name, StrictStr], BeforeValidator(_named), Field(min_length=1)]
+
+#: Children of a node. Chosen: an array of them is passed for each node.
+MOST_SLOTS = 64
+
+
+class StackedSlots(BaseModel):
+    """The children of a node in one input of the model, [rows, count, ...]."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    count: Annotated[int, Field(strict=True, ge=1, le=MOST_SLOTS)]
+    input: Names
+
+
+Slots = Annotated[
+    Annotated[StackedSlots, Tag("stacked")]
+    | Annotated[list[Names], BeforeValidator(_listed), Field(min_length=1, max_length=MOST_SLOTS), Tag("each")],
+    Discriminator(lambda value: "stacked" if isinstance(value, dict) else "each"),
+]
+
+
+class OperationText(BaseModel):
+    """What computes the nodes of one type.
+
+    slots: for each child of a node, the inputs of the model that get its state.
+    state: the outputs of the model that are the state of the node.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = Field(min_length=1)
+    signature: str = ""
+    slots: Slots
+    state: Names
+
+
+class FoldText(BaseModel):
+    """Each row is a node of a tree, and computed from the states of its children.
+
+    children: the input of the pipeline that says which these are; without one each node's child is the one before it.
+    slots, state: as of an operation, if there is one only, whose model is that of the step.
+    operations: several; `types` is the input of the pipeline that names for each node its number among them then.
+    start: the states of the nodes that exist before.
+    shared: a node may be the child of several.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    children: str = ""
+    slots: Slots | None = None
+    state: Names | None = None
+    start: Annotated[Mapping[Name, Sources], BeforeValidator(_named)] | None = None
+    types: str = ""
+    operations: list[OperationText] = Field(default_factory=list, max_length=MOST_STEPS)
+    shared: bool = False
+
+
+class StepText(BaseModel):
+    """One call of a model, or those of all nodes of a tree.
+
+    model: 'name', 'name:label' or 'name:version'; without it the fold has operations.
     inputs: by the model's input, where its rows come from.
     when: only rows for which this holds are computed (condition.py).
     each: the inputs whose second dimension is taken apart: each element is a row of the model's.
@@ -51,13 +130,20 @@ class StepText(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    model: str = Field(min_length=1)
+    model: str = ""
     signature: str = ""
-    inputs: Mapping[str, Sources] = Field(min_length=1)
+    inputs: Mapping[str, Sources] = Field(default_factory=dict)
+    fold: FoldText | None = None
     when: str = ""
     each: Annotated[list[str], BeforeValidator(_listed)] = Field(default_factory=list)
     optional: bool = False
     timeout_ms: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _is_called(self) -> StepText:
+        if self.fold is None and not (self.model and self.inputs):
+            raise PydanticCustomError("call", "Input should have 'model' and 'inputs', or 'fold'")
+        return self
 
 
 class PipelineText(BaseModel):
@@ -120,10 +206,21 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def _form_of(place: Sequence[object]) -> type[BaseModel]:
+    """What stands at a place, whose last part is a name there."""
+    if "operations" in place:
+        return StackedSlots if "stacked" in place else OperationText
+    if "stacked" in place:
+        return StackedSlots
+    if len(place) > 3:
+        return FoldText
+    return StepText if len(place) > 1 else PipelineText
+
+
 def _fault(error: Any) -> str:
     place: Sequence[object] = error["loc"][:-1] if error["loc"][-1:] == ("[key]",) else error["loc"]
     where = " ".join(".".join(map(str, place)).split()) or "it"
     if error["type"] == "extra_forbidden":
-        known = StepText if len(place) > 1 else PipelineText
+        known = _form_of(error["loc"])
         return f"{where}: is not known, only {', '.join(map(repr, known.model_fields))}"
     return f"{where}: {error['msg']}"

@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.batching.request import LaterSteps, RequestHandle
-from app.core.errors import InferenceFailed, ServingError
+from app.batching.request import LaterSteps, PendingRequest, RequestHandle
+from app.core.errors import InferenceFailed, InvalidRequest, ServingError
 from app.core.inference import Array, BatchTiming, InferenceRequest, StepTiming
 from app.core.reply import Answer, Reply
-from app.pipelines.plan import INPUT, Gather, StepPlan
+from app.pipelines.plan import INPUT, FoldPlan, Gather, StepPlan
 from app.pipelines.rows import NO_ROWS, Rows, intersection, join, pick, union
 
 if TYPE_CHECKING:
     from app.pipelines.binding import Binding
+    from app.pipelines.folding import FoldRequest
 
 logger = logging.getLogger(__name__)
 
@@ -35,20 +36,20 @@ class Flow:
     """The Cancellable of one request.
 
     Args:
-        rows: of the request.
+        counts: the rows of the request, by kind; -1 where folds say it.
     """
 
     __slots__ = (
-        "_admitted", "_arrays", "_arrival_s", "_binding", "_handles", "_left", "_missing", "_needed", "_reply",
-        "_request", "_row_count", "_rows", "_timings", "over",
+        "_admitted", "_arrays", "_arrival_s", "_binding", "_counts", "_folds", "_handles", "_left", "_missing",
+        "_needed", "_reply", "_request", "_rows", "_timings", "over",
     )  # fmt: skip
 
-    def __init__(self, binding: Binding, request: InferenceRequest, rows: int, reply: Reply) -> None:
+    def __init__(self, binding: Binding, request: InferenceRequest, counts: list[int], reply: Reply) -> None:
         plan = binding.plan
         self.over = False
         self._binding = binding
         self._request = request
-        self._row_count = rows
+        self._counts = counts
         self._reply = reply
         self._arrival_s = binding.clock()
         self._admitted = False
@@ -60,12 +61,15 @@ class Flow:
             self._arrays[value.number] = request.inputs.get(name)
         self._rows: list[Rows] = [None] * len(plan.steps)
         self._handles: dict[int, RequestHandle] = {}
+        self._folds: dict[int, FoldRequest] = {}
         self._timings: dict[int, StepTiming] = {}
 
     def begin(self) -> None:
         """Submits the first steps. Raises what their models raise; nothing is queued then."""
         self._binding.begin_flow()
         try:
+            if self._binding.folds:
+                self._reserve()
             for step in self._binding.plan.steps:
                 if not step.needs and step.number in self._needed:
                     self._start(step)
@@ -80,12 +84,59 @@ class Flow:
         if not self.over:
             self._end()
 
+    # --- folds ---
+
+    def _reserve(self) -> None:
+        """Checks all trees, and keeps room for them, before anything is computed. It tells all numbers of rows."""
+        binding, counts = self._binding, self._counts
+        for step in binding.plan.steps:
+            plan = step.fold
+            if plan is None or step.number not in self._needed:
+                continue
+            children, types = [
+                None if each is None else self._arrays[each.number] for each in (plan.children, plan.types)
+            ]
+            starts = 0 if plan.start_kind is None else counts[plan.start_kind]
+            try:
+                fold = binding.folds[step.number].reserve(starts, counts[plan.node_kind], children, types)
+            except ServingError as error:
+                raise _at(step, error) from None
+            self._folds[step.number] = fold
+            roots = len(fold.forest.roots)
+            if counts[plan.root_kind] not in {-1, roots}:
+                raise InvalidRequest(
+                    f"Step {step.name!r}: there are {roots} trees; expected {counts[plan.root_kind]}, as there are "
+                    "rows of other inputs that belong to them"
+                )
+            counts[plan.root_kind] = roots
+
+    def _start_fold(self, step: StepPlan, plan: FoldPlan) -> None:
+        fold, request, reply = self._folds[step.number], self._request, StepReply(self, step, 1)
+        pending = PendingRequest(
+            _NOTHING.inputs, fold.forest.nodes, reply, self._arrival_s, request.deadline_s, caller=request.caller
+        )
+        if not self._admitted:
+            models = [model.name for model in self._binding.models[step.number]]
+            self._binding.batcher.check_flow(pending, models, lambda: self._later_s(None))
+        start = {key: self._gathered(gather, None, step) for key, gather in plan.start.items()}
+        nodes = {key: self._gathered(gather, None, step) for key, gather in plan.nodes.items()}
+        fold.begun_s = self._binding.clock()
+        entered_s = self._arrival_s + sum([each.compute_s for each in self._timings.values()])
+        try:
+            fold.begin(start, nodes, reply, entered_s, request)
+        except ServingError as error:
+            raise _at(step, error) from None
+        self._binding.batcher.watch(pending)
+
     # --- steps ---
 
     def _start(self, step: StepPlan) -> None:
         """Submits a step whose inputs are there, or passes over it if no rows are left for it."""
+        if step.fold is not None:
+            self._start_fold(step, step.fold)
+            return
         rows = self._rows_of(step)
-        if rows is not None and not rows.size and self._row_count:
+        if rows is not None and not rows.size and self._counts[step.kind]:
             self._pass_over(step)
             return
         self._rows[step.number] = rows
@@ -95,7 +146,7 @@ class Flow:
         asked = InferenceRequest(inputs, step.signature, (), deadline_s, request.priority, request.caller)
         later = None if self._admitted else self._later(step)
         try:
-            self._handles[step.number] = self._binding.models[step.number].submit_step(
+            self._handles[step.number] = self._binding.models[step.number][0].submit_step(
                 asked, StepReply(self, step, elements), self._arrival_s, later
             )
         except ServingError as error:
@@ -160,24 +211,31 @@ class Flow:
             if array is not None:
                 parts.append((array, None if value.step == INPUT else self._rows[value.step]))
         spec = self._binding.spec_of(gather, step, name)
-        return join(parts, gather.rest, rows, self._row_count, spec)
+        return join(parts, gather.rest, rows, self._counts[gather.kind], spec)
 
     def _later(self, step: StepPlan) -> LaterSteps:
         binding = self._binding
         return LaterSteps(
             len(self._needed) - 1,
             binding.other_models[step.number],
-            lambda: binding.later_s(step, self._row_count),
+            lambda: self._later_s(step),
         )
+
+    def _later_s(self, step: StepPlan | None) -> float:
+        levels = {number: fold.levels for number, fold in self._folds.items()}
+        return self._binding.later_s(step, self._counts, levels)
 
     # --- what becomes of them ---
 
     def answered(self, step: StepPlan, answer: Answer, elements: int) -> None:
         """To be called with the answer of a step; never raises."""
         self._handles.pop(step.number, None)
-        self._timings[step.number] = StepTiming(step.name, *answer.timing[:3])
+        queue_s, compute_s, most_rows, _ = answer.timing
+        if step.fold is not None:  # it waited whenever none of its nodes was in a call
+            queue_s = max(0.0, self._binding.clock() - self._folds[step.number].begun_s - compute_s)
+        self._timings[step.number] = StepTiming(step.name, queue_s, compute_s, most_rows)
         rows = self._rows[step.number]
-        count = self._row_count if rows is None else rows.size
+        count = self._counts[step.kind] if rows is None else rows.size
         for value in step.outputs:
             array = answer.outputs[value.name]
             self._arrays[value.number] = array.reshape(count, elements, *array.shape[1:]) if step.each else array
@@ -254,6 +312,8 @@ class Flow:
         handles, self._handles = self._handles, {}
         for handle in handles.values():
             handle.cancel()
+        for fold in self._folds.values():
+            fold.cancel()
         self._arrays, self._request = [], _NOTHING
         self._binding.end_flow()
 

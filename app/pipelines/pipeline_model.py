@@ -71,13 +71,12 @@ class PipelineModel:
             raise ModelNotReady(f"Version {self.version} of model {self.name} is being unloaded")
         if self._binding is None:
             raise ModelNotReady(f"Model {self.name} {self.missing}")
-        rows = self._check(request)
-        flow = Flow(self._binding, request, rows, reply)
+        flow = Flow(self._binding, request, self._check(request), reply)
         flow.begin()
         return flow
 
-    def _check(self, request: InferenceRequest) -> int:
-        """The rows of the request."""
+    def _check(self, request: InferenceRequest) -> list[int]:
+        """The rows of the request, by kind."""
         inputs = request.inputs
         form = request.signature, request.outputs, *[
             (name, array.dtype, array.ndim, array.shape[1:]) for name, array in inputs.items()
@@ -90,7 +89,8 @@ class PipelineModel:
             check_outputs(signature, request.outputs)
             self._forms.keep(form, True)
         check_empty_rows(inputs)
-        return count_rows(signature, inputs)
+        assert self._binding is not None  # noqa: S101 - it is asked of requests that are accepted
+        return self._binding.plan.count_rows(inputs) if signature.mixed_rows else [count_rows(signature, inputs)]
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """`submit`, awaited. Raises also InferenceFailed and DeadlineExceeded."""

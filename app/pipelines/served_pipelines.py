@@ -14,6 +14,7 @@ from app.model import Model
 from app.pipelines.binding import Binding
 from app.pipelines.compilation import compile_pipeline, models_of
 from app.pipelines.document import PipelineText, parse
+from app.pipelines.folding import FoldLimits
 from app.pipelines.pipeline_model import PipelineModel
 from app.pipelines.plan import Plan
 from app.pipelines.references import ModelReference, PipelineInvalid
@@ -34,16 +35,24 @@ class ServedPipelines:
         find: the model to call now.
         sizes: the batch sizes of models by default.
         max_row_elements: see PipelineModel.
+        limits: of the nodes of each step with `fold`.
         clock: monotonic seconds, that of the batcher.
     """
 
-    def __init__(
-        self, find: FindModel, batcher: Batcher, sizes: BatchSizes, max_row_elements: int, clock: Callable[[], float]
+    def __init__(  # noqa: PLR0917 - all that is known of models
+        self,
+        find: FindModel,
+        batcher: Batcher,
+        sizes: BatchSizes,
+        max_row_elements: int,
+        limits: FoldLimits,
+        clock: Callable[[], float],
     ) -> None:
         self._find = find
         self._batcher = batcher
         self._sizes = sizes
         self._max_row_elements = max_row_elements
+        self._limits = limits
         self._clock = clock
         self._served: dict[PipelineModel, PipelineText] = {}
         self._told: dict[PipelineModel, str] = {}
@@ -90,7 +99,7 @@ class ServedPipelines:
 
         # 2. Nothing has changed.
         bound = model.bound_to
-        if bound is not None and list(bound.models) == [self._model(step.model) for step in bound.plan.steps]:
+        if bound is not None and list(bound.models) == self._models(bound.plan):
             return
 
         # 3. Others: they must answer as the present ones do.
@@ -139,4 +148,7 @@ class ServedPipelines:
         return self._binding(name, self._plan(text))
 
     def _binding(self, name: str, plan: Plan) -> Binding:
-        return Binding(name, plan, [self._model(step.model) for step in plan.steps], self._batcher, self._clock)
+        return Binding(name, plan, self._models(plan), self._batcher, self._limits, self._clock)
+
+    def _models(self, plan: Plan) -> list[tuple[Model, ...]]:
+        return [tuple(map(self._model, step.models)) for step in plan.steps]

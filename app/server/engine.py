@@ -23,6 +23,7 @@ from app.core.events import Event, Listener, ModelStateChanged
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.loading.loader import Loader
 from app.model import Model
+from app.pipelines.folding import FoldLimits
 from app.pipelines.pipeline_model import PipelineModel
 from app.pipelines.served_pipelines import ServedPipelines
 from app.repository.disk.disk_layout import PIPELINE_FILE, read_pipeline
@@ -140,7 +141,12 @@ class Engine:
             on_loop=self._call_from_thread,
         )
         self._pipelines = ServedPipelines(
-            self.repository.resolve, batcher, self.sizes, settings.max_row_elements, self._loop.time
+            self.repository.resolve,
+            batcher,
+            self.sizes,
+            settings.max_row_elements,
+            FoldLimits(settings.fold_nodes, settings.fold_memory_mb << 20),
+            self._loop.time,
         )
         await self.repository.start()
         if settings.wait_for_models:

@@ -16,6 +16,7 @@ from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound
 from app.core.events import Event
 from app.core.inference import Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
 from app.model import Model
+from app.pipelines.folding import FoldLimits
 from app.pipelines.pipeline_model import PipelineModel
 from app.pipelines.served_pipelines import ServedPipelines
 from app.placement import RequestPlacement
@@ -23,6 +24,7 @@ from tests.support.fakes import FakeDevice
 
 FLOAT32 = np.dtype(np.float32)
 SIZES = BatchSizes((1, 2, 4, 8))
+LIMITS = FoldLimits(1000, 1 << 20)
 
 X = TensorSpec("x", FLOAT32, (None, 2))
 Y = TensorSpec("y", FLOAT32, (None, 2))
@@ -92,11 +94,11 @@ outputs: {y: second.y}
 
 
 class NumpyModel:
-    """A model of one signature; it notes what it computed."""
+    """A model of one signature; it notes what it computed: of each call the first numbers of its first input."""
 
-    def __init__(self, body: Body, outputs: dict[str, TensorSpec]) -> None:
+    def __init__(self, body: Body, outputs: dict[str, TensorSpec], inputs: dict[str, TensorSpec]) -> None:
         self.signatures: Mapping[str, ModelSignature] = {
-            "serving_default": ModelSignature("serving_default", {"x": X}, outputs)
+            "serving_default": ModelSignature("serving_default", inputs, outputs)
         }
         self.calls: list[list[float]] = []
         self.closed = False
@@ -104,7 +106,7 @@ class NumpyModel:
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         assert not self.closed
-        self.calls.append(inputs["x"][:, 0].tolist())
+        self.calls.append([row.flat[0].item() for row in map(np.asarray, next(iter(inputs.values()))) if row.size])
         return self._body(inputs)
 
     def close(self) -> None:
@@ -119,7 +121,14 @@ class NumpyModel:
 class World:
     """A batcher, models by name and version, and the pipelines over them. A call takes a second."""
 
-    def __init__(self, *, devices: int = 1, max_rows: int = 1000, seconds: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        devices: int = 1,
+        max_rows: int = 1000,
+        seconds: float = 1.0,
+        limits: FoldLimits = LIMITS,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.events: list[Event] = []
         self.batcher = Batcher(
@@ -133,13 +142,15 @@ class World:
         self.loaded: dict[tuple[str, int], NumpyModel] = {}
         self.labels: dict[str, dict[str, int]] = {}
         self.served: dict[str, PipelineModel] = {}
-        self.pipelines = ServedPipelines(self.find, self.batcher, SIZES, 0, self.loop.time)
+        self.pipelines = ServedPipelines(self.find, self.batcher, SIZES, 0, limits, self.loop.time)
         for name in BODIES:
             self.add(name)
 
-    def add(self, name: str, version: int = 1, body: Body | None = None, outputs: Any = None) -> Model:
-        own, specs = BODIES[name]
-        loaded = self.loaded[name, version] = NumpyModel(body or own, outputs or specs)
+    def add(
+        self, name: str, version: int = 1, body: Body | None = None, outputs: Any = None, inputs: Any = None
+    ) -> Model:
+        own, specs = BODIES.get(name, (body, outputs))
+        loaded = self.loaded[name, version] = NumpyModel(body or own, outputs or specs, inputs or {"x": X})
         model = Model(RequestPlacement(name, version, loaded, SIZES), self.batcher)
         self.models.setdefault(name, {})[version] = model
         self.batcher.add_version(name)

@@ -23,7 +23,7 @@ def plan_of(needs: Graph) -> Plan:
     """One output for each step, by its number, and `x`, which no step computes."""
     steps = [
         StepPlan(
-            number, f"s{number}", ModelReference(f"m{number % 2}"), "f", {}, None, {}, False, False, inf, (),
+            number, f"s{number}", (ModelReference(f"m{number % 2}"),), "f", {}, None, {}, False, False, inf, (),
             tuple(sorted(needs[number])), tuple(other for other in range(len(needs)) if number in needs[other]),
         )
         for number in range(len(needs))

@@ -1,0 +1,231 @@
+"""From the text of a fold and the signatures of its models to operations, states and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from app.core.inference import STRING, ModelSignature, TensorSpec, dtype_name, format_shape
+from app.pipelines.document import ONLY_STATE, FoldText, OperationText, StackedSlots, StepText
+from app.pipelines.plan import OperationPlan
+from app.pipelines.references import PipelineInvalid, parse_model
+from app.pipelines.tensor_types import Shape, at, check_fits
+
+#: Who numbers nodes.
+NUMBER = np.dtype(np.int32)
+
+#: The output of a fold that has the states of roots; `root_h` where there are several states.
+ROOT = "root"
+
+
+def operations_of(step: StepText) -> Sequence[OperationText]:
+    """Those of a fold step. Raises PipelineInvalid."""
+    fold = step.fold
+    assert fold is not None  # noqa: S101 - it is asked of folds
+    if step.when or step.each or step.optional or step.timeout_ms is not None:
+        raise PipelineInvalid("a step with 'fold' has neither 'when' nor 'each', 'optional' or 'timeout_ms'")
+    if fold.operations:
+        if step.model or step.signature or fold.slots is not None or fold.state is not None:
+            raise PipelineInvalid("'model', 'signature', 'slots' and 'state' are those of each operation")
+        if len(fold.operations) > 1 and not (fold.types and fold.children):
+            raise PipelineInvalid("several operations need 'types' and 'children'")
+        return fold.operations
+    if not step.model or fold.slots is None or fold.state is None:
+        raise PipelineInvalid("a fold should have a model, 'slots' and 'state', or 'operations'")
+    if fold.types:
+        raise PipelineInvalid("'types' is for a fold with 'operations'")
+    return [
+        OperationText.model_construct(model=step.model, signature=step.signature, slots=fold.slots, state=fold.state)
+    ]
+
+
+class Operation(NamedTuple):
+    """An operation and the signature of its model."""
+
+    text: OperationText
+    signature: ModelSignature
+
+    @property
+    def slots(self) -> int:
+        slots = self.text.slots
+        return slots.count if isinstance(slots, StackedSlots) else len(slots)
+
+    @property
+    def children(self) -> Mapping[str, tuple[str, int | None]]:
+        """By input of the model the state that it gets, and of which slot; None: of all, stacked."""
+        slots = self.text.slots
+        if isinstance(slots, StackedSlots):
+            return {name: (state, None) for state, name in slots.input.items()}
+        named = [(name, state, slot) for slot, names in enumerate(slots) for state, name in names.items()]
+        if len({name for name, _, _ in named}) < len(named):
+            raise PipelineInvalid(f"'slots' should name each input once, but are {[dict(each) for each in slots]}")
+        return {name: (state, slot) for name, state, slot in named}
+
+
+class FoldTypes:
+    """What is known of a fold before that what flows into it is.
+
+    Attributes:
+        states: their names.
+        rows: by key, shape and dtype of what is kept for each node; complete when `finish` was called.
+    """
+
+    def __init__(self, step: StepText, operations: Sequence[Operation]) -> None:
+        assert step.fold is not None  # noqa: S101 - it is asked of folds
+        self.text: FoldText = step.fold
+        self.operations = operations
+        self.rows: dict[str, TensorSpec] = {}
+        self.states = list(operations[0].text.state)
+        self._node_inputs = list(step.inputs)
+        for operation in operations:
+            self._check_names(operation)
+        if self.text.start is not None and self.text.start.keys() != set(self.states):
+            raise PipelineInvalid(f"'start' should have {_names(self.states)}, but has {_names(self.text.start)}")
+        if unused := [name for name in self._node_inputs if not any(self._wants(each, name) for each in operations)]:
+            raise PipelineInvalid(f"no model has an input {_names(unused)} beside those of 'slots'")
+        if not self.text.children and (len(operations) > 1 or operations[0].slots != 1):
+            raise PipelineInvalid("a fold without 'children' is a chain: it should have one slot")
+        if not self.text.children and not self._node_inputs:
+            raise PipelineInvalid("a fold without 'children' is a chain: it needs 'inputs', a row for each node")
+
+    @property
+    def slots(self) -> int:
+        return max(each.slots for each in self.operations)
+
+    def _check_names(self, operation: Operation) -> None:
+        text, signature, children = operation.text, operation.signature, operation.children
+        if unknown := children.keys() - signature.inputs.keys():
+            raise PipelineInvalid(
+                f"{text.model} has no input {_names(sorted(unknown))}, only {_names(signature.inputs)}"
+            )
+        if unknown := set(text.state.values()) - signature.outputs.keys():
+            raise PipelineInvalid(
+                f"{text.model} has no output {_names(sorted(unknown))}, only {_names(signature.outputs)}"
+            )
+        if text.state.keys() != set(self.states):
+            raise PipelineInvalid(f"'state' should have {_names(self.states)}, but has {_names(text.state)}")
+        if unknown := {state for state, _ in children.values()} - set(self.states):
+            raise PipelineInvalid(f"'slots' name {_names(sorted(unknown))}, but 'state' has only {_names(self.states)}")
+        both = {*children, *self._node_inputs}
+        if missing := signature.expected(both).keys() - both:
+            raise PipelineInvalid(f"{text.model} needs a value for its input {_names(sorted(missing))}")
+        if twice := children.keys() & set(self._node_inputs):
+            raise PipelineInvalid(f"{_names(sorted(twice))} should be in 'slots' or in 'inputs', not in both")
+
+    def _wants(self, operation: Operation, name: str) -> bool:
+        return name in operation.signature.inputs and name not in operation.children
+
+    # --- what it gives ---
+
+    def outputs(self) -> Mapping[str, tuple[str, bool]]:
+        """By name of an output, its key, and whether it is of roots (or of each node)."""
+        found = {}
+        for name in self.operations[0].signature.outputs:
+            if all(name in each.signature.outputs for each in self.operations):
+                found[name] = self._key_of_output(name), False
+        for state in self.states:
+            found[ROOT if self.states == [ONLY_STATE] else f"{ROOT}_{state}"] = state_key(state), True
+        return found
+
+    def _key_of_output(self, name: str) -> str:
+        """One that is a state is kept once."""
+        for state in self.states:
+            if all(each.text.state[state] == name for each in self.operations):
+                return state_key(state)
+        return f"output {name}"
+
+    # --- types ---
+
+    def infer(self, start: Mapping[str, Iterable[TensorSpec]]) -> None:
+        """Types and shapes of states and outputs, by what the models and what flows in say."""
+        for state in self.states:
+            with at(f"state {state!r}"):
+                self.rows[state_key(state)] = self._state(state, start.get(state, ()))
+        for name, (key, of_roots) in self.outputs().items():
+            if not of_roots and key not in self.rows:
+                with at(f"output {name!r}"):
+                    specs = [each.signature.outputs[name] for each in self.operations]
+                    self.rows[key] = _row(name, specs[0].dtype, _fitting(name, specs, specs[0]))
+
+    def _state(self, state: str, start: Iterable[TensorSpec]) -> TensorSpec:
+        first = self.operations[0]
+        wanted = first.signature.outputs[first.text.state[state]]
+        specs = [each.signature.outputs[each.text.state[state]] for each in self.operations]
+        for operation in self.operations:
+            for name, (of, slot) in operation.children.items():
+                if of == state:
+                    spec = operation.signature.inputs[name]
+                    specs.append(spec if slot is not None else _unstacked(spec, operation.slots))
+        return _row(state, wanted.dtype, _fitting(state, [*specs, *start], wanted))
+
+    def wanted(self, name: str) -> Sequence[TensorSpec]:
+        """What the models want that get a row's own input."""
+        return [each.signature.inputs[name] for each in self.operations if self._wants(each, name)]
+
+    def add_node_input(self, name: str, spec: TensorSpec) -> None:
+        """What flows into this input of the nodes."""
+        shape = spec.shape
+        for each in self.wanted(name):
+            shape = check_fits(spec.name, TensorSpec(spec.name, spec.dtype, shape), each.dtype, each.shape)
+        self.rows[input_key(name)] = _row(name, spec.dtype, shape)
+
+    # --- the plan ---
+
+    def plan_of(self, operation: Operation, kept: Collection[str]) -> OperationPlan:
+        """Args: kept: the keys of outputs that are read."""
+        results = {state_key(state): name for state, name in operation.text.state.items()}
+        for name, (key, of_roots) in self.outputs().items():
+            if not of_roots and key in kept:
+                results.setdefault(key, name)
+        return OperationPlan(
+            parse_model(operation.text.model),
+            operation.signature.name,
+            operation.slots,
+            {name: (state_key(state), slot) for name, (state, slot) in operation.children.items()},
+            {name: input_key(name) for name in self._node_inputs if self._wants(operation, name)},
+            results,
+        )
+
+
+def state_key(state: str) -> str:
+    return f"state {state}"
+
+
+def input_key(name: str) -> str:
+    return f"input {name}"
+
+
+def _unstacked(spec: TensorSpec, slots: int) -> TensorSpec:
+    """Of stacked children one."""
+    if spec.shape is None:
+        return spec
+    if len(spec.shape) < 2 or spec.shape[1] not in {None, slots}:
+        raise PipelineInvalid(
+            f"{spec.name} is {format_shape(spec.shape)}, but should be [?,{slots},...]: the states of {slots} children"
+        )
+    return TensorSpec(spec.name, spec.dtype, (spec.shape[0], *spec.shape[2:]))
+
+
+def _fitting(what: str, specs: Iterable[TensorSpec], first: TensorSpec) -> Shape:
+    shape = first.shape
+    for spec in specs:
+        shape = check_fits(spec.name or what, spec, first.dtype, shape)
+    return shape
+
+
+def _row(name: str, dtype: np.dtype[Any], shape: Shape) -> TensorSpec:
+    """What is kept for each node has a known size. The shape keeps the rows' dimension."""
+    if shape is None or None in shape[1:] or 0 in shape[1:]:
+        raise PipelineInvalid(
+            f"it is {format_shape(shape)}, but should have a known size in all dimensions but the first: it is kept "
+            "for each node"
+        )
+    if dtype == STRING:
+        raise PipelineInvalid(f"it is {dtype_name(dtype)}, but what is kept for each node should be numbers")
+    return TensorSpec(name, dtype, (None, *shape[1:]))
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))

@@ -1,0 +1,401 @@
+"""The nodes of all requests at one step with `fold`, and the calls that compute them.
+
+The nodes that are ready stand here, not in the queue. When a device is free the batcher asks for them, and as many as a
+call takes become one request in the lane of their model, beside direct requests and those of other pipelines. Its
+answer is written into the arena, by which more nodes become ready.
+
+Rules
+- What is done for a call is done by numpy over all its nodes, of whatever requests they are.
+- A call that is rejected because of its input, or for which there is no memory, is halved, by requests. Nothing of it
+  was written, so no node is computed twice. A request whose nodes alone are rejected fails, and nobody else.
+- A request that has ended takes its nodes along: also out of a call that still waits.
+- A call stands in the queue where the first of its requests does: at that one's arrival, later by the seconds that were
+  computed for it, of shared calls its share. So a tree of a thousand calls gives way to what came meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from app.batching.priority import priority_offset_s
+from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
+from app.core.inference import Array, BatchTiming, InferenceRequest
+from app.core.reply import Answer, Reply
+from app.pipelines.fold.agenda import Agenda, Taken
+from app.pipelines.fold.arena import Arena, grown
+from app.pipelines.fold.forest import Forest, compile_forest, distinct
+from app.pipelines.plan import FoldPlan, OperationPlan
+
+if TYPE_CHECKING:
+    from app.batching.request import LaterSteps, RequestHandle
+    from app.core.batch_sizes import BatchSizes
+
+#: What the agenda keeps for a node beside its children: four numbers, and a key while it is ready. Bytes.
+_NODE_BYTES = 48
+
+#: Requests at first. Chosen.
+_FIRST_REQUESTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FoldLimits:
+    """The most that one request, and all of a step, may have: nodes, and bytes of what is kept for nodes."""
+
+    nodes: int
+    bytes: int
+
+
+class StepModel(Protocol):
+    """What calls go to."""
+
+    sizes: BatchSizes
+
+    def submit_step(
+        self, request: InferenceRequest, reply: Reply, arrival_s: float, later: LaterSteps | None = None
+    ) -> RequestHandle: ...
+
+
+class Fold:
+    """All methods are called on the event loop.
+
+    Args:
+        models: by operation.
+        when_free: the argument is called once, as soon as a device is free.
+    """
+
+    def __init__(
+        self,
+        plan: FoldPlan,
+        models: Sequence[StepModel],
+        when_free: Callable[[Callable[[], None]], None],
+        limits: FoldLimits,
+    ) -> None:
+        self.plan = plan
+        self._models = models
+        self._most_rows = [model.sizes.largest for model in models]
+        self._when_free = when_free
+        self._offered = False
+
+        row_bytes = sum(np.prod(shape, dtype=int) * dtype.itemsize for shape, dtype in plan.arrays.values())
+        node_bytes = _NODE_BYTES + 8 * plan.rules.slots
+        self._arena = Arena(plan.arrays, limits.bytes // int(row_bytes + node_bytes), limits.bytes)
+        self._rules = replace(plan.rules, most_nodes=min(limits.nodes, self._arena.most_rows))
+        self._agenda = Agenda(plan.rules.slots, len(plan.operations), most_rows=max(self._most_rows))
+        self._answers = _Answers(plan)
+
+        # By request
+        self._requests: dict[int, FoldRequest] = {}
+        self._leaving: dict[int, FoldRequest] = {}  # those that have ended, with nodes in a call
+        self._entered_s = np.zeros(_FIRST_REQUESTS)  # its arrival, and its share of the calls that it was in
+        self._offsets_s = np.zeros(_FIRST_REQUESTS)
+        self._seconds = np.zeros(_FIRST_REQUESTS)  # of the calls that it was in
+        self._largest = np.zeros(_FIRST_REQUESTS, np.intp)  # rows of the largest batch
+
+        self._calls: dict[_Call, None] = {}
+
+    @property
+    def taken(self) -> int:
+        """The nodes for which there is room, of all requests."""
+        return self._arena.taken
+
+    # --- requests ---
+
+    def reserve(self, starts: int, nodes: int, children: Array | None, types: Array | None) -> FoldRequest:
+        """Checks the trees of a request, and keeps room for them. The caller ends it with `cancel` on every way out.
+
+        Args:
+            starts: the number of start nodes.
+            nodes: that of others.
+            children, types: as compile_forest takes them; without children the nodes are a chain.
+
+        Raises:
+            InvalidRequest, RequestTooLarge: of the trees.
+            Overloaded: others have so many nodes that there is no room.
+        """
+        forest = compile_forest(self._rules, starts, _chain(starts, nodes) if children is None else children, types)
+        if types is not None:
+            self._check_slots(forest, types)
+        return FoldRequest(self, forest, self._arena.allocate(forest.nodes))
+
+    def _check_slots(self, forest: Forest, types: Array) -> None:
+        """An operation may have fewer slots than others."""
+        slots = np.array([each.slots for each in self.plan.operations])[types]
+        last = self._rules.slots - np.argmax(forest.children[:, ::-1] >= 0, axis=1)
+        wrong = (last > slots) & (forest.children >= 0).any(axis=1)
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise InvalidRequest(
+                f'input "{self._rules.children}": node {forest.starts + at} is of type {types[at]}: expected children '
+                f"in its first {slots[at]} slots only, got {forest.children[at].tolist()}"
+            )
+
+    def begin(self, request: FoldRequest, start: Mapping[str, Array], nodes: Mapping[str, Array]) -> None:
+        """Computes a request, whose states of start nodes, and what nodes have of their own, are there.
+
+        Raises InferenceFailed: a state has another shape than its model says.
+        """
+        forest, rows = request.forest, request.rows
+        self._arena.scatter(rows[: forest.starts], start)
+        self._arena.scatter(rows[forest.starts :], nodes)
+        if not forest.inner:
+            self._answer(request, BatchTiming())
+            return
+        number = request.number = self._agenda.add(forest, rows)
+        self._requests[number] = request
+        if number >= len(self._entered_s):
+            more = 2 * (number + 1)
+            self._entered_s, self._offsets_s = grown(self._entered_s, more), grown(self._offsets_s, more)
+            self._seconds, self._largest = grown(self._seconds, more), grown(self._largest, more)
+        self._entered_s[number] = request.entered_s
+        self._offsets_s[number] = priority_offset_s(request.priority) if request.priority else 0.0
+        self._seconds[number] = self._largest[number] = 0
+        self._offer()
+
+    def end(self, request: FoldRequest) -> None:
+        """See FoldRequest.cancel."""
+        number = request.number
+        if number is None:
+            self._arena.free(request.rows)
+            return
+        del self._requests[number]
+        self._leaving[number] = request
+        for call in [each for each in self._calls if (each.taken.requests == number).any()]:
+            if call.handle is not None and call.handle.withdraw():
+                del self._calls[call]
+                self._put_back(call.taken)
+        if self._agenda.cancel(number):
+            self._free((number,))
+        self._offer()
+
+    def _free(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._arena.free(self._leaving.pop(number).rows)
+
+    # --- calls ---
+
+    def _offer(self) -> None:
+        if not self._offered and any(map(self._agenda.ready, range(len(self._models)))):
+            self._offered = True
+            self._when_free(self._supply)
+
+    def _supply(self) -> None:
+        """Puts what is ready into the queue: of each operation no more than a call takes."""
+        self._offered = False
+        waiting = [0] * len(self._models)
+        for call in self._calls:
+            if call.handle is not None and call.handle.waits:
+                waiting[call.operation] += len(call.taken.rows)
+        for operation, most in enumerate(self._most_rows):
+            count = min(self._agenda.ready(operation), most - waiting[operation])
+            if count > 0:
+                self._submit(operation, self._agenda.take(count, operation))
+        self._offer()
+
+    def _submit(self, operation: int, taken: Taken) -> None:
+        plan = self.plan.operations[operation]
+        urgent = self._requests[int(taken.requests[self._offsets_s[taken.requests].argmax()])]
+        alone = (taken.requests == taken.requests[0]).all()
+        asked = InferenceRequest(
+            self._inputs(plan, taken), plan.signature, (), inf, urgent.priority, urgent.caller if alone else ""
+        )
+        call = _Call(self, operation, taken)
+        self._calls[call] = None
+        try:
+            entered_s = float(self._entered_s[taken.requests].min())
+            call.handle = self._models[operation].submit_step(asked, call, entered_s)
+        except ServingError as error:
+            self.lost(call, error)
+
+    def _inputs(self, operation: OperationPlan, taken: Taken) -> dict[str, Array]:
+        inputs, arena = arena_gather(self._arena, operation.nodes, taken.rows), self._arena
+        for key in {key for key, _ in operation.children.values()}:
+            slots = {name: slot for name, (state, slot) in operation.children.items() if state == key}
+            if None in slots.values():
+                inputs |= dict.fromkeys(slots, arena.gather(taken.children[: operation.slots].T, (key,))[key])
+            else:
+                states = arena.gather(taken.children[: operation.slots], (key,))[key]
+                inputs |= {name: states[slot] for name, slot in slots.items()}
+        return inputs
+
+    def computed(self, call: _Call, answer: Answer) -> None:
+        """The states of a call's nodes are known."""
+        taken, timing = call.taken, answer.timing
+        results = self.plan.operations[call.operation].results
+        try:
+            self._arena.scatter(taken.rows, {key: answer.outputs[name] for key, name in results.items()})
+        except InferenceFailed as error:
+            self.lost(call, error)
+            return
+        del self._calls[call]
+        numbers = distinct(taken.requests)
+        self._seconds[numbers] += timing.compute_s
+        self._largest[numbers] = np.maximum(self._largest[numbers], timing.rows)
+        np.add.at(self._entered_s, taken.requests, timing.compute_s / max(1, timing.rows))
+        returned = self._agenda.done(taken.rows)
+        self._free(returned.gone)
+        complete = [self._requests.pop(number) for number in returned.complete]
+        timings = [BatchTiming(0.0, float(self._seconds[n]), int(self._largest[n])) for n in returned.complete]
+        for request in complete:
+            request.number = None
+        self._offer()
+        for request, own in zip(complete, timings, strict=True):
+            self._answer(request, own)
+
+    def _answer(self, request: FoldRequest, timing: BatchTiming) -> None:
+        if request.over:  # the answer to another one ended it
+            return
+        outputs = self._answers.of(self._arena, request)
+        request.cancel()  # its rows are free
+        request.reply.set_result(Answer(outputs, timing))
+
+    def lost(self, call: _Call, error: Exception) -> None:
+        """A call failed: it is halved, or its requests fail."""
+        del self._calls[call]
+        numbers = [number for number in distinct(call.taken.requests).tolist() if number in self._requests]
+        if isinstance(error, InvalidRequest | OutOfMemory):
+            halves = _halves(call.taken, numbers, by_nodes=isinstance(error, OutOfMemory))
+            if halves:
+                ended = ~np.isin(call.taken.requests, numbers)
+                if ended.any():
+                    self._put_back(part_of(call.taken, ended))
+                for half in halves:
+                    self._submit(call.operation, half)
+                return
+        self._put_back(call.taken)
+        failed = [self._requests[number] for number in numbers]
+        for request in failed:
+            request.cancel()
+        self._offer()
+        for request in failed:
+            if not request.reply.done():
+                request.reply.set_exception(copy(error))
+
+    def _put_back(self, taken: Taken) -> None:
+        self._free(self._agenda.put_back(taken.rows).gone)
+
+    def __repr__(self) -> str:
+        return f"<Fold of {len(self._requests)} requests, {len(self._calls)} calls: {self._agenda!r}>"
+
+
+class FoldRequest:
+    """The trees of one request.
+
+    Attributes:
+        rows: [nodes] of the arena.
+        number: its number in the agenda, while its nodes are there.
+        begun_s: for its caller.
+    """
+
+    __slots__ = ("_fold", "begun_s", "caller", "entered_s", "forest", "number", "over", "priority", "reply", "rows")
+    reply: Reply
+
+    def __init__(self, fold: Fold, forest: Forest, rows: Array) -> None:
+        self._fold = fold
+        self.over = False
+        self.forest = forest
+        self.rows = rows
+        self.number: int | None = None
+        self.entered_s = self.begun_s = 0.0
+        self.priority = 0
+        self.caller = ""
+
+    @property
+    def levels(self) -> int:
+        """The calls that it takes at least."""
+        return int(self.forest.depth.max()) + 1 if self.forest.inner else 0
+
+    def begin(
+        self,
+        start: Mapping[str, Array],
+        nodes: Mapping[str, Array],
+        reply: Reply,
+        entered_s: float,
+        request: InferenceRequest,
+    ) -> None:
+        """See Fold.begin. `reply` gets an Answer or a ServingError, perhaps before this returns."""
+        self.reply, self.entered_s = reply, entered_s
+        self.priority, self.caller = request.priority, request.caller
+        self._fold.begin(self, start, nodes)
+
+    def cancel(self) -> None:
+        """Nothing more is computed for it. A second call has no effect."""
+        if not self.over:
+            self.over = True
+            self._fold.end(self)
+
+
+class _Call:
+    """One call's nodes, and its reply."""
+
+    __slots__ = ("_fold", "_over", "handle", "operation", "taken")
+
+    def __init__(self, fold: Fold, operation: int, taken: Taken) -> None:
+        self._fold = fold
+        self._over = False
+        self.operation = operation
+        self.taken = taken
+        self.handle: RequestHandle | None = None
+
+    def done(self) -> bool:
+        return self._over
+
+    def set_result(self, answer: Answer, /) -> None:
+        self._over = True
+        self._fold.computed(self, answer)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._over = True
+        self._fold.lost(self, error)
+
+
+class _Answers:
+    """What a request is told when all its nodes are computed."""
+
+    def __init__(self, plan: FoldPlan) -> None:
+        self._of_roots = {name: key for name, (key, of_roots) in plan.outputs.items() if of_roots}
+        self._of_nodes = {name: key for name, (key, of_roots) in plan.outputs.items() if not of_roots}
+
+    def of(self, arena: Arena, request: FoldRequest) -> dict[str, Array]:
+        forest, rows = request.forest, request.rows
+        roots = arena_gather(arena, self._of_roots, rows[forest.roots])
+        return roots | arena_gather(arena, self._of_nodes, rows[forest.starts :])
+
+
+def arena_gather(arena: Arena, keys: Mapping[str, str], rows: Array) -> dict[str, Array]:
+    """By name, what the arena has by the name's key."""
+    if not keys:
+        return {}
+    found = arena.gather(rows, set(keys.values()))
+    return {name: found[key] for name, key in keys.items()}
+
+
+def part_of(taken: Taken, where: Array) -> Taken:
+    """Some of the nodes of a call: a mask or numbers."""
+    return Taken(taken.requests[where], taken.rows[where], taken.children[:, where])
+
+
+def _halves(taken: Taken, numbers: Sequence[int], *, by_nodes: bool) -> Sequence[Taken]:
+    """The nodes of half of the requests, and of the others; none if there is one request only.
+
+    by_nodes: half of the nodes of one request, too, is a smaller call.
+    """
+    if len(numbers) > 1:
+        middle = len(numbers) // 2
+        return [part_of(taken, np.isin(taken.requests, half)) for half in (numbers[:middle], numbers[middle:])]
+    own = np.isin(taken.requests, numbers).nonzero()[0]
+    if by_nodes and len(own) > 1:
+        return [part_of(taken, own[: len(own) // 2]), part_of(taken, own[len(own) // 2 :])]
+    return []
+
+
+def _chain(starts: int, nodes: int) -> Array:
+    """Each node's child is the one before it; the first one's is the start node, if there is one."""
+    if starts > 1:
+        raise InvalidRequest(f"expected one start state at most for a chain of nodes, got {starts}")
+    return np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1)

@@ -1,0 +1,80 @@
+"""Types and shapes of what flows between steps: what fits, and what holds both. Shapes include the rows' dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from app.core.inference import Dimension, TensorSpec, dtype_name, format_shape
+from app.pipelines.references import PipelineInvalid
+
+Shape = tuple[Dimension, ...] | None
+
+#: In place of a shape: there is none that fits both.
+NO_SHAPE: Shape = (-1,)
+
+
+def merged(one: Shape, other: Shape) -> Shape:
+    """The shape that fits both."""
+    if one is None or other is None:
+        return one if other is None else other
+    if len(one) != len(other) or any(None not in pair and pair[0] != pair[1] for pair in zip(one, other, strict=True)):
+        return NO_SHAPE
+    return tuple([size if size is not None else twin for size, twin in zip(one, other, strict=True)])
+
+
+def joined(one: Shape, other: Shape) -> Shape:
+    """The shape that holds both."""
+    if one is None or other is None:
+        return None
+    if len(one) != len(other):
+        return NO_SHAPE
+    return tuple([size if size == twin else None for size, twin in zip(one, other, strict=True)])
+
+
+def check_fits(what: object, spec: TensorSpec, dtype: np.dtype[Any], shape: Shape) -> Shape:
+    """The shape of what is passed on. Raises PipelineInvalid unless it may have this type and shape."""
+    if spec.dtype != dtype:
+        raise PipelineInvalid(f"{what} is {dtype_name(spec.dtype)}, but should be {dtype_name(dtype)}")
+    both = merged(spec.shape, shape)
+    if both is NO_SHAPE:
+        raise PipelineInvalid(f"{what} is {format_shape(spec.shape)}, but should be {format_shape(shape)}")
+    return both
+
+
+def check_rest(rest: Any, dtype: np.dtype[Any]) -> None:
+    """Raises PipelineInvalid unless the number can be a value of this type."""
+    if rest is None:
+        return
+    if dtype.kind not in "iufV" or (isinstance(rest, float) and _is_whole(dtype)):
+        raise PipelineInvalid(f"{rest!r} is no {dtype_name(dtype)}")
+    least, most = _limits(dtype)
+    if not least <= rest <= most and abs(rest) < inf:
+        raise PipelineInvalid(f"{rest!r} does not fit into {dtype_name(dtype)}")
+
+
+def _is_whole(dtype: np.dtype[Any]) -> bool:
+    """int4 is, too, whose kind is 'V'."""
+    return "int" in dtype.name
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    if _is_whole(dtype):
+        whole = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # it has no stubs
+        return int(whole.min), int(whole.max)
+    most = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]  # it has no stubs
+    return -most, most
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Whatever is wrong is told with this place."""
+    try:
+        yield
+    except PipelineInvalid as fault:
+        raise PipelineInvalid(f"{place}: {fault}") from None
