@@ -238,7 +238,9 @@ class ShadowChecks:
     def _learn_scales(self, batch: BatchInFlight, outputs: Outputs) -> dict[str, float]:
         known = self._scales.get(batch.key[:3]) or self._scales.keep(batch.key[:3], {})
         for name, output in outputs.items():
-            sizes = np.abs(output[np.isfinite(output)]) if dtype_name(output.dtype) in TOLERANCES else output[:0]
+            if dtype_name(output.dtype) not in TOLERANCES:
+                continue
+            sizes = np.abs(output[np.isfinite(output)])
             if sizes.size:
                 known.setdefault(name, deque(maxlen=_SCALES)).append(float(sizes.max()))
         return {name: median(values) for name, values in known.items()}

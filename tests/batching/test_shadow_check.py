@@ -303,6 +303,13 @@ def test_what_is_large_is_learnt_from_the_answers_of_a_signature() -> None:
     assert run_in_fake_time(main(2e-3)) == ["agrees"] * 3 + ["variant"]
 
 
+@pytest.mark.parametrize("total", [np.array(b"three", object), np.array(3), np.array(3.0, np.float32)])
+def test_an_output_without_rows_is_compared_as_others(total: Array) -> None:
+    desk = Desk(lambda inputs: {"y": total}, batchable=False)
+    assert desk.sees_outcomes([PendingRequest({"x": floats(1.0)}, 1, FakeReply(), 0.0)], [{"y": total}])
+    assert desk.found() == "agrees"
+
+
 # --- which requests are checked, and as what ---
 
 
