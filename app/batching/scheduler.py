@@ -88,7 +88,7 @@ class _CallerCharges:
         self._callers.end(self._charges.pop(batch), seconds)
 
 
-#: How often in a row a lane of steps gives way. Chosen: trees of many callers gain by more, and the oldest waits longer.
+#: How often in a row a lane of steps gives way. Chosen: by more the oldest request waits longer.
 _MOST_PASSED = 16
 
 #: The lanes among which a fuller one is looked for: shapes, and so lanes, are the callers' choice. Chosen.
@@ -120,6 +120,7 @@ class Scheduler:
         self._policy = policy
         self._charges = _CallerCharges(callers) if callers is not None else None
         self._passed = 0  # times in a row that a lane of steps gave way
+        self._gave_way = (-1, 0)  # which one did, and the rows that it had
         self._policies: dict[str, BatchingPolicy] = {}
         self.fair_queueing = FairQueueing(weights)
         self.eager = policy.eager
@@ -174,18 +175,20 @@ class Scheduler:
 
         The steps of many requests under way stand in several lanes, each of which gets more while the others are
         computed. By age alone the last step of the oldest request would be a call of its own each time. A lane gives
-        way _MOST_PASSED times in a row at most, and only to lanes of steps: other requests wait no longer by it.
+        way as long as it gains rows by that, _MOST_PASSED times in a row at most, and only to lanes of steps: other
+        requests wait no longer by it.
         """
         if self.fair_queueing or self._charges is not None or not lane.first.feeds:
             return plan, lane
         best, most = (plan, lane), self._use(lane)
-        if most < 1.0 and self._passed < _MOST_PASSED:
+        if most < 1.0 and self._passed < _MOST_PASSED and self._gave_way != (lane.serial, lane.rows):
             for other in islice(queue.lanes, _MOST_LOOKED):
                 if other is not lane and other.first.feeds and (use := self._use(other)) > most:
                     other_plan = self.plan(other)
                     if other_plan.due_s <= now:
                         best, most = (other_plan, other), use
         self._passed = self._passed + 1 if best[1] is not lane else 0
+        self._gave_way = lane.serial, lane.rows
         return best
 
     def _use(self, lane: Lane) -> float:
