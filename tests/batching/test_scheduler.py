@@ -68,7 +68,7 @@ def test_however_many_lanes_wait_one_is_planned(lanes: int) -> None:
 
 
 def steps_and_others(*lanes: tuple[str, int, float, bool]) -> RequestQueue:
-    """Of each lane its name, rows, time of arrival, and whether it holds a step. Calls of 1 and 64 rows take as long."""
+    """Of each lane its name, rows, arrival, and whether it holds a step. Calls of 1 and 64 rows take as long."""
     queue = RequestQueue(1000)
     for lane in lanes:
         add_step(queue, *lane)
