@@ -1,7 +1,8 @@
 """Trains the cascade and chooses its threshold: `python -m docs.examples.cascade.train`.
 
-The images are scikit-learn's 1,797 handwritten digits, drawn larger, at several sizes. Three parts of them: the nets are
-trained on one, the threshold is chosen on another, and what samples.json and the README tell is measured on the third.
+The images are scikit-learn's 1,797 handwritten digits, drawn larger, at several sizes. Three parts of them: the nets
+are trained on one, the threshold is chosen on another, and what samples.json and the README tell is measured on the
+third.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Digits(NamedTuple):
 
 
 def pixels(image: tf.Tensor) -> tf.Tensor:
-    """[batch, height, width] of 0 (paper) to 255 (ink) -> [batch, 8, 8] of 0 to 1: the mean of what each pixel covers."""
+    """[batch, height, width] of 0 (paper) to 255 (ink) -> [batch, 8, 8] of 0 to 1, means of what each pixel covers."""
     resized = tf.image.resize(image[..., tf.newaxis], [SIDE, SIDE], method="area")
     return tf.ensure_shape(resized[..., 0] / 255.0, [None, SIDE, SIDE])
 
@@ -96,9 +97,7 @@ def big_logits(v: Variables, image: tf.Tensor, drop: float) -> tf.Tensor:
 
 
 def train(logits: Logits, variables: Variables, batches: Sequence[tuple[np.ndarray, np.ndarray]], drop: float) -> None:
-    fit(
-        lambda image, label: cross_entropy(label, logits(variables, image, drop)), list(variables.values()), batches
-    )
+    fit(lambda image, label: cross_entropy(label, logits(variables, image, drop)), list(variables.values()), batches)
 
 
 def batches_of(images: np.ndarray, labels: np.ndarray, epochs: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
