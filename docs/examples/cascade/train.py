@@ -7,6 +7,7 @@ third.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -214,6 +215,13 @@ def main() -> None:
     print(facts)
     if facts["cascade_accuracy"] < LEAST_ACCURACY:
         sys.exit(f"below {LEAST_ACCURACY:.0%}")
+    write_requests(images, labels, asked, facts)
+
+
+def write_requests(
+    images: Sequence[np.ndarray], labels: np.ndarray, asked: np.ndarray, facts: dict[str, float]
+) -> None:
+    """Some of those that the big net is asked about and some others; in request.json one of each, of one size."""
     shown = [*np.flatnonzero(~asked)[: SAMPLES // 2], *np.flatnonzero(asked)[: SAMPLES // 2]]
     write_samples(
         HERE / "samples.json",
@@ -223,6 +231,10 @@ def main() -> None:
             for row in sorted(shown)
         ),
     )
+    smallest = [row for row, image in enumerate(images) if image.shape == SIZES[0]]
+    pair = [next(row for row in smallest if asked[row] == wanted) for wanted in (False, True)]
+    request = {"instances": [{"image": images[row].tolist()} for row in pair]}
+    (HERE / "request.json").write_text(json.dumps(request, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":
