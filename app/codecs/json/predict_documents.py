@@ -208,11 +208,20 @@ def _column(name: str, value: Any, signature: ModelSignature) -> Array:
     spec = signature.inputs[name]
     if isinstance(value, np.ndarray):  # from MessagePack's documents, never from JSON
         return cast(value, spec)
+    if type(value) is list and not value:
+        return _no_rows(spec)
     try:
         return tensor(value, spec.dtype)
     except InvalidRequest as error:
         error.args = (f"Input {name!r}: {error}",)
         raise
+
+
+def _no_rows(spec: TensorSpec) -> Array:
+    """An empty list does not say how long its rows would be, but the signature may."""
+    sizes = [size for size in spec.shape or () if size is not None]
+    known = bool(spec.shape) and len(sizes) == len(spec.shape or ()) - 1 and (spec.shape or ())[0] is None
+    return np.empty((0, *sizes) if known else (0,), spec.dtype)
 
 
 def _expected(value: Any, signature: ModelSignature) -> Mapping[str, TensorSpec]:

@@ -64,6 +64,15 @@ def test_columns(signature: Any, document: dict[str, Any], inputs: dict[str, Any
 
 
 @pytest.mark.parametrize(
+    ("dims", "shape"), [((None, 2), (0, 2)), ((None,), (0,)), ((None, None), (0,)), ((3, 2), (0,)), (None, (0,))]
+)
+def test_no_rows_have_the_length_that_the_signature_says(dims: Any, shape: tuple[int, ...]) -> None:
+    signature = signature_of(specs(x=("float32", dims)), specs(y=("float32", (None,))))
+    inputs, _ = decode_predict({"inputs": {"x": []}}, signature)
+    assert inputs["x"].shape == shape
+
+
+@pytest.mark.parametrize(
     ("signature", "document", "text"),
     [
         (ONE, {}, "Missing 'inputs' or 'instances' key"),
