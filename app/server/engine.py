@@ -147,6 +147,7 @@ class Engine:
             settings.max_row_elements,
             FoldLimits(settings.fold_nodes, settings.fold_memory_mb << 20),
             self._loop.time,
+            self._listener,
         )
         await self.repository.start()
         if settings.wait_for_models:
