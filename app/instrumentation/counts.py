@@ -12,6 +12,7 @@ from app.core.events import BatchExecuted, BatchRejected, PipelineEnded, Request
 from app.instrumentation.histogram import BOUNDS, Histogram
 from app.instrumentation.pipeline_counts import PipelineCounts
 
+
 class BatchCounts:
     """Counts of one signature of one version.
 

@@ -41,8 +41,8 @@ class Flow:
     """
 
     __slots__ = (
-        "_admitted", "_arrays", "_arrival_s", "_binding", "_counts", "_failed", "_folds", "_handles", "_left", "_missing",
-        "_needed", "_reply", "_request", "_rows", "_timings", "over",
+        "_admitted", "_arrays", "_arrival_s", "_binding", "_counts", "_failed", "_folds", "_handles", "_left",
+        "_missing", "_needed", "_reply", "_request", "_rows", "_timings", "over",
     )  # fmt: skip
 
     def __init__(self, binding: Binding, request: InferenceRequest, counts: list[int], reply: Reply) -> None:
