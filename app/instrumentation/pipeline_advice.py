@@ -45,8 +45,8 @@ def advise_pipeline(pipeline: PipelineExplanation) -> list[str]:
         return [f"requests answered so far: {answered}; ask again after some traffic."]
     found = [*_fusions(pipeline), *_gates(pipeline.steps), *_slow_steps(pipeline)]
     return found or [
-        f"nothing to change: a request takes {pipeline.total_ms.mean:.3g} ms, of which {pipeline.overhead_share:.0%} "
-        "is the pipeline's own work."
+        f"nothing to change: a request takes {_ms(pipeline, 1)}, of which {pipeline.overhead_share:.0%} is the "
+        "pipeline's own work."
     ]
 
 
@@ -192,8 +192,8 @@ def _slow_steps(pipeline: PipelineExplanation) -> Iterator[str]:
 
 
 def _ms(pipeline: PipelineExplanation, share: float) -> str:
-    mean = pipeline.total_ms.mean if pipeline.total_ms else 0.0
-    return f"{share * mean:.3g} ms"
+    ms = share * (pipeline.total_ms.mean if pipeline.total_ms else 0.0)
+    return f"{ms:.3g} ms" if ms < 1000 else f"{ms:.0f} ms"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -102,8 +102,8 @@ def test_a_gate_that_no_row_passes_is_told() -> None:
 
 def test_one_step_that_takes_nearly_all_of_the_time_is_where_to_look() -> None:
     assert said(step("a", compute_share=0.93)) == (
-        "step 'a' is computed for 93% of the time, so nothing else matters: /v1/models/a-model/batching says what would "
-        "help."
+        "step 'a' is computed for 93% of the time, so nothing else matters: /v1/models/a-model/batching says what "
+        "would help."
     )
     assert "wait at step 'a' for 60% of their time (6 ms): /v1/models/a-model/batching says why" in said(
         step("a", wait_share=0.6)
