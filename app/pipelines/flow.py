@@ -327,10 +327,19 @@ class Flow:
 
     def _event(self, outcome: str, timing: BatchTiming, overhead_s: float) -> PipelineEnded:
         binding, rows = self._binding, max(0, *self._counts)
-        seconds, signature = binding.clock() - self._arrival_s, binding.plan.signature.name
+        answered_s = timing.queue_s + timing.compute_s
+        seconds = answered_s if outcome == "answered" else binding.clock() - self._arrival_s
         steps = self._ended_steps() if self._admitted else []
         return PipelineEnded(
-            binding.name, binding.version, signature, outcome, rows, seconds, overhead_s, timing, steps
+            binding.name,
+            binding.version,
+            binding.plan.signature.name,
+            outcome,
+            rows,
+            seconds,
+            overhead_s,
+            timing,
+            steps,
         )
 
     def _ended_steps(self) -> list[StepEnded]:
