@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -146,7 +147,7 @@ class Engine:
             self.sizes,
             settings.max_row_elements,
             FoldLimits(settings.fold_nodes, settings.fold_memory_mb << 20),
-            self._loop.time,
+            time.monotonic,  # the batcher's: uvloop's own stands still within a turn, and counts milliseconds
             self._listener,
         )
         await self.repository.start()
