@@ -27,14 +27,15 @@ class StepCounts:
         return self.compute_s.count
 
     def add(self, step: StepEnded) -> None:
-        self.rows += step.rows
-        self.of_rows += step.of_rows
-        if step.timing is not None:
-            _, queue_s, compute_s, batch_rows = step.timing
+        _, rows, of_rows, timing, failed = step
+        self.rows += rows
+        self.of_rows += of_rows
+        if timing is not None:
+            _, queue_s, compute_s, batch_rows = timing
             self.queue_s.observe(queue_s)
             self.compute_s.observe(compute_s)
             self.batch_rows += batch_rows
-        elif step.failed:
+        elif failed:
             self.failed += 1
         else:
             self.passed_over += 1
@@ -67,8 +68,9 @@ class PipelineCounts:
         if event.outcome != "rejected":
             self.seconds.observe(event.seconds)
         self.overhead_s += event.overhead_s
+        steps = self.steps
         for step in event.steps:
-            self.steps[step.step].add(step)
+            steps[step.step].add(step)
 
     def since(self, before: PipelineCounts) -> PipelineCounts:
         later = PipelineCounts()
