@@ -44,6 +44,8 @@ class Model:
         release: frees the model's memory, blocking.
     """
 
+    pipeline = False
+
     def __init__(self, placement: RequestPlacement, batcher: Batcher, sizes: BatchSizes | None = None) -> None:
         self.name = placement.model
         self.version = placement.version

@@ -130,6 +130,41 @@ class SignatureExplanation(_Document):
     shapes: MixedShapesDocument
 
 
+class StepExplanation(_Document):
+    """One step of a pipeline. Shares of time are of the whole time of requests; steps side by side add up to more."""
+
+    step: str
+    models: Sequence[str] = Field(description="Those that it calls now, as name/version.")
+    needs: Sequence[str] = Field(description="The steps whose outputs it reads.")
+    condition: Sequence[str] | None = Field(
+        description="The steps that its 'when' reads, none if that reads inputs alone; null without 'when'."
+    )
+    forms: Sequence[str] = Field(description="Which of each, fold and optional it has.")
+    computed: int = Field(description="Requests.")
+    passed_over: int = Field(description="Requests of which no row was left for it.")
+    failed: int = Field(description="Requests at which it failed.")
+    rows: int = Field(description="Rows that it computed; of a box or another element its row.")
+    row_share: float = Field(description="Their share of the rows that requests had at this step.")
+    rows_per_call: float = Field(description="Rows in the call of a request, on average over requests.")
+    wait_ms: DurationsDocument | None
+    compute_ms: DurationsDocument | None
+    wait_share: float = Field(description="Share of the time of requests in which they waited at this step.")
+    compute_share: float = Field(description="Share of the time of requests in which this step was computed.")
+    elsewhere_share: float = Field(
+        description="Share of the requests to its models that were direct, or of other pipelines and other steps."
+    )
+
+
+class PipelineExplanation(_Document):
+    """What went through one version of a pipeline."""
+
+    missing: str = Field(description="Why it answers no requests now, such as a model that is gone; empty if it does.")
+    requests: dict[str, int] = Field(description="By outcome: answered, failed, cancelled or rejected.")
+    total_ms: DurationsDocument | None = Field(description="Of each that was not rejected, from arrival to end.")
+    overhead_share: float = Field(description="Share of their time in which no step waited or was computed.")
+    steps: Sequence[StepExplanation]
+
+
 class VersionExplanation(_Document):
     """One version of a model."""
 
@@ -137,6 +172,7 @@ class VersionExplanation(_Document):
     counted_for_s: float = Field(description="Seconds since it was loaded, or its options were changed.")
     batch_sizes: Sequence[int] = Field(description="The row counts that the model is called with.")
     signatures: Sequence[SignatureExplanation]
+    pipeline: PipelineExplanation | None = Field(None, description="Of a pipeline its steps; null for other models.")
 
 
 class BatchingExplanation(_Document):

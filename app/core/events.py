@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from app.core.inference import BatchTiming, StepTiming
+
 logger = logging.getLogger(__name__)
 
 
@@ -53,6 +55,42 @@ class BatchRejected(NamedTuple):
     requests: int
     rows: int
     compute_s: float
+
+
+class StepEnded(NamedTuple):
+    """What became of one step of a request to a pipeline: computed, failed, or, if neither, passed over.
+
+    rows: of the request that it computed, of `of_rows` that the request has there.
+    timing: None if it was not computed.
+    """
+
+    step: str
+    rows: int
+    of_rows: int
+    timing: StepTiming | None
+    failed: bool
+
+
+class PipelineEnded(NamedTuple):
+    """A request that began in a pipeline was answered, has failed or was cancelled, or was rejected as it began.
+
+    outcome: 'answered', 'failed', 'cancelled' or 'rejected'.
+    rows: of the request; of trees those of the kind that has most.
+    seconds: from its arrival at the pipeline.
+    overhead_s: the part of it in which no step of the longest way waited or was computed; 0 unless it was answered.
+    timing: as its caller is told; of a request that was not answered no times.
+    steps: those that were over when it ended.
+    """
+
+    pipeline: str
+    version: int
+    signature: str
+    outcome: str
+    rows: int
+    seconds: float
+    overhead_s: float
+    timing: BatchTiming
+    steps: Sequence[StepEnded]
 
 
 class RequestFinished(NamedTuple):
@@ -158,6 +196,7 @@ class ModelImproving(NamedTuple):
 Event = (
     BatchExecuted
     | BatchRejected
+    | PipelineEnded
     | RequestFinished
     | ConnectionsRejected
     | ModelStateChanged

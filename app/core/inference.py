@@ -219,7 +219,7 @@ class BatchTiming(NamedTuple):
     steps: tuple[StepTiming, ...] = ()
 
 
-_NO_TIME = BatchTiming()
+NO_TIME = BatchTiming()
 
 
 @dataclass(slots=True)
@@ -230,4 +230,4 @@ class InferenceResponse:
     model: str
     version: int
     signature: str
-    timing: BatchTiming = _NO_TIME
+    timing: BatchTiming = NO_TIME

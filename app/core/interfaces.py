@@ -87,6 +87,10 @@ class ServedModel(Computing, Protocol):
     def sizes(self) -> BatchSizes: ...
 
     @property
+    def pipeline(self) -> bool:
+        """Whether it is made of other models."""
+
+    @property
     def signatures(self) -> Mapping[str, ModelSignature]: ...
 
     def signature(self, name: str) -> ModelSignature: ...

@@ -45,7 +45,7 @@ def advise(signature: SignatureExplanation, options: BatchingOptionsDocument, si
     """At least one sentence. `sizes` are the row counts that the model is called with."""
     if signature.calls < _LEAST_CALLS or signature.wait_ms is None or signature.compute_ms is None:
         few = f"calls counted so far: {signature.calls}; ask again after some traffic."
-        return [*_shadow_checks(signature), *_rejections(signature), few]
+        return [*_shadow_checks(signature), *advise_on_answers(signature), few]
     wait, compute = signature.wait_ms, signature.compute_ms
     found = [
         *_shadow_checks(signature),
@@ -55,7 +55,7 @@ def advise(signature: SignatureExplanation, options: BatchingOptionsDocument, si
         *_row_padding(signature),
         *_shape_padding(signature),
         *_target(signature, options),
-        *_rejections(signature),
+        *advise_on_answers(signature),
     ]
     return found or [
         f"nothing to change: calls hold {signature.rows_per_call:.3g} rows, requests wait {wait.mean:.3g} ms, "
@@ -197,7 +197,7 @@ def _target(signature: SignatureExplanation, options: BatchingOptionsDocument) -
         )
 
 
-def _rejections(signature: SignatureExplanation) -> Iterator[str]:
+def advise_on_answers(signature: SignatureExplanation) -> Iterator[str]:
     """What was not answered in time."""
     answers = sum(signature.answers.values())
     late, rejected = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from app.batching.policy import BatchingOptions
@@ -15,19 +15,22 @@ from app.core.batching_explanation import (
     BatchSizeDocument,
     CallCostDocument,
     CostCurveDocument,
-    DurationsDocument,
     MixedShapesDocument,
     PaddingDocument,
+    PipelineExplanation,
     SignatureExplanation,
     VariantDocument,
     VersionExplanation,
 )
-from app.core.events import ModelStateChanged, Subscriptions
+from app.core.events import ModelStateChanged, PipelineEnded, Subscriptions
 from app.core.inference import ModelSignature
-from app.instrumentation.advice import advise
+from app.instrumentation.advice import advise, advise_on_answers
 from app.instrumentation.counts import BatchCounts, Counts
-from app.instrumentation.histogram import Histogram
+from app.instrumentation.figures import durations, rounded
 from app.instrumentation.model_facts import ModelFacts
+from app.instrumentation.pipeline_advice import advise_pipeline
+from app.instrumentation.pipeline_counts import PipelineCounts
+from app.instrumentation.pipeline_explainer import Asked, Demand, explain_pipeline
 from app.model import LearntCosts, Model
 from app.pipelines.pipeline_model import PipelineModel
 
@@ -38,11 +41,12 @@ _NOTHING = "No request was counted so far; ask again after some traffic."
 
 
 class _Counted(NamedTuple):
-    """Counts of one version at one time: batches, and answers by status code, each by signature."""
+    """Counts of one version at one time: batches, and answers by status code, each by signature; of a pipeline, too."""
 
     since_s: float
     batches: dict[str, BatchCounts]
     answers: dict[str, Counter[str]]
+    pipeline: PipelineCounts
 
 
 class BatchingExplainer:
@@ -53,7 +57,11 @@ class BatchingExplainer:
         self._facts = facts
         self._clock = clock
         self._before: dict[tuple[str, int], _Counted] = {}
-        self.subscriptions: Subscriptions = {ModelStateChanged: self._model_state_changed}
+        self._asked_before: dict[tuple[str, int], Asked] = {}  # by version of a pipeline, at its first request
+        self.subscriptions: Subscriptions = {
+            ModelStateChanged: self._model_state_changed,
+            PipelineEnded: self._pipeline_ended,
+        }
 
     def reset(self, model: str) -> None:
         """Starts the counts of a model again, because its options changed."""
@@ -62,23 +70,23 @@ class BatchingExplainer:
                 self._before[name, version] = self._counted(name, version)
 
     def explain(
-        self, name: str, options: BatchingOptions, models: Sequence[Model | PipelineModel]
+        self,
+        name: str,
+        options: BatchingOptions,
+        models: Sequence[Model | PipelineModel],
+        pipelines: Sequence[PipelineModel] = (),
     ) -> BatchingExplanation:
-        """The explanation of one model, given its versions, newest first."""
+        """The explanation of one model, given its versions, newest first, and all pipelines that are served."""
         in_force = BatchingOptionsDocument(**options.as_dict())
-        versions = [self._explain_version(model) for model in models]
+        versions = [self._explain_version(model, pipelines) for model in models]
         advice = [
-            f"Version {version.version}, signature {signature.signature!r}: {sentence}"
-            for version in versions
-            for signature in version.signatures
-            if signature.calls or signature.answers
-            for sentence in advise(signature, in_force, version.batch_sizes)
+            f"Version {version.version}{sentence}" for version in versions for sentence in _advice(version, in_force)
         ]
         return BatchingExplanation(model=name, options=in_force, advice=advice or [_NOTHING], versions=versions)
 
-    def _explain_version(self, model: Model | PipelineModel) -> VersionExplanation:
+    def _explain_version(self, model: Model | PipelineModel, pipelines: Sequence[PipelineModel]) -> VersionExplanation:
         counted = self._counted(model.name, model.version)
-        before = self._before.get((model.name, model.version), _Counted(counted.since_s, {}, {}))
+        before = self._before.get((model.name, model.version), _Counted(counted.since_s, {}, {}, PipelineCounts()))
         learnt = list(model.learnt_costs())
         return VersionExplanation(
             version=model.version,
@@ -94,7 +102,17 @@ class BatchingExplainer:
                 )
                 for name, signature in model.signatures.items()
             ],
+            pipeline=self._explain_pipeline(model, counted.pipeline.since(before.pipeline), pipelines),
         )
+
+    def _explain_pipeline(
+        self, model: Model | PipelineModel, counted: PipelineCounts, pipelines: Sequence[PipelineModel]
+    ) -> PipelineExplanation | None:
+        if not isinstance(model, PipelineModel):
+            return None
+        now = Asked.of(self._counts)
+        demand = Demand(self._asked_before.get((model.name, model.version), now), now, pipelines)
+        return explain_pipeline(model, counted, demand)
 
     def _explain_signature(
         self,
@@ -115,12 +133,12 @@ class BatchingExplainer:
             calls=calls,
             requests=counts.queue_s.count,
             rows=rows,
-            rows_per_call=_rounded(rows / max(calls, 1)),
-            requests_per_call=_rounded(counts.queue_s.count / max(calls, 1)),
+            rows_per_call=rounded(rows / max(calls, 1)),
+            requests_per_call=rounded(counts.queue_s.count / max(calls, 1)),
             batch_sizes=sizes,
             closed_by=counts.closed_by(),
-            wait_ms=_durations(counts.queue_s),
-            compute_ms=_durations(counts.compute_s),
+            wait_ms=durations(counts.queue_s),
+            compute_ms=durations(counts.compute_s),
             padding=_padding(counts, rows),
             speed_up=_speed_up(sizes, learnt[0]) if len(learnt) == 1 else None,
             answers=answers,
@@ -165,7 +183,12 @@ class BatchingExplainer:
         for (_, code, name, number, signature), seconds in self._counts.requests.items():
             if (name, number) == (model, version):
                 answers.setdefault(signature, Counter())[code] += seconds.count
-        return _Counted(self._clock(), batches, answers)
+        pipeline = self._counts.pipelines.get((model, version), PipelineCounts())
+        return _Counted(self._clock(), batches, answers, pipeline.since(PipelineCounts()))
+
+    def _pipeline_ended(self, event: PipelineEnded) -> None:
+        if event[:2] not in self._asked_before:
+            self._asked_before[event[:2]] = Asked.of(self._counts)
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         life = event.model, event.version
@@ -173,6 +196,19 @@ class BatchingExplainer:
             self._before[life] = self._counted(*life)
         elif event.state == "END":
             self._before.pop(life, None)
+            self._asked_before.pop(life, None)
+
+
+def _advice(version: VersionExplanation, options: BatchingOptionsDocument) -> Iterator[str]:
+    """The ends of sentences that begin with the version."""
+    if version.pipeline is not None:
+        yield from (f": {sentence}" for sentence in advise_pipeline(version.pipeline))
+    for signature in version.signatures:
+        if version.pipeline is not None:
+            found = list(advise_on_answers(signature))
+        else:
+            found = advise(signature, options, version.batch_sizes) if signature.calls or signature.answers else []
+        yield from (f", signature {signature.signature!r}: {sentence}" for sentence in found)
 
 
 def _apart(why: str) -> MixedShapesDocument:
@@ -192,15 +228,7 @@ def _padding(counts: BatchCounts, rows: int) -> PaddingDocument:
     row_share = padded / (rows + padded) if padded else 0.0
     compute_s = counts.compute_s.total
     share = counts.wasted_s / compute_s if compute_s else 0.0
-    return PaddingDocument(rows=padded, row_share=_rounded(row_share), compute_share=_rounded(share))
-
-
-def _durations(seconds: Histogram) -> DurationsDocument | None:
-    if not seconds.count:
-        return None
-    mean_s = seconds.total / seconds.count
-    p50, p90, p99 = (_rounded(1e3 * seconds.quantile(share)) for share in (0.5, 0.9, 0.99))
-    return DurationsDocument(mean=_rounded(1e3 * mean_s), p50=p50, p90=p90, p99=p99)
+    return PaddingDocument(rows=padded, row_share=rounded(row_share), compute_share=rounded(share))
 
 
 def _curve(learnt: LearntCosts) -> CostCurveDocument:
@@ -210,7 +238,7 @@ def _curve(learnt: LearntCosts) -> CostCurveDocument:
         bucket=learnt.bucket,
         efficient_rows=learnt.curve.efficient_rows,
         calls=[
-            CallCostDocument(rows=rows, ms=_rounded(1e3 * seconds), measured=rows in learnt.measured)
+            CallCostDocument(rows=rows, ms=rounded(1e3 * seconds), measured=rows in learnt.measured)
             for rows, seconds in zip(learnt.curve.sizes, learnt.curve.seconds, strict=True)
         ],
     )
@@ -222,9 +250,4 @@ def _speed_up(sizes: Iterable[BatchSizeDocument], learnt: LearntCosts) -> float 
         return None  # the time of one row was only fitted to larger calls
     together_s = sum(each.calls * curve.call_s(each.size) for each in sizes)
     apart_s = sum(each.rows * curve.call_s(1) for each in sizes)
-    return _rounded(apart_s / together_s) if together_s else None
-
-
-def _rounded(value: float) -> float:
-    """To four significant digits."""
-    return float(f"{value:.4g}")
+    return rounded(apart_s / together_s) if together_s else None

@@ -8,17 +8,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from functools import partial
 
-from app.core.events import BatchExecuted, BatchRejected, RequestFinished, Subscriptions
-from app.instrumentation.histogram import Histogram
-
-#: Bounds in seconds of Ferry's histograms of times.
-SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-
-#: Bounds in microseconds of TensorFlow Serving's histograms of times.
-MICROSECONDS = tuple(10 * 1.8**exponent for exponent in range(33))
-IN_A_SECOND = 1e6
-
-_BOUNDS = tuple(sorted({*SECONDS, *(bound / IN_A_SECOND for bound in MICROSECONDS)}))
+from app.core.events import BatchExecuted, BatchRejected, PipelineEnded, RequestFinished, Subscriptions
+from app.instrumentation.histogram import BOUNDS, Histogram
+from app.instrumentation.pipeline_counts import PipelineCounts
 
 
 class BatchCounts:
@@ -33,8 +25,8 @@ class BatchCounts:
 
     def __init__(self) -> None:
         self.calls: Counter[tuple[int, int, str]] = Counter()
-        self.queue_s = Histogram(_BOUNDS)
-        self.compute_s = Histogram(_BOUNDS)
+        self.queue_s = Histogram(BOUNDS)
+        self.compute_s = Histogram(BOUNDS)
         self.wasted_s = 0.0
         self.failed = self.expired = self.rejected = 0
         self.rejected_s = 0.0
@@ -68,19 +60,22 @@ class BatchCounts:
 
 
 class Counts:
-    """A subscriber that counts requests and batches.
+    """A subscriber that counts requests, batches and what goes through pipelines.
 
     requests: seconds from arrival to answer, by protocol, code, model, version and signature.
     batches: by model, version and signature.
+    pipelines: by name and version.
     """
 
     def __init__(self) -> None:
-        self.requests: defaultdict[tuple[str, str, str, int, str], Histogram] = defaultdict(partial(Histogram, _BOUNDS))
+        self.requests: defaultdict[tuple[str, str, str, int, str], Histogram] = defaultdict(partial(Histogram, BOUNDS))
         self.batches: defaultdict[tuple[str, int, str], BatchCounts] = defaultdict(BatchCounts)
+        self.pipelines: defaultdict[tuple[str, int], PipelineCounts] = defaultdict(PipelineCounts)
         self.subscriptions: Subscriptions = {
             RequestFinished: self._request_finished,
             BatchExecuted: self._batch_executed,
             BatchRejected: self._batch_rejected,
+            PipelineEnded: self._pipeline_ended,
         }
 
     def _request_finished(self, event: RequestFinished) -> None:
@@ -94,6 +89,9 @@ class Counts:
         counts.wasted_s += event.padding_ratio * event.compute_s
         counts.failed += event.failed
         counts.expired += event.expired
+
+    def _pipeline_ended(self, event: PipelineEnded) -> None:
+        self.pipelines[event[:2]].add(event)
 
     def _batch_rejected(self, event: BatchRejected) -> None:
         counts = self.batches[event[:3]]

@@ -8,6 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
 
+#: Bounds in seconds of Ferry's histograms of times.
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+#: Bounds in microseconds of TensorFlow Serving's histograms of times.
+MICROSECONDS = tuple(10 * 1.8**exponent for exponent in range(33))
+IN_A_SECOND = 1e6
+
+#: Times are counted by the bounds of both.
+BOUNDS = tuple(sorted({*SECONDS, *(bound / IN_A_SECOND for bound in MICROSECONDS)}))
+
 #: The values of a metric's labels.
 Labels = tuple[str, ...]
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 _FUNCTION = ("model", "version", "signature")
+_PIPELINE = ("pipeline", "version")
+_STEP = (*_PIPELINE, "step")
 
 
 class MetricDefinition(NamedTuple):
@@ -75,6 +77,33 @@ MEMORY_BUDGET_BYTES = MetricDefinition(
     "ferry_memory_budget_bytes", "gauge", (),
     "The memory budget: half of it for the queue, half for bodies and replies, shared among frontends.",
 )  # fmt: skip
+PIPELINE_REQUESTS = MetricDefinition(
+    "ferry_pipeline_requests_total", "counter", ("outcome", *_PIPELINE),
+    "Requests that began in a pipeline, by outcome: answered, failed, cancelled, or rejected before anything was "
+    "computed.",
+)  # fmt: skip
+PIPELINE_SECONDS = MetricDefinition(
+    "ferry_pipeline_seconds", "histogram", _PIPELINE,
+    "Seconds from a request's arrival at a pipeline to its end, if it was not rejected.",
+)  # fmt: skip
+PIPELINE_OVERHEAD = MetricDefinition(
+    "ferry_pipeline_overhead_seconds_total", "counter", _PIPELINE,
+    "Seconds of answered requests in which no step of their longest way waited or was computed.",
+)  # fmt: skip
+STEPS = MetricDefinition(
+    "ferry_pipeline_steps_total", "counter", ("result", *_STEP),
+    "Requests at a step, by result: computed, passed_over (no row was left for it) or failed.",
+)  # fmt: skip
+STEP_ROWS = MetricDefinition(
+    "ferry_pipeline_step_rows_total", "counter", _STEP, "Rows of requests that a step computed."
+)
+STEP_QUEUE_SECONDS = MetricDefinition(
+    "ferry_pipeline_step_queue_seconds", "histogram", _STEP, "Seconds that requests waited at a step for a device."
+)
+STEP_COMPUTE_SECONDS = MetricDefinition(
+    "ferry_pipeline_step_compute_seconds", "histogram", _STEP,
+    "Seconds that the call of a step took, for each request in it; of a step with fold all calls of a request.",
+)  # fmt: skip
 REPLICAS = MetricDefinition(
     "ferry_replicas",
     "gauge",
@@ -107,7 +136,8 @@ IMPROVING = MetricDefinition(
 FERRY_METRICS = (
     REQUESTS, REQUEST_SECONDS, REJECTED_CONNECTIONS, QUEUE_ROWS, MEMORY_BYTES, MEMORY_BUDGET_BYTES, QUEUE_SECONDS,
     COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS,
-    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, SHADOW_CHECKS, REJECTED_BATCHES, REJECTED_SECONDS, REPLICAS,
+    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, SHADOW_CHECKS, REJECTED_BATCHES, REJECTED_SECONDS, PIPELINE_REQUESTS,
+    PIPELINE_SECONDS, PIPELINE_OVERHEAD, STEPS, STEP_ROWS, STEP_QUEUE_SECONDS, STEP_COMPUTE_SECONDS, REPLICAS,
     EXECUTION_VARIANT, COMPILED_PROGRAMS, COMPILED_PROGRAMS_LIMIT, IMPROVING, MODEL_PROBLEM,
 )  # fmt: skip
 
@@ -118,6 +148,9 @@ _INTRODUCTION = """\
 `ferry-model-server` shows them at TensorFlow Serving's path, together with
 [metrics by TensorFlow Serving's names](migrate-from-tensorflow-serving.md#the-metrics-page).
 With several frontends the page counts the requests of all of them.
+
+A [pipeline](pipelines.md) has the metrics of requests, as every model, and those whose names begin with
+`ferry_pipeline_`. What its steps call is counted for their models, together with all other requests to these.
 
 A request that fails before its model is known has the labels `model=""` and `version="0"`.
 `protocol` is the name of the protocol and its transport, such as `tensorflow_rest`; `code` is the status in that

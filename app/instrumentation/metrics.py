@@ -20,10 +20,11 @@ from app.core.events import (
 )
 from app.core.versions import ModelProblem
 from app.instrumentation import metric_definitions as definitions
-from app.instrumentation.counts import SECONDS, BatchCounts, Counts
-from app.instrumentation.histogram import Histogram, Labels, histogram_family, merge_histograms
+from app.instrumentation.counts import BatchCounts, Counts
+from app.instrumentation.histogram import SECONDS, Histogram, Labels, histogram_family, merge_histograms
 from app.instrumentation.metric_definitions import MetricDefinition
 from app.instrumentation.model_facts import ModelFacts
+from app.instrumentation.pipeline_counts import StepCounts
 from app.runtime import CompiledPrograms
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -77,6 +78,8 @@ class Metrics(Collector):
         """The counted metrics, as prometheus_client asks for them."""
         yield from self._requests()
         yield from self._batches()
+        yield from self._pipelines()
+        yield from self._steps()
         checks = _counter(definitions.SHADOW_CHECKS)
         for labels, count in self._shadow_checks.copy().items():
             checks.add_metric(labels, count)
@@ -128,6 +131,35 @@ class Metrics(Collector):
             rejected.add_metric(labels, counts.rejected)
             rejected_s.add_metric(labels, counts.rejected_s)
         yield from (batches, padded_rows, failed, expired, rejected, rejected_s)
+
+    def _pipelines(self) -> Iterator[Metric]:
+        requests, overhead_s = _counter(definitions.PIPELINE_REQUESTS), _counter(definitions.PIPELINE_OVERHEAD)
+        seconds: dict[Labels, Histogram] = {}
+        for (name, version), counts in self._counts.pipelines.copy().items():
+            labels = name, str(version)
+            for outcome, count in counts.outcomes.copy().items():
+                requests.add_metric((outcome, *labels), count)
+            overhead_s.add_metric(labels, counts.overhead_s)
+            seconds[labels] = counts.seconds
+        yield from (requests, _histogram(definitions.PIPELINE_SECONDS, seconds), overhead_s)
+
+    def _steps(self) -> Iterator[Metric]:
+        counted: dict[Labels, StepCounts] = {
+            (name, str(version), step): counts
+            for (name, version), pipeline in self._counts.pipelines.copy().items()
+            for step, counts in pipeline.steps.copy().items()
+        }
+        ended, rows = _counter(definitions.STEPS), _counter(definitions.STEP_ROWS)
+        for labels, counts in counted.items():
+            results = {"computed": counts.computed, "passed_over": counts.passed_over, "failed": counts.failed}
+            for result, count in results.items():
+                ended.add_metric((result, *labels), count)
+            rows.add_metric(labels, counts.rows)
+        queue_s = {labels: counts.queue_s for labels, counts in counted.items()}
+        compute_s = {labels: counts.compute_s for labels, counts in counted.items()}
+        yield from (ended, rows)
+        yield _histogram(definitions.STEP_QUEUE_SECONDS, queue_s)
+        yield _histogram(definitions.STEP_COMPUTE_SECONDS, compute_s)
 
     def _execution_variants(self) -> Metric:
         definition = definitions.EXECUTION_VARIANT

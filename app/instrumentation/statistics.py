@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.events import BatchExecuted, ModelStateChanged, Subscriptions
+from app.core.events import BatchExecuted, ModelStateChanged, PipelineEnded, Subscriptions
 from app.instrumentation.counts import Counts
 
 _SUCCESS = frozenset({"200", "OK"})
@@ -81,6 +81,9 @@ class ModelStatistics:
         to be put together, computed and taken apart; a request larger than a batch counts once for each part. Failed
         requests are in queue only. Of requests that run alone nothing is put together or taken apart.
     cache_hit, cache_miss: always 0, because there is no cache.
+
+    Of a pipeline an execution is a request that was answered, and its compute_infer what the longest way took; it has
+    no batches, as they are those of its models.
     """
 
     def __init__(self, requests: Counts, clock: Callable[[], float] = time.time) -> None:
@@ -89,6 +92,7 @@ class ModelStatistics:
         self._counts: defaultdict[tuple[str, int], _VersionCounts] = defaultdict(_VersionCounts)
         self.subscriptions: Subscriptions = {
             BatchExecuted: self._batch_executed,
+            PipelineEnded: self._pipeline_ended,
             ModelStateChanged: self._model_state_changed,
         }
 
@@ -137,6 +141,16 @@ class ModelStatistics:
             counts.rows += event.rows - event.failed_rows
             counts.compute.add(event, computed)
             counts.batches[event.rows].add(event, 1)
+
+    def _pipeline_ended(self, event: PipelineEnded) -> None:
+        if event.outcome == "answered":
+            counts = self._counts[event.pipeline, event.version]
+            counts.last_inference_ms = int(self._clock() * 1e3)
+            counts.executions += 1
+            counts.rows += event.rows
+            counts.queue.add(1, event.timing.queue_s)
+            counts.compute.count += 1
+            counts.compute.infer_s += event.timing.compute_s
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state in {"LOADING", "END"}:

@@ -1,7 +1,7 @@
 """The metrics that dashboards for TensorFlow Serving use, by its names, written from the counts.
 
 Times are in microseconds. Metrics and labels without a true value in Ferry are left out. Requests that only ask for a
-model's state are not counted, as in TensorFlow Serving.
+model's state are not counted, as in TensorFlow Serving. A pipeline has requests; its calls are those of its models.
 """
 
 from __future__ import annotations
@@ -13,8 +13,15 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from app.instrumentation.counts import IN_A_SECOND, MICROSECONDS, Counts
-from app.instrumentation.histogram import Histogram, Labels, histogram_family, merge_histograms
+from app.instrumentation.counts import Counts
+from app.instrumentation.histogram import (
+    IN_A_SECOND,
+    MICROSECONDS,
+    Histogram,
+    Labels,
+    histogram_family,
+    merge_histograms,
+)
 
 _PREFIX = ":tensorflow:serving:"
 _BATCHING = _PREFIX + "batching_session:"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from app.batching.batcher import Batcher
+from app.core.events import Listener
 from app.core.inference import TensorSpec
 from app.model import Model
 from app.pipelines.folding import Fold, FoldLimits
@@ -18,6 +19,7 @@ class Binding:
         models: of each step, by its number: one, or those of the operations of a fold. Each is leased until the binding
             is retired and its last flow has ended.
         limits: of each fold.
+        tell: gets a PipelineEnded for each request.
 
     Attributes:
         other_models: by step, the names of the models of all others.
@@ -27,17 +29,21 @@ class Binding:
     def __init__(  # noqa: PLR0917 - what it binds
         self,
         name: str,
+        version: int,
         plan: Plan,
         models: Sequence[Sequence[Model]],
         batcher: Batcher,
         limits: FoldLimits,
         clock: Callable[[], float],
+        tell: Listener,
     ) -> None:
         self.name = name
+        self.version = version
         self.plan = plan
         self.models = models
         self.batcher = batcher
         self.clock = clock
+        self.tell = tell
         self._leased = list(dict.fromkeys(model for own in models for model in own))
         names = list(dict.fromkeys(model.name for model in self._leased))
         self.other_models = [tuple([each for each in names if each != own[0].name]) for own in models]

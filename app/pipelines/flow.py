@@ -20,7 +20,8 @@ import numpy as np
 
 from app.batching.request import LaterSteps, PendingRequest, RequestHandle
 from app.core.errors import InferenceFailed, InvalidRequest, ServingError
-from app.core.inference import Array, BatchTiming, InferenceRequest, StepTiming
+from app.core.events import PipelineEnded, StepEnded
+from app.core.inference import NO_TIME, Array, BatchTiming, InferenceRequest, StepTiming
 from app.core.reply import Answer, Reply
 from app.pipelines.plan import INPUT, FoldPlan, Gather, StepPlan
 from app.pipelines.rows import NO_ROWS, Rows, intersection, join, pick, union
@@ -40,8 +41,8 @@ class Flow:
     """
 
     __slots__ = (
-        "_admitted", "_arrays", "_arrival_s", "_binding", "_counts", "_folds", "_handles", "_left", "_missing",
-        "_needed", "_reply", "_request", "_rows", "_timings", "over",
+        "_admitted", "_arrays", "_arrival_s", "_binding", "_counts", "_failed", "_folds", "_handles", "_left",
+        "_missing", "_needed", "_reply", "_request", "_rows", "_timings", "over",
     )  # fmt: skip
 
     def __init__(self, binding: Binding, request: InferenceRequest, counts: list[int], reply: Reply) -> None:
@@ -63,6 +64,7 @@ class Flow:
         self._handles: dict[int, RequestHandle] = {}
         self._folds: dict[int, FoldRequest] = {}
         self._timings: dict[int, StepTiming] = {}
+        self._failed: tuple[int, ...] = ()
 
     def begin(self) -> None:
         """Submits the first steps. Raises what their models raise; nothing is queued then."""
@@ -74,7 +76,7 @@ class Flow:
                 if not step.needs and step.number in self._needed:
                     self._start(step)
         except BaseException:
-            self._end()
+            self._end("rejected")
             raise
         self._admitted = True
         self._finish_if_done()
@@ -82,7 +84,7 @@ class Flow:
     def cancel(self) -> None:
         """Gives up the answer; no step is computed that is not being computed yet."""
         if not self.over:
-            self._end()
+            self._end("cancelled")
 
     # --- folds ---
 
@@ -125,6 +127,7 @@ class Flow:
         try:
             fold.begin(start, nodes, reply, entered_s, request)
         except ServingError as error:
+            self._failed += (step.number,)
             raise _at(step, error) from None
         self._binding.batcher.watch(pending)
 
@@ -150,6 +153,7 @@ class Flow:
                 asked, StepReply(self, step, elements), self._arrival_s, later
             )
         except ServingError as error:
+            self._failed += (step.number,)
             if not step.optional or not self._admitted:
                 raise _at(step, error) from None
             self._pass_over(step)
@@ -244,6 +248,7 @@ class Flow:
     def failed(self, step: StepPlan, error: Exception) -> None:
         """To be called with the error of a step; never raises."""
         self._handles.pop(step.number, None)
+        self._failed += (step.number,)
         if step.optional:
             self._rows[step.number] = NO_ROWS
             self._guarded(step)
@@ -282,31 +287,36 @@ class Flow:
             for name, gather in plan.outputs.items()
             if not wanted or name in wanted
         }
-        answer, reply = Answer(outputs, self._timing()), self._reply
-        self._end()
+        timing, overhead_s = self._timing()
+        answer, reply = Answer(outputs, timing), self._reply
+        self._end("answered", timing, overhead_s)
         reply.set_result(answer)
 
-    def _timing(self) -> BatchTiming:
-        """Computed is what the longest way took, and the rest of the time it waited."""
-        paths: dict[int, float] = {}
-        for step in self._binding.plan.steps:
-            own = self._timings.get(step.number)
-            paths[step.number] = max([paths[each] for each in step.needs], default=0.0) + (
-                own.compute_s if own else 0.0
-            )
-        compute_s = max(paths.values())
-        rows = max([each.rows for each in self._timings.values()], default=0)
-        steps = tuple([self._timings[number] for number in sorted(self._timings)])
-        waited_s = max(0.0, self._binding.clock() - self._arrival_s - compute_s)
-        return BatchTiming(waited_s, compute_s, rows, steps)
+    def _timing(self) -> tuple[BatchTiming, float]:
+        """Computed is what the longest way took, and the rest of the time it waited; in part for no step: overhead."""
+        steps, timings = self._binding.plan.steps, self._timings
+        computed, busy = [0.0] * len(steps), [0.0] * len(steps)
+        for step in steps:
+            number, compute_s, busy_s = step.number, 0.0, 0.0
+            for needed in step.needs:  # it is run for each request: comprehensions would take twice as long
+                compute_s, busy_s = max(compute_s, computed[needed]), max(busy_s, busy[needed])
+            if number in timings:
+                _, queue_s, own_s, _ = timings[number]
+                compute_s, busy_s = compute_s + own_s, busy_s + queue_s + own_s
+            computed[number], busy[number] = compute_s, busy_s
+        elapsed_s, compute_s = self._binding.clock() - self._arrival_s, max(computed)
+        rows = max([each.rows for each in timings.values()], default=0)
+        own = tuple([timings[number] for number in sorted(timings)])
+        timing = BatchTiming(max(0.0, elapsed_s - compute_s), compute_s, rows, own)
+        return timing, max(0.0, elapsed_s - max(busy))
 
     def _fail(self, error: Exception) -> None:
         if not self.over:
             reply = self._reply
-            self._end()
+            self._end("failed")
             reply.set_exception(error)
 
-    def _end(self) -> None:
+    def _end(self, outcome: str, timing: BatchTiming = NO_TIME, overhead_s: float = 0.0) -> None:
         """Nothing is kept for it, and nothing more is computed for it."""
         self.over = True
         handles, self._handles = self._handles, {}
@@ -316,6 +326,26 @@ class Flow:
             fold.cancel()
         self._arrays, self._request = [], _NOTHING
         self._binding.end_flow()
+        self._binding.tell(self._event(outcome, timing, overhead_s))
+
+    def _event(self, outcome: str, timing: BatchTiming, overhead_s: float) -> PipelineEnded:
+        binding, rows = self._binding, max(0, *self._counts)
+        answered_s = timing.queue_s + timing.compute_s
+        seconds = answered_s if outcome == "answered" else binding.clock() - self._arrival_s
+        steps = self._ended_steps() if self._admitted else []
+        whose = binding.name, binding.version, binding.plan.signature.name
+        return PipelineEnded(*whose, outcome, rows, seconds, overhead_s, timing, steps)
+
+    def _ended_steps(self) -> list[StepEnded]:
+        ended = []
+        for step in self._binding.plan.steps:
+            number = step.number
+            rows, timing, failed = self._rows[number], self._timings.get(number), number in self._failed
+            if timing is not None or failed or rows is NO_ROWS:
+                of_rows = max(0, self._counts[step.kind])
+                computed = 0 if timing is None else of_rows if rows is None else rows.size
+                ended.append(StepEnded(step.name, computed, of_rows, timing, failed))
+        return ended
 
 
 _NOTHING = InferenceRequest({})

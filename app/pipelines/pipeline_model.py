@@ -40,6 +40,8 @@ class PipelineModel:
         max_row_elements: a larger row of an input whose shape is open is rejected; 0 for no limit.
     """
 
+    pipeline = True
+
     def __init__(self, name: str, version: int, binding: Binding, sizes: BatchSizes, max_row_elements: int = 0) -> None:
         self.name = name
         self.version = version

@@ -9,6 +9,7 @@ from typing import Protocol
 from app.batching.batcher import Batcher
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, ServingError
+from app.core.events import Listener, ignore
 from app.core.inference import ModelSignature
 from app.model import Model
 from app.pipelines.binding import Binding
@@ -37,6 +38,7 @@ class ServedPipelines:
         max_row_elements: see PipelineModel.
         limits: of the nodes of each step with `fold`.
         clock: monotonic seconds, that of the batcher.
+        tell: gets a PipelineEnded for each request.
     """
 
     def __init__(  # noqa: PLR0917 - all that is known of models
@@ -47,6 +49,7 @@ class ServedPipelines:
         max_row_elements: int,
         limits: FoldLimits,
         clock: Callable[[], float],
+        tell: Listener = ignore,
     ) -> None:
         self._find = find
         self._batcher = batcher
@@ -54,8 +57,14 @@ class ServedPipelines:
         self._max_row_elements = max_row_elements
         self._limits = limits
         self._clock = clock
+        self._listener = tell
         self._served: dict[PipelineModel, PipelineText] = {}
         self._told: dict[PipelineModel, str] = {}
+
+    @property
+    def models(self) -> Sequence[PipelineModel]:
+        """All versions of all pipelines that accept requests or wait for their models."""
+        return [each for each in self._served if not each.closing]
 
     def why_waiting(self, text: bytes) -> str:
         """Which models a pipeline lacks, as the end of a sentence; empty if none, or if its text is wrong."""
@@ -71,7 +80,7 @@ class ServedPipelines:
             content = parse(text)
             if lacking := self._lacking(models_of(content)):
                 raise InferenceFailed(lacking)
-            binding = self._bind(name, content)
+            binding = self._binding(name, version, self._plan(content))
         except PipelineInvalid as fault:
             raise InferenceFailed(f"pipeline.yaml: {fault}") from None
         model = PipelineModel(name, version, binding, self._sizes, self._max_row_elements)
@@ -112,7 +121,7 @@ class ServedPipelines:
             self._tell(model, f"does not fit the new versions of its models: {fault}")
             return
         self._told.pop(model, None)
-        model.bind(self._binding(model.name, plan))
+        model.bind(self._binding(model.name, model.version, plan))
         logger.info("Model %s version %d goes on with other versions of its models", model.name, model.version)
 
     def _tell(self, model: PipelineModel, problem: str) -> None:
@@ -144,11 +153,9 @@ class ServedPipelines:
     def _plan(self, text: PipelineText) -> Plan:
         return compile_pipeline(text, self._signatures)
 
-    def _bind(self, name: str, text: PipelineText) -> Binding:
-        return self._binding(name, self._plan(text))
-
-    def _binding(self, name: str, plan: Plan) -> Binding:
-        return Binding(name, plan, self._models(plan), self._batcher, self._limits, self._clock)
+    def _binding(self, name: str, version: int, plan: Plan) -> Binding:
+        models = self._models(plan)
+        return Binding(name, version, plan, models, self._batcher, self._limits, self._clock, self._listener)
 
     def _models(self, plan: Plan) -> list[tuple[Model, ...]]:
         return [tuple(map(self._model, step.models)) for step in plan.steps]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -146,7 +147,8 @@ class Engine:
             self.sizes,
             settings.max_row_elements,
             FoldLimits(settings.fold_nodes, settings.fold_memory_mb << 20),
-            self._loop.time,
+            time.monotonic,  # the batcher's: uvloop's own stands still within a turn, and counts milliseconds
+            self._listener,
         )
         await self.repository.start()
         if settings.wait_for_models:
@@ -218,9 +220,12 @@ class Engine:
 
         Raises:
             ModelNotFound, ModelNotReady: there is no such model.
-            InvalidRequest: a value does not fit the model; nothing was changed.
+            InvalidRequest: a value does not fit the model, or it is a pipeline; nothing was changed.
         """
-        options.check_largest(self.repository.resolve(model).sizes.largest)
+        found = self.repository.resolve(model)
+        if isinstance(found, PipelineModel):
+            raise _no_batches_of_its_own(model)
+        options.check_largest(found.sizes.largest)
         self._use(model, options)
 
     def _use(self, model: str, options: BatchingOptions) -> None:
@@ -254,7 +259,7 @@ class Engine:
     def _load_pipeline(self, name: str, version: int, path: Path, overrides: LoadOverrides) -> PipelineModel:
         """On the loader thread, but what it finds are models of the event loop."""
         if overrides != NO_OVERRIDES:
-            raise InvalidRequest(f"Model {name} is a pipeline: its batches are those of its models")
+            raise _no_batches_of_its_own(name)
         text = read_pipeline(path)
 
         async def load() -> PipelineModel:
@@ -262,6 +267,10 @@ class Engine:
             return self._pipelines.load(name, version, text)
 
         return asyncio.run_coroutine_threadsafe(load(), self._loop).result()
+
+    def pipelines(self) -> Sequence[PipelineModel]:
+        """All versions that are served."""
+        return self._pipelines.models if self._pipelines is not None else ()
 
     def _why_waiting(self, text: bytes) -> str:
         return self._pipelines.why_waiting(text) if self._pipelines is not None else ""
@@ -324,6 +333,10 @@ class Engine:
         elif loading := self.repository.unready_reasons():
             reasons += [*loading, *self._loader.progress]
         return reasons
+
+
+def _no_batches_of_its_own(pipeline: str) -> InvalidRequest:
+    return InvalidRequest(f"Model {pipeline} is a pipeline: its batches are those of its models")
 
 
 def _runtime_options(settings: Settings) -> RuntimeOptions:

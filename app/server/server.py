@@ -241,7 +241,7 @@ class Server:
         options = self.engine.batching_options(model)
         versions = sorted(self.repository.catalog.available(model), reverse=True)
         models = [self.repository.resolve(model, version) for version in versions]
-        return self._explanations.explain(model, options, models).model_dump(mode="json")
+        return self._explanations.explain(model, options, models, self.engine.pipelines()).model_dump(mode="json")
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Changes options from the next batch on; those in force then.

@@ -17,6 +17,7 @@ from app.instrumentation.metric_definitions import FERRY_METRICS, reference_page
 from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
 from app.runtime import CompiledPrograms
+from tests.instrumentation.pipeline_events import pipeline_ended
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -37,6 +38,7 @@ def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     tell = tell_all(counts.subscriptions, metrics.subscriptions, facts.subscriptions)
     tell(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 0.1))
     tell(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001]))
+    tell(pipeline_ended())
     tell(ModelPlaced("m", 1, ("CPU:0",)))
     tell(ModelImproving("m", 1, "larger batches"))
     tell(ShadowChecked("m", 1, "s", "agrees", 0.1))

@@ -16,6 +16,7 @@ from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
 from app.runtime import CompiledPrograms
+from tests.instrumentation.pipeline_events import computed, failed, passed_over, pipeline_ended
 
 MODEL = {"model": "m", "version": "1", "signature": "s"}
 
@@ -142,3 +143,22 @@ def test_there_is_one_sample_of_each_name_and_labels() -> None:
     assert value(metrics, "ferry_padded_rows_total", **MODEL) == 20
     assert value(metrics, "ferry_batches_total", reason="full", **MODEL) == 2
     assert value(metrics, "ferry_batch_rows_bucket", le="1.0", **MODEL) == 2
+
+
+def test_a_pipeline_tells_its_requests_and_where_their_time_went() -> None:
+    metrics = told(
+        pipeline_ended("answered", computed("small"), computed("big", rows=1)),
+        pipeline_ended("answered", computed("small"), passed_over("big")),
+        pipeline_ended("failed", computed("small"), failed("big")),
+    )
+    pipeline = {"pipeline": "p", "version": "1"}
+    assert value(metrics, "ferry_pipeline_requests_total", outcome="answered", **pipeline) == 2
+    assert value(metrics, "ferry_pipeline_requests_total", outcome="failed", **pipeline) == 1
+    assert value(metrics, "ferry_pipeline_seconds_sum", **pipeline) == 30
+    assert value(metrics, "ferry_pipeline_overhead_seconds_total", **pipeline) == 2
+    big = {**pipeline, "step": "big"}
+    for result in ("computed", "passed_over", "failed"):
+        assert value(metrics, "ferry_pipeline_steps_total", result=result, **big) == 1
+    assert value(metrics, "ferry_pipeline_step_rows_total", **big) == 1
+    assert value(metrics, "ferry_pipeline_step_queue_seconds_sum", **big) == 1
+    assert value(metrics, "ferry_pipeline_step_compute_seconds_sum", **pipeline, step="small") == 6

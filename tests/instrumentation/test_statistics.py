@@ -3,6 +3,7 @@ from __future__ import annotations
 from app.core.events import BatchExecuted, ModelStateChanged, RequestFinished, tell_all
 from app.instrumentation.counts import Counts
 from app.instrumentation.statistics import ModelStatistics
+from tests.instrumentation.pipeline_events import pipeline_ended
 
 NONE = {"count": 0, "ns": 0}
 
@@ -99,3 +100,13 @@ def test_versions_are_counted_apart_and_a_new_life_begins_at_zero():
     tell(ModelStateChanged("m", 1, "LOADING"))
     tell(finished(seconds=0.5))
     assert statistics.document("m", 1)["inference_stats"]["success"] == {"count": 1, "ns": 500_000_000}
+
+
+def test_a_pipeline_has_an_execution_for_each_answered_request_and_no_batches():
+    document = told(*[pipeline_ended()] * 2, pipeline_ended("failed"), pipeline_ended("cancelled")).document("p", 1)
+    assert (document["inference_count"], document["execution_count"], document["batch_stats"]) == (8, 2, [])
+    assert document["last_inference"] == 1234567
+    stats = document["inference_stats"]
+    assert stats["queue"] == {"count": 2, "ns": 8_000_000_000}
+    assert stats["compute_infer"] == {"count": 2, "ns": 12_000_000_000}
+    assert stats["compute_input"] == {"count": 2, "ns": 0}

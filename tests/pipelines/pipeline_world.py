@@ -142,7 +142,7 @@ class World:
         self.loaded: dict[tuple[str, int], NumpyModel] = {}
         self.labels: dict[str, dict[str, int]] = {}
         self.served: dict[str, PipelineModel] = {}
-        self.pipelines = ServedPipelines(self.find, self.batcher, SIZES, 0, limits, self.loop.time)
+        self.pipelines = ServedPipelines(self.find, self.batcher, SIZES, 0, limits, self.loop.time, self.events.append)
         for name in BODIES:
             self.add(name)
 

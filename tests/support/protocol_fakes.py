@@ -48,6 +48,7 @@ class FakeModel:
     failure: BaseException | None = None
     never: bool = False
     cancelled: int = 0
+    pipeline: bool = False
 
     def signature(self, name: str) -> ModelSignature:
         if name not in self.signatures:

@@ -26,7 +26,7 @@ class CatalogSnapshot(NamedTuple):
     Attributes:
         known: see ModelRepository.known_names.
         models: by name, for each version: its number, state, error, whether it failed, and its model's id or None.
-        described: by model id, its batch sizes and signatures.
+        described: by model id, its batch sizes, signatures, and whether it is a pipeline.
         alone: names of models whose policy runs each request alone.
         padded: by model id, the signatures whose requests are padded to share calls.
         held: see Catalog, by name; for each version the fields of its ModelProblem.
@@ -94,14 +94,15 @@ def _version(servable: Servable, id_of: Callable[[ServedModel], int]) -> tuple[i
 
 
 def _description(model: ServedModel) -> tuple[Any, ...]:
-    return model.sizes.allowed, [
+    signatures = [
         (
             *(each.name, each.method_name, _specs(each.inputs), _specs(each.outputs)),
-            *(dict(each.masks), dict(each.alone), each.finite_only, dict(each.labels)),
+            *(dict(each.masks), dict(each.alone), each.finite_only, dict(each.labels), each.mixed_rows),
             {name: _array(value) for name, value in each.defaults.items()},
         )
         for each in model.signatures.values()
     ]
+    return model.sizes.allowed, signatures, model.pipeline
 
 
 def _array(array: Array) -> tuple[str, tuple[int, ...], bytes | list[bytes]]:
@@ -117,9 +118,9 @@ def _specs(specs: Mapping[str, TensorSpec]) -> list[tuple[Any, ...]]:
     return [(name, each.name, dtype_name(each.dtype), each.shape, each.tensor_name) for name, each in specs.items()]
 
 
-def read_description(description: tuple[Any, ...]) -> tuple[BatchSizes, dict[str, ModelSignature]]:
-    sizes, signatures = description
-    return BatchSizes(tuple(sizes)), {
+def read_description(description: tuple[Any, ...]) -> tuple[BatchSizes, dict[str, ModelSignature], bool]:
+    sizes, signatures, pipeline = description
+    found = {
         name: ModelSignature(
             name,
             _read_specs(inputs),
@@ -129,10 +130,12 @@ def read_description(description: tuple[Any, ...]) -> tuple[BatchSizes, dict[str
             alone=alone,
             finite_only=finite_only,
             labels={output: tuple(named) for output, named in labels.items()},
+            mixed_rows=mixed_rows,
             defaults={name: _read_array(*value) for name, value in defaults.items()},
         )
-        for name, method, inputs, outputs, masks, alone, finite_only, labels, defaults in signatures
+        for name, method, inputs, outputs, masks, alone, finite_only, labels, mixed_rows, defaults in signatures
     }
+    return BatchSizes(tuple(sizes)), found, pipeline
 
 
 def _read_specs(specs: Sequence[tuple[Any, ...]]) -> dict[str, TensorSpec]:

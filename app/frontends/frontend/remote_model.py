@@ -47,6 +47,7 @@ class RemoteModel:
     version: int
     sizes: BatchSizes
     signatures: Mapping[str, ModelSignature]
+    pipeline: bool = False
     alone: bool = False
     padded: Sequence[str] = ()
     described: tuple[Any, ...] = ()
@@ -75,7 +76,9 @@ class RemoteModel:
 
     def coalescable_rows(self, signature: str) -> int:
         """The rows of a call if its recent calls were quick: requests of one turn are then sent as one."""
-        alone = self.alone or signature not in self.signatures or self.signatures[signature].why_alone()
+        alone = (
+            self.alone or self.pipeline or signature not in self.signatures or self.signatures[signature].why_alone()
+        )
         quick = not alone and self._uncontended_s.get(signature, inf) < _QUICK_S
         return self.sizes.largest if quick else 0
 

@@ -27,8 +27,7 @@ class RemoteRepository(Catalog):
         def model_of(number: int, name: str, version: int) -> RemoteModel:
             model, described = self._models.get(number), snapshot.described[number]
             if model is None:
-                sizes, signatures = read_description(described)
-                model = RemoteModel(channel, number, name, version, sizes=sizes, signatures=signatures)
+                model = RemoteModel(channel, number, name, version, *read_description(described))
             elif described != model.described:  # its rows were found to see each other
                 model.signatures = read_description(described)[1]
             model.described = described

@@ -87,11 +87,12 @@ class OpenInference:
     def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
         model = self.resolve(name, version)
         versions = [model.version] if version else available(self._repository.statuses(name))
-        return model_document(name, versions, choose_signature(model.signatures))
+        return model_document(name, versions, choose_signature(model.signatures), pipeline=model.pipeline)
 
     async def model_config(self, name: str, version: str = "") -> dict[str, Any]:
         model = self.resolve(name, version)
-        return config_document(name, choose_signature(model.signatures), model.sizes, self._batching(name))
+        signature, options = choose_signature(model.signatures), self._batching(name)
+        return config_document(name, signature, model.sizes, options, pipeline=model.pipeline)
 
     async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
         """Of the available versions of one model, or of all models if the name is empty."""

@@ -10,7 +10,7 @@ from app.core.inference import ModelSignature, TensorSpec
 from app.core.versions import VersionState, VersionStatus
 from app.protocols.open_inference.datatypes import described_datatype
 
-PLATFORM = "tensorflow_savedmodel"
+_SAVED_MODEL, _PIPELINE = "tensorflow_savedmodel", "ferry_pipeline"
 
 #: Triton's extensions that Ferry supports.
 _EXTENSIONS = (
@@ -40,12 +40,14 @@ def server_document(shared_memory: bool) -> dict[str, Any]:
     return {"name": "ferry", "version": __version__, "extensions": extensions}
 
 
-def model_document(name: str, versions: Iterable[int], signature: ModelSignature) -> dict[str, Any]:
+def model_document(
+    name: str, versions: Iterable[int], signature: ModelSignature, *, pipeline: bool = False
+) -> dict[str, Any]:
     """The reply to ModelMetadata."""
     return {
         "name": name,
         "versions": [str(version) for version in sorted(versions)],
-        "platform": PLATFORM,
+        "platform": platform(pipeline),
         "inputs": [_tensor(spec) for spec in signature.inputs.values()],
         "outputs": [_tensor(spec) for spec in signature.outputs.values()],
     }
@@ -67,6 +69,11 @@ def index_documents(models: Mapping[str, Sequence[VersionStatus]], ready: bool) 
 
 def available(statuses: Sequence[VersionStatus]) -> list[int]:
     return [status.version for status in statuses if status.state is VersionState.AVAILABLE]
+
+
+def platform(pipeline: bool) -> str:
+    """What it is made of. Triton's own pipelines are an 'ensemble', whose configuration lists steps."""
+    return _PIPELINE if pipeline else _SAVED_MODEL
 
 
 def wire_shape(spec: TensorSpec) -> list[int]:

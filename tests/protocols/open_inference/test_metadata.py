@@ -39,6 +39,11 @@ def test_a_model():
     }
 
 
+def test_a_pipeline_is_of_a_platform_of_its_own():
+    signature = signature_of(specs(x=("float32", (None, 4))), specs(y=("float32", (None,))))
+    assert model_document("m", [1], signature, pipeline=True)["platform"] == "ferry_pipeline"
+
+
 def test_shapes():
     assert wire_shape(TensorSpec("x", np.dtype(np.int8), (None, 2))) == [-1, 2]
     assert wire_shape(TensorSpec("x", np.dtype(np.int8), None)) == [-1]

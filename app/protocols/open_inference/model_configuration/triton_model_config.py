@@ -9,27 +9,27 @@ from app.batching.priority import DEFAULT_LEVEL, LOWEST_LEVEL
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import STRING, ModelSignature, TensorSpec
 from app.protocols.open_inference.datatypes import DATATYPES, described_datatype
-from app.protocols.open_inference.metadata import PLATFORM, wire_shape
+from app.protocols.open_inference.metadata import platform, wire_shape
 
 #: Grey, colours, and colours with transparency.
 _COLOURS = frozenset({1, 3, 4})
 
 
 def config_document(
-    name: str, signature: ModelSignature, sizes: BatchSizes, options: BatchingOptions
+    name: str, signature: ModelSignature, sizes: BatchSizes, options: BatchingOptions, *, pipeline: bool = False
 ) -> dict[str, Any]:
     """ModelConfig as Triton writes it in JSON: integers are numbers, `dims` are without the batch dimension."""
     batched = signature.batchable
-    config = {
+    config: dict[str, Any] = {
         "name": name,
-        "platform": PLATFORM,
-        "backend": "tensorflow",
+        "platform": platform(pipeline),
+        "backend": "" if pipeline else "tensorflow",
         "version_policy": {"latest": {"num_versions": 1}},
         "max_batch_size": (options.max_batch_size or sizes.largest) if batched else 0,
         "input": [_input(spec, batched, signature.optional(name)) for name, spec in signature.inputs.items()],
         "output": [_output(spec, batched, name in signature.labels) for name, spec in signature.outputs.items()],
         "instance_group": [],
-        "default_model_filename": "saved_model.pb",
+        "default_model_filename": "pipeline.yaml" if pipeline else "saved_model.pb",
         "parameters": {"signature_name": {"string_value": signature.name}},
         "model_transaction_policy": {"decoupled": False},
     }

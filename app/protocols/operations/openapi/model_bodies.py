@@ -39,10 +39,10 @@ def media_types(formats: Iterable[BodyFormat]) -> list[str]:
 
 
 def predict_body(model: str, signatures: Signatures) -> Document:
-    """The schema of predict's JSON, and an example for each signature."""
+    """The schema of predict's JSON, and an example for each signature that has one."""
     examples = {}
     for name, signature in signatures.items():
-        if not _takes_examples(signature):
+        if _has_example(signature):
             choice = {} if name == DEFAULT_SIGNATURE else {"signature_name": name}
             examples[name] = {"summary": _describe(signature), "value": {**choice, **example_body(signature)}}
     schemas = [schema for name, signature in signatures.items() for schema in _documents(model, name, signature)]
@@ -65,6 +65,11 @@ def example_lines(signatures: Signatures) -> str:
         return ""
     (instance,) = example_body(signature)["instances"]
     return 2 * f"{dumps(instance)}\n"
+
+
+def _has_example(signature: ModelSignature) -> bool:
+    """Are zeros accepted? Of trees they would say that a node is a child twice."""
+    return not (_takes_examples(signature) or signature.mixed_rows)
 
 
 def _takes_examples(signature: ModelSignature) -> bool:
@@ -179,14 +184,14 @@ def examples_schema(signature_name: Document) -> Document:
 
 
 def infer_body(signatures: Signatures) -> Document:
-    """The schema of infer's JSON, and an example for each signature that the protocol can express."""
+    """The schema of infer's JSON, and an example for each signature that has one and that the protocol can express."""
     examples = {}
     for name, signature in signatures.items():
         try:
             inputs = [_infer_input(spec) for spec in signature.inputs.values()]
         except Unsupported:
             continue
-        if not _takes_examples(signature):
+        if _has_example(signature):
             choice = {} if name == DEFAULT_SIGNATURE else {"parameters": {"signature_name": name}}
             examples[name] = {"summary": _describe(signature), "value": {**choice, "inputs": inputs}}
     return {"schema": ref("InferRequest"), "examples": examples}

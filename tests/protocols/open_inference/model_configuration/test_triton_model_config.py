@@ -73,6 +73,13 @@ def test_a_batch_size_that_was_changed_while_it_serves_is_shown():
     assert config_document("m", signature, SIZES, BatchingOptions(max_batch_size=2))["max_batch_size"] == 2
 
 
+def test_a_pipeline_is_of_a_platform_of_its_own():
+    signature = signature_of(specs(x=("float32", (None, 3))), specs(y=("int64", (None,))), "s")
+    document = config_document("m", signature, SIZES, OPTIONS, pipeline=True)
+    shown = document["platform"], document["backend"], document["default_model_filename"]
+    assert shown == ("ferry_pipeline", "", "pipeline.yaml")
+
+
 def test_a_model_without_batches_shows_its_shapes_whole():
     document = config(specs(x=("float32", (2, 3))), specs(y=("complex64", ())))
     assert document["max_batch_size"] == 0
