@@ -47,8 +47,9 @@ class Outcome:
     met: bool | None
 
 
-def outcomes(results: Results) -> list[Outcome]:
-    return [_outcome(goal, results) for goal in GOALS]
+def outcomes(results: Results, goals: Sequence[Goal] | None = None) -> list[Outcome]:
+    """Of the benchmark's goals, or of others."""
+    return [_outcome(goal, results) for goal in (GOALS if goals is None else goals)]
 
 
 def of_script(name: str, figures: Mapping[str, Sequence[float]]) -> Results:
@@ -61,10 +62,10 @@ def all_met(results: Results) -> bool:
     return all(outcome.met is not False for outcome in outcomes(results))
 
 
-def goals_table(results: Results, *, measured_only: bool = False) -> list[str]:
-    """Lines of Markdown."""
+def goals_table(results: Results, goals: Sequence[Goal] | None = None, *, measured_only: bool = False) -> list[str]:
+    """Lines of Markdown; of the benchmark's goals, or of others."""
     lines = ["| goal | wanted | measured: median (least-most) | |", "|---|---|---|---|"]
-    for outcome in outcomes(results):
+    for outcome in outcomes(results, goals):
         if measured_only and outcome.spread is None:
             continue
         goal, spread = outcome.goal, outcome.spread
