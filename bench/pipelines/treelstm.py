@@ -1,4 +1,6 @@
-"""A binary TreeLSTM for 128 numbers: as the models and the pipeline that Ferry serves, as requests, and in numpy.
+"""A binary TreeLSTM for 128 numbers: as the models and pipelines that Ferry serves, as requests, and in numpy.
+
+The state of a node comes from its word and its two children; leaves have no children, and inner nodes no word (word 0).
 
 K. S. Tai et al.: Improved semantic representations from tree-structured long short-term memory networks, ACL 2015.
 """
@@ -16,27 +18,41 @@ import tensorflow as tf
 from app.core.inference import Array
 from bench.pipelines.served import put_pipeline, save
 
-WIDTH, WORDS, CLASSES = 128, 1000, 5
+WIDTH, WORDS = 128, 1000
 
-PIPELINE = """
+#: Every node is computed by the cell.
+TREE = """
 steps:
-  leaves: {model: leaf, inputs: {token: tokens}}
   nodes:
     model: cell
+    inputs: {word: words}
+    fold: {children: children, slots: [{h: left_h, c: left_c}, {h: right_h, c: right_c}], state: {h: h, c: c}}
+outputs: {root: nodes.root_h}
+"""
+
+#: Leaves by a model of their own, and something is computed of the root.
+SENTENCE = """
+steps:
+  leaves: {model: leaf, inputs: {word: words}}
+  nodes:
+    model: inner
     fold:
       children: children
       slots: [{h: left_h, c: left_c}, {h: right_h, c: right_c}]
       start: {h: leaves.h, c: leaves.c}
       state: {h: h, c: c}
   scores: {model: head, inputs: {h: nodes.root_h}}
-outputs: {scores: scores.scores}
+outputs: {scores: scores.scores, root: nodes.root_h}
 """
 
 
 def _weights() -> dict[str, Array]:
     random = np.random.default_rng(1)
-    shapes = {"words": (WORDS, WIDTH), "leaf": (WIDTH, 3 * WIDTH), "cell": (2 * WIDTH, 5 * WIDTH), "head": (WIDTH, CLASSES)}
-    return {name: random.normal(0, shape[0] ** -0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    shapes = {"words": (WORDS, WIDTH), "x": (WIDTH, 5 * WIDTH), "h": (2 * WIDTH, 5 * WIDTH), "head": (WIDTH, 5)}
+    made = {name: random.normal(0, shape[0] ** -0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    made["words"] *= 10
+    made["words"][0] = 0
+    return made
 
 
 W = _weights()
@@ -45,40 +61,51 @@ W = _weights()
 # --- in TensorFlow ---
 
 
-def leaf(token: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """h and c of leaves: [..., WIDTH]."""
-    i, o, u = tf.split(tf.matmul(tf.gather(W["words"] * 10, token), W["leaf"]), 3, axis=-1)
+def gates_of_words(word: tf.Tensor) -> tf.Tensor:
+    return tf.matmul(tf.gather(W["words"], word), W["x"])
+
+
+def gates_of_children(left_h: tf.Tensor, right_h: tf.Tensor) -> tf.Tensor:
+    return tf.matmul(tf.concat([left_h, right_h], 1), W["h"])
+
+
+def leaf_state(gates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """h and c: [..., WIDTH]."""
+    i, _, _, o, u = tf.split(gates, 5, axis=-1)
     c = tf.sigmoid(i) * tf.tanh(u)
     return tf.sigmoid(o) * tf.tanh(c), c
 
 
-def cell(left_h: tf.Tensor, left_c: tf.Tensor, right_h: tf.Tensor, right_c: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    i, left, right, o, u = tf.split(tf.matmul(tf.concat([left_h, right_h], 1), W["cell"]), 5, axis=1)
+def state(gates: tf.Tensor, left_c: tf.Tensor, right_c: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    i, left, right, o, u = tf.split(gates, 5, axis=1)
     c = tf.sigmoid(i) * tf.tanh(u) + tf.sigmoid(left) * left_c + tf.sigmoid(right) * right_c
     return tf.sigmoid(o) * tf.tanh(c), c
 
 
-def head(h: tf.Tensor) -> tf.Tensor:
-    return tf.matmul(h, W["head"])
-
-
 def save_models(folder: Path) -> None:
-    """The models leaf, cell and head, and the pipeline tree."""
-    state = tf.TensorSpec([None, WIDTH], tf.float32)
-    states = dict.fromkeys(("left_h", "left_c", "right_h", "right_c"), state)
-    save(folder, "leaf", lambda token: _named(leaf(token)), token=tf.TensorSpec([None], tf.int32))
-    save(
-        folder,
-        "cell",
-        lambda left_h, left_c, right_h, right_c: _named(cell(left_h, left_c, right_h, right_c)),
-        **states,
-    )
-    save(folder, "head", lambda h: {"scores": head(h)}, h=state)
-    put_pipeline(folder, "tree", PIPELINE)
+    """The models, and the pipelines tree and sentence."""
+
+    def cell(word: tf.Tensor, left_h: tf.Tensor, left_c: tf.Tensor, right_h: tf.Tensor, right_c: tf.Tensor) -> Outputs:
+        return _named(state(gates_of_words(word) + gates_of_children(left_h, right_h), left_c, right_c))
+
+    def inner(left_h: tf.Tensor, left_c: tf.Tensor, right_h: tf.Tensor, right_c: tf.Tensor) -> Outputs:
+        return _named(state(gates_of_children(left_h, right_h), left_c, right_c))
+
+    word, row = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, WIDTH], tf.float32)
+    states = dict.fromkeys(("left_h", "left_c", "right_h", "right_c"), row)
+    save(folder, "cell", cell, word=word, **states)
+    save(folder, "inner", inner, **states)
+    save(folder, "leaf", lambda word: _named(leaf_state(gates_of_words(word))), word=word)
+    save(folder, "head", lambda h: {"scores": tf.matmul(h, W["head"])}, h=row)
+    put_pipeline(folder, "tree", TREE)
+    put_pipeline(folder, "sentence", SENTENCE)
 
 
-def _named(state: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
-    return {"h": state[0], "c": state[1]}
+Outputs = dict[str, tf.Tensor]
+
+
+def _named(own: tuple[tf.Tensor, tf.Tensor]) -> Outputs:
+    return {"h": own[0], "c": own[1]}
 
 
 # --- requests ---
@@ -86,19 +113,28 @@ def _named(state: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 @dataclass(frozen=True)
 class Tree:
-    """tokens: [leaves]; children: [leaves - 1, 2], children before parents: leaves first, then inner nodes."""
+    """Leaves first, then inner nodes, children before parents.
 
-    tokens: Array
+    words: [leaves]; children: [leaves - 1, 2].
+    """
+
+    words: Array
     children: Array
 
     @property
     def leaves(self) -> int:
-        return len(self.tokens)
+        return len(self.words)
 
     @cached_property
-    def inputs(self) -> dict[str, Array]:
-        """Those of the pipeline."""
-        return {"tokens": self.tokens, "children": self.children}
+    def as_sentence(self) -> dict[str, Array]:
+        """The inputs of `sentence`."""
+        return {"words": self.words, "children": self.children}
+
+    @cached_property
+    def as_tree(self) -> dict[str, Array]:
+        """The inputs of `tree`: a row for each node."""
+        none = np.full((self.leaves, 2), -1, np.int32)
+        return {"words": np.pad(self.words, (0, self.leaves - 1)), "children": np.concatenate((none, self.children))}
 
 
 def random_tree(leaves: int, random: np.random.Generator) -> Tree:
@@ -108,7 +144,7 @@ def random_tree(leaves: int, random: np.random.Generator) -> Tree:
         at = int(random.integers(len(parts) - 1))
         children.append(parts[at : at + 2])
         parts[at : at + 2] = [node]
-    return Tree(random.integers(WORDS, size=leaves, dtype=np.int32), np.array(children, np.int32).reshape(-1, 2))
+    return Tree(random.integers(1, WORDS, leaves, np.int32), np.array(children, np.int32).reshape(-1, 2))
 
 
 def trees(number: int, kind: str) -> Sequence[Tree]:
@@ -123,17 +159,21 @@ def trees(number: int, kind: str) -> Sequence[Tree]:
 
 
 def by_numpy(tree: Tree) -> Array:
-    """The scores, a node at a time: [1, CLASSES]."""
-    i, o, u = np.split(10 * W["words"][tree.tokens] @ W["leaf"], 3, axis=1)
-    c = _sigmoid(i) * np.tanh(u)
-    states = list(zip(_sigmoid(o) * np.tanh(c), c, strict=True))
+    """h of the root, a node at a time: [1, WIDTH]."""
+    states = [_state(gates, _NONE, _NONE) for gates in W["words"][tree.words] @ W["x"]]
     for left, right in tree.children.tolist():
         (left_h, left_c), (right_h, right_c) = states[left], states[right]
-        i, of_left, of_right, o, u = np.split(np.concatenate([left_h, right_h]) @ W["cell"], 5)
-        c = _sigmoid(i) * np.tanh(u) + _sigmoid(of_left) * left_c + _sigmoid(of_right) * right_c
-        states.append((_sigmoid(o) * np.tanh(c), c))
-    scores: Array = (states[-1][0] @ W["head"])[None]
-    return scores
+        states.append(_state(np.concatenate((left_h, right_h)) @ W["h"], left_c, right_c))
+    return states[-1][0][None]
+
+
+_NONE = np.zeros(WIDTH, np.float32)
+
+
+def _state(gates: Array, left_c: Array, right_c: Array) -> tuple[Array, Array]:
+    i, left, right, o, u = np.split(gates, 5)
+    c = _sigmoid(i) * np.tanh(u) + _sigmoid(left) * left_c + _sigmoid(right) * right_c
+    return _sigmoid(o) * np.tanh(c), c
 
 
 def _sigmoid(x: Array) -> Array:

@@ -1,18 +1,18 @@
-"""Trees through a pipeline with `fold` beside callers who compute them by requests of their own.
+"""Trees of 5 to 40 leaves through a pipeline with `fold`, beside callers who ask for the nodes themselves.
 
-Predicted: 64 trees of 5 to 40 leaves keep calls of 64 nodes full. Such a call takes a few times as long as one of one
-node, so a node is some 30 times as cheap as in a call of its own; a tree has ten levels of four nodes on average, so
-that levels take five times as many calls per node as full ones.
+Predicted: with 64 trees calls of 64 nodes are full. Such a call takes four times as long as one of one node, and each
+call of its own has the server's work as well: 30 times as many trees as by nodes. A tree has some ten levels: 7 times
+as many as by levels. `sentence` is the same in three steps, so it takes three times as much Python around the nodes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from app.core.inference import Array
 from bench.pipelines.figures import Figures
 from bench.pipelines.options import Options, in_turn, ratios, spread
 from bench.pipelines.served import Run, Served, apart, served
@@ -20,73 +20,79 @@ from bench.pipelines.tree_callers import by_levels, by_nodes
 from bench.pipelines.treelstm import Tree, by_numpy, save_models, trees
 
 #: Those that are sent, in turn.
-_TREES = 512
+TREES = 512
+
+Way = Callable[[Tree], Awaitable[Array]]
+
+FOLD, SENTENCE = "fold", "fold in three steps (sentence)"
+NODES, SHARED_NODES = "nodes, own calls", "nodes, calls shared with others"
+LEVELS, DIRECT_LEVELS = "levels, own calls", "levels, own calls, no server"
 
 
 async def measure(folder: Path, options: Options) -> Figures:
-    models, sent = folder / "models", trees(_TREES, "small")
+    models, sent = folder / "models", trees(TREES, "small")
     save_models(models)
     async with served(models, options.cores) as shared, served(models, options.cores, batching=False) as single:
         ways = _ways(shared, single)
-        furthest = [await _furthest(way, sent) for way in ways.values()]
+        furthest = [await furthest_of(way, sent) for way in ways.values()]
 
-        def run(way: str) -> Callable[[], Awaitable[Run]]:
-            server = single if "own calls" in way else shared
-            callers = 1 if way == _DIRECT else options.callers
-            return lambda: server.loop(lambda number: ways[way](sent[number % _TREES]), callers, options.seconds)
+        def loop(name: str, way: Way) -> Callable[[], Awaitable[Run]]:
+            server = single if "own calls" in name else shared
+            callers = 1 if name == DIRECT_LEVELS else options.callers
+            return lambda: server.loop(lambda number: way(sent[number % TREES]), callers, options.seconds)
 
-        runs = await in_turn({way: run(way) for way in ways}, options.rounds)
+        runs = await in_turn({name: loop(name, way) for name, way in ways.items()}, options.rounds)
         alone_ms = [await _one_caller_ms(shared, sent, options.seconds) for _ in range(options.rounds)]
 
-    rates = {way: [each.rate for each in own] for way, own in runs.items()}
-    folds, called = runs[_FOLD], [100 * each.called_s / each.seconds / options.cores for each in runs[_FOLD]]
-    print(f"  rows in a call of the cell: {median(run.mean_rows('cell') for run in folds):.0f}")
-    print(f"  fold / nodes that share calls with other callers': {spread(ratios(rates[_FOLD], rates[_SHARED_NODES]), '.1f')}x")
-    by_level = [max(pair) for pair in zip(rates[_LEVELS], rates[_DIRECT], strict=True)]  # whichever is faster
+    rates = {name: [each.rate for each in own] for name, own in runs.items()}
+    rows = [run.mean_rows("cell") for run in runs[FOLD]], [run.mean_rows("inner") for run in runs[SENTENCE]]
+    print(f"  rows in a call: {spread(rows[0])}; in three steps {spread(rows[1])}")
+    print(f"  fold / {SHARED_NODES}: {spread(ratios(rates[FOLD], rates[SHARED_NODES]), '.1f')}x")
+    levels = [max(pair) for pair in zip(rates[LEVELS], rates[DIRECT_LEVELS], strict=True)]  # whichever is faster
     return {
-        "to_node_calls": ratios(rates[_FOLD], rates[_NODES]),
-        "to_level_calls": ratios(rates[_FOLD], by_level),
-        "python_percent": [100 - percent for percent in called],
+        "to_node_calls": ratios(rates[FOLD], rates[NODES]),
+        "to_level_calls": ratios(rates[FOLD], levels),
+        "python_percent": [100 - 100 * run.called_s / run.seconds / options.cores for run in runs[FOLD]],
         "one_caller_p50_ms": alone_ms,
         "furthest": furthest,
     }
 
 
-_FOLD, _NODES, _SHARED_NODES = "fold", "nodes, own calls", "nodes, shared calls"
-_LEVELS, _DIRECT = "levels, own calls", "levels, own calls without a server"
+def _ways(shared: Served, single: Served) -> dict[str, Way]:
+    """How the root of a tree is asked for."""
+    call = single.direct("cell")
 
+    async def fold(tree: Tree) -> Array:
+        return (await shared.ask("tree", tree.as_tree))["root"]
 
-def _ways(shared: Served, single: Served) -> dict[str, Callable[[Tree], Awaitable[Any]]]:
-    """How scores are asked for."""
-    direct = {name: single.direct(name) for name in ("leaf", "cell", "head")}
+    async def sentence(tree: Tree) -> Array:
+        return (await shared.ask("sentence", tree.as_sentence))["root"]
 
-    async def fold(tree: Tree) -> Any:
-        return (await shared.ask("tree", tree.inputs))["scores"]
-
-    async def call(name: str, inputs: Any) -> Any:
-        return direct[name](inputs)
+    async def directly(inputs: dict[str, Array]) -> dict[str, Array]:
+        return call(inputs)
 
     return {
-        _FOLD: fold,
-        _NODES: lambda tree: by_nodes(single.ask, tree),
-        _SHARED_NODES: lambda tree: by_nodes(shared.ask, tree),
-        _LEVELS: lambda tree: by_levels(single.ask, tree),
-        _DIRECT: lambda tree: by_levels(call, tree),
+        FOLD: fold,
+        SENTENCE: sentence,
+        NODES: lambda tree: by_nodes(lambda inputs: single.ask("cell", inputs), tree),
+        SHARED_NODES: lambda tree: by_nodes(lambda inputs: shared.ask("cell", inputs), tree),
+        LEVELS: lambda tree: by_levels(lambda inputs: single.ask("cell", inputs), tree),
+        DIRECT_LEVELS: lambda tree: by_levels(directly, tree),
     }
 
 
-async def _furthest(way: Callable[[Tree], Awaitable[Any]], sent: Any) -> float:
+async def furthest_of(way: Way, sent: Sequence[Tree]) -> float:
+    """How far the answers are from those in numpy."""
     return max([apart(await way(tree), by_numpy(tree)) for tree in sent[:32]])
 
 
-async def _one_caller_ms(server: Served, sent: Any, seconds: float) -> float:
+async def _one_caller_ms(server: Served, sent: Sequence[Tree], seconds: float) -> float:
     times = list[float]()
 
     async def ask(number: int) -> None:
         begin_s = time.perf_counter()
-        await server.ask("tree", sent[number % _TREES].inputs)
+        await server.ask("tree", sent[number % TREES].as_tree)
         times.append(1000 * (time.perf_counter() - begin_s))
 
     await server.loop(ask, 1, seconds)
     return median(times)
-
