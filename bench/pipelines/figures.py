@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench.support.goals import Goal, goals_table, of_script, outcomes, script, worst
+from bench.support.goals import Goal, goals_table, of_script, outcomes, script
 
 #: By figure, what was measured in each round.
 Figures = dict[str, list[float]]
@@ -21,8 +21,10 @@ GOALS = (
     _goal("to_level_calls", "trees: trees/s / the levels of a request, each a call of its own", least=5),
     _goal("python_percent", "trees: Python's share of the time", most=30, unit=" %"),
     _goal("one_caller_p50_ms", "trees: one caller, p50", most=1.2, unit=" ms"),
-    _goal("to_loop_equal", "trees of 22 leaves: trees/s / whole trees by tf.while_loop", least=1.2),
-    _goal("to_loop_mixed", "trees, some large: trees/s / whole trees by tf.while_loop", least=1.8),
+    _goal("tree_to_loop_equal", "trees of 22 leaves: trees/s / whole trees by tf.while_loop", least=1.2),
+    _goal("tree_to_loop_mixed", "trees, some large: trees/s / whole trees by tf.while_loop", least=1.8),
+    _goal("sentence_to_loop_equal", "the same, leaves by a product of their own", least=1.2),
+    _goal("sentence_to_loop_mixed", "the same, some large", least=1.8),
     _goal("images_mixed", "images of mixed sizes: images/s / both steps in one SavedModel", least=3),
     _goal("images_equal", "images of one size: images/s / both steps in one SavedModel", least=0.85),
     _goal("step_1_us", "a step above a plain request, in a pipeline of 1", most=5, unit=" us"),
