@@ -39,7 +39,7 @@ Costs = dict[tuple[str, int], float]
 
 async def measure(folder: Path, options: Options) -> Figures:
     models, rows = folder / "models", _rows()
-    _save_models(models)
+    save_models(models)
     async with served(models, options.cores) as server:
         furthest = await _furthest(server, rows[:64])
         runs, by_costs, full = list[Run](), list[float](), list[float]()
@@ -119,7 +119,7 @@ def _rows() -> list[Array]:
     return list(rows)
 
 
-def _save_models(folder: Path) -> None:
+def save_models(folder: Path) -> None:
     random, x = np.random.default_rng(1), tf.TensorSpec([None, WIDTH], tf.float32)
     for name, count in _LAYERS.items():
         layers = [random.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32) for _ in range(count)]

@@ -31,7 +31,8 @@ GOALS = (
     _goal("step_2_us", "a step above a plain request, in a pipeline of 2", most=5, unit=" us"),
     _goal("step_4_us", "a step above a plain request, in a pipeline of 4", most=5, unit=" us"),
     _goal("cascade_to_costs", "cascade: rows/s / as the costs of its calls predict", least=0.9),
-    _goal("swaps_failed", "requests failed while versions are swapped and at SIGTERM", most=0, unit=""),
+    _goal("swaps_failed", "requests that failed while versions were swapped, and at SIGTERM", most=0, unit=""),
+    _goal("swaps_not_done", "swaps that were not done, or an exit code that is not 0", most=0, unit=""),
     _goal("furthest", "answers: furthest from those computed otherwise", most=1e-5, unit=""),
 )
 
