@@ -24,7 +24,7 @@ from bench.pipelines.options import Options, spread
 from bench.pipelines.served import Run, Served, apart, put_pipeline, save, served
 
 WIDTH, SHARE, _ROWS = 1024, 0.3, 1024
-_LAYERS = {"small": 2, "big": 16}
+_LAYERS = {"small": 2, "big": 12}
 _SIZES = BatchSizes.powers_of_two(64)
 
 _PIPELINE = f"""
