@@ -413,8 +413,6 @@ class Batcher:
         while self.queue.orders.keys() - passed_over if passed_over else self.queue.orders:
             plan, lane = self._scheduler.first_due(self.queue, now, passed_over)
             due = plan.due_s <= now or self._drained is not None
-            if due and self._flows and not passed_over:
-                plan, lane = self._scheduler.fuller_step(self.queue, now, plan, lane)
             if not due or self._slots.claim(lane.function):
                 return plan, lane
             passed_over.add(lane.key.model)

@@ -15,7 +15,6 @@ P. Goyal, H. M. Vin, H. Cheng: Start-time fair queuing, SIGCOMM 1996.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from itertools import islice
 from math import inf
 from typing import Any, NamedTuple
 
@@ -88,13 +87,6 @@ class _CallerCharges:
         self._callers.end(self._charges.pop(batch), seconds)
 
 
-#: How often in a row a lane of steps gives way. Chosen: by more the oldest request waits longer.
-_MOST_PASSED = 16
-
-#: The lanes among which a fuller one is looked for: shapes, and so lanes, are the callers' choice. Chosen.
-_MOST_LOOKED = 16
-
-
 class _EmptyLane(NamedTuple):
     """A lane in which nothing waits yet, as policies see it."""
 
@@ -119,8 +111,6 @@ class Scheduler:
     def __init__(self, policy: BatchingPolicy, weights: Mapping[str, float], callers: Callers | None = None) -> None:
         self._policy = policy
         self._charges = _CallerCharges(callers) if callers is not None else None
-        self._passed = 0  # times in a row that a lane of steps gave way
-        self._gave_way = (-1, 0)  # which one did, and the rows that it had
         self._policies: dict[str, BatchingPolicy] = {}
         self.fair_queueing = FairQueueing(weights)
         self.eager = policy.eager
@@ -169,36 +159,6 @@ class Scheduler:
             if plan.due_s <= due_s:
                 return plan, lane
             queue.orders[lane.key.model].sleep(placed, plan.due_s)
-
-    def fuller_step(self, queue: RequestQueue, now: float, plan: BatchPlan, lane: Lane) -> tuple[BatchPlan, Lane]:
-        """Of lanes of steps, one whose call uses the device better than that of the lane that is due.
-
-        The steps of many requests under way stand in several lanes, each of which gets more while the others are
-        computed. By age alone the last step of the oldest request would be a call of its own each time. A lane gives
-        way as long as it gains rows by that, _MOST_PASSED times in a row at most, and only to lanes of steps: other
-        requests wait no longer by it.
-        """
-        if self.fair_queueing or self._charges is not None or not lane.first.feeds:
-            return plan, lane
-        best, most = (plan, lane), self._use(lane)
-        if most < 1.0 and self._passed < _MOST_PASSED and self._gave_way != (lane.serial, lane.rows):
-            for other in islice(queue.lanes, _MOST_LOOKED):
-                if other is not lane and other.first.feeds and (use := self._use(other)) > most:
-                    other_plan = self.plan(other)
-                    if other_plan.due_s <= now:
-                        best, most = (other_plan, other), use
-        self._passed = self._passed + 1 if best[1] is not lane else 0
-        self._gave_way = lane.serial, lane.rows
-        return best
-
-    def _use(self, lane: Lane) -> float:
-        """The rows of a lane's call in a second, as a share of those of a full one."""
-        curve = lane.costs.curve
-        if curve is None:
-            return 1.0
-        full = self.most_rows(lane)
-        rows = min(lane.rows, full)
-        return rows * curve.call_s(full) / (full * (curve.call_s(rows) or 1.0))
 
     def plan(self, lane: Lane) -> BatchPlan:
         return self._policy_of(lane).plan(lane)

@@ -64,59 +64,6 @@ def test_however_many_lanes_wait_one_is_planned(lanes: int) -> None:
     assert (lane.key.signature, policy.plans) == ("0", 1)
 
 
-# --- steps of larger requests ---
-
-
-def steps_and_others(*lanes: tuple[str, int, float, bool]) -> RequestQueue:
-    """Of each lane its name, rows, arrival, and whether it holds a step. Calls of 1 and 64 rows take as long."""
-    queue = RequestQueue(1000)
-    for lane in lanes:
-        add_step(queue, *lane)
-    return queue
-
-
-def add_step(queue: RequestQueue, name: str, rows: int, arrival_s: float, is_step: bool = True) -> None:
-    request = PendingRequest({}, rows, FakeReply(), arrival_s)
-    request.feeds = is_step
-    function = batch_function(FakeFunction(), 64, initial_estimates={1: 0.3, 64: 0.3})
-    queue.push(LaneKey("m", 1, name), function, request)
-
-
-def taken(scheduler: Scheduler, queue: RequestQueue) -> str:
-    return scheduler.fuller_step(queue, NOW, *scheduler.first_due(queue, NOW))[1].key.signature
-
-
-def test_an_old_step_gives_way_to_the_fullest_while_it_gains_rows() -> None:
-    queue = steps_and_others(("last", 1, 9.0, True), ("first", 32, 9.5, True), ("middle", 64, 9.6, True))
-    scheduler = Scheduler(SelfTuning(), {})
-    assert [taken(scheduler, queue) for _ in range(3)] == ["middle", "last", "last"]
-    for _ in range(2):
-        add_step(queue, "last", 1, 9.8)
-        assert taken(scheduler, queue) == "middle"
-    assert taken(scheduler, queue) == "last"
-
-
-def test_a_step_gives_way_16_times_in_a_row_at_most() -> None:
-    queue = steps_and_others(("last", 1, 9.0, True), ("middle", 64, 9.6, True))
-    scheduler, turns = Scheduler(SelfTuning(), {}), []
-    for _ in range(34):
-        turns.append(taken(scheduler, queue))
-        add_step(queue, "last", 1, 9.8)
-    assert turns == 2 * (16 * ["middle"] + ["last"])
-
-
-def test_steps_of_a_full_call_and_requests_that_are_no_steps_do_not_give_way() -> None:
-    scheduler = Scheduler(SelfTuning(), {})
-    assert taken(scheduler, steps_and_others(("full", 64, 9.0, True), ("too", 64, 9.5, True))) == "full"
-    assert taken(scheduler, steps_and_others(("direct", 1, 9.0, False), ("steps", 8, 9.5, True))) == "direct"
-    assert taken(scheduler, steps_and_others(("step", 1, 9.0, True), ("direct", 8, 9.5, False))) == "step"
-
-
-def test_where_models_have_weights_steps_do_not_give_way() -> None:
-    queue = steps_and_others(("old", 1, 9.0, True), ("fuller", 8, 9.5, True))
-    assert taken(Scheduler(SelfTuning(), {"m": 2.0}), queue) == "old"
-
-
 Call = tuple[str, float]
 
 
