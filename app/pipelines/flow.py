@@ -100,7 +100,9 @@ class Flow:
             ]
             starts = 0 if plan.start_kind is None else counts[plan.start_kind]
             try:
-                fold = binding.folds[step.number].reserve(starts, counts[plan.node_kind], children, types)
+                fold = binding.folds[step.number].reserve(
+                    starts, counts[plan.node_kind], children, types, self._arrival_s
+                )
             except ServingError as error:
                 raise _at(step, error) from None
             self._folds[step.number] = fold

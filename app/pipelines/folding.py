@@ -11,6 +11,8 @@ Rules
 - A request that has ended takes its nodes along: also out of a call that still waits.
 - A call stands in the queue where the first of its requests does: at that one's arrival, later by the seconds that were
   computed for it, of shared calls its share. So a tree of a thousand calls gives way to what came meanwhile.
+- A call that is not full gives way to the steps by which requests that have arrived come to this one: they bring it
+  nodes. It waits for no others, so it is not put off again and again.
 """
 
 from __future__ import annotations
@@ -98,6 +100,7 @@ class Fold:
         self._largest = np.zeros(_FIRST_REQUESTS, np.intp)  # rows of the largest batch
 
         self._calls: dict[_Call, None] = {}
+        self._coming: dict[FoldRequest, float] = {}  # that have not begun, and when they arrived, the newest last
 
     @property
     def taken(self) -> int:
@@ -106,13 +109,16 @@ class Fold:
 
     # --- requests ---
 
-    def reserve(self, starts: int, nodes: int, children: Array | None, types: Array | None) -> FoldRequest:
+    def reserve(
+        self, starts: int, nodes: int, children: Array | None, types: Array | None, arrival_s: float = 0.0
+    ) -> FoldRequest:
         """Checks the trees of a request, and keeps room for them. The caller ends it with `cancel` on every way out.
 
         Args:
             starts: the number of start nodes.
             nodes: that of others.
             children, types: as compile_forest takes them; without children the nodes are a chain.
+            arrival_s: of the request, monotonic seconds.
 
         Raises:
             InvalidRequest, RequestTooLarge: of the trees.
@@ -121,7 +127,9 @@ class Fold:
         forest = compile_forest(self._rules, starts, _chain(starts, nodes) if children is None else children, types)
         if types is not None:
             self._check_slots(forest, types)
-        return FoldRequest(self, forest, self._arena.allocate(forest.nodes))
+        request = FoldRequest(self, forest, self._arena.allocate(forest.nodes))
+        self._coming[request] = arrival_s
+        return request
 
     def _check_slots(self, forest: Forest, types: Array) -> None:
         """An operation may have fewer slots than others."""
@@ -140,6 +148,7 @@ class Fold:
 
         Raises InferenceFailed: a state has another shape than its model says.
         """
+        self._coming.pop(request, None)
         forest, rows = request.forest, request.rows
         self._arena.scatter(rows[: forest.starts], start)
         self._arena.scatter(rows[forest.starts :], nodes)
@@ -159,6 +168,7 @@ class Fold:
 
     def end(self, request: FoldRequest) -> None:
         """See FoldRequest.cancel."""
+        self._coming.pop(request, None)
         number = request.number
         if number is None:
             self._arena.free(request.rows)
@@ -208,6 +218,8 @@ class Fold:
         self._calls[call] = None
         try:
             entered_s = float(self._entered_s[taken.requests].min())
+            if self._coming and len(taken.rows) < self._most_rows[operation]:
+                entered_s = max(entered_s, next(reversed(self._coming.values())))
             call.handle = self._models[operation].submit_step(asked, call, entered_s)
         except ServingError as error:
             self.lost(call, error)

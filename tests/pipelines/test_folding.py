@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, RequestTooLarge, ShuttingDown
+from app.core.events import BatchExecuted
 from app.core.inference import Array, InferenceResponse
 from app.pipelines.folding import FoldLimits
 from tests.pipelines.tree_world import (
@@ -72,6 +73,19 @@ def test_several_trees_of_a_request_have_their_roots_in_the_order_of_their_numbe
         answer = await world.send(world.load(TREES), request)
         same(answer, by_recursion(request))
         assert len(answer.outputs["scores"]) == 3
+
+    scenario(play)
+
+
+def test_a_call_that_is_not_full_waits_for_the_leaves_of_those_who_have_come() -> None:
+    async def play(world: Trees) -> None:
+        model = world.load(TREES)
+        first = [world.send(model, tree(4, seed)) for seed in range(2)]
+        await asyncio.sleep(1.7)  # they share calls, so that they stand at 1.5 when their first nodes are computed
+        last = world.send(model, tree(4, 2))
+        await asyncio.gather(*first, last)
+        calls = [each.model for each in world.events if isinstance(each, BatchExecuted)]
+        assert calls[:4] == ["embed", "cell", "embed", "cell"]
 
     scenario(play)
 
