@@ -17,8 +17,8 @@ Rules
 - A batch that failed because of some of its requests is run again in smaller groups, each a batch of its own, in turns
   with what else is due (isolation.py).
 - A step of a larger request (app/pipelines) is an ordinary request. The first is judged for all steps; later ones are
-  queued in any case, by the arrival of the whole, and a batch that holds steps is answered before the device is given
-  the next one: its answers bring the steps that follow.
+  queued in any case, before what arrives afterwards, and a batch that holds steps is answered before the device is
+  given the next one: its answers bring the steps that follow.
 - The caller owns its request: it cancels it on every way out, and then the request leaves the queue.
 - A reply is set once, by the first of result, error and deadline, and never before `submit` has returned.
 """
@@ -181,11 +181,11 @@ class Batcher:
         caller: str = "",
         later: LaterSteps | None = None,
     ) -> RequestHandle:
-        """`submit` for a step of a larger request, which arrived at `arrival_s`. See also `begin_flow`.
+        """`submit` for a step of a larger request, queued as what arrived at `arrival_s`. See also `begin_flow`.
 
         Args:
             later: of a first step, which is judged for the whole: what follows it. None for a step of a request that
-                was admitted: it is queued in any case, before what arrived after the whole.
+                was admitted: it is queued in any case.
 
         Raises: of a first step, as `submit`.
         """

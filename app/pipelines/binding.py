@@ -24,6 +24,7 @@ class Binding:
     Attributes:
         other_models: by step, the names of the models of all others.
         folds: by step, if it is a fold.
+        newest_s: the arrival of the flow that began last.
     """
 
     def __init__(  # noqa: PLR0917 - what it binds
@@ -53,6 +54,7 @@ class Binding:
             if step.fold is not None
         }
         self._flows = 0
+        self.newest_s = 0.0
         self._retired: Callable[[], None] | None = None
         for model in self._leased:
             model.lease()
@@ -61,8 +63,9 @@ class Binding:
     def flows(self) -> int:
         return self._flows
 
-    def begin_flow(self) -> None:
+    def begin_flow(self, arrival_s: float) -> None:
         self._flows += 1
+        self.newest_s = arrival_s
         self.batcher.begin_flow()
 
     def end_flow(self) -> None:

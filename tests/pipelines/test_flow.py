@@ -57,6 +57,35 @@ def test_a_step_without_rows_is_passed_over(values: tuple[float, ...]) -> None:
     scenario(play)
 
 
+def test_a_later_step_waits_for_the_first_steps_of_those_who_have_come_and_is_computed_with_theirs() -> None:
+    async def play(world: World) -> None:
+        model = world.load(CASCADE)
+        asked = []
+        for number in (1, 2, 3, 4):  # three calls of the small model
+            asked.append(world.ask(model, number, 20, 20, 20))
+            await moment()
+        await asyncio.gather(*asked)
+        assert world.loaded["big", 1].calls == [[1, 2, 3, 4]]
+
+    scenario(play)
+
+
+def test_who_comes_afterwards_does_not_put_a_later_step_off() -> None:
+    async def play(world: World) -> None:
+        model = world.load(CHAIN)
+        first = world.ask(model, *range(8))
+        await moment()
+        second = world.ask(model, *range(30, 38))
+        await moment(1)  # the second step of the first waits behind the first step of the second
+        third = world.ask(model, *range(20, 28))
+        await first
+        assert not third.done()
+        assert world.computed("small") == {*range(8), *range(30, 38)}
+        await asyncio.gather(second, third)
+
+    scenario(play)
+
+
 def test_each_element_is_a_row_and_they_are_gathered_again() -> None:
     async def play(world: World) -> None:
         answer = await world.ask(world.load(EACH), 1, 5)
