@@ -104,12 +104,11 @@ def _target(given: Path) -> _Target:
     if not missing_graph(path):
         return a_version
     model = scan_model(path)
-    if model.versions:
+    holds_models = any(ModelsFolder(path).scan().models.values())
+    if model.versions or not (model.empty or holds_models):
         return _Target(path.parent, path.name)
-    if ModelsFolder(path).scan().models:
+    if holds_models:
         return _Target(path)
-    if not model.empty:
-        return _Target(path.parent, path.name)
     return a_version if is_numbered else _Target(path)
 
 
