@@ -89,6 +89,7 @@ class OfflineModels:
         self._look = look
         self._listed = listed
         self._faults: dict[str, list[Fault]] = {}
+        self._served: dict[str, set[int]] = {}
         self._catalog = Catalog()
         self._catalog.complete = True
         self._catalog.labels = {name: config.labels for name, config in layout.configs.items()}
@@ -101,8 +102,8 @@ class OfflineModels:
     def served(self, name: str) -> Mapping[int, OfflineModel]:
         """The versions of a model that would be served."""
         self._see(name)
-        found = {number: servable.model for number, servable in self._catalog.models.get(name, {}).items()}
-        return cast("Mapping[int, OfflineModel]", found)
+        servables = self._catalog.models.get(name, {})
+        return {number: cast("OfflineModel", servables[number].model) for number in self._served[name]}
 
     def check(self, text: bytes) -> Plan:
         """Raises PipelineInvalid: the text of a pipeline is wrong, or does not fit these models."""
@@ -134,7 +135,7 @@ class OfflineModels:
     def _see_version(self, name: str, version: int) -> None:
         """One that is served only if something says so."""
         path = self.layout.models.get(name, {}).get(version)
-        if path is not None and self._load(name, version, path):
+        if path is not None and not self._why_not(name, version, path):
             self._note(f"{name}:{version} is not the newest version: a model config file has to say that it is served")
 
     # --- looking ---
@@ -143,39 +144,39 @@ class OfflineModels:
         """Finds out which versions would be served, as the reconciler does: where one fails, the next one may."""
         if name in self._faults:
             return
-        faults = self._faults[name] = []
+        faults, served = self._faults[name], self._served[name] = list[Fault](), set[int]()
         if (config := self.layout.configs.get(name)) is None:
             return
         if name in self.layout.unreadable:
-            faults.append(
-                Fault(config.base_path, self.layout.why_unreadable(name).removeprefix(f"{config.base_path} "))
-            )
+            reason = self.layout.why_unreadable(name).removeprefix(f"{config.base_path} ")
+            faults.append(Fault(config.base_path, reason))
             return
         folders, incomplete = dict(self.layout.models.get(name, {})), self.layout.incomplete.get(name, {})
         for version in config.policy(folders.keys() | incomplete.keys()) & incomplete.keys():
-            self._hold(name, version, config.base_path / str(version), incomplete[version])
-        served = self._catalog.models.setdefault(name, {})
-        while missing := config.policy(folders.keys()) - served.keys():
+            self._hold(name, version, incomplete[version])
+            faults.append(Fault(config.base_path / str(version), incomplete[version]))
+        while missing := config.policy(folders.keys()) - served:
             version = max(missing)
-            if not self._load(name, version, folders[version]):
-                del folders[version]
+            if reason := self._why_not(name, version, folders[version]):
+                faults.append(Fault(folders.pop(version), reason))
+            else:
+                served.add(version)
 
-    def _load(self, name: str, version: int, path: Path) -> bool:
+    def _why_not(self, name: str, version: int, path: Path) -> str:
+        """Why a version cannot be served; empty if it can, and then steps find it."""
         try:
             model = self._look(name, path)
         except (ServingError, OSError) as error:
-            self._hold(name, version, path, str(error))
-            return False
+            self._hold(name, version, str(error))
+            return str(error)
         servable = Servable(name, version, ignore)
         servable.model = cast("PipelineModel", model)  # pipelines ask for signatures only
-        self._catalog.models[name][version] = servable
-        return True
+        self._catalog.models.setdefault(name, {})[version] = servable
+        return ""
 
-    def _hold(self, name: str, version: int, path: Path, reason: str) -> None:
-        self._faults[name].append(Fault(path, reason))
-        self._catalog.held.setdefault(name, {})[version] = ModelProblem(
-            name, version, ProblemKind.FAILED, f"Model {name} version {version} is not loaded: {reason}"
-        )
+    def _hold(self, name: str, version: int, reason: str) -> None:
+        text = f"Model {name} version {version} is not loaded: {reason}"
+        self._catalog.held.setdefault(name, {})[version] = ModelProblem(name, version, ProblemKind.FAILED, text)
 
     def _note(self, text: str) -> None:
         self.notes[text] = None

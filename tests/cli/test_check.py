@@ -180,6 +180,7 @@ def test_types_that_do_not_fit_are_told(models: Path) -> None:
     put(models / "read" / "3", CASCADE.replace("model: big,", 'model: "big:1",'))
     assert not faults("models/read")
     assert notes("models/read") == ["big:1 is not the newest version: a model config file has to say that it is served"]
+    assert ferry("models").stdout.count("big version") == 1, "what only a step names is not listed"
 
 
 def test_models_that_are_not_whole_are_told(models: Path) -> None:
