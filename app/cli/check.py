@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 def check(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", help="A models folder, that of a model or of a version, or a pipeline.yaml."),
+        typer.Argument(
+            metavar="FOLDER",
+            help="A models folder, that of a model or of a version, or a pipeline.yaml.",
+            readable=False,
+        ),
     ],
     models: Annotated[
         Path | None,

@@ -146,7 +146,8 @@ class _Check:
         if listed:
             names = [name for name, each in configs.items() if folder in {each.base_path, *each.base_path.parents}]
         else:
-            names = [target.name] if target.name in configs else [] if target.name else sorted(configs)
+            known = configs.keys() | self._own.layout.unreadable
+            names = [target.name] if target.name in known else [] if target.name else sorted(known)
         if not names:
             expected = f"<name>/<version>/{MODEL_FILES[0]}, or {PIPELINE_FILE} in its place"
             what = "the list of models names none in it" if listed else f"it holds no model, which is {expected}"

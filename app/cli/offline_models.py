@@ -22,6 +22,7 @@ from app.pipelines.served_pipelines import lacking, no_model
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import PIPELINE_FILE, DiskLayout, walk
 from app.repository.disk.examination import nothing_missing
+from app.repository.model_config import ModelConfig
 from app.repository.servable import Servable
 from app.runtime import missing_part_of, offline_signatures_of
 
@@ -145,11 +146,11 @@ class OfflineModels:
         if name in self._faults:
             return
         faults, served = self._faults[name], self._served[name] = list[Fault](), set[int]()
-        if (config := self.layout.configs.get(name)) is None:
-            return
+        config = self.layout.configs.get(name)
         if name in self.layout.unreadable:
-            reason = self.layout.why_unreadable(name).removeprefix(f"{config.base_path} ")
-            faults.append(Fault(config.base_path, reason))
+            self._see_unreadable(name, config)
+            return
+        if config is None:
             return
         folders, incomplete = dict(self.layout.models.get(name, {})), self.layout.incomplete.get(name, {})
         for version in config.policy(folders.keys() | incomplete.keys()) & incomplete.keys():
@@ -161,6 +162,13 @@ class OfflineModels:
                 faults.append(Fault(folders.pop(version), reason))
             else:
                 served.add(version)
+
+    def _see_unreadable(self, name: str, config: ModelConfig | None) -> None:
+        """One whose folder cannot be read; without a list it is not even known as a model."""
+        told = {each.path: each.reason for each in self.layout.ignored}
+        path = config.base_path if config is not None else min([each for each in told if each.name == name], key=_depth)
+        self._hold(name, None, told[path])
+        self._faults[name].append(Fault(path, told[path]))
 
     def _why_not(self, name: str, version: int, path: Path) -> str:
         """Why a version cannot be served; empty if it can, and then steps find it."""
@@ -174,9 +182,15 @@ class OfflineModels:
         self._catalog.models.setdefault(name, {})[version] = servable
         return ""
 
-    def _hold(self, name: str, version: int, reason: str) -> None:
-        text = f"Model {name} version {version} is not loaded: {reason}"
-        self._catalog.held.setdefault(name, {})[version] = ModelProblem(name, version, ProblemKind.FAILED, text)
+    def _hold(self, name: str, version: int | None, reason: str) -> None:
+        """So that whoever asks for it learns why. Args: version: None: of no version anything is known."""
+        text = f"Model {name}{'' if version is None else f' version {version}'} is not loaded: {reason}"
+        number = -1 if version is None else version
+        self._catalog.held.setdefault(name, {})[number] = ModelProblem(name, version, ProblemKind.FAILED, text)
 
     def _note(self, text: str) -> None:
         self.notes[text] = None
+
+
+def _depth(path: Path) -> int:
+    return len(path.parts)
