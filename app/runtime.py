@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -202,6 +202,11 @@ _REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.start:start"
 #: What says what is missing in the folder of a version. It is called in another process and imports no runtime.
 _MISSING_PART: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.saved_model.files:missing_part"}
 
+#: What reads the signatures of a model without loading it.
+_OFFLINE_SIGNATURES: dict[str, str] = {
+    "tensorflow": "app.runtimes.tensorflow.saved_model.offline_signatures:offline_signatures"
+}
+
 
 def runtime_names() -> Sequence[str]:
     return tuple(_REGISTRY)
@@ -224,3 +229,15 @@ def missing_part_of(name: str) -> Callable[[Path], str] | None:
     module, attribute = _MISSING_PART[name].split(":")
     missing_part: Callable[[Path], str] = getattr(import_module(module), attribute)
     return missing_part
+
+
+def offline_signatures_of(name: str) -> Callable[[Path, Collection[str]], Mapping[str, ModelSignature]] | None:
+    """The function of runtime `name` that reads the signatures of a model in a folder, and runs nothing of it.
+
+    Its second argument is `allowed_operations`. It raises as `Runtime.load`. None if the runtime has none.
+    """
+    if name not in _OFFLINE_SIGNATURES:
+        return None
+    module, attribute = _OFFLINE_SIGNATURES[name].split(":")
+    read: Callable[[Path, Collection[str]], Mapping[str, ModelSignature]] = getattr(import_module(module), attribute)
+    return read

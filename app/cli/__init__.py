@@ -11,6 +11,7 @@ import typer
 
 from app import __version__
 from app.cli.bench import bench
+from app.cli.check import check
 from app.cli.inspection import inspect
 from app.cli.predict import predict
 from app.cli.serve import serve
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(predict)
 app.command()(inspect)
+app.command()(check)
 app.command()(bench)
 app.command()(shard)
 

@@ -26,7 +26,6 @@ from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener, ModelPlaced
 from app.core.inference import ModelSignature
 from app.core.machine_memory import loading_bytes
-from app.core.optional_inputs import with_declared_masks
 from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.improvement import Improvement
@@ -37,7 +36,7 @@ from app.loading.memory_trial import MemoryTrial
 from app.loading.padding_probe import ProbedPadding
 from app.loading.quick_switches import quick_switches
 from app.loading.row_independence import RowIndependence, setting_of
-from app.loading.settings_of_model import check_pad_values, of_model, warn_of_unknown
+from app.loading.settings_of_model import seen_by_callers
 from app.loading.warm_up import warm_up
 from app.model import Model
 from app.placement import RequestPlacement
@@ -146,7 +145,9 @@ class Loader:
     def _make_ready(self, name: str, version: int, loaded: LoadedModel, sizes: BatchSizes, path: Path) -> Model:
         # 1. The signatures as callers see them.
         rows = RowIndependence(name, self._settings.row_independence)
-        signatures = rows.by_graph(with_labels(self._seen(name, loaded), read_labels(path)))
+        signatures = rows.by_graph(
+            with_labels(seen_by_callers(loaded.signatures, name, self._settings), read_labels(path))
+        )
         place = partial(self._place, name, version, loaded)
         if not self._settings.warm_up:
             model = Model(place(signatures=signatures, sizes=sizes), self._batcher)
@@ -197,17 +198,6 @@ class Loader:
     def _memory_trial(self, path: Path) -> Callable[[Sequence[int], float], MemoryTrial]:
         settings = self._settings
         return partial(MemoryTrial, str(path), settings.runtime, allowed_operations=tuple(settings.allowed_operations))
-
-    def _seen(self, name: str, loaded: LoadedModel) -> Mapping[str, ModelSignature]:
-        """The signatures as callers see them: they may leave out the masks that settings declare.
-
-        Raises: InvalidRequest: pad_values does not fit one of the inputs.
-        """
-        settings = self._settings
-        for setting in ("pad_values", "mask_inputs"):
-            warn_of_unknown(setting, getattr(settings, setting), name, loaded.signatures)
-        check_pad_values(settings.pad_values, name, loaded.signatures)
-        return with_declared_masks(loaded.signatures, of_model(settings.mask_inputs, name))
 
     def _place(
         self,

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from app.config.settings import Settings
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, ModelSignature, dtype_name
+from app.core.optional_inputs import with_declared_masks
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +22,19 @@ def of_model(values: Mapping[str, _Value], model: str) -> dict[str, _Value]:
     """A setting's values for this model, by input: 'model/input' is for that model alone and overrides 'input'."""
     own = {name.removeprefix(f"{model}/"): value for name, value in values.items() if name.startswith(f"{model}/")}
     return {**values, **own}
+
+
+def seen_by_callers(
+    signatures: Mapping[str, ModelSignature], model: str, settings: Settings
+) -> Mapping[str, ModelSignature]:
+    """The signatures of a model as callers see them: they may leave out the masks that settings declare.
+
+    Raises InvalidRequest: pad_values does not fit one of the inputs.
+    """
+    for setting in ("pad_values", "mask_inputs"):
+        warn_of_unknown(setting, getattr(settings, setting), model, signatures)
+    check_pad_values(settings.pad_values, model, signatures)
+    return with_declared_masks(signatures, of_model(settings.mask_inputs, model))
 
 
 def warn_of_unknown(

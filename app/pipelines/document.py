@@ -168,7 +168,7 @@ def parse(text: bytes) -> PipelineText:
     try:
         return PipelineText.model_validate(content)
     except ValidationError as error:
-        raise PipelineInvalid("; ".join(map(_fault, error.errors()))) from None
+        raise PipelineInvalid(*map(_fault, error.errors())) from None
 
 
 #: What PyYAML raises for values that are not of their tag: `!!int ''`, `!!bool x`, `!!timestamp x`, 1:59:...:59.5

@@ -9,7 +9,14 @@ _MOST_DIGITS = 18
 
 
 class PipelineInvalid(Exception):
-    """The text of a pipeline is wrong, or does not fit its models; the message names the place and what is expected."""
+    """The text of a pipeline is wrong, or does not fit its models: one fault or several.
+
+    Each names its place and what is expected.
+    """
+
+    def __init__(self, *faults: str) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
 
 
 class Reference(NamedTuple):

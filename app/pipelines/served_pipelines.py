@@ -133,18 +133,13 @@ class ServedPipelines:
     # --- models ---
 
     def _lacking(self, models: Sequence[ModelReference]) -> str:
-        reasons = []
-        for reference in models:
-            try:
-                self._find(*reference)
-            except ServingError as error:
-                reasons.append(f"{reference} ({error})")
+        reasons = lacking(models, self._find)
         return f"waits for {', '.join(reasons)}" if reasons else ""
 
     def _model(self, reference: ModelReference) -> Model:
         model = self._find(*reference)
         if isinstance(model, PipelineModel):
-            raise PipelineInvalid(f"{reference} is a pipeline: a step should be a model")
+            raise no_model(reference)
         return model
 
     def _signatures(self, reference: ModelReference) -> Mapping[str, ModelSignature]:
@@ -159,3 +154,23 @@ class ServedPipelines:
 
     def _models(self, plan: Plan) -> list[tuple[Model, ...]]:
         return [tuple(map(self._model, step.models)) for step in plan.steps]
+
+
+def lacking(models: Sequence[ModelReference], find: Callable[..., object]) -> Sequence[str]:
+    """The models that are not there, with the reasons.
+
+    Args:
+        find: called as a FindModel.
+    """
+    reasons = []
+    for reference in models:
+        try:
+            find(*reference)
+        except ServingError as error:
+            reasons.append(f"{reference} ({error})")
+    return reasons
+
+
+def no_model(reference: ModelReference) -> PipelineInvalid:
+    """What is told of a step whose model is a pipeline."""
+    return PipelineInvalid(f"{reference} is a pipeline: a step should be a model")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from errno import EISDIR, ENOENT, ENOTDIR
+from pathlib import Path
 
 import tensorflow as tf
 
-from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
+from app.core.errors import FilesUnreadable, InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 
 #: Of TensorFlow's messages, which may list a whole graph. Chosen.
 MAX_CHARACTERS = 300
@@ -71,6 +72,12 @@ def map_error(error: Exception) -> ServingError:
     if isinstance(error, _UNCLEAR) and _INPUTS_TEXT.search(str(error)):
         return InvalidRequest(text)
     return InferenceFailed(text)
+
+
+def load_failure(path: Path, error: Exception) -> InferenceFailed:
+    """What is told of the model in folder `path` that could not be loaded."""
+    kind = FilesUnreadable if is_passing(error) else InferenceFailed
+    return kind(f"{'/'.join(path.parts[-2:])} cannot be loaded: {first_meaningful_line(error)}")
 
 
 def is_passing(error: Exception) -> bool:

@@ -11,10 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.core.errors import FilesUnreadable, InferenceFailed, InvalidRequest
+from app.core.errors import InvalidRequest
 from app.runtime import CompiledPrograms, LoadedModel, RuntimeOptions
 from app.runtimes.tensorflow import private_api
-from app.runtimes.tensorflow.error_mapping import first_meaningful_line, is_passing
+from app.runtimes.tensorflow.error_mapping import load_failure
 from app.runtimes.tensorflow.execution.programs import PROGRAMS
 from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
 from app.runtimes.tensorflow.saved_model.named_devices import named_devices
@@ -66,9 +66,7 @@ class TensorFlowRuntime:
         try:
             return self._load(path)
         except Exception as error:
-            name = "/".join(path.parts[-2:])
-            kind = FilesUnreadable if is_passing(error) else InferenceFailed
-            raise kind(f"{name} cannot be loaded: {first_meaningful_line(error)}") from error
+            raise load_failure(path, error) from error
 
     @property
     def compiled_programs(self) -> CompiledPrograms:

@@ -1,0 +1,196 @@
+"""The models of a folder, or of a list, as a server would serve them, looked at without loading them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from app.config.settings import Settings
+from app.core.errors import InferenceFailed, ServingError
+from app.core.events import ignore
+from app.core.inference import ModelSignature
+from app.core.versions import ModelProblem, ProblemKind
+from app.loading.settings_of_model import seen_by_callers
+from app.pipelines.compilation import compile_pipeline, models_of
+from app.pipelines.document import parse
+from app.pipelines.plan import Plan
+from app.pipelines.references import ModelReference, PipelineInvalid
+from app.pipelines.served_pipelines import lacking, no_model
+from app.repository.catalog import Catalog
+from app.repository.disk.disk_layout import PIPELINE_FILE, DiskLayout, walk
+from app.repository.disk.examination import nothing_missing
+from app.repository.model_config import ModelConfig
+from app.repository.servable import Servable
+from app.runtime import missing_part_of, offline_signatures_of
+
+if TYPE_CHECKING:
+    from app.pipelines.pipeline_model import PipelineModel
+
+
+class Fault(NamedTuple):
+    """What a server would find wrong, at a folder or file."""
+
+    path: Path
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineModel:
+    """One version. `signatures` is None of a pipeline."""
+
+    path: Path
+    signatures: Mapping[str, ModelSignature] | None
+
+
+#: Looks at a version: its model's name, and its folder. Raises ServingError, OSError: it cannot be served.
+Look = Callable[[str, Path], OfflineModel]
+
+
+def looking(settings: Settings) -> Look:
+    """By the functions of the runtime that the settings name."""
+    missing_part = missing_part_of(settings.runtime) or nothing_missing
+    read = offline_signatures_of(settings.runtime)
+
+    def look(name: str, path: Path) -> OfflineModel:
+        # 1. Files that may be read at all: a pipe would keep its reader waiting.
+        for file, stat in walk(path):
+            if not (S_ISREG(stat.st_mode) or S_ISDIR(stat.st_mode)):
+                raise InferenceFailed(f"{file.relative_to(path)} is no regular file")
+        if (path / PIPELINE_FILE).is_file():
+            return OfflineModel(path, None)
+
+        # 2. Whether they are whole.
+        if missing := missing_part(path):
+            raise InferenceFailed(missing)
+
+        # 3. The signatures.
+        signatures = read(path, settings.allowed_operations) if read is not None else {}
+        return OfflineModel(path, seen_by_callers(signatures, name, settings))
+
+    return look
+
+
+class OfflineModels:
+    """Each model is looked at when it is first asked for.
+
+    Args:
+        listed: the layout is that of a list, which says which versions are served and what their labels are. Otherwise
+            any version that is there may be served, and a label may be that of the newest.
+
+    Attributes:
+        notes: what was assumed.
+    """
+
+    def __init__(self, layout: DiskLayout, look: Look, *, listed: bool) -> None:
+        self.layout = layout
+        self.notes: dict[str, None] = {}
+        self._look = look
+        self._listed = listed
+        self._faults: dict[str, list[Fault]] = {}
+        self._served: dict[str, set[int]] = {}
+        self._catalog = Catalog()
+        self._catalog.complete = True
+        self._catalog.labels = {name: config.labels for name, config in layout.configs.items()}
+
+    def faults(self, name: str) -> list[Fault]:
+        """Why versions of a model that should be served would not be."""
+        self._see(name)
+        return self._faults[name]
+
+    def served(self, name: str) -> Mapping[int, OfflineModel]:
+        """The versions of a model that would be served."""
+        self._see(name)
+        servables = self._catalog.models.get(name, {})
+        return {number: cast("OfflineModel", servables[number].model) for number in self._served[name]}
+
+    def check(self, text: bytes) -> Plan:
+        """Raises PipelineInvalid: the text of a pipeline is wrong, or does not fit these models."""
+        content = parse(text)
+        if reasons := lacking(models_of(content), self._find):
+            raise PipelineInvalid(*[f"it waits for {reason}" for reason in reasons])
+        return compile_pipeline(content, self._signatures)
+
+    # --- models by reference ---
+
+    def _signatures(self, reference: ModelReference) -> Mapping[str, ModelSignature]:
+        signatures = self._find(*reference).signatures
+        if signatures is None:
+            raise no_model(reference)
+        return signatures
+
+    def _find(self, name: str, version: int | None = None, label: str | None = None) -> OfflineModel:
+        """Raises ServingError, as a server's catalog does."""
+        self._see(name)
+        if not self._listed and label is not None and self.served(name):
+            self._note(
+                f"{name}:{label} is taken for the newest version: only a model config file says what labels mean"
+            )
+            label = None
+        if not self._listed and version is not None and version not in self.served(name):
+            self._see_version(name, version)
+        return cast("OfflineModel", self._catalog.resolve(name, version, label))
+
+    def _see_version(self, name: str, version: int) -> None:
+        """One that is served only if something says so."""
+        path = self.layout.models.get(name, {}).get(version)
+        if path is not None and not self._why_not(name, version, path):
+            self._note(f"{name}:{version} is not the newest version: a model config file has to say that it is served")
+
+    # --- looking ---
+
+    def _see(self, name: str) -> None:
+        """Finds out which versions would be served, as the reconciler does: where one fails, the next one may."""
+        if name in self._faults:
+            return
+        faults, served = self._faults[name], self._served[name] = list[Fault](), set[int]()
+        config = self.layout.configs.get(name)
+        if name in self.layout.unreadable:
+            self._see_unreadable(name, config)
+            return
+        if config is None:
+            return
+        folders, incomplete = dict(self.layout.models.get(name, {})), self.layout.incomplete.get(name, {})
+        for version in config.policy(folders.keys() | incomplete.keys()) & incomplete.keys():
+            self._hold(name, version, incomplete[version])
+            faults.append(Fault(config.base_path / str(version), incomplete[version]))
+        while missing := config.policy(folders.keys()) - served:
+            version = max(missing)
+            if reason := self._why_not(name, version, folders[version]):
+                faults.append(Fault(folders.pop(version), reason))
+            else:
+                served.add(version)
+
+    def _see_unreadable(self, name: str, config: ModelConfig | None) -> None:
+        """One whose folder cannot be read; without a list it is not even known as a model."""
+        told = {each.path: each.reason for each in self.layout.ignored}
+        path = config.base_path if config is not None else min([each for each in told if each.name == name], key=_depth)
+        self._hold(name, None, told[path])
+        self._faults[name].append(Fault(path, told[path]))
+
+    def _why_not(self, name: str, version: int, path: Path) -> str:
+        """Why a version cannot be served; empty if it can, and then steps find it."""
+        try:
+            model = self._look(name, path)
+        except (ServingError, OSError) as error:
+            self._hold(name, version, str(error))
+            return str(error)
+        servable = Servable(name, version, ignore)
+        servable.model = cast("PipelineModel", model)  # pipelines ask for signatures only
+        self._catalog.models.setdefault(name, {})[version] = servable
+        return ""
+
+    def _hold(self, name: str, version: int | None, reason: str) -> None:
+        """So that whoever asks for it learns why. Args: version: None: of no version anything is known."""
+        text = f"Model {name}{'' if version is None else f' version {version}'} is not loaded: {reason}"
+        number = -1 if version is None else version
+        self._catalog.held.setdefault(name, {})[number] = ModelProblem(name, version, ProblemKind.FAILED, text)
+
+    def _note(self, text: str) -> None:
+        self.notes[text] = None
+
+
+def _depth(path: Path) -> int:
+    return len(path.parts)
