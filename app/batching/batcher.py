@@ -35,6 +35,7 @@ from types import MappingProxyType
 from app.batching.admission import check_accepting, check_deadline
 from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.completion import Completion
+from app.batching.cost_model import Costs
 from app.batching.deadlines import Deadlines, Expiry
 from app.batching.devices import Device, DeviceSlots
 from app.batching.function import BatchFunction
@@ -47,6 +48,7 @@ from app.batching.scheduler import Scheduler
 from app.batching.shadow_check import ShadowChecks
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
+from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
 from app.core.errors import InvalidRequest, ServingError, WouldBeLate
 from app.core.events import BatchRejected, Listener, ignore
@@ -206,6 +208,10 @@ class Batcher:
         self._supplies.append(supply)
         self._dispatch_soon()
 
+    def full_call_rows(self, model: str, costs: Costs | None, max_rows: int) -> int:
+        """How many of at most `max_rows` rows a full batch of the model has; a request of more is computed in parts."""
+        return self._scheduler.full_batch(model, costs or Costs(BatchSizes((max_rows,))), max_rows)
+
     def check_flow(self, request: PendingRequest, models: Sequence[str], needs_s: Callable[[], float]) -> None:
         """The judgement of a request that is not queued itself when it begins: its calls will be.
 
@@ -273,7 +279,7 @@ class Batcher:
         costs = function.last_costs
         if costs is None or not function.coalescable or costs.undisturbed_s(1) >= self._max_inline_s:
             return 0
-        return self._scheduler.most_coalesced(model, costs, function.max_rows)
+        return self._scheduler.full_batch(model, costs, function.max_rows)
 
     def submit_coalesced(
         self,
@@ -297,9 +303,7 @@ class Batcher:
             arrivals_s: of each of the requests, monotonic seconds; `submit` says what the others are.
         """
         lane = Lane(key, function)
-        if not (
-            function.coalescable and 0 < rows <= self._scheduler.most_coalesced(key.model, lane.costs, lane.max_rows)
-        ):
+        if not (function.coalescable and 0 < rows <= self._scheduler.full_batch(key.model, lane.costs, lane.max_rows)):
             return None
         request = PendingRequest(inputs, rows, reply, arrivals_s[0], deadline_s, 0.0, caller)
         request.coalesced_s = arrivals_s
@@ -359,10 +363,14 @@ class Batcher:
         self._dispatch_due = False
         try:
             self._start_due_batches()
-        except Exception as error:  # must not go unnoticed: /livez turns red
-            logger.exception("The batcher could not start a batch")
-            self._failure = f"The batcher failed: {error!r}"
+        except Exception as error:
+            self._note_failure("The batcher could not start a batch", error)
             self._check_drained()
+
+    def _note_failure(self, what: str, error: Exception) -> None:
+        """It must not go unnoticed: /livez turns red."""
+        logger.exception(what)
+        self._failure = f"The batcher failed: {error!r}"
 
     def _start_due_batches(self) -> None:
         self._slots.await_nothing()
@@ -405,7 +413,10 @@ class Batcher:
     def _supply(self) -> None:
         supplies, self._supplies = self._supplies, []
         for supply in supplies:
-            supply()
+            try:
+                supply()
+            except Exception as error:  # others are supplied, and what waits is computed
+                self._note_failure("What stands ready could not be queued", error)
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
         """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""
