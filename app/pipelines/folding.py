@@ -294,10 +294,13 @@ class Fold:
         """A call failed: it is halved, or its requests fail."""
         self._calls.pop(call, None)
         taken = self._living(call.taken)
-        for half in (halves := _halves(taken, error)):
-            if (left := self._living(half)).rows.size:
+        smaller: Sequence[Taken] = ()
+        if isinstance(error, InvalidRequest | OutOfMemory):  # those that have ended may have been at fault
+            smaller = _halves(taken, by_nodes=isinstance(error, OutOfMemory)) if taken is call.taken else (taken,)
+        for part in smaller:
+            if (left := self._living(part)).rows.size:
                 self._submit(call.operation, left)
-        if halves:
+        if smaller:
             return
         failed = [self._requests[number] for number in distinct(taken.requests).tolist()]
         self._put_back(taken)
@@ -431,16 +434,16 @@ def part_of(taken: Taken, where: Array | slice) -> Taken:
     return Taken(taken.requests[where], taken.rows[where], taken.children[:, where])
 
 
-def _halves(taken: Taken, error: Exception) -> Sequence[Taken]:
-    """The nodes of half of the requests, and of the others; none if another call would fail as well."""
-    if not isinstance(error, InvalidRequest | OutOfMemory):
-        return ()
-    numbers = distinct(taken.requests)
+def _halves(taken: Taken, *, by_nodes: bool) -> Sequence[Taken]:
+    """The nodes of half of the requests, and of the others; none if there is one request only.
+
+    by_nodes: half of the nodes of one request, too, is a smaller call.
+    """
+    numbers, count = distinct(taken.requests), len(taken.rows)
     if len(numbers) > 1:
         first = np.isin(taken.requests, numbers[: len(numbers) // 2])
         return part_of(taken, first), part_of(taken, ~first)
-    count = len(taken.rows)
-    if isinstance(error, OutOfMemory) and count > 1:  # half of the nodes of one request, too, is a smaller call
+    if by_nodes and count > 1:
         return part_of(taken, slice(count // 2)), part_of(taken, slice(count // 2, count))
     return ()
 

@@ -124,7 +124,7 @@ calls = st.lists(
 
 
 @dataclass(frozen=True)
-class World_:
+class Surroundings:
     """What requests meet."""
 
     devices: int
@@ -136,7 +136,7 @@ class World_:
 
 
 worlds = st.builds(
-    World_,
+    Surroundings,
     devices=st.integers(1, 3),
     max_rows=st.sampled_from([1000, 1000, 6]),
     preserve_order=st.booleans(),
@@ -332,7 +332,7 @@ times = st.sampled_from([inf, inf, 0.3, 1.7, 3.1])
 
 @given(calls, worlds, times, times, times)
 def test_each_tree_is_what_recursion_says_whatever_befalls_others(
-    schedule: list[Call], surroundings: World_, drain_s: float, swap_s: float, place_s: float
+    schedule: list[Call], surroundings: Surroundings, drain_s: float, swap_s: float, place_s: float
 ) -> None:
     async def main() -> None:
         # 1. Clients, other versions and placements of their models, and a drain.

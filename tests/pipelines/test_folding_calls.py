@@ -215,6 +215,21 @@ def test_a_call_of_nobody_is_given_up_wherever_it_is() -> None:
     assert outcomes(reply) == [[7.0]]
 
 
+@pytest.mark.parametrize("error", [InvalidRequest("no"), OutOfMemory("no")])
+def test_nobody_is_blamed_for_a_request_that_has_ended_meanwhile(error: ServingError) -> None:
+    """What is left of a rejected call is another call."""
+    bench, reply = Bench(), FakeReply()
+    bad = bench.begin(1.0)
+    bench.begin(2.0, reply=reply)
+    bench.supply()
+    bench.model.calls[0][1].lane = None  # a batch has it
+    bad.cancel()
+    bench.model.fail(error)
+    bench.model.answer()
+    assert outcomes(reply) == [[2.0]]
+    assert bench.fold.idle
+
+
 def test_a_call_that_is_computed_in_part_keeps_its_nodes() -> None:
     """A part of it is in a batch: to take the rest out would compute that part twice."""
     bench, reply = Bench(), FakeReply()
