@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from app.batching.batcher import Batcher
-from app.batching.policy import BatchingOptions, SelfTuning
+from app.batching.policy import DEFAULTS, BatchingOptions, SelfTuning
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound
 from app.core.events import Event
@@ -133,7 +133,7 @@ class World:
         max_rows: int = 1000,
         seconds: float = 1.0,
         limits: FoldLimits = LIMITS,
-        batching: BatchingOptions = BatchingOptions(),
+        batching: BatchingOptions = DEFAULTS,
         **options: Any,
     ) -> None:
         self.loop = asyncio.get_running_loop()
