@@ -125,6 +125,7 @@ class Batcher:
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
         self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
         self._supplies: list[Callable[[], None]] = []  # to be called when a device is free
+        self._supplying = False
         self._flows = 0  # requests of several steps that are not answered
         self._slowest_call_s = 0.0  # hardly a call takes longer, of any function
 
@@ -206,7 +207,8 @@ class Batcher:
     def when_free(self, supply: Callable[[], None]) -> None:
         """Calls `supply` once, when a device is free and before it is given a batch: what it submits may be in that."""
         self._supplies.append(supply)
-        self._dispatch_soon()
+        if not self._supplying:  # else it would come back in each turn of the loop until what waits is due
+            self._dispatch_soon()
 
     def full_call_rows(self, model: str, costs: Costs | None, max_rows: int) -> int:
         """How many of at most `max_rows` rows a full batch of the model has; a request of more is computed in parts."""
@@ -395,6 +397,8 @@ class Batcher:
 
             # 3. Nothing is due: come back when it is. What waits for devices is looked at when one is given back.
             if planned is None:
+                if self._supplies and not self.queue.lanes:  # none of what was supplied came into the queue
+                    continue
                 return
             plan, lane = planned
             if not due:
@@ -412,11 +416,13 @@ class Batcher:
 
     def _supply(self) -> None:
         supplies, self._supplies = self._supplies, []
+        self._supplying = True
         for supply in supplies:
             try:
                 supply()
             except Exception as error:  # others are supplied, and what waits is computed
                 self._note_failure("What stands ready could not be queued", error)
+        self._supplying = False
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
         """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""

@@ -55,7 +55,10 @@ outputs: {scores: scores.scores, root: nodes.root}
 #: Trees of one type, whose leaves are inputs; all states are told.
 TREE = b"""
 steps:
-  nodes: {model: cell, inputs: {word: words}, fold: {children: children, slots: [left, right], start: start, state: state}}
+  nodes:
+    model: cell
+    inputs: {word: words}
+    fold: {children: children, slots: [left, right], start: start, state: state}
 outputs: {root: nodes.root, states: nodes.state}
 """
 
