@@ -9,7 +9,13 @@ _MOST_DIGITS = 18
 
 
 class PipelineInvalid(Exception):
-    """The text of a pipeline is wrong, or does not fit its models; the message names the place and what is expected."""
+    """The text of a pipeline is wrong, or does not fit its models; the message names the place and what is expected.
+
+    It is one line, also if names of the text have several.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
 
 
 class Reference(NamedTuple):
