@@ -397,8 +397,6 @@ class Batcher:
 
             # 3. Nothing is due: come back when it is. What waits for devices is looked at when one is given back.
             if planned is None:
-                if self._supplies and not self.queue.lanes:  # none of what was supplied came into the queue
-                    continue
                 return
             plan, lane = planned
             if not due:
@@ -415,13 +413,16 @@ class Batcher:
                 return
 
     def _supply(self) -> None:
-        supplies, self._supplies = self._supplies, []
         self._supplying = True
-        for supply in supplies:
-            try:
-                supply()
-            except Exception as error:  # others are supplied, and what waits is computed
-                self._note_failure("What stands ready could not be queued", error)
+        while self._supplies:
+            supplies, self._supplies = self._supplies, []
+            for supply in supplies:
+                try:
+                    supply()
+                except Exception as error:  # others are supplied, and what waits is computed
+                    self._note_failure("What stands ready could not be queued", error)
+            if self.queue.lanes:  # else none of it came into the queue: there may be more
+                break
         self._supplying = False
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:

@@ -327,7 +327,8 @@ class Settings(BaseSettings):
     )
     fold_nodes: PositiveInt = Field(
         65_536,
-        description="Most nodes that the trees of one request to a pipeline may have, at each step with fold.",
+        description="Most nodes that the trees of one request to a pipeline may have, at each step with fold. Where a "
+        "node may have more than two children, as many fewer: half as many with four.",
     )
     fold_memory_mb: PositiveInt = Field(
         512,

@@ -32,7 +32,7 @@ from app.core.inference import Array, BatchTiming, InferenceRequest
 from app.core.reply import Answer, Reply
 from app.pipelines.fold.agenda import Agenda, Taken
 from app.pipelines.fold.arena import Arena, grown
-from app.pipelines.fold.forest import Forest, compile_forest, distinct
+from app.pipelines.fold.forest import Forest, ForestRules, compile_forest, distinct
 from app.pipelines.plan import FoldPlan, OperationPlan
 
 if TYPE_CHECKING:
@@ -44,13 +44,19 @@ logger = logging.getLogger(__name__)
 #: What the agenda keeps for a node beside its children: four numbers, and a key while it is ready. Bytes.
 _NODE_BYTES = 48
 
+#: The limit is meant for nodes of so many slots: what trees take of the event loop grows with nodes times slots.
+_BINARY = 2
+
 #: Requests at first. Chosen.
 _FIRST_REQUESTS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class FoldLimits:
-    """The most that one request, and all of a step, may have: nodes, and bytes of what is kept for nodes."""
+    """The most that one request, and all of a step, may have: nodes, and bytes of what is kept for nodes.
+
+    nodes: with two slots or fewer; with more slots as many fewer, so that slots stay as many.
+    """
 
     nodes: int
     bytes: int
@@ -93,7 +99,8 @@ class Fold:
         row_bytes = sum(np.prod(shape, dtype=int) * dtype.itemsize for shape, dtype in plan.arrays.values())
         node_bytes = _NODE_BYTES + 8 * plan.rules.slots
         self._arena = Arena(plan.arrays, limits.bytes // int(row_bytes + node_bytes), limits.bytes)
-        self._rules = replace(plan.rules, most_nodes=min(limits.nodes, self._arena.most_rows))
+        most_nodes = _BINARY * limits.nodes // max(_BINARY, plan.rules.slots)
+        self._rules = replace(plan.rules, most_nodes=min(most_nodes, self._arena.most_rows))
         self._agenda = Agenda(
             plan.rules.slots, len(plan.operations), most_rows=max([each.sizes.largest for each in models])
         )
@@ -133,7 +140,10 @@ class Fold:
             InvalidRequest, RequestTooLarge: of the trees.
             Overloaded: others have so many nodes that there is no room.
         """
-        forest = compile_forest(self._rules, starts, _chain(starts, nodes) if children is None else children, types)
+        if children is None:
+            forest = _chain(self._rules, starts, nodes, types)
+        else:
+            forest = compile_forest(self._rules, starts, children, types)
         if types is not None:
             self._check_slots(forest, types)
         return FoldRequest(self, forest, self._arena.allocate(forest.nodes))
@@ -457,8 +467,16 @@ def serving_error(raised: Exception) -> ServingError:
     return InferenceFailed("The nodes of a call could not be put together")
 
 
-def _chain(starts: int, nodes: int) -> Array:
-    """Each node's child is the one before it; the first one's is the start node, if there is one."""
+def _chain(rules: ForestRules, starts: int, nodes: int, types: Array | None) -> Forest:
+    """Each node's child is the one before it; the first one's is the start node, if there is one.
+
+    There is nothing to check in it, and to look for its levels one by one takes 1 us for each.
+    """
     if starts > 1:
         raise InvalidRequest(f"expected one start state at most for a chain of nodes, got {starts}")
-    return np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1)
+    children = np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1)
+    if types is not None or not nodes or starts + nodes > rules.most_nodes:
+        return compile_forest(rules, starts, children, types)
+    missing = np.ones(nodes, np.intp)
+    missing[0] = 0
+    return Forest(starts, children, None, missing, np.arange(nodes)[::-1], None, np.array([starts + nodes - 1]))

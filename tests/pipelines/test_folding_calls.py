@@ -11,12 +11,14 @@ import pytest
 from app.batching.priority import BULK, priority_offset_s
 from app.batching.request import LaneKey, LaterSteps, PendingRequest, RequestHandle
 from app.core.batch_sizes import BatchSizes
-from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
+from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, RequestTooLarge, ServingError
 from app.core.inference import Array, BatchTiming, InferenceRequest, ModelSignature, TensorSpec
 from app.core.reply import Answer, Reply
 from app.pipelines.compilation import compile_pipeline
 from app.pipelines.document import parse
-from app.pipelines.folding import Fold, FoldLimits, FoldRequest
+from app.pipelines.fold.forest import ForestRules, compile_forest
+from app.pipelines.folding import Fold, FoldLimits, FoldRequest, _chain
+from app.pipelines.plan import FoldPlan
 from tests.support.fakes import FakeReply
 
 FLOAT32 = np.dtype(np.float32)
@@ -277,3 +279,25 @@ def test_a_call_stands_where_the_first_of_its_requests_does() -> None:
 def test_the_memory_of_children_is_given_back_when_a_request_begins() -> None:
     bench = Bench()
     assert bench.begin(1.0, 2.0, children=[[-1, -1], [0, -1]]).forest is None
+
+
+def test_a_chain_is_the_forest_that_it_would_be_compiled_to() -> None:
+    for starts, nodes in ((0, 1), (0, 5), (1, 1), (1, 4)):
+        rules = ForestRules(1, 100)
+        chain = _chain(rules, starts, nodes, None)
+        forest = compile_forest(rules, starts, np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1))
+        for name in ("children", "missing", "depth", "roots"):
+            np.testing.assert_array_equal(getattr(chain, name), getattr(forest, name))
+        assert (chain.starts, chain.operations, chain.shared) == (starts, None, None)
+        with pytest.raises(RequestTooLarge, match="at most 100 nodes"):
+            _chain(rules, starts, 101, None)
+
+
+@pytest.mark.parametrize(("slots", "nodes"), [(1, 1000), (2, 1000), (4, 500), (64, 31)])
+def test_the_more_children_a_node_may_have_the_fewer_nodes_a_request_may_have(slots: int, nodes: int) -> None:
+    arrays = {"state": ((1,), FLOAT32)}
+    plan = FoldPlan(ForestRules(slots, 0, shared=True), (), arrays, None, None, {}, {}, {}, None, 0, 1)
+    fold = Fold(plan, [StepModel()], list[Callable[[], None]]().append, FoldLimits(1000, 1 << 20))
+    fold.reserve(nodes, 0, np.zeros((0, slots), np.int32), None).cancel()
+    with pytest.raises(RequestTooLarge, match=f"at most {nodes:,} nodes, got {nodes + 1:,}"):
+        fold.reserve(nodes + 1, 0, np.zeros((0, slots), np.int32), None)

@@ -32,7 +32,7 @@ def test_a_thread_that_hangs_stops_no_timer() -> None:
 
 
 def test_no_timer_fires_before_its_time() -> None:
-    """Not by the least that a number can tell: who looks at the clock then, and waits for the rest, never came to it."""
+    """Not by the least that a number can tell: who looks at the clock then would wait for the rest for ever."""
 
     async def main() -> list[float]:
         loop, fired = asyncio.get_running_loop(), list[float]()
