@@ -382,7 +382,7 @@ def test_a_request_whose_caller_has_gone_goes_no_further() -> None:
         await asyncio.sleep(0.5)
         reply.set_exception(asyncio.CancelledError())
         await asyncio.sleep(1.0)
-        assert not world.calls("cell")
+        assert not world.loaded["cell", 1].calls
         handle.cancel()
         assert len(reply.answers) == 1
 
