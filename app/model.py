@@ -13,7 +13,7 @@ from app.batching.priority import priority_offset_s
 from app.batching.request import LaterSteps, RequestHandle
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
-from app.core.inference import InferenceRequest, InferenceResponse, InnerShapes, ModelSignature
+from app.core.inference import Array, InferenceRequest, InferenceResponse, InnerShapes, ModelSignature
 from app.core.interfaces import Cancellable, answer_of
 from app.core.reply import COMPLETED, Answer, CoalescedReply, Reply
 from app.core.validation import find_signature
@@ -111,6 +111,17 @@ class Model:
             caller=request.caller,
             later=later,
         )
+
+    def call_rows(self, signature: str) -> int:
+        """The rows of a step's full call, as things are now: requests of more would be cut. 1 if each runs alone."""
+        key = self._all_outputs.get(signature)
+        function = None if key is None else self._placement.functions.get(key)
+        costs = None if function is None else function.last_costs
+        return self._batcher.full_call_rows(self.name, costs, self._placement.call_rows(signature))
+
+    def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
+        """[rows] which rows of a step must be in calls of their own; None if there are none."""
+        return self._placement.rows_apart(signature, inputs)
 
     def lease(self) -> None:
         """Until `end_lease` the version computes steps, also when it accepts no other requests any more."""

@@ -21,7 +21,7 @@ from app.batching.shapes.ragged import RaggedRows
 from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady
-from app.core.inference import InferenceRequest, InnerShapes, ModelSignature
+from app.core.inference import Array, InferenceRequest, InnerShapes, ModelSignature
 from app.core.optional_inputs import with_left_out
 from app.core.validation import (
     MAX_EMPTY_ROWS,
@@ -34,7 +34,7 @@ from app.core.validation import (
     find_signature,
     shapes_fit,
 )
-from app.core.value_kinds import are_finite, finite_inputs
+from app.core.value_kinds import are_finite, finite_inputs, not_finite_rows
 from app.runtime import LoadedModel, PlainModel, devices_needed, replicas_of
 
 #: Callers choose subsets of outputs and the shapes of inputs, so both caches are bounded. Both sizes are chosen.
@@ -214,6 +214,20 @@ class RequestPlacement:
         if not signature.ragged and any(array.size for array in inputs.values()):
             self._forms.keep(form, _Place(key, function, finite))
         return key, function, rows
+
+    def call_rows(self, signature: str) -> int:
+        """The most rows of a call for all outputs that requests may share; 1 if each runs alone."""
+        known = self.signatures[signature]
+        if not (self._batching and known.batchable) or known.why_alone():
+            return 1
+        keys = [FunctionKey(signature), *[key for key in self.functions if key.bucket and key.signature == signature]]
+        found = [self.functions.get(key) for key in keys]
+        return min([self.sizes.largest, *[each.max_rows for each in found if each is not None]])
+
+    def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
+        """[rows] which of them must not meet others, as these hold NaN or infinity; None if all may."""
+        finite = finite_inputs(self.signatures[signature])
+        return None if are_finite(inputs, finite) else not_finite_rows(inputs, finite)
 
     def _function(self, signature: ModelSignature, key: FunctionKey) -> BatchFunction:
         function = self.functions.get(key)

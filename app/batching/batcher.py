@@ -35,6 +35,7 @@ from types import MappingProxyType
 from app.batching.admission import check_accepting, check_deadline
 from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.completion import Completion
+from app.batching.cost_model import Costs
 from app.batching.deadlines import Deadlines, Expiry
 from app.batching.devices import Device, DeviceSlots
 from app.batching.function import BatchFunction
@@ -47,6 +48,7 @@ from app.batching.scheduler import Scheduler
 from app.batching.shadow_check import ShadowChecks
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
+from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
 from app.core.errors import InvalidRequest, ServingError, WouldBeLate
 from app.core.events import BatchRejected, Listener, ignore
@@ -123,6 +125,7 @@ class Batcher:
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
         self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
         self._supplies: list[Callable[[], None]] = []  # to be called when a device is free
+        self._supplying = False
         self._flows = 0  # requests of several steps that are not answered
         self._slowest_call_s = 0.0  # hardly a call takes longer, of any function
 
@@ -204,7 +207,12 @@ class Batcher:
     def when_free(self, supply: Callable[[], None]) -> None:
         """Calls `supply` once, when a device is free and before it is given a batch: what it submits may be in that."""
         self._supplies.append(supply)
-        self._dispatch_soon()
+        if not self._supplying:  # else it would come back in each turn of the loop until what waits is due
+            self._dispatch_soon()
+
+    def full_call_rows(self, model: str, costs: Costs | None, max_rows: int) -> int:
+        """How many of at most `max_rows` rows a full batch of the model has; a request of more is computed in parts."""
+        return self._scheduler.full_batch(model, costs or Costs(BatchSizes((max_rows,))), max_rows)
 
     def check_flow(self, request: PendingRequest, models: Sequence[str], needs_s: Callable[[], float]) -> None:
         """The judgement of a request that is not queued itself when it begins: its calls will be.
@@ -273,7 +281,7 @@ class Batcher:
         costs = function.last_costs
         if costs is None or not function.coalescable or costs.undisturbed_s(1) >= self._max_inline_s:
             return 0
-        return self._scheduler.most_coalesced(model, costs, function.max_rows)
+        return self._scheduler.full_batch(model, costs, function.max_rows)
 
     def submit_coalesced(
         self,
@@ -297,9 +305,7 @@ class Batcher:
             arrivals_s: of each of the requests, monotonic seconds; `submit` says what the others are.
         """
         lane = Lane(key, function)
-        if not (
-            function.coalescable and 0 < rows <= self._scheduler.most_coalesced(key.model, lane.costs, lane.max_rows)
-        ):
+        if not (function.coalescable and 0 < rows <= self._scheduler.full_batch(key.model, lane.costs, lane.max_rows)):
             return None
         request = PendingRequest(inputs, rows, reply, arrivals_s[0], deadline_s, 0.0, caller)
         request.coalesced_s = arrivals_s
@@ -359,10 +365,14 @@ class Batcher:
         self._dispatch_due = False
         try:
             self._start_due_batches()
-        except Exception as error:  # must not go unnoticed: /livez turns red
-            logger.exception("The batcher could not start a batch")
-            self._failure = f"The batcher failed: {error!r}"
+        except Exception as error:
+            self._note_failure("The batcher could not start a batch", error)
             self._check_drained()
+
+    def _note_failure(self, what: str, error: Exception) -> None:
+        """It must not go unnoticed: /livez turns red."""
+        logger.exception(what)
+        self._failure = f"The batcher failed: {error!r}"
 
     def _start_due_batches(self) -> None:
         self._slots.await_nothing()
@@ -403,9 +413,17 @@ class Batcher:
                 return
 
     def _supply(self) -> None:
-        supplies, self._supplies = self._supplies, []
-        for supply in supplies:
-            supply()
+        self._supplying = True
+        while self._supplies:
+            supplies, self._supplies = self._supplies, []
+            for supply in supplies:
+                try:
+                    supply()
+                except Exception as error:  # others are supplied, and what waits is computed
+                    self._note_failure("What stands ready could not be queued", error)
+            if self.queue.lanes:  # else none of it came into the queue: there may be more
+                break
+        self._supplying = False
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
         """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""

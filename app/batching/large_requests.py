@@ -82,9 +82,11 @@ def cut(
     )
     request.rows -= rows
     reply = request.parts.add(rows)
-    return PendingRequest(
+    part = PendingRequest(
         inputs, rows, reply, request.arrival_s, request.deadline_s, request.priority_offset_s, request.caller
     )
+    part.feeds = request.feeds
+    return part
 
 
 def join(answers: Sequence[Answer], part_rows: Sequence[int], ragged: RaggedRows | None = None) -> Answer:

@@ -70,12 +70,12 @@ class RequestHandle:
         self._cancel(self._request)
 
     def withdraw(self) -> bool:
-        """Cancels it if it still waits; returns whether it did."""
-        return self.waits and self._cancel(self._request)
+        """Cancels it if all of it still waits; returns whether it did."""
+        return self.waits and self._request.parts is None and self._cancel(self._request)
 
     @property
     def waits(self) -> bool:
-        """Whether it is in a lane, so that no batch has it."""
+        """Whether it is in a lane: no batch has it, or only a part of it."""
         return self._request.lane is not None
 
 

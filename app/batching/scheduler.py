@@ -124,7 +124,7 @@ class Scheduler:
     def most_rows(self, lane: Lane) -> int:
         return self._policy_of(lane).most_rows(lane)
 
-    def most_coalesced(self, model: str, costs: Costs, max_rows: int) -> int:
+    def full_batch(self, model: str, costs: Costs, max_rows: int) -> int:
         """The rows of a full batch of a lane with these costs, in which nothing waits yet."""
         return self._policies.get(model, self._policy).most_rows(_EmptyLane(costs, max_rows))
 

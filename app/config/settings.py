@@ -326,8 +326,9 @@ class Settings(BaseSettings):
         "which holds the model once more. 0: a quarter of the memory that the machine or its container has left.",
     )
     fold_nodes: PositiveInt = Field(
-        65_536,
-        description="Most nodes that the trees of one request to a pipeline may have, at each step with fold.",
+        32_768,
+        description="Most nodes that the trees of one request to a pipeline may have, at each step with fold. Where a "
+        "node may have more than two children, as many fewer: half as many with four.",
     )
     fold_memory_mb: PositiveInt = Field(
         512,

@@ -100,6 +100,13 @@ def are_finite(inputs: Mapping[str, Array], names: Iterable[str]) -> bool:
     return all(is_below(inputs[name], inf) for name in names)
 
 
+def not_finite_rows(inputs: Mapping[str, Array], names: Iterable[str]) -> Array:
+    """[rows] which rows have an element of these inputs that is NaN or infinite. Of each [rows, ...]."""
+    odd = [~np.isfinite(inputs[name]).reshape(len(inputs[name]), -1).all(axis=1) for name in names]
+    found: Array = np.logical_or.reduce(odd)
+    return found
+
+
 # --- makers ---
 
 

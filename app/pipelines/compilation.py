@@ -67,6 +67,7 @@ class _Compilation:
         self._inputs: dict[str, TensorSpec] = {}
         self._specs: dict[Reference, TensorSpec] = {}
         self._total: set[str] = set()
+        self._read: set[Reference] = set()
 
     def plan(self) -> Plan:
         # 1. The steps in their order, each of them used.
@@ -139,11 +140,11 @@ class _Compilation:
         return self._folds[name].outputs() if name in self._folds else self._signatures[name].outputs
 
     def _check_used(self) -> None:
-        used = {each.step for name in self._text.steps for each in self._references(name)}
+        self._read |= {each for name in self._text.steps for each in self._references(name)}
         for name, sources in self._outputs.items():
             with at(f"output {name!r}"):
-                used |= {self._known(each).step for each in sources.references}
-        if unused := self._text.steps.keys() - used:
+                self._read |= {self._known(each) for each in sources.references}
+        if unused := self._text.steps.keys() - {each.step for each in self._read}:
             raise PipelineInvalid(f"nothing uses the outputs of {_names(sorted(unused))}")
 
     # --- one step ---
@@ -193,7 +194,8 @@ class _Compilation:
         fold = self._folds[name]
 
         # 1. States: what start nodes have flows into the models, and so do the models' own outputs.
-        fold.infer({state: self._computed(sources) for state, sources in self._starts[name].items()})
+        read = {each.name for each in self._read if each.step == name}
+        fold.infer({state: self._computed(sources) for state, sources in self._starts[name].items()}, read)
         for state, sources in self._starts[name].items():
             with at(f"start {state!r}"):
                 self._check_input(fold.rows[state_key(state)], sources, spread=False)
@@ -217,7 +219,8 @@ class _Compilation:
             )
         self._total.add(name)
         for output, (key, _) in fold.outputs().items():
-            self._specs[Reference(name, output)] = TensorSpec(output, fold.rows[key].dtype, fold.rows[key].shape)
+            if output in read:
+                self._specs[Reference(name, output)] = TensorSpec(output, fold.rows[key].dtype, fold.rows[key].shape)
 
     def _computed(self, sources: _Sources) -> Sequence[TensorSpec]:
         return [self._specs[each] for each in sources.references if each.step]
@@ -363,7 +366,12 @@ class _Compilation:
         arrays = {state_key(state) for state in fold.states} | set(map(input_key, inputs)) | kept
         return FoldPlan(
             ForestRules(
-                fold.slots, 0, len(fold.operations), text.shared, text.children or "children", text.types or "types"
+                fold.slots,
+                0,
+                len(fold.operations),
+                text.shared,
+                text.children or ", ".join(inputs),  # of a chain there are no others
+                text.types or "types",
             ),
             tuple([fold.plan_of(each, kept) for each in fold.operations]),
             {key: ((spec.shape or ())[1:], spec.dtype) for key, spec in fold.rows.items() if key in arrays},  # type: ignore[misc]  # FoldTypes checks that sizes are known

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from app.batching.priority import priority_offset_s
 from app.batching.request import LaterSteps, PendingRequest, RequestHandle
 from app.core.errors import InferenceFailed, InvalidRequest, ServingError
 from app.core.events import PipelineEnded, StepEnded
@@ -75,10 +76,11 @@ class Flow:
             if self._binding.folds:
                 self._reserve()
             for step in self._binding.plan.steps:
-                if not step.needs and step.number in self._needed:
+                if not (step.needs or self.over) and step.number in self._needed:
                     self._start(step)
         except BaseException:
-            self._end("rejected")
+            if not self.over:
+                self._end("rejected")
             raise
         self._admitted = True
         self._finish_if_done()
@@ -87,6 +89,11 @@ class Flow:
         """Gives up the answer; no step is computed that is not being computed yet."""
         if not self.over:
             self._end("cancelled")
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether it is over, or nobody waits for its answer any more."""
+        return self.over or self._reply.done()
 
     # --- folds ---
 
@@ -108,7 +115,7 @@ class Flow:
             except ServingError as error:
                 raise _at(step, error) from None
             self._folds[step.number] = fold
-            roots = len(fold.forest.roots)
+            roots = len(fold.roots)
             if counts[plan.root_kind] not in {-1, roots}:
                 raise InvalidRequest(
                     f"Step {step.name!r}: there are {roots} trees; expected {counts[plan.root_kind]}, as there are "
@@ -118,8 +125,9 @@ class Flow:
 
     def _start_fold(self, step: StepPlan, plan: FoldPlan) -> None:
         fold, request, reply = self._folds[step.number], self._request, StepReply(self, step, 1)
+        offset_s = priority_offset_s(request.priority) if request.priority else 0.0
         pending = PendingRequest(
-            _NOTHING.inputs, fold.forest.nodes, reply, self._arrival_s, request.deadline_s, caller=request.caller
+            _NOTHING.inputs, fold.nodes, reply, self._arrival_s, request.deadline_s, offset_s, request.caller
         )
         if not self._admitted:
             models = [model.name for model in self._binding.models[step.number]]
@@ -129,7 +137,7 @@ class Flow:
         fold.begun_s = self._binding.clock()
         entered_s = self._arrival_s + sum([each.compute_s for each in self._timings.values()])
         try:
-            fold.begin(start, nodes, reply, entered_s, request)
+            fold.begin(start, nodes, pending, entered_s, request.priority)
         except ServingError as error:
             self._failed += (step.number,)
             raise _at(step, error) from None
@@ -223,12 +231,8 @@ class Flow:
         return join(parts, gather.rest, rows, self._counts[gather.kind], spec)
 
     def _later(self, step: StepPlan) -> LaterSteps:
-        binding = self._binding
-        return LaterSteps(
-            len(self._needed) - 1,
-            binding.other_models[step.number],
-            lambda: self._later_s(step),
-        )
+        calls = len(self._needed) - 1 + sum([fold.levels for fold in self._folds.values()])
+        return LaterSteps(calls, self._binding.other_models[step.number], lambda: self._later_s(step))
 
     def _later_s(self, step: StepPlan | None) -> float:
         levels = {number: fold.levels for number, fold in self._folds.items()}
@@ -280,11 +284,11 @@ class Flow:
         steps = self._binding.plan.steps
         for number in step.feeds:
             self._missing[number] -= 1
-            if not self._missing[number] and number in self._needed and not self.over:
+            if not self._missing[number] and number in self._needed and not self.unwanted:
                 self._start(steps[number])
 
     def _finish_if_done(self) -> None:
-        if self._left or self.over or not self._admitted:
+        if self._left or self.unwanted or not self._admitted:
             return
         plan, wanted = self._binding.plan, self._request.outputs
         outputs = {
@@ -316,7 +320,7 @@ class Flow:
         return timing, max(0.0, elapsed_s - max(busy))
 
     def _fail(self, error: Exception) -> None:
-        if not self.over:
+        if not self.unwanted:
             reply = self._reply
             self._end("failed")
             reply.set_exception(error)
@@ -368,7 +372,7 @@ class StepReply:
         self._over = False
 
     def done(self) -> bool:
-        return self._over or self._flow.over
+        return self._over or self._flow.unwanted
 
     def set_result(self, answer: Answer, /) -> None:
         self._over = True

@@ -82,7 +82,9 @@ class FoldTypes:
         for operation in operations:
             self._check_names(operation)
         if self.text.start is not None and self.text.start.keys() != set(self.states):
-            raise PipelineInvalid(f"'start' should have {_names(self.states)}, but has {_names(self.text.start)}")
+            raise PipelineInvalid(
+                f"'start' should have {_names(self.states)}, but has {_names(self.text.start) or 'none'}"
+            )
         if unused := [name for name in self._node_inputs if not any(self._wants(each, name) for each in operations)]:
             raise PipelineInvalid(f"no model has an input {_names(unused)} beside those of 'slots'")
         if not self.text.children and (len(operations) > 1 or operations[0].slots != 1):
@@ -138,16 +140,27 @@ class FoldTypes:
 
     # --- types ---
 
-    def infer(self, start: Mapping[str, Iterable[TensorSpec]]) -> None:
-        """Types and shapes of states and outputs, by what the models and what flows in say."""
+    def infer(self, start: Mapping[str, Iterable[TensorSpec]], read: Collection[str]) -> None:
+        """Types and shapes of states, and of the outputs that are read, by what the models and what flows in say."""
         for state in self.states:
             with at(f"state {state!r}"):
                 self.rows[state_key(state)] = self._state(state, start.get(state, ()))
         for name, (key, of_roots) in self.outputs().items():
-            if not of_roots and key not in self.rows:
+            if name in read and of_roots:
+                self._check_clear(name)
+            elif name in read and key not in self.rows:
                 with at(f"output {name!r}"):
                     specs = [each.signature.outputs[name] for each in self.operations]
                     self.rows[key] = _row(name, specs[0].dtype, _fitting(name, specs, specs[0]))
+
+    def _check_clear(self, root: str) -> None:
+        """Of an output with the states of roots."""
+        for each in self.operations:
+            if root in each.signature.outputs:
+                raise PipelineInvalid(
+                    f"{root!r} are the states of roots, but also an output of {each.text.model}: the state should have "
+                    f"another name, as in 'state: {{h: ...}}', whose roots are '{ROOT}_h'"
+                )
 
     def _state(self, state: str, start: Iterable[TensorSpec]) -> TensorSpec:
         first = self.operations[0]

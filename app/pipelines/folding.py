@@ -8,7 +8,10 @@ Rules
 - What is done for a call is done by numpy over all its nodes, of whatever requests they are.
 - A call that is rejected because of its input, or for which there is no memory, is halved, by requests. Nothing of it
   was written, so no node is computed twice. A request whose nodes alone are rejected fails, and nobody else.
-- A request that has ended takes its nodes along: also out of a call that still waits.
+- Where rows must not meet (placement.py says which) each node is a call of its own.
+- A request that has ended takes its nodes along: also out of a call that still waits. A call that has only such nodes
+  is given up, wherever it is.
+- A reply may submit and cancel requests. So what follows a reply looks anew at who is there (`_living`).
 - A call stands in the queue where the first of its requests does: at that one's arrival, later by the seconds that were
   computed for it, of shared calls its share. So a tree of a thousand calls gives way to what came meanwhile.
 - A call that is not full gives way to the steps by which requests that have arrived come to this one: they bring it
@@ -17,6 +20,7 @@ Rules
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -25,21 +29,25 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from app.batching.priority import priority_offset_s
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import Array, BatchTiming, InferenceRequest
 from app.core.reply import Answer, Reply
 from app.pipelines.fold.agenda import Agenda, Taken
 from app.pipelines.fold.arena import Arena, grown
-from app.pipelines.fold.forest import Forest, compile_forest, distinct
+from app.pipelines.fold.forest import Forest, ForestRules, compile_forest, distinct
 from app.pipelines.plan import FoldPlan, OperationPlan
 
 if TYPE_CHECKING:
-    from app.batching.request import LaterSteps, RequestHandle
+    from app.batching.request import LaterSteps, PendingRequest, RequestHandle
     from app.core.batch_sizes import BatchSizes
+
+logger = logging.getLogger(__name__)
 
 #: What the agenda keeps for a node beside its children: four numbers, and a key while it is ready. Bytes.
 _NODE_BYTES = 48
+
+#: The limit is meant for nodes of so many slots: what trees take of the event loop grows with nodes times slots.
+_BINARY = 2
 
 #: Requests at first. Chosen.
 _FIRST_REQUESTS = 64
@@ -47,7 +55,10 @@ _FIRST_REQUESTS = 64
 
 @dataclass(frozen=True, slots=True)
 class FoldLimits:
-    """The most that one request, and all of a step, may have: nodes, and bytes of what is kept for nodes."""
+    """The most that one request, and all of a step, may have: nodes, and bytes of what is kept for nodes.
+
+    nodes: with two slots or fewer; with more slots as many fewer, so that slots stay as many.
+    """
 
     nodes: int
     bytes: int
@@ -57,6 +68,10 @@ class StepModel(Protocol):
     """What calls go to."""
 
     sizes: BatchSizes
+
+    def call_rows(self, signature: str) -> int: ...
+
+    def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None: ...
 
     def submit_step(
         self, request: InferenceRequest, reply: Reply, arrival_s: float, later: LaterSteps | None = None
@@ -80,15 +95,17 @@ class Fold:
     ) -> None:
         self.plan = plan
         self._models = models
-        self._most_rows = [model.sizes.largest for model in models]
         self._when_free = when_free
         self._offered = False
 
         row_bytes = sum(np.prod(shape, dtype=int) * dtype.itemsize for shape, dtype in plan.arrays.values())
         node_bytes = _NODE_BYTES + 8 * plan.rules.slots
         self._arena = Arena(plan.arrays, limits.bytes // int(row_bytes + node_bytes), limits.bytes)
-        self._rules = replace(plan.rules, most_nodes=min(limits.nodes, self._arena.most_rows))
-        self._agenda = Agenda(plan.rules.slots, len(plan.operations), most_rows=max(self._most_rows))
+        most_nodes = _BINARY * limits.nodes // max(_BINARY, plan.rules.slots)
+        self._rules = replace(plan.rules, most_nodes=min(most_nodes, self._arena.most_rows))
+        self._agenda = Agenda(
+            plan.rules.slots, len(plan.operations), most_rows=max([each.sizes.largest for each in models])
+        )
         self._answers = _Answers(plan)
 
         # By request
@@ -107,6 +124,11 @@ class Fold:
         """The nodes for which there is room, of all requests."""
         return self._arena.taken
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is kept of any request."""
+        return not (self.taken or len(self._agenda) or self._requests or self._leaving or self._calls)
+
     # --- requests ---
 
     def reserve(
@@ -124,7 +146,10 @@ class Fold:
             InvalidRequest, RequestTooLarge: of the trees.
             Overloaded: others have so many nodes that there is no room.
         """
-        forest = compile_forest(self._rules, starts, _chain(starts, nodes) if children is None else children, types)
+        if children is None:
+            forest = _chain(self._rules, starts, nodes, types)
+        else:
+            forest = compile_forest(self._rules, starts, children, types)
         if types is not None:
             self._check_slots(forest, types)
         request = FoldRequest(self, forest, self._arena.allocate(forest.nodes))
@@ -150,6 +175,7 @@ class Fold:
         """
         self._coming.pop(request, None)
         forest, rows = request.forest, request.rows
+        assert forest is not None  # noqa: S101 - it begins once
         self._arena.scatter(rows[: forest.starts], start)
         self._arena.scatter(rows[forest.starts :], nodes)
         if not forest.inner:
@@ -157,12 +183,13 @@ class Fold:
             return
         number = request.number = self._agenda.add(forest, rows)
         self._requests[number] = request
+        request.forest = None  # the agenda has what is needed of it
         if number >= len(self._entered_s):
             more = 2 * (number + 1)
             self._entered_s, self._offsets_s = grown(self._entered_s, more), grown(self._offsets_s, more)
             self._seconds, self._largest = grown(self._seconds, more), grown(self._largest, more)
         self._entered_s[number] = request.entered_s
-        self._offsets_s[number] = priority_offset_s(request.priority) if request.priority else 0.0
+        self._offsets_s[number] = request.pending.priority_offset_s
         self._seconds[number] = self._largest[number] = 0
         self._offer()
 
@@ -176,7 +203,8 @@ class Fold:
         del self._requests[number]
         self._leaving[number] = request
         for call in [each for each in self._calls if (each.taken.requests == number).any()]:
-            if call.handle is not None and call.handle.withdraw():
+            if call.handle is not None and (call.handle.withdraw() or not self._living_numbers(call.taken)):
+                call.give_up()
                 del self._calls[call]
                 self._put_back(call.taken)
         if self._agenda.cancel(number):
@@ -201,28 +229,41 @@ class Fold:
         for call in self._calls:
             if call.handle is not None and call.handle.waits:
                 waiting[call.operation] += len(call.taken.rows)
-        for operation, most in enumerate(self._most_rows):
-            count = min(self._agenda.ready(operation), most - waiting[operation])
+        for operation, (model, plan) in enumerate(zip(self._models, self.plan.operations, strict=True)):
+            count = min(self._agenda.ready(operation), model.call_rows(plan.signature) - waiting[operation])
             if count > 0:
                 self._submit(operation, self._agenda.take(count, operation))
         self._offer()
 
     def _submit(self, operation: int, taken: Taken) -> None:
-        plan = self.plan.operations[operation]
-        urgent = self._requests[int(taken.requests[self._offsets_s[taken.requests].argmax()])]
-        alone = (taken.requests == taken.requests[0]).all()
-        asked = InferenceRequest(
-            self._inputs(plan, taken), plan.signature, (), inf, urgent.priority, urgent.caller if alone else ""
-        )
-        call = _Call(self, operation, taken)
+        """Queues a call, and a call for each node of it that must not meet others."""
+        call, plan, model = _Call(self, operation, taken), self.plan.operations[operation], self._models[operation]
         self._calls[call] = None
         try:
-            entered_s = float(self._entered_s[taken.requests].min())
-            if self._coming and len(taken.rows) < self._most_rows[operation]:
-                entered_s = max(entered_s, next(reversed(self._coming.values())))
-            call.handle = self._models[operation].submit_step(asked, call, entered_s)
-        except ServingError as error:
-            self.lost(call, error)
+            inputs = self._inputs(plan, taken)
+            apart = model.rows_apart(plan.signature, inputs) if len(taken.rows) > 1 else None
+            if apart is None:
+                call.handle = self._ask(call, inputs)
+                return
+        except Exception as raised:
+            self.lost(call, serving_error(raised))
+            return
+        del self._calls[call]
+        for each in (~apart, *np.eye(len(apart), dtype=bool)[apart]):
+            if (left := self._living(part_of(taken, each))).rows.size:
+                self._submit(operation, left)
+
+    def _ask(self, call: _Call, inputs: dict[str, Array]) -> RequestHandle:
+        """The call stands where the first of its requests does, or behind those whose first nodes are on their way."""
+        requests = call.taken.requests
+        first = int(requests[(self._entered_s[requests] - self._offsets_s[requests]).argmin()])
+        urgent, alone = self._requests[first], (requests == first).all()
+        model, signature = self._models[call.operation], self.plan.operations[call.operation].signature
+        asked = InferenceRequest(inputs, signature, (), inf, urgent.priority, urgent.pending.caller if alone else "")
+        entered_s = float(self._entered_s[first])
+        if self._coming and len(call.taken.rows) < model.call_rows(signature):
+            entered_s = max(entered_s, next(reversed(self._coming.values())))
+        return model.submit_step(asked, call, entered_s)
 
     def _inputs(self, operation: OperationPlan, taken: Taken) -> dict[str, Array]:
         inputs, arena = arena_gather(self._arena, operation.nodes, taken.rows), self._arena
@@ -262,34 +303,51 @@ class Fold:
     def _answer(self, request: FoldRequest, timing: BatchTiming) -> None:
         if request.over:  # the answer to another one ended it
             return
-        outputs = self._answers.of(self._arena, request)
+        try:
+            answer: Answer | ServingError = Answer(self._answers.of(self._arena, request), timing)
+        except Exception as raised:
+            answer = serving_error(raised)
         request.cancel()  # its rows are free
-        request.reply.set_result(Answer(outputs, timing))
+        if isinstance(answer, Answer):
+            request.pending.answer(answer)
+        else:
+            request.pending.fail(answer)
 
     def lost(self, call: _Call, error: Exception) -> None:
         """A call failed: it is halved, or its requests fail."""
-        del self._calls[call]
-        numbers = [number for number in distinct(call.taken.requests).tolist() if number in self._requests]
-        if isinstance(error, InvalidRequest | OutOfMemory):
-            halves = _halves(call.taken, numbers, by_nodes=isinstance(error, OutOfMemory))
-            if halves:
-                ended = ~np.isin(call.taken.requests, numbers)
-                if ended.any():
-                    self._put_back(part_of(call.taken, ended))
-                for half in halves:
-                    self._submit(call.operation, half)
-                return
-        self._put_back(call.taken)
-        failed = [self._requests[number] for number in numbers]
+        self._calls.pop(call, None)
+        taken = self._living(call.taken)
+        smaller: Sequence[Taken] = ()
+        if isinstance(error, InvalidRequest | OutOfMemory):  # those that have ended may have been at fault
+            smaller = _halves(taken, by_nodes=isinstance(error, OutOfMemory)) if taken is call.taken else (taken,)
+        for part in smaller:
+            if (left := self._living(part)).rows.size:
+                self._submit(call.operation, left)
+        if smaller:
+            return
+        failed = [self._requests[number] for number in distinct(taken.requests).tolist()]
+        self._put_back(taken)
         for request in failed:
             request.cancel()
         self._offer()
         for request in failed:
-            if not request.reply.done():
-                request.reply.set_exception(copy(error))
+            request.pending.fail(copy(error))
+
+    def _living(self, taken: Taken) -> Taken:
+        """Without the nodes of requests that have ended: these are put back."""
+        numbers = self._living_numbers(taken)
+        living = np.isin(taken.requests, numbers)
+        if living.all():
+            return taken
+        self._put_back(part_of(taken, ~living))
+        return part_of(taken, living)
+
+    def _living_numbers(self, taken: Taken) -> Sequence[int]:
+        return [number for number in distinct(taken.requests).tolist() if number in self._requests]
 
     def _put_back(self, taken: Taken) -> None:
-        self._free(self._agenda.put_back(taken.rows).gone)
+        if taken.rows.size:
+            self._free(self._agenda.put_back(taken.rows).gone)
 
     def __repr__(self) -> str:
         return f"<Fold of {len(self._requests)} requests, {len(self._calls)} calls: {self._agenda!r}>"
@@ -299,40 +357,42 @@ class FoldRequest:
     """The trees of one request.
 
     Attributes:
+        forest: until it begins.
+        nodes, starts, levels: their number, that of start nodes, and of the calls that it takes at least.
+        roots: the nodes without a parent.
         rows: [nodes] of the arena.
         number: its number in the agenda, while its nodes are there.
+        pending: its reply, caller and offset of priority.
         begun_s: for its caller.
     """
 
-    __slots__ = ("_fold", "begun_s", "caller", "entered_s", "forest", "number", "over", "priority", "reply", "rows")
-    reply: Reply
+    __slots__ = (
+        "_fold", "begun_s", "entered_s", "forest", "levels", "nodes", "number", "over", "pending", "priority", "roots",
+        "rows", "starts",
+    )  # fmt: skip
+    pending: PendingRequest
 
     def __init__(self, fold: Fold, forest: Forest, rows: Array) -> None:
         self._fold = fold
         self.over = False
-        self.forest = forest
+        self.forest: Forest | None = forest
+        self.nodes, self.starts, self.roots = forest.nodes, forest.starts, forest.roots
+        self.levels = int(forest.depth.max()) + 1 if forest.inner else 0
         self.rows = rows
         self.number: int | None = None
         self.entered_s = self.begun_s = 0.0
         self.priority = 0
-        self.caller = ""
-
-    @property
-    def levels(self) -> int:
-        """The calls that it takes at least."""
-        return int(self.forest.depth.max()) + 1 if self.forest.inner else 0
 
     def begin(
         self,
         start: Mapping[str, Array],
         nodes: Mapping[str, Array],
-        reply: Reply,
+        pending: PendingRequest,
         entered_s: float,
-        request: InferenceRequest,
+        priority: int,
     ) -> None:
-        """See Fold.begin. `reply` gets an Answer or a ServingError, perhaps before this returns."""
-        self.reply, self.entered_s = reply, entered_s
-        self.priority, self.caller = request.priority, request.caller
+        """See Fold.begin. `pending` is answered, perhaps before this returns."""
+        self.pending, self.entered_s, self.priority = pending, entered_s, priority
         self._fold.begin(self, start, nodes)
 
     def cancel(self) -> None:
@@ -357,6 +417,12 @@ class _Call:
     def done(self) -> bool:
         return self._over
 
+    def give_up(self) -> None:
+        """Nobody waits for it any more: it is not computed if it is not being computed, and its answer is dropped."""
+        self._over = True
+        if self.handle is not None:
+            self.handle.cancel()
+
     def set_result(self, answer: Answer, /) -> None:
         self._over = True
         self._fold.computed(self, answer)
@@ -374,9 +440,8 @@ class _Answers:
         self._of_nodes = {name: key for name, (key, of_roots) in plan.outputs.items() if not of_roots}
 
     def of(self, arena: Arena, request: FoldRequest) -> dict[str, Array]:
-        forest, rows = request.forest, request.rows
-        roots = arena_gather(arena, self._of_roots, rows[forest.roots])
-        return roots | arena_gather(arena, self._of_nodes, rows[forest.starts :])
+        roots = arena_gather(arena, self._of_roots, request.rows[request.roots])
+        return roots | arena_gather(arena, self._of_nodes, request.rows[request.starts :])
 
 
 def arena_gather(arena: Arena, keys: Mapping[str, str], rows: Array) -> dict[str, Array]:
@@ -387,27 +452,44 @@ def arena_gather(arena: Arena, keys: Mapping[str, str], rows: Array) -> dict[str
     return {name: found[key] for name, key in keys.items()}
 
 
-def part_of(taken: Taken, where: Array) -> Taken:
+def part_of(taken: Taken, where: Array | slice) -> Taken:
     """Some of the nodes of a call: a mask or numbers."""
     return Taken(taken.requests[where], taken.rows[where], taken.children[:, where])
 
 
-def _halves(taken: Taken, numbers: Sequence[int], *, by_nodes: bool) -> Sequence[Taken]:
+def _halves(taken: Taken, *, by_nodes: bool) -> Sequence[Taken]:
     """The nodes of half of the requests, and of the others; none if there is one request only.
 
     by_nodes: half of the nodes of one request, too, is a smaller call.
     """
+    numbers, count = distinct(taken.requests), len(taken.rows)
     if len(numbers) > 1:
-        middle = len(numbers) // 2
-        return [part_of(taken, np.isin(taken.requests, half)) for half in (numbers[:middle], numbers[middle:])]
-    own = np.isin(taken.requests, numbers).nonzero()[0]
-    if by_nodes and len(own) > 1:
-        return [part_of(taken, own[: len(own) // 2]), part_of(taken, own[len(own) // 2 :])]
-    return []
+        first = np.isin(taken.requests, numbers[: len(numbers) // 2])
+        return part_of(taken, first), part_of(taken, ~first)
+    if by_nodes and count > 1:
+        return part_of(taken, slice(count // 2)), part_of(taken, slice(count // 2, count))
+    return ()
 
 
-def _chain(starts: int, nodes: int) -> Array:
-    """Each node's child is the one before it; the first one's is the start node, if there is one."""
+def serving_error(raised: Exception) -> ServingError:
+    if isinstance(raised, ServingError):
+        return raised
+    if isinstance(raised, MemoryError):
+        return OutOfMemory("There was not enough memory for the nodes of a call")
+    logger.error("The nodes of a call could not be put together", exc_info=raised)
+    return InferenceFailed("The nodes of a call could not be put together")
+
+
+def _chain(rules: ForestRules, starts: int, nodes: int, types: Array | None) -> Forest:
+    """Each node's child is the one before it; the first one's is the start node, if there is one.
+
+    There is nothing to check in it, and to look for its levels one by one takes 1 us for each.
+    """
     if starts > 1:
         raise InvalidRequest(f"expected one start state at most for a chain of nodes, got {starts}")
-    return np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1)
+    children = np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1)
+    if types is not None or not nodes or starts + nodes > rules.most_nodes:
+        return compile_forest(rules, starts, children, types)
+    missing = np.ones(nodes, np.intp)
+    missing[0] = 0
+    return Forest(starts, children, None, missing, np.arange(nodes)[::-1], None, np.array([starts + nodes - 1]))

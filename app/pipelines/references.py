@@ -11,12 +11,12 @@ _MOST_DIGITS = 18
 class PipelineInvalid(Exception):
     """The text of a pipeline is wrong, or does not fit its models: one fault or several.
 
-    Each names its place and what is expected.
+    Each names its place and what is expected, in one line, also if names of the text have several.
     """
 
     def __init__(self, *faults: str) -> None:
-        super().__init__("; ".join(faults))
-        self.faults = faults
+        self.faults = tuple([" ".join(fault.split()) for fault in faults])
+        super().__init__("; ".join(self.faults))
 
 
 class Reference(NamedTuple):

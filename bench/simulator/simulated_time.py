@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Coroutine
+from math import ulp
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -44,6 +45,15 @@ class FakeTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
         super().__init__(self._jumping)
+
+    @property
+    def _clock_resolution(self) -> float:
+        """No timer fires before its time: what is set again for the same moment then would never come to it."""
+        return ulp(self._jumping.now)
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, seconds: float) -> None:
+        """That of the real clock counts for nothing."""
 
     def time(self) -> float:
         return self._jumping.now

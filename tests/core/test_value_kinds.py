@@ -12,6 +12,7 @@ from app.core.value_kinds import (
     is_below,
     kinds_of,
     lies_within,
+    not_finite_rows,
 )
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -120,3 +121,13 @@ def test_numbers_are_looked_at_where_only_finite_ones_share_calls() -> None:
     good, bad = np.full(2, 3e38, np.float32), np.float32([1, -np.inf])
     assert are_finite({"f": good, "i": bad}, names)
     assert not are_finite({"f": bad, "i": good}, names)
+
+
+def test_rows_that_are_not_finite_in_any_of_the_inputs() -> None:
+    inputs = {
+        "a": np.array([1, np.nan, 3, 4], np.float32),
+        "b": np.array([[0, 1], [0, 1], [0, np.inf], [0, 1]], BFLOAT16),
+        "c": np.array([0, 0, 0, -np.inf]),
+    }
+    assert not_finite_rows(inputs, ("a", "b")).tolist() == [False, True, True, False]
+    assert not_finite_rows({"a": np.zeros((2, 0))}, ("a",)).tolist() == [False, False]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from app.batching.batcher import Batcher
-from app.batching.policy import BatchingOptions, SelfTuning
+from app.batching.policy import DEFAULTS, BatchingOptions, SelfTuning
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound
 from app.core.events import Event
@@ -119,7 +119,12 @@ class NumpyModel:
 
 
 class World:
-    """A batcher, models by name and version, and the pipelines over them. A call takes a second."""
+    """A batcher, models by name and version, and the pipelines over them. A call takes a second.
+
+    Args:
+        batching: of all models.
+        options: of the batcher.
+    """
 
     def __init__(
         self,
@@ -128,15 +133,18 @@ class World:
         max_rows: int = 1000,
         seconds: float = 1.0,
         limits: FoldLimits = LIMITS,
+        batching: BatchingOptions = DEFAULTS,
+        **options: Any,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.events: list[Event] = []
         self.batcher = Batcher(
             [FakeDevice(seconds, hardware=number) for number in range(devices)],
-            SelfTuning(BatchingOptions(max_batch_delay_ms=0)),
+            SelfTuning(batching),
             max_rows,
             self.events.append,
             self.loop.time,
+            **options,
         )
         self.models: dict[str, dict[int, Model]] = {}
         self.loaded: dict[tuple[str, int], NumpyModel] = {}

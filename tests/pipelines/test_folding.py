@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, RequestTooLarge, ShuttingDown
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import (
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidRequest,
+    Overloaded,
+    RequestTooLarge,
+    ShuttingDown,
+    WouldBeLate,
+)
 from app.core.events import BatchExecuted
-from app.core.inference import Array, InferenceResponse
+from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.pipelines.folding import FoldLimits
+from app.placement import RequestPlacement
+from tests.pipelines.pipeline_world import SIZES
 from tests.pipelines.tree_world import (
     CHAIN,
     FAILING,
@@ -26,7 +38,7 @@ from tests.pipelines.tree_world import (
     forest,
     tree,
 )
-from tests.support.fakes import run_in_fake_time
+from tests.support.fakes import FakeReply, run_in_fake_time
 
 
 def scenario(play: Callable[[Trees], Awaitable[None]], **options: object) -> None:
@@ -318,5 +330,74 @@ def test_a_drain_waits_for_trees() -> None:
             await world.send(model, request)
         with pytest.raises(ShuttingDown):
             await world.send(world.load(CHAIN, "chain"), {"words": np.ones(2, np.float32)})
+
+    scenario(play)
+
+
+def test_rows_that_must_not_meet_are_calls_of_their_own() -> None:
+    """NaN where the model's loops may depend on it, and each node where answers depend on other rows."""
+
+    async def play(world: Trees) -> None:
+        model, cell = world.load(TREES), world.loaded["cell", 1]
+        (signature,) = cell.signatures.values()
+        requests = [tree(2, seed) for seed in range(3)]
+        requests[1]["words"][0] = np.nan
+        for change, calls in (
+            ({"finite_only": "it has loops"}, [1, 2]),
+            ({"alone": {"state": "it depends on others"}}, [1, 1, 1]),
+        ):
+            cell.signatures = {signature.name: replace(signature, **change)}  # type: ignore[arg-type]  # see above
+            world.models["cell"][1].adopt(RequestPlacement("cell", 1, cell, SIZES))
+            cell.calls.clear()
+            answers = await asyncio.gather(*[world.send(model, request) for request in requests])
+            for request, answer in zip(requests, answers, strict=True):
+                np.testing.assert_allclose(answer.outputs["states"], by_recursion(request)["states"], rtol=1e-6)
+            assert sorted(len(call) for call in cell.calls) == calls
+
+    scenario(play)
+
+
+def test_calls_are_as_large_as_the_model_takes_now() -> None:
+    """While a version is made ready it takes fewer rows: calls of more would be cut, and come back in parts."""
+
+    async def play(world: Trees) -> None:
+        model, cell = world.load(TREES), world.models["cell"][1]
+        cell.adopt(RequestPlacement("cell", 1, world.loaded["cell", 1], BatchSizes((1, 2))))
+        request = tree(20, 1)
+        same(await world.send(model, request), by_recursion(request))
+        assert cell.call_rows("serving_default") == max(world.calls("cell")) == 2
+
+    scenario(play)
+
+
+def test_a_deep_tree_that_cannot_be_in_time_is_refused_at_once() -> None:
+    """Its levels are calls one after another, also if its first step is another model."""
+
+    async def play(world: Trees) -> None:
+        model, words = world.load(TREES), np.ones(29, np.float32)
+        await world.send(model, tree(3))  # what calls take is known
+        busy = world.send(model, tree(3, 1))
+        await asyncio.sleep(0.5)
+        children = np.array([[0, 1], *[[node, node + 28] for node in range(2, 30)]], np.int32)
+        deep = {"tokens": np.ones(30, np.int32), "words": words, "children": children}
+        with pytest.raises(WouldBeLate):
+            await world.send(model, deep, timeout_s=20)
+        await busy
+
+    scenario(play)
+
+
+def test_a_request_whose_caller_has_gone_goes_no_further() -> None:
+    """Its reply is over when its task is cancelled; the request itself is cancelled a turn of the loop later."""
+
+    async def play(world: Trees) -> None:
+        model, reply = world.load(TREES), FakeReply()
+        handle = model.submit(InferenceRequest(tree(4, 1)), reply)
+        await asyncio.sleep(0.5)
+        reply.set_exception(asyncio.CancelledError())
+        await asyncio.sleep(1.0)
+        assert not world.loaded["cell", 1].calls
+        handle.cancel()
+        assert len(reply.answers) == 1
 
     scenario(play)

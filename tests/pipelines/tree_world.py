@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from math import inf
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -111,8 +112,8 @@ def add(inputs: Mapping[str, Array]) -> dict[str, Array]:
 class Trees(World):
     """The models of the pipelines above."""
 
-    def __init__(self, *, devices: int = 1, max_rows: int = 1000, limits: FoldLimits = LIMITS) -> None:
-        super().__init__(devices=devices, max_rows=max_rows, limits=limits)
+    def __init__(self, *, limits: FoldLimits = LIMITS, **options: Any) -> None:
+        super().__init__(limits=limits, **options)
         scalar, h = TensorSpec("", FLOAT32, (None,)), TensorSpec("h", FLOAT32, (None, WIDTH))
         self.add("embed", 1, embed, {"state": STATE}, {"token": TensorSpec("token", INT32, (None,))})
         self.add("cell", 1, cell, {"state": STATE, "mark": scalar}, {"word": WORD, "left": STATE, "right": STATE})

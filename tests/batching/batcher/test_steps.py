@@ -185,3 +185,70 @@ def test_a_step_expires_and_is_cancelled_as_any_request() -> None:
         assert values_of(bench) == [[0.0]]
 
     scenario(main)
+
+
+def test_what_stands_ready_is_asked_for_once_while_a_batch_waits_to_be_due() -> None:
+    """Its calls wait in a lane that is not due, so it offers the rest again: not in each turn of the event loop."""
+
+    async def main() -> None:
+        bench, asked = Bench(delay_s=0.4), list[float]()
+
+        def supply() -> None:
+            asked.append(bench.now)
+            if len(asked) < 1000:
+                bench.batcher.when_free(supply)
+
+        sent = bench.send(1.0)
+        bench.batcher.when_free(supply)
+        await turns()
+        await turns()
+        assert len(asked) <= 2
+        await sent
+        assert bench.now == pytest.approx(1.4)
+
+    scenario(main)
+
+
+def test_a_supply_that_breaks_is_told_and_keeps_nobody_from_the_device() -> None:
+    async def main() -> None:
+        bench, supplied = Bench(), list[int]()
+
+        def broken() -> None:
+            raise RuntimeError("broken")
+
+        bench.batcher.when_free(broken)
+        bench.batcher.when_free(lambda: supplied.append(1))
+        await bench.send(1.0)
+        assert supplied == [1]
+        assert bench.batcher.failures(10) == ["The batcher failed: RuntimeError('broken')"]
+
+    scenario(main)
+
+
+def test_what_offers_again_is_asked_again_if_nothing_came_into_the_queue() -> None:
+    async def main() -> None:
+        bench, asked = Bench(), list[int]()
+
+        def supply() -> None:  # what it had failed as it was submitted
+            asked.append(1)
+            if len(asked) < 3:
+                bench.batcher.when_free(supply)
+
+        bench.batcher.when_free(supply)
+        await turns()
+        assert len(asked) == 3
+
+    scenario(main)
+
+
+def test_a_part_of_a_large_step_is_answered_before_the_next_batch() -> None:
+    async def main() -> None:
+        bench = Bench()
+        step(bench, 1.0, reply := FakeReply(), rows=6, later=NOTHING_LATER)
+        bench.batcher.begin_flow()
+        taken = bench.batcher.queue.take(next(iter(bench.batcher.queue.lanes)), 4, 4, bench.now)
+        assert [each.feeds for each in taken] == [True]
+        assert not reply.done()
+        bench.batcher.end_flow()
+
+    scenario(main)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from math import ulp
 
 from bench.simulator.simulated_time import fake_time, run_in_fake_time
 
@@ -28,3 +29,16 @@ def test_a_thread_that_hangs_stops_no_timer() -> None:
         assert await work
 
     run_in_fake_time(main())
+
+
+def test_no_timer_fires_before_its_time() -> None:
+    """Not by the least that a number can tell: who looks at the clock then would wait for the rest for ever."""
+
+    async def main() -> list[float]:
+        loop, fired = asyncio.get_running_loop(), list[float]()
+        at_s = fake_time() + ulp(fake_time())
+        loop.call_at(at_s, lambda: fired.append(fake_time() - at_s))
+        await asyncio.sleep(1.0)
+        return fired
+
+    assert run_in_fake_time(main()) == [0.0]
