@@ -4,6 +4,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -29,6 +30,17 @@ settings.register_profile("schedules", _CERTAIN, derandomize=False, max_examples
 settings.register_profile(
     "mutants", _CERTAIN, derandomize=True, max_examples=50, phases=[Phase.explicit, Phase.generate]
 )
+
+
+#: These run the same code many thousand times: traced, they would take longer than all other tests together, which
+#: cover what they run.
+_NOT_TRACED = {"laws", "hostile", "budgets"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _NOT_TRACED.intersection(item.path.relative_to(Path(__file__).parent).parts[:1]):
+            item.add_marker(pytest.mark.no_cover)
 
 
 @pytest.fixture
