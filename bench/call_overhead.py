@@ -87,7 +87,8 @@ def batches(rounds: int) -> None:
 
 def events(rounds: int) -> None:
     counts = Counts()
-    listeners = (counts, ModelStatistics(counts), Metrics(counts, lambda: 0), ModelFacts())
+    facts = ModelFacts()
+    listeners = (counts, ModelStatistics(counts), Metrics(counts, facts, lambda: 0), facts)
     tell = tell_all(*(listener.subscriptions for listener in listeners), logs.SUBSCRIPTIONS)
     steps: dict[str, Step] = {
         "request": lambda: tell(RequestFinished("tensorflow_rest", "200", "m", 1, SIGNATURE, 0.00123))

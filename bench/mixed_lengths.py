@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +114,15 @@ class Loop:
 
 async def measure(options: argparse.Namespace) -> tuple[dict[str, list[float]], dict[str, Loop]]:
     from app.config.settings import Settings  # noqa: PLC0415 - as above
+    from app.core.burst import Burst  # noqa: PLC0415 - as above
     from app.core.events import ignore  # noqa: PLC0415 - as above
     from app.server.engine import Engine  # noqa: PLC0415 - see main
 
     folder, rows = model_folder(options.width, options.layers), texts()
     engines = {
-        name: Engine(Settings(models=folder, execution_variant="plain", ready_when="tuned", **more), None, ignore)
+        name: Engine(
+            Settings(models=folder, execution_variant="plain", ready_when="tuned", **more), None, ignore, inf, Burst()
+        )
         for name, more in ARRANGEMENTS.items()
     }
     loops = {}

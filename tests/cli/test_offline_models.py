@@ -28,7 +28,7 @@ def look(name: str, path: Path) -> OfflineModel:
 def models(*versions: int, policy: Latest = Latest(), listed: bool = False, **more: object) -> OfflineModels:  # noqa: B008 - it is frozen
     configs = {name: ModelConfig(name, MODELS / name, policy, {"stable": 1}) for name in ("m", "pipe")}
     folders = {name: {number: MODELS / name / str(number) for number in versions} for name in configs}
-    layout = DiskLayout(configs, folders, **more)  # type: ignore[arg-type]
+    layout = DiskLayout(configs, folders, **more)  # type: ignore[arg-type]  # those of DiskLayout
     return OfflineModels(layout, look, listed=listed)
 
 

@@ -153,7 +153,7 @@ def test_a_reply_that_cancels_a_request_of_the_other_half() -> None:
     for bad in range(4):  # one of them is in the half that is submitted first
         bench, requests = Bench(), list[FoldRequest]()
         bench.model.refusals = {float(bad): InvalidRequest("no")}
-        reply = Then(lambda requests=requests: [each.cancel() for each in requests])  # type: ignore[misc]
+        reply = Then(lambda requests=requests: [each.cancel() for each in requests])  # type: ignore[misc]  # a default of a lambda
         for word in range(4):
             requests.append(bench.begin(float(word), reply=reply if word == bad else None))
         bench.supply()

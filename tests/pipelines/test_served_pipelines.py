@@ -163,7 +163,7 @@ def test_a_pipeline_can_be_no_step_of_another() -> None:
     async def play(world: World) -> None:
         model = world.load(CHAIN, "chain")
         find = world.pipelines._find
-        world.pipelines._find = lambda name, *more: model if name == "chain" else find(name, *more)  # type: ignore[assignment,misc,return-value]
+        world.pipelines._find = lambda name, *more: model if name == "chain" else find(name, *more)  # type: ignore[assignment,misc,return-value]  # finds a pipeline, too
         with pytest.raises(InferenceFailed, match="chain is a pipeline: a step should be a model"):
             world.load(CHAIN.replace(b"model: big", b"model: chain"))
 

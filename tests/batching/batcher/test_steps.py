@@ -70,7 +70,7 @@ def test_the_device_gets_the_next_steps_before_anything_else_of_later_arrival() 
         last = [FakeReply(), FakeReply()]
         arrival_s = bench.loop.time()
         first = [
-            Next(lambda each=each, value=value: step(bench, value, each, arrival_s=arrival_s))  # type: ignore[misc]
+            Next(lambda each=each, value=value: step(bench, value, each, arrival_s=arrival_s))  # type: ignore[misc]  # a default of a lambda
             for each, value in zip(last, (3.0, 4.0), strict=True)
         ]
         for value, reply in zip((1.0, 2.0), first, strict=True):
@@ -118,7 +118,7 @@ def test_the_first_step_is_judged_for_all_that_follow() -> None:
         waiting = [bench.send(float(value)) for value in range(8)]
         await turns()
         for later_s, accepted in ((1.0, True), (6.0, False)):
-            later = LaterSteps(3, (), lambda seconds=later_s: seconds)  # type: ignore[misc]
+            later = LaterSteps(3, (), lambda seconds=later_s: seconds)  # type: ignore[misc]  # a default of a lambda
             if accepted:
                 step(bench, 9.0, FakeReply(), timeout_s=6.0, later=later)
             else:

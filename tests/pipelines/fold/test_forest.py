@@ -154,7 +154,7 @@ def balanced(nodes: int) -> tuple[int, Array]:
 
 @pytest.mark.parametrize("shape", [chain, caterpillar, balanced])
 @pytest.mark.parametrize("rules", [BINARY, GRAPH])
-def test_large_forests_take_linear_time(shape, rules: ForestRules) -> None:  # type: ignore[no-untyped-def]
+def test_large_forests_take_linear_time(shape, rules: ForestRules) -> None:  # type: ignore[no-untyped-def]  # of each shape
     def seconds(nodes: int) -> float:
         starts, children = shape(nodes)
         began = time.process_time()
