@@ -8,7 +8,7 @@ WORKDIR /src
 RUN python -m venv /venv
 COPY requirements/${FLAVOUR}.txt requirements/
 # Nothing here needs TensorFlow's C++ headers, a fifth of its size.
-RUN /venv/bin/pip install --no-cache-dir --require-hashes -r requirements/${FLAVOUR}.txt \
+RUN /venv/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements/${FLAVOUR}.txt \
  && rm -rf /venv/lib/python3.11/site-packages/tensorflow/include
 COPY pyproject.toml README.md LICENSE ./
 COPY app app

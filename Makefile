@@ -65,7 +65,7 @@ clean:  ## Remove environments, caches and build outputs
 
 %-installed: pyproject.toml
 	@echo 'Installing $(filter requirements/%,$^) into $(@D)'
-	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(filter requirements/%,$^)
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r $(filter requirements/%,$^)
 	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . $(if $(findstring dev,$@),-e clients/python)
 	@touch $@
 
