@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from app.batching.batcher import Batcher
 from app.batching.cost_model import CostCurve, Costs
+from app.batching.function import BatchFunction
 from app.batching.priority import priority_offset_s
-from app.batching.request import LaterSteps, RequestHandle
+from app.batching.request import LaneKey, LaterSteps, RequestHandle
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import Array, InferenceRequest, InferenceResponse, InnerShapes, ModelSignature
@@ -94,8 +95,30 @@ class Model:
 
         Raises: of a first step (`later` is given), as `submit`; of another one, if it does not fit the signature.
         """
-        placement = self._placement
-        key, function, rows = placement.place(request, leased=True)
+        key, function, rows = self._placement.place(request, leased=True)
+        return self._submit_step(key, function, request, rows, reply, arrival_s, later, 1)
+
+    def submit_steps(
+        self, request: InferenceRequest, reply: CoalescedReply, arrival_s: float, later: LaterSteps | None
+    ) -> RequestHandle | None:
+        """`submit_step` for the rows of several larger requests; None if each has to be submitted by itself."""
+        key, function, rows = self._placement.place(request, leased=True)
+        if not function.coalescable:
+            return None
+        requests = len(reply.rows) if rows <= function.max_rows else 1  # else it is computed in parts, as one request
+        return self._submit_step(key, function, request, rows, reply, arrival_s, later, requests)
+
+    def _submit_step(  # noqa: PLR0917 - they are called for each step, and names cost time
+        self,
+        key: LaneKey,
+        function: BatchFunction,
+        request: InferenceRequest,
+        rows: int,
+        reply: Reply,
+        arrival_s: float,
+        later: LaterSteps | None,
+        requests: int,
+    ) -> RequestHandle:
         if self._closed is not None:
             function.on_idle = self._check_closed
         offset_s = priority_offset_s(request.priority) if request.priority else 0.0
@@ -110,6 +133,7 @@ class Model:
             priority_offset_s=offset_s,
             caller=request.caller,
             later=later,
+            requests=requests,
         )
 
     def call_rows(self, signature: str) -> int:

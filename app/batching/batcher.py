@@ -183,12 +183,14 @@ class Batcher:
         priority_offset_s: float = 0.0,
         caller: str = "",
         later: LaterSteps | None = None,
+        requests: int = 1,
     ) -> RequestHandle:
         """`submit` for a step of a larger request, queued as what arrived at `arrival_s`. See also `begin_flow`.
 
         Args:
             later: of a first step, which is judged for the whole: what follows it. None for a step of a request that
                 was admitted: it is queued in any case.
+            requests: how many have this step together; of several `reply` is a CoalescedReply.
 
         Raises: of a first step, as `submit`.
         """
@@ -196,6 +198,8 @@ class Batcher:
         request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s, caller)
         request.entered_s = arrival_s
         request.feeds = True
+        if requests > 1:
+            request.coalesced_s = (now,) * requests
         if later is not None:
             return self._queue(key, function, request, now, later)
         request.late = True
@@ -234,6 +238,11 @@ class Batcher:
     def watch(self, request: PendingRequest) -> None:
         """Answers a request that is not queued when its deadline has come."""
         self._watch_deadline(request)
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls there may be at a time."""
+        return self._slots.count
 
     def begin_flow(self) -> None:
         """A request of several steps was accepted: until `end_flow` the batcher is not idle."""

@@ -58,9 +58,9 @@ class BatchRejected(NamedTuple):
 
 
 class StepEnded(NamedTuple):
-    """What became of one step of a request to a pipeline: computed, failed, or, if neither, passed over.
+    """What became of one step of requests to a pipeline: computed, failed, or, if neither, passed over.
 
-    rows: of the request that it computed, of `of_rows` that the request has there.
+    rows: of the requests that it computed, of `of_rows` that they have there.
     timing: None if it was not computed.
     """
 
@@ -72,14 +72,15 @@ class StepEnded(NamedTuple):
 
 
 class PipelineEnded(NamedTuple):
-    """A request that began in a pipeline was answered, has failed or was cancelled, or was rejected as it began.
+    """Requests that went through a pipeline as one were answered, have failed or were cancelled, or were rejected.
 
     outcome: 'answered', 'failed', 'cancelled' or 'rejected'.
-    rows: of the request; of trees those of the kind that has most.
-    seconds: from its arrival at the pipeline.
+    rows: of all; of trees those of the kind that has most.
+    seconds: from their arrival at the pipeline.
     overhead_s: the part of it in which no step of the longest way waited or was computed; 0 unless it was answered.
     timing: as its caller is told; of a request that was not answered no times.
-    steps: those that were over when it ended.
+    steps: those that were over when they ended.
+    requests: their number.
     """
 
     pipeline: str
@@ -91,6 +92,7 @@ class PipelineEnded(NamedTuple):
     overhead_s: float
     timing: BatchTiming
     steps: Sequence[StepEnded]
+    requests: int = 1
 
 
 class RequestFinished(NamedTuple):

@@ -37,7 +37,7 @@ class CoalescedReply(Reply, Protocol):
         """The rows of each of them."""
 
     def apart(self) -> Sequence[Reply]:
-        """The own reply of each of them; this one is not set any more."""
+        """The own reply of each of them. Either this one is set, or each of these."""
 
 
 class _Answered:

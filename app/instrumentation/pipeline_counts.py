@@ -26,19 +26,19 @@ class StepCounts:
     def computed(self) -> int:
         return self.compute_s.count
 
-    def add(self, step: StepEnded) -> None:
+    def add(self, step: StepEnded, requests: int) -> None:
         _, rows, of_rows, timing, failed = step
         self.rows += rows
         self.of_rows += of_rows
         if timing is not None:
             _, queue_s, compute_s, batch_rows = timing
-            self.queue_s.observe(queue_s)
-            self.compute_s.observe(compute_s)
-            self.batch_rows += batch_rows
+            self.queue_s.observe(queue_s, requests)
+            self.compute_s.observe(compute_s, requests)
+            self.batch_rows += batch_rows * requests
         elif failed:
-            self.failed += 1
+            self.failed += requests
         else:
-            self.passed_over += 1
+            self.passed_over += requests
 
     def since(self, before: StepCounts) -> StepCounts:
         later = StepCounts()
@@ -64,13 +64,14 @@ class PipelineCounts:
         self.steps: defaultdict[str, StepCounts] = defaultdict(StepCounts)
 
     def add(self, event: PipelineEnded) -> None:
-        self.outcomes[event.outcome] += 1
+        requests = event.requests
+        self.outcomes[event.outcome] += requests
         if event.outcome != "rejected":
-            self.seconds.observe(event.seconds)
-        self.overhead_s += event.overhead_s
+            self.seconds.observe(event.seconds, requests)
+        self.overhead_s += event.overhead_s * requests
         steps = self.steps
         for step in event.steps:
-            steps[step.step].add(step)
+            steps[step.step].add(step, requests)
 
     def since(self, before: PipelineCounts) -> PipelineCounts:
         later = PipelineCounts()

@@ -146,11 +146,12 @@ class ModelStatistics:
         if event.outcome == "answered":
             counts = self._counts[event.pipeline, event.version]
             counts.last_inference_ms = int(self._clock() * 1e3)
-            counts.executions += 1
+            requests = event.requests
+            counts.executions += requests
             counts.rows += event.rows
-            counts.queue.add(1, event.timing.queue_s)
-            counts.compute.count += 1
-            counts.compute.infer_s += event.timing.compute_s
+            counts.queue.add(requests, event.timing.queue_s * requests)
+            counts.compute.count += requests
+            counts.compute.infer_s += event.timing.compute_s * requests
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state in {"LOADING", "END"}:

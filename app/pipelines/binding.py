@@ -25,6 +25,7 @@ class Binding:
         other_models: by step, the names of the models of all others.
         folds: by step, if it is a fold.
         newest_s: the arrival of the flow that began last.
+        together: whether requests that arrive together may go as one flow.
     """
 
     def __init__(  # noqa: PLR0917 - what it binds
@@ -53,6 +54,7 @@ class Binding:
             for step in plan.steps
             if step.fold is not None
         }
+        self.together = plan.sequential()
         self._flows = 0
         self.newest_s = 0.0
         self._retired: Callable[[], None] | None = None
@@ -63,9 +65,15 @@ class Binding:
     def flows(self) -> int:
         return self._flows
 
-    def begin_flow(self, arrival_s: float) -> None:
+    def hold(self, arrival_s: float) -> None:
+        """A request has arrived, whose flow begins later in this turn of the event loop; then `end_flow` is called."""
+        self.begin_flow(arrival_s)
+
+    def begin_flow(self, arrival_s: float | None) -> None:
+        """Until `end_flow` the models are kept. None: it is a part of a flow that has begun."""
         self._flows += 1
-        self.newest_s = arrival_s
+        if arrival_s is not None:
+            self.newest_s = arrival_s
         self.batcher.begin_flow()
 
     def end_flow(self) -> None:
@@ -86,6 +94,13 @@ class Binding:
         for model in leased:
             model.end_lease()
         then()
+
+    def rows_together(self, arrived: int) -> int:
+        """How many of the rows that arrived together go as one: a call's, or their share of several calls at a time."""
+        first, signature = self.models[0][0], self.plan.steps[0].signature
+        quick = first.coalescable_rows(signature)
+        share = -(-arrived // self.batcher.calls_at_once)
+        return min(quick or max(1, min(share, first.call_rows(signature))), self.batcher.queue.room.max_rows)
 
     def later_s(self, step: StepPlan | None, rows: Sequence[int], levels: Mapping[int, int]) -> float:
         """Seconds that the steps after this one (None: all) are expected to take, on the longest way.

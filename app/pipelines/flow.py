@@ -1,4 +1,4 @@
-"""One request on its way through the steps of a pipeline.
+"""A flow: one request on its way through the steps of a pipeline, or several that arrived together (arrivals.py).
 
 Everything here runs on the event loop, in calls of replies: there is no task and no future for a step.
 
@@ -9,12 +9,18 @@ Rules
    mixed sizes had 4 rows in a call of the net, and now have 64).
 3. It is answered once. When it is answered, has failed or is cancelled, all its steps are cancelled.
 4. Tensors are passed on as they are, if all rows go the same way.
+5. Several are one flow as long as they go the same way: there is one step at a time (Plan.sequential), and each of them
+   has rows in it. Who has none goes on without those who have, and is answered as soon as if it were alone. Who has
+   left is left out of the next step, and out of one that still waits. Where a call is rejected, each goes on alone.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from copy import copy
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -22,14 +28,17 @@ import numpy as np
 
 from app.batching.priority import priority_offset_s
 from app.batching.request import LaterSteps, PendingRequest, RequestHandle
-from app.core.errors import InferenceFailed, InvalidRequest, ServingError
+from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.core.events import PipelineEnded, StepEnded
 from app.core.inference import NO_TIME, Array, BatchTiming, InferenceRequest, StepTiming
-from app.core.reply import Answer, Reply
-from app.pipelines.plan import INPUT, FoldPlan, Gather, StepPlan
+from app.core.reply import Answer, CoalescedReply, Reply
+from app.pipelines.members import Member, Together
+from app.pipelines.plan import INPUT, FoldPlan, Gather, StepPlan, Value
 from app.pipelines.rows import NO_ROWS, Rows, intersection, join, pick, union
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from app.pipelines.binding import Binding
     from app.pipelines.folding import FoldRequest
 
@@ -37,15 +46,20 @@ logger = logging.getLogger(__name__)
 
 
 class Flow:
-    """The Cancellable of one request.
+    """The Cancellable of its requests.
 
     Args:
+        request: of several the rows of all.
         counts: the rows of the request, by kind; -1 where folds say it.
+        reply: of several a CoalescedReply.
+
+    Attributes:
+        members: if they are several.
     """
 
     __slots__ = (
         "_admitted", "_arrays", "_arrival_s", "_binding", "_counts", "_failed", "_folds", "_handles", "_left",
-        "_missing", "_needed", "_reply", "_request", "_rows", "_timings", "over",
+        "_missing", "_needed", "_place_s", "_reply", "_request", "_rows", "_timings", "members", "over",
     )  # fmt: skip
 
     def __init__(self, binding: Binding, request: InferenceRequest, counts: list[int], reply: Reply) -> None:
@@ -55,7 +69,8 @@ class Flow:
         self._request = request
         self._counts = counts
         self._reply = reply
-        self._arrival_s = binding.clock()
+        self.members: Sequence[Member] = ()
+        self._arrival_s = self._place_s = binding.clock()
         self._admitted = False
         self._needed = plan.needed(request.outputs)
         self._left = len(self._needed)
@@ -69,6 +84,22 @@ class Flow:
         self._timings: dict[int, StepTiming] = {}
         self._failed: tuple[int, ...] = ()
 
+    @classmethod
+    def of_several(
+        cls, binding: Binding, request: InferenceRequest, members: Sequence[Member], reply: CoalescedReply | None = None
+    ) -> Flow:
+        """One for several requests.
+
+        Args:
+            request: the rows of all, one after the other.
+            reply: gets the answer to all of them, if their ways do not part; else each member gets its own.
+        """
+        flow = cls(binding, request, [sum([member.rows for member in members])], reply or Together(members))
+        flow.members = members
+        for member in members:
+            member.flow = flow
+        return flow
+
     def begin(self) -> None:
         """Submits the first steps. Raises what their models raise; nothing is queued then."""
         self._binding.begin_flow(self._arrival_s)
@@ -80,7 +111,7 @@ class Flow:
                     self._start(step)
         except BaseException:
             if not self.over:
-                self._end("rejected")
+                self._end("" if self.members else "rejected")  # each of several may be accepted yet
             raise
         self._admitted = True
         self._finish_if_done()
@@ -94,6 +125,112 @@ class Flow:
     def unwanted(self) -> bool:
         """Whether it is over, or nobody waits for its answer any more."""
         return self.over or self._reply.done()
+
+    def given_up(self) -> bool:
+        """`unwanted`, asked by who drops its steps then. It ends soon if nobody has told it: what asks is at work."""
+        if not self.over and self._reply.done():
+            asyncio.get_running_loop().call_soon(self.cancel)
+            return True
+        return self.over
+
+    # --- several requests ---
+
+    def member_left(self) -> None:
+        """A member waits no more: its rows leave a step that still waits, and come into no other one."""
+        if self.over:
+            return
+        if not self.members or self._reply.done():
+            self.cancel()
+            return
+        for number, handle in [*self._handles.items()]:
+            if handle.withdraw():
+                del self._handles[number]
+                asyncio.get_running_loop().call_soon(self._guarded_start, self._binding.plan.steps[number], True)
+
+    def apart(self) -> list[Flow]:
+        """A flow for each member, which goes on from here; this one is over. No step is under way."""
+        parts = [self._part([number]) for number in range(len(self.members))]
+        self.over = True
+        self._binding.end_flow()
+        for part in parts:
+            if part._reply.done():
+                part.cancel()
+        return parts
+
+    def _part(self, kept: Sequence[int]) -> Flow:
+        """A flow of some of its members, as it is now."""
+        part = copy(self)
+        part._missing, part._rows, part._arrays = self._missing.copy(), self._rows.copy(), self._arrays.copy()
+        part._timings, part._handles = self._timings.copy(), {}
+        part._keep(kept)
+        self._binding.begin_flow(None)
+        return part
+
+    def _keep(self, kept: Sequence[int]) -> None:
+        """From now on only these members are its own. No step is under way."""
+        # 1. Their rows, and their new numbers.
+        members = [self.members[number] for number in kept]
+        stays = np.zeros(len(self.members), bool)
+        stays[kept] = True
+        of_kept = stays.repeat([member.rows for member in self.members])
+        new_numbers = of_kept.cumsum() - 1
+
+        # 2. What is known of them.
+        steps, rows = self._binding.plan.steps, self._rows
+        self._take_rows(self._binding.plan.inputs.values(), of_kept)
+        for number, own in enumerate(rows):
+            if own is None:
+                self._take_rows(steps[number].outputs, of_kept)
+            elif own.size:
+                here = of_kept[own]
+                self._take_rows(steps[number].outputs, here)
+                rows[number] = new_numbers[own[here]]
+        self._counts = [sum([member.rows for member in members])]
+
+        # 3. Who they are.
+        for member in members:
+            member.flow = self
+        self.members = members if len(members) > 1 else ()
+        self._reply = Together(members) if len(members) > 1 else members[0]
+
+    def _take_rows(self, values: Iterable[Value], taken: Array) -> None:
+        for value in values:
+            array = self._arrays[value.number]
+            if array is not None:
+                self._arrays[value.number] = array[taken]
+
+    def _without_those_who_left(self) -> None:
+        """They are over, and nothing more is computed for them. Somebody is left."""
+        done = [member.done() for member in self.members]
+        if any(done):
+            self._part([number for number, each in enumerate(done) if each])._end("cancelled")
+            self._keep([number for number, each in enumerate(done) if not each])
+
+    def _only_those_with(self, step: StepPlan, rows: Array) -> Array:
+        """Members that have none of these rows go on without the others. Returns the new numbers of the rows."""
+        ends = np.cumsum([member.rows for member in self.members])
+        having = np.zeros(len(self.members), bool)
+        having[ends.searchsorted(rows, side="right")] = True
+        if having.all():
+            return rows
+        of_having = having.repeat([member.rows for member in self.members])
+        without = self._part(np.flatnonzero(~having).tolist())
+        self._keep(np.flatnonzero(having).tolist())
+        without._pass_over_guarded(step)
+        return (of_having.cumsum() - 1)[rows]
+
+    def rows_by_member(self, step: StepPlan, elements: int) -> Sequence[int]:
+        """The rows of each member in the call of a step."""
+        own, rows = [member.rows for member in self.members], self._rows[step.number]
+        if rows is not None:
+            of_member = np.cumsum(own).searchsorted(rows, side="right")
+            own = np.bincount(of_member, minlength=len(own)).tolist()
+        return [elements * count for count in own]
+
+    def _each_alone(self, step: StepPlan) -> None:
+        """Each member goes on alone, with this step."""
+        for part in self.apart():
+            part._guarded_start(step)
 
     # --- folds ---
 
@@ -145,31 +282,62 @@ class Flow:
 
     # --- steps ---
 
-    def _start(self, step: StepPlan) -> None:
-        """Submits a step whose inputs are there, or passes over it if no rows are left for it."""
+    def _start(self, step: StepPlan, again: bool = False) -> None:
+        """Submits a step whose inputs are there, or passes over it if no rows are left for it.
+
+        Args:
+            again: it was submitted before, and keeps its place.
+        """
         if step.fold is not None:
             self._start_fold(step, step.fold)
             return
+
+        # 1. Who needs it, and for which rows.
+        if self.members:
+            self._without_those_who_left()
         rows = self._rows_of(step)
         if rows is not None and not rows.size and self._counts[step.kind]:
             self._pass_over(step)
             return
+        if rows is not None and self.members:
+            rows = self._only_those_with(step, rows)
         self._rows[step.number] = rows
+
+        # 2. What the model gets.
         inputs, elements = self._inputs(step, rows)
-        request, now = self._request, self._binding.clock()
-        deadline_s = min(request.deadline_s, now + step.timeout_s) if step.timeout_s < inf else request.deadline_s
+        request = self._request
+        deadline_s = request.deadline_s
+        if step.timeout_s < inf:
+            deadline_s = min(deadline_s, self._binding.clock() + step.timeout_s)
         asked = InferenceRequest(inputs, step.signature, (), deadline_s, request.priority, request.caller)
-        later = None if self._admitted else self._later(step)
-        place_s = self._binding.newest_s if self._admitted else self._arrival_s
+        if self._admitted and not again:
+            self._place_s = self._binding.newest_s
         try:
-            self._handles[step.number] = self._binding.models[step.number][0].submit_step(
-                asked, StepReply(self, step, elements), place_s, later
-            )
+            self._submit(step, asked, elements)
         except ServingError as error:
-            self._failed += (step.number,)
-            if not step.optional or not self._admitted:
-                raise _at(step, error) from None
-            self._pass_over(step)
+            self._rejected(step, error)
+
+    def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int) -> None:
+        model, later = self._binding.models[step.number][0], None if self._admitted else self._later(step)
+        if not self.members:
+            reply = StepReply(self, step, elements)
+            self._handles[step.number] = model.submit_step(asked, reply, self._place_s, later)
+            return
+        replies = StepReplies(self, step, elements)
+        handle = model.submit_steps(asked, replies, self._place_s, later)
+        if handle is None:
+            raise _EachAlone
+        self._handles[step.number] = handle
+
+    def _rejected(self, step: StepPlan, error: ServingError) -> None:
+        """A step could not be submitted. Raises it: of a first step, or if the flow fails by it."""
+        if self.members and self._admitted:
+            self._each_alone(step)
+            return
+        self._failed += (step.number,)
+        if not step.optional or not self._admitted:
+            raise _at(step, error) from None
+        self._pass_over(step)
 
     def _rows_of(self, step: StepPlan) -> Rows:
         """The rows that a step computes."""
@@ -257,6 +425,9 @@ class Flow:
     def failed(self, step: StepPlan, error: Exception) -> None:
         """To be called with the error of a step; never raises."""
         self._handles.pop(step.number, None)
+        if self.members and isinstance(error, InvalidRequest | OutOfMemory):  # one of them is to blame
+            self._each_alone(step)
+            return
         self._failed += (step.number,)
         if step.optional:
             self._rows[step.number] = NO_ROWS
@@ -268,9 +439,21 @@ class Flow:
         self._rows[step.number] = NO_ROWS
         self._go_on(step)
 
-    def _guarded(self, step: StepPlan) -> None:
+    def _pass_over_guarded(self, step: StepPlan) -> None:
+        self._rows[step.number] = NO_ROWS
+        self._guarded(step)
+
+    def _guarded_start(self, step: StepPlan, again: bool = False) -> None:
+        if not self.unwanted:
+            self._guarded(step, partial(self._start, step, again))
+
+    def _guarded(self, step: StepPlan, then: Callable[[], None] | None = None) -> None:
+        """Does what follows a step, or `then`; what goes wrong is the error of its requests."""
         try:
-            self._go_on(step)
+            if then is None:
+                self._go_on(step)
+            else:
+                then()
             self._finish_if_done()
         except ServingError as error:
             self._fail(error)
@@ -288,8 +471,12 @@ class Flow:
                 self._start(steps[number])
 
     def _finish_if_done(self) -> None:
-        if self._left or self.unwanted or not self._admitted:
+        if self.unwanted:
+            self.cancel()
+        if self._left or self.over or not self._admitted:
             return
+        if self.members:
+            self._without_those_who_left()
         plan, wanted = self._binding.plan, self._request.outputs
         outputs = {
             name: self._gathered(gather, None, None, name)
@@ -335,7 +522,8 @@ class Flow:
             fold.cancel()
         self._arrays, self._request = [], _NOTHING
         self._binding.end_flow()
-        self._binding.tell(self._event(outcome, timing, overhead_s))
+        if outcome:
+            self._binding.tell(self._event(outcome, timing, overhead_s))
 
     def _event(self, outcome: str, timing: BatchTiming, overhead_s: float) -> PipelineEnded:
         binding, rows = self._binding, max(0, *self._counts)
@@ -343,7 +531,7 @@ class Flow:
         seconds = answered_s if outcome == "answered" else binding.clock() - self._arrival_s
         steps = self._ended_steps() if self._admitted else []
         whose = binding.name, binding.version, binding.plan.signature.name
-        return PipelineEnded(*whose, outcome, rows, seconds, overhead_s, timing, steps)
+        return PipelineEnded(*whose, outcome, rows, seconds, overhead_s, timing, steps, len(self.members) or 1)
 
     def _ended_steps(self) -> list[StepEnded]:
         ended = []
@@ -360,6 +548,10 @@ class Flow:
 _NOTHING = InferenceRequest({})
 
 
+class _EachAlone(ServingError):
+    """A model takes the rows of each request in a call of its own."""
+
+
 class StepReply:
     """The reply of one step."""
 
@@ -372,7 +564,7 @@ class StepReply:
         self._over = False
 
     def done(self) -> bool:
-        return self._over or self._flow.unwanted
+        return self._over or self._flow.given_up()
 
     def set_result(self, answer: Answer, /) -> None:
         self._over = True
@@ -381,6 +573,23 @@ class StepReply:
     def set_exception(self, error: Exception, /) -> None:
         self._over = True
         self._flow.failed(self._step, error)
+
+
+class StepReplies(StepReply):
+    """The CoalescedReply of one step of a flow of several."""
+
+    __slots__ = ()
+
+    @property
+    def rows(self) -> Sequence[int]:
+        """Those that each member has in this step."""
+        return self._flow.rows_by_member(self._step, self._elements)
+
+    def apart(self) -> Sequence[Reply]:
+        self._over = True
+        flow = self._flow
+        flows = [flow] * len(flow.members) if flow.over else flow.apart()
+        return [StepReply(each, self._step, self._elements) for each in flows]
 
 
 def _at(step: StepPlan, error: ServingError) -> ServingError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
-from app.core.errors import ModelNotReady
+from app.core.errors import ModelNotReady, ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import Cancellable, answer_of
 from app.core.reply import Answer, CoalescedReply, Reply
@@ -21,11 +21,16 @@ from app.core.validation import (
     count_rows,
     find_signature,
 )
+from app.pipelines.arrivals import Arrivals
 from app.pipelines.binding import Binding
 from app.pipelines.flow import Flow
+from app.pipelines.members import Member, MembersHandle
 
 if TYPE_CHECKING:
     from app.model import LearntCosts
+
+#: As if this many rows arrived together: more than a call takes. Chosen.
+_MANY = 1 << 20
 
 #: Forms of requests that were checked and are remembered. Chosen.
 _MOST_FORMS = 1024
@@ -54,6 +59,7 @@ class PipelineModel:
         self._bindings = 1  # in use, the earlier ones included
         self._forms: BoundedCache[object, bool] = BoundedCache(_MOST_FORMS)
         self._closed: asyncio.Future[None] | None = None
+        self._arrivals = Arrivals(asyncio.get_running_loop())
 
     def signature(self, name: str) -> ModelSignature:
         """The signature of that name. Raises SignatureNotFound."""
@@ -73,12 +79,15 @@ class PipelineModel:
             raise ModelNotReady(f"Version {self.version} of model {self.name} is being unloaded")
         if self._binding is None:
             raise ModelNotReady(f"Model {self.name} {self.missing}")
-        flow = Flow(self._binding, request, self._check(request), reply)
+        counts, form = self._check(request)
+        if self._binding.together:
+            return self._arrivals.add(self._binding, form, request, counts[0], reply)
+        flow = Flow(self._binding, request, counts, reply)
         flow.begin()
         return flow
 
-    def _check(self, request: InferenceRequest) -> list[int]:
-        """The rows of the request, by kind."""
+    def _check(self, request: InferenceRequest) -> tuple[list[int], object]:
+        """The rows of the request, by kind, and its form: what it has in common with others that go its way."""
         inputs = request.inputs
         form = request.signature, request.outputs, *[
             (name, array.dtype, array.ndim, array.shape[1:]) for name, array in inputs.items()
@@ -92,7 +101,8 @@ class PipelineModel:
             self._forms.keep(form, True)
         check_empty_rows(inputs)
         assert self._binding is not None  # noqa: S101 - it is asked of requests that are accepted
-        return self._binding.plan.count_rows(inputs) if signature.mixed_rows else [count_rows(signature, inputs)]
+        counts = self._binding.plan.count_rows(inputs) if signature.mixed_rows else [count_rows(signature, inputs)]
+        return counts, form
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """`submit`, awaited. Raises also InferenceFailed and DeadlineExceeded."""
@@ -101,18 +111,31 @@ class PipelineModel:
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)
 
-    def coalescable_rows(self, signature: str) -> int:  # noqa: ARG002 - as every model
-        """None: rows may go different ways."""
-        return 0
+    def coalescable_rows(self, signature: str) -> int:  # noqa: ARG002 - it has one
+        """How many rows of requests that arrive together go through it as one; 0 where each goes alone."""
+        binding = self._binding
+        return 0 if binding is None or self.closing or not binding.together else binding.rows_together(_MANY)
 
     def submit_coalesced(
         self,
-        request: InferenceRequest,  # noqa: ARG002 - as every model
-        arrivals_s: Sequence[float],  # noqa: ARG002 - as every model
-        reply: CoalescedReply,  # noqa: ARG002 - as every model
+        request: InferenceRequest,
+        arrivals_s: Sequence[float],  # noqa: ARG002 - a flow counts from where it begins
+        reply: CoalescedReply,
     ) -> Cancellable | None:
-        """None: they are submitted one by one."""
-        return None
+        """Begins several requests as one; None if they have to be submitted one by one."""
+        if self._closed is not None or self._binding is None or not self._binding.together:
+            return None
+        try:
+            self._check(request)
+        except ServingError:
+            return None
+        members = [Member(own, rows) for own, rows in zip(reply.apart(), reply.rows, strict=True)]
+        flow = Flow.of_several(self._binding, request, members, reply)
+        try:
+            flow.begin()
+        except ServingError:
+            return None
+        return MembersHandle(members)
 
     # --- what is known of it ---
 

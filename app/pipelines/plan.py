@@ -141,6 +141,16 @@ class Plan:
     kind_of: Mapping[str, int] = field(default_factory=dict)
     _needed: dict[tuple[str, ...], frozenset[int]] = field(default_factory=dict)
 
+    def sequential(self) -> bool:
+        """Whether a request is at one step at a time: there is no fold, and each step needs all before it."""
+        before: list[set[int]] = []
+        for step in self.steps:
+            before.append({each for needed in step.needs for each in (needed, *before[needed])})
+        return all(
+            step.fold is None and len(needed) == number
+            for number, (step, needed) in enumerate(zip(self.steps, before, strict=True))
+        )
+
     @property
     def models(self) -> Sequence[ModelReference]:
         """Each once, in the order of the steps."""

@@ -1,0 +1,164 @@
+"""Requests that arrive in one turn of the event loop, and go through a pipeline as one flow.
+
+What a step costs beside its model is then shared by all of them: they are joined once, and taken apart when they are
+answered, or where their ways part (flow.py).
+
+Rules
+- Together are those of equal form: signature, outputs, types and inner shapes of inputs, priority and caller, and of
+  about equal time left, since all of a flow have the deadline of the earliest.
+- They begin in the next callback of the event loop, or when a device asks for work before that. What rejects several
+  together is told to none of them: each begins alone then, in order of arrival.
+- As many go together as one call takes. Where several calls are made at a time, they get equal shares of what arrived.
+- Who sends much goes alone: joining copies it.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import AbstractEventLoop
+from math import inf, log2
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from app.core.errors import InferenceFailed, ServingError
+from app.core.inference import InferenceRequest, tensor_bytes
+from app.core.reply import Reply
+from app.pipelines.flow import Flow
+from app.pipelines.members import Member
+
+if TYPE_CHECKING:
+    from app.pipelines.binding import Binding
+
+logger = logging.getLogger(__name__)
+
+#: A larger request goes alone, and no more than this is joined. Bytes; chosen: copying it takes 0.1 ms.
+_MOST_BYTES = 2**20
+
+#: Deadlines count as equal if the time that is left differs by less than the 64th part of a power of two, 1 %.
+_PARTS_OF_POWER = 64
+
+
+class _Arrived(NamedTuple):
+    request: InferenceRequest
+    member: Member
+    bytes: int
+
+
+class _Group:
+    """Those of equal form, in order of arrival."""
+
+    __slots__ = ("arrived", "binding")
+
+    def __init__(self, binding: Binding) -> None:
+        self.binding = binding
+        self.arrived: list[_Arrived] = []
+
+
+class Arrivals:
+    """Those of one pipeline."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._groups: dict[object, _Group] = {}
+        self._offered = False
+
+    def add(self, binding: Binding, form: object, request: InferenceRequest, rows: int, reply: Reply) -> Member:
+        """A request that was checked. Its flow begins in the next callback of the event loop; then it is judged.
+
+        Args:
+            form: the signature, outputs, and of each input name, type and inner shape.
+        """
+        if not self._groups:
+            self._loop.call_soon(self._begin)
+            if not self._offered:
+                self._offered = True
+                binding.batcher.when_free(self._supply)
+        now = binding.clock()
+        left_s = request.deadline_s - now
+        time = inf if left_s == inf else int(_PARTS_OF_POWER * log2(left_s)) if left_s > 0 else -inf
+        member = Member(reply, rows)
+        key = (id(binding), form, request.priority, request.caller, time) if rows else member  # no rows go alone
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(binding)
+            binding.hold(now)
+        group.arrived.append(_Arrived(request, member, tensor_bytes(request.inputs)))
+        return member
+
+    def _supply(self) -> None:
+        self._offered = False
+        self._begin()
+
+    def _begin(self) -> None:
+        groups, self._groups = self._groups, {}
+        for group in groups.values():
+            try:
+                for together in _shares(group):
+                    _begin_together(group.binding, together)
+            finally:
+                group.binding.end_flow()
+
+
+def _shares(group: _Group) -> list[list[_Arrived]]:
+    """Those that go together, by rows and bytes."""
+    arrived = [each for each in group.arrived if not each.member.done()]
+    if len(arrived) < 2:
+        return [arrived]
+    most = group.binding.rows_together(sum([each.member.rows for each in arrived]))
+    shares: list[list[_Arrived]] = []
+    rows = size = inf
+    for each in arrived:
+        rows, size = rows + each.member.rows, size + each.bytes
+        if rows > most or size > _MOST_BYTES:
+            shares.append([])
+            rows, size = each.member.rows, each.bytes
+        shares[-1].append(each)
+    return shares
+
+
+def _begin_together(binding: Binding, arrived: list[_Arrived]) -> None:
+    """Never raises: others begin after them."""
+    if len(arrived) > 1:
+        try:
+            if begin_several(binding, joined([each.request for each in arrived]), [each.member for each in arrived]):
+                return
+        except Exception:
+            logger.exception("A bug kept %d requests from going through a pipeline together", len(arrived))
+    for request, member, _ in arrived:
+        if member.done():
+            continue
+        try:
+            member.flow = Flow(binding, request, [member.rows], member)
+            member.flow.begin()
+        except ServingError as error:
+            _fail(member, error)
+        except Exception:
+            logger.exception("A request to pipeline %s could not begin", binding.name)
+            _fail(member, InferenceFailed("The pipeline could not begin"))
+
+
+def begin_several(binding: Binding, request: InferenceRequest, members: list[Member]) -> bool:
+    """Begins a flow of several. Returns False if they are rejected together: nothing was queued then."""
+    flow = Flow.of_several(binding, request, members)
+    try:
+        flow.begin()
+    except ServingError:
+        return False
+    return True
+
+
+def joined(requests: list[InferenceRequest]) -> InferenceRequest:
+    """One request of the rows of all, which are of equal form; it has the earliest deadline."""
+    first = requests[0]
+    inputs = {name: np.concatenate([request.inputs[name] for request in requests]) for name in first.inputs}
+    deadline_s = min([request.deadline_s for request in requests])
+    return InferenceRequest(inputs, first.signature, first.outputs, deadline_s, first.priority, first.caller)
+
+
+def _fail(member: Member, error: ServingError) -> None:
+    try:
+        if not member.done():
+            member.set_exception(error)
+    except Exception:
+        logger.exception("A reply could not be set")
