@@ -392,7 +392,7 @@ class Batcher:
             if self._expiry.at_s <= now:
                 self._expiry.expire()
                 continue
-            self._supply()
+            now = self._supply(now)
 
             # 2. A group of requests of a rejected batch, in turns with what else is due.
             planned = self._first_due(now)
@@ -421,7 +421,10 @@ class Batcher:
                 self._dispatch_soon()
                 return
 
-    def _supply(self) -> None:
+    def _supply(self, now: float) -> float:
+        """Returns the time: what comes into the queue by it has arrived by then."""
+        if not self._supplies:
+            return now
         self._supplying = True
         while self._supplies:
             supplies, self._supplies = self._supplies, []
@@ -433,6 +436,7 @@ class Batcher:
             if self.queue.lanes:  # else none of it came into the queue: there may be more
                 break
         self._supplying = False
+        return self._clock()
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
         """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""

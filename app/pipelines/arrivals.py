@@ -48,10 +48,11 @@ class _Arrived(NamedTuple):
 class _Group:
     """Those of equal form, in order of arrival."""
 
-    __slots__ = ("arrived", "binding")
+    __slots__ = ("arrival_s", "arrived", "binding")
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: Binding, arrival_s: float) -> None:
         self.binding = binding
+        self.arrival_s = arrival_s
         self.arrived: list[_Arrived] = []
 
 
@@ -81,7 +82,7 @@ class Arrivals:
         key = (id(binding), form, request.priority, request.caller, time) if rows else member  # no rows go alone
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(binding)
+            group = self._groups[key] = _Group(binding, now)
             binding.hold(now)
         group.arrived.append(_Arrived(request, member, tensor_bytes(request.inputs)))
         return member
@@ -95,7 +96,7 @@ class Arrivals:
         for group in groups.values():
             try:
                 for together in _shares(group):
-                    _begin_together(group.binding, together)
+                    _begin_together(group.binding, together, group.arrival_s)
             finally:
                 group.binding.end_flow()
 
@@ -117,35 +118,28 @@ def _shares(group: _Group) -> list[list[_Arrived]]:
     return shares
 
 
-def _begin_together(binding: Binding, arrived: list[_Arrived]) -> None:
+def _begin_together(binding: Binding, arrived: list[_Arrived], arrival_s: float) -> None:
     """Never raises: others begin after them."""
     if len(arrived) > 1:
         try:
-            if begin_several(binding, joined([each.request for each in arrived]), [each.member for each in arrived]):
-                return
+            members = [each.member for each in arrived]
+            Flow.of_several(binding, joined([each.request for each in arrived]), members, arrival_s).begin()
+            return
+        except ServingError:
+            pass  # each may be accepted alone
         except Exception:
             logger.exception("A bug kept %d requests from going through a pipeline together", len(arrived))
     for request, member, _ in arrived:
         if member.done():
             continue
         try:
-            member.flow = Flow(binding, request, [member.rows], member)
-            member.flow.begin()
+            flow = member.flow = Flow(binding, request, [member.rows], member, arrival_s)
+            flow.begin()
         except ServingError as error:
             _fail(member, error)
         except Exception:
             logger.exception("A request to pipeline %s could not begin", binding.name)
             _fail(member, InferenceFailed("The pipeline could not begin"))
-
-
-def begin_several(binding: Binding, request: InferenceRequest, members: list[Member]) -> bool:
-    """Begins a flow of several. Returns False if they are rejected together: nothing was queued then."""
-    flow = Flow.of_several(binding, request, members)
-    try:
-        flow.begin()
-    except ServingError:
-        return False
-    return True
 
 
 def joined(requests: list[InferenceRequest]) -> InferenceRequest:

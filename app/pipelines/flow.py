@@ -52,6 +52,7 @@ class Flow:
         request: of several the rows of all.
         counts: the rows of the request, by kind; -1 where folds say it.
         reply: of several a CoalescedReply.
+        arrival_s: of the first of them, monotonic seconds.
 
     Attributes:
         members: if they are several.
@@ -62,7 +63,9 @@ class Flow:
         "_missing", "_needed", "_place_s", "_reply", "_request", "_rows", "_timings", "members", "over",
     )  # fmt: skip
 
-    def __init__(self, binding: Binding, request: InferenceRequest, counts: list[int], reply: Reply) -> None:
+    def __init__(
+        self, binding: Binding, request: InferenceRequest, counts: list[int], reply: Reply, arrival_s: float
+    ) -> None:
         plan = binding.plan
         self.over = False
         self._binding = binding
@@ -70,7 +73,7 @@ class Flow:
         self._counts = counts
         self._reply = reply
         self.members: Sequence[Member] = ()
-        self._arrival_s = self._place_s = binding.clock()
+        self._arrival_s = self._place_s = arrival_s
         self._admitted = False
         self._needed = plan.needed(request.outputs)
         self._left = len(self._needed)
@@ -86,7 +89,12 @@ class Flow:
 
     @classmethod
     def of_several(
-        cls, binding: Binding, request: InferenceRequest, members: Sequence[Member], reply: CoalescedReply | None = None
+        cls,
+        binding: Binding,
+        request: InferenceRequest,
+        members: Sequence[Member],
+        arrival_s: float,
+        reply: CoalescedReply | None = None,
     ) -> Flow:
         """One for several requests.
 
@@ -94,7 +102,7 @@ class Flow:
             request: the rows of all, one after the other.
             reply: gets the answer to all of them, if their ways do not part; else each member gets its own.
         """
-        flow = cls(binding, request, [sum([member.rows for member in members])], reply or Together(members))
+        flow = cls(binding, request, [sum([member.rows for member in members])], reply or Together(members), arrival_s)
         flow.members = members
         for member in members:
             member.flow = flow

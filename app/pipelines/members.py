@@ -9,15 +9,19 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from app.core.errors import InferenceFailed
 from app.core.reply import Answer, Reply
 
-if TYPE_CHECKING:
-    from app.pipelines.flow import Flow
-
 logger = logging.getLogger(__name__)
+
+
+class HasMembers(Protocol):
+    """A flow."""
+
+    def member_left(self) -> None:
+        """One of its members waits no more."""
 
 
 class Member:
@@ -32,7 +36,7 @@ class Member:
 
     def __init__(self, reply: Reply, rows: int) -> None:
         self.rows = rows
-        self.flow: Flow | None = None
+        self.flow: HasMembers | None = None
         self._reply = reply
         self._cancelled = False
 

@@ -82,7 +82,7 @@ class PipelineModel:
         counts, form = self._check(request)
         if self._binding.together:
             return self._arrivals.add(self._binding, form, request, counts[0], reply)
-        flow = Flow(self._binding, request, counts, reply)
+        flow = Flow(self._binding, request, counts, reply, self._binding.clock())
         flow.begin()
         return flow
 
@@ -130,7 +130,7 @@ class PipelineModel:
         except ServingError:
             return None
         members = [Member(own, rows) for own, rows in zip(reply.apart(), reply.rows, strict=True)]
-        flow = Flow.of_several(self._binding, request, members, reply)
+        flow = Flow.of_several(self._binding, request, members, self._binding.clock(), reply)
         try:
             flow.begin()
         except ServingError:
