@@ -25,6 +25,7 @@ from app.core.errors import InferenceFailed, ServingError
 from app.core.inference import InferenceRequest, tensor_bytes
 from app.core.reply import Reply
 from app.pipelines.flow import Flow
+from app.pipelines.joint_flow import JointFlow
 from app.pipelines.members import Member
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _begin_together(binding: Binding, arrived: list[_Arrived], arrival_s: float)
     if len(arrived) > 1:
         try:
             members = [each.member for each in arrived]
-            Flow.of_several(binding, joined([each.request for each in arrived]), members, arrival_s).begin()
+            JointFlow(binding, joined([each.request for each in arrived]), members, arrival_s).begin()
             return
         except ServingError:
             pass  # each may be accepted alone

@@ -1,4 +1,4 @@
-"""A flow: one request on its way through the steps of a pipeline, or several that arrived together (arrivals.py).
+"""A flow: one request on its way through the steps of a pipeline; joint_flow.py has several.
 
 Everything here runs on the event loop, in calls of replies: there is no task and no future for a step.
 
@@ -9,16 +9,13 @@ Rules
    mixed sizes had 4 rows in a call of the net, and now have 64).
 3. It is answered once. When it is answered, has failed or is cancelled, all its steps are cancelled.
 4. Tensors are passed on as they are, if all rows go the same way.
-5. Several are one flow as long as they go the same way: there is one step at a time (Plan.sequential), and each of them
-   has rows in it. Who has none goes on without those who have, and is answered as soon as if it were alone. Who has
-   left is left out of the next step, and out of one that still waits. Where a call is rejected, each goes on alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from math import inf
@@ -28,17 +25,14 @@ import numpy as np
 
 from app.batching.priority import priority_offset_s
 from app.batching.request import LaterSteps, PendingRequest, RequestHandle
-from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
+from app.core.errors import InferenceFailed, InvalidRequest, ServingError
 from app.core.events import PipelineEnded, StepEnded
 from app.core.inference import NO_TIME, Array, BatchTiming, InferenceRequest, StepTiming
-from app.core.reply import Answer, CoalescedReply, Reply
-from app.pipelines.members import Member, Together
-from app.pipelines.plan import INPUT, FoldPlan, Gather, StepPlan, Value
+from app.core.reply import Answer, Reply
+from app.pipelines.plan import INPUT, FoldPlan, Gather, StepPlan
 from app.pipelines.rows import NO_ROWS, Rows, intersection, join, pick, union
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from app.pipelines.binding import Binding
     from app.pipelines.folding import FoldRequest
 
@@ -46,21 +40,16 @@ logger = logging.getLogger(__name__)
 
 
 class Flow:
-    """The Cancellable of its requests.
+    """The Cancellable of one request.
 
     Args:
-        request: of several the rows of all.
         counts: the rows of the request, by kind; -1 where folds say it.
-        reply: of several a CoalescedReply.
-        arrival_s: of the first of them, monotonic seconds.
-
-    Attributes:
-        members: if they are several.
+        arrival_s: monotonic seconds.
     """
 
     __slots__ = (
         "_admitted", "_arrays", "_arrival_s", "_binding", "_counts", "_failed", "_folds", "_handles", "_left",
-        "_missing", "_needed", "_place_s", "_reply", "_request", "_rows", "_timings", "members", "over",
+        "_missing", "_needed", "_place_s", "_reply", "_request", "_rows", "_timings", "over",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +61,6 @@ class Flow:
         self._request = request
         self._counts = counts
         self._reply = reply
-        self.members: Sequence[Member] = ()
         self._arrival_s = self._place_s = arrival_s
         self._admitted = False
         self._needed = plan.needed(request.outputs)
@@ -87,26 +75,12 @@ class Flow:
         self._timings: dict[int, StepTiming] = {}
         self._failed: tuple[int, ...] = ()
 
-    @classmethod
-    def of_several(
-        cls,
-        binding: Binding,
-        request: InferenceRequest,
-        members: Sequence[Member],
-        arrival_s: float,
-        reply: CoalescedReply | None = None,
-    ) -> Flow:
-        """One for several requests.
+    #: What is told of it if it is rejected as it begins.
+    _IF_REJECTED = "rejected"
 
-        Args:
-            request: the rows of all, one after the other.
-            reply: gets the answer to all of them, if their ways do not part; else each member gets its own.
-        """
-        flow = cls(binding, request, [sum([member.rows for member in members])], reply or Together(members), arrival_s)
-        flow.members = members
-        for member in members:
-            member.flow = flow
-        return flow
+    @property
+    def requests(self) -> int:
+        return 1
 
     def begin(self) -> None:
         """Submits the first steps. Raises what their models raise; nothing is queued then."""
@@ -119,7 +93,7 @@ class Flow:
                     self._start(step)
         except BaseException:
             if not self.over:
-                self._end("" if self.members else "rejected")  # each of several may be accepted yet
+                self._end(self._IF_REJECTED)
             raise
         self._admitted = True
         self._finish_if_done()
@@ -141,104 +115,9 @@ class Flow:
             return True
         return self.over
 
-    # --- several requests ---
-
     def member_left(self) -> None:
-        """A member waits no more: its rows leave a step that still waits, and come into no other one."""
-        if self.over:
-            return
-        if not self.members or self._reply.done():
-            self.cancel()
-            return
-        for number, handle in [*self._handles.items()]:
-            if handle.withdraw():
-                del self._handles[number]
-                asyncio.get_running_loop().call_soon(self._guarded_start, self._binding.plan.steps[number], True)
-
-    def apart(self) -> list[Flow]:
-        """A flow for each member, which goes on from here; this one is over. No step is under way."""
-        parts = [self._part([number]) for number in range(len(self.members))]
-        self.over = True
-        self._binding.end_flow()
-        for part in parts:
-            if part._reply.done():
-                part.cancel()
-        return parts
-
-    def _part(self, kept: Sequence[int]) -> Flow:
-        """A flow of some of its members, as it is now."""
-        part = copy(self)
-        part._missing, part._rows, part._arrays = self._missing.copy(), self._rows.copy(), self._arrays.copy()
-        part._timings, part._handles = self._timings.copy(), {}
-        part._keep(kept)
-        self._binding.begin_flow(None)
-        return part
-
-    def _keep(self, kept: Sequence[int]) -> None:
-        """From now on only these members are its own. No step is under way."""
-        # 1. Their rows, and their new numbers.
-        members = [self.members[number] for number in kept]
-        stays = np.zeros(len(self.members), bool)
-        stays[kept] = True
-        of_kept = stays.repeat([member.rows for member in self.members])
-        new_numbers = of_kept.cumsum() - 1
-
-        # 2. What is known of them.
-        steps, rows = self._binding.plan.steps, self._rows
-        self._take_rows(self._binding.plan.inputs.values(), of_kept)
-        for number, own in enumerate(rows):
-            if own is None:
-                self._take_rows(steps[number].outputs, of_kept)
-            elif own.size:
-                here = of_kept[own]
-                self._take_rows(steps[number].outputs, here)
-                rows[number] = new_numbers[own[here]]
-        self._counts = [sum([member.rows for member in members])]
-
-        # 3. Who they are.
-        for member in members:
-            member.flow = self
-        self.members = members if len(members) > 1 else ()
-        self._reply = Together(members) if len(members) > 1 else members[0]
-
-    def _take_rows(self, values: Iterable[Value], taken: Array) -> None:
-        for value in values:
-            array = self._arrays[value.number]
-            if array is not None:
-                self._arrays[value.number] = array[taken]
-
-    def _without_those_who_left(self) -> None:
-        """They are over, and nothing more is computed for them. Somebody is left."""
-        done = [member.done() for member in self.members]
-        if any(done):
-            self._part([number for number, each in enumerate(done) if each])._end("cancelled")
-            self._keep([number for number, each in enumerate(done) if not each])
-
-    def _only_those_with(self, step: StepPlan, rows: Array) -> Array:
-        """Members that have none of these rows go on without the others. Returns the new numbers of the rows."""
-        ends = np.cumsum([member.rows for member in self.members])
-        having = np.zeros(len(self.members), bool)
-        having[ends.searchsorted(rows, side="right")] = True
-        if having.all():
-            return rows
-        of_having = having.repeat([member.rows for member in self.members])
-        without = self._part(np.flatnonzero(~having).tolist())
-        self._keep(np.flatnonzero(having).tolist())
-        without._pass_over_guarded(step)
-        return (of_having.cumsum() - 1)[rows]
-
-    def rows_by_member(self, step: StepPlan, elements: int) -> Sequence[int]:
-        """The rows of each member in the call of a step."""
-        own, rows = [member.rows for member in self.members], self._rows[step.number]
-        if rows is not None:
-            of_member = np.cumsum(own).searchsorted(rows, side="right")
-            own = np.bincount(of_member, minlength=len(own)).tolist()
-        return [elements * count for count in own]
-
-    def _each_alone(self, step: StepPlan) -> None:
-        """Each member goes on alone, with this step."""
-        for part in self.apart():
-            part._guarded_start(step)
+        """Its caller waits no more."""
+        self.cancel()
 
     # --- folds ---
 
@@ -300,18 +179,15 @@ class Flow:
             self._start_fold(step, step.fold)
             return
 
-        # 1. Who needs it, and for which rows.
-        if self.members:
-            self._without_those_who_left()
         rows = self._rows_of(step)
         if rows is not None and not rows.size and self._counts[step.kind]:
             self._pass_over(step)
-            return
-        if rows is not None and self.members:
-            rows = self._only_those_with(step, rows)
-        self._rows[step.number] = rows
+        else:
+            self._ask(step, rows, again)
 
-        # 2. What the model gets.
+    def _ask(self, step: StepPlan, rows: Rows, again: bool) -> None:
+        """Submits these rows to the model of a step."""
+        self._rows[step.number] = rows
         inputs, elements = self._inputs(step, rows)
         request = self._request
         deadline_s = request.deadline_s
@@ -327,21 +203,11 @@ class Flow:
 
     def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int) -> None:
         model, later = self._binding.models[step.number][0], None if self._admitted else self._later(step)
-        if not self.members:
-            reply = StepReply(self, step, elements)
-            self._handles[step.number] = model.submit_step(asked, reply, self._place_s, later)
-            return
-        replies = StepReplies(self, step, elements)
-        handle = model.submit_steps(asked, replies, self._place_s, later)
-        if handle is None:
-            raise _EachAlone
-        self._handles[step.number] = handle
+        reply = StepReply(self, step, elements)
+        self._handles[step.number] = model.submit_step(asked, reply, self._place_s, later)
 
     def _rejected(self, step: StepPlan, error: ServingError) -> None:
         """A step could not be submitted. Raises it: of a first step, or if the flow fails by it."""
-        if self.members and self._admitted:
-            self._each_alone(step)
-            return
         self._failed += (step.number,)
         if not step.optional or not self._admitted:
             raise _at(step, error) from None
@@ -433,9 +299,6 @@ class Flow:
     def failed(self, step: StepPlan, error: Exception) -> None:
         """To be called with the error of a step; never raises."""
         self._handles.pop(step.number, None)
-        if self.members and isinstance(error, InvalidRequest | OutOfMemory):  # one of them is to blame
-            self._each_alone(step)
-            return
         self._failed += (step.number,)
         if step.optional:
             self._rows[step.number] = NO_ROWS
@@ -446,10 +309,6 @@ class Flow:
     def _pass_over(self, step: StepPlan) -> None:
         self._rows[step.number] = NO_ROWS
         self._go_on(step)
-
-    def _pass_over_guarded(self, step: StepPlan) -> None:
-        self._rows[step.number] = NO_ROWS
-        self._guarded(step)
 
     def _guarded_start(self, step: StepPlan, again: bool = False) -> None:
         if not self.unwanted:
@@ -481,10 +340,10 @@ class Flow:
     def _finish_if_done(self) -> None:
         if self.unwanted:
             self.cancel()
-        if self._left or self.over or not self._admitted:
-            return
-        if self.members:
-            self._without_those_who_left()
+        if not self._left and not self.over and self._admitted:
+            self._finish()
+
+    def _finish(self) -> None:
         plan, wanted = self._binding.plan, self._request.outputs
         outputs = {
             name: self._gathered(gather, None, None, name)
@@ -539,7 +398,7 @@ class Flow:
         seconds = answered_s if outcome == "answered" else binding.clock() - self._arrival_s
         steps = self._ended_steps() if self._admitted else []
         whose = binding.name, binding.version, binding.plan.signature.name
-        return PipelineEnded(*whose, outcome, rows, seconds, overhead_s, timing, steps, len(self.members) or 1)
+        return PipelineEnded(*whose, outcome, rows, seconds, overhead_s, timing, steps, self.requests)
 
     def _ended_steps(self) -> list[StepEnded]:
         ended = []
@@ -554,10 +413,6 @@ class Flow:
 
 
 _NOTHING = InferenceRequest({})
-
-
-class _EachAlone(ServingError):
-    """A model takes the rows of each request in a call of its own."""
 
 
 class StepReply:
@@ -581,23 +436,6 @@ class StepReply:
     def set_exception(self, error: Exception, /) -> None:
         self._over = True
         self._flow.failed(self._step, error)
-
-
-class StepReplies(StepReply):
-    """The CoalescedReply of one step of a flow of several."""
-
-    __slots__ = ()
-
-    @property
-    def rows(self) -> Sequence[int]:
-        """Those that each member has in this step."""
-        return self._flow.rows_by_member(self._step, self._elements)
-
-    def apart(self) -> Sequence[Reply]:
-        self._over = True
-        flow = self._flow
-        flows = [flow] * len(flow.members) if flow.over else flow.apart()
-        return [StepReply(each, self._step, self._elements) for each in flows]
 
 
 def _at(step: StepPlan, error: ServingError) -> ServingError:

@@ -24,6 +24,7 @@ from app.core.validation import (
 from app.pipelines.arrivals import Arrivals
 from app.pipelines.binding import Binding
 from app.pipelines.flow import Flow
+from app.pipelines.joint_flow import JointFlow
 from app.pipelines.members import Member, MembersHandle
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class PipelineModel:
         except ServingError:
             return None
         members = [Member(own, rows) for own, rows in zip(reply.apart(), reply.rows, strict=True)]
-        flow = Flow.of_several(self._binding, request, members, self._binding.clock(), reply)
+        flow = JointFlow(self._binding, request, members, self._binding.clock(), reply)
         try:
             flow.begin()
         except ServingError:

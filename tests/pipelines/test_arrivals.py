@@ -239,6 +239,19 @@ outputs: {y: [again.y, small.y]}
     scenario(play)
 
 
+def test_a_first_step_may_be_for_some_of_them_only() -> None:
+    async def play(world: World) -> None:
+        model = world.load(b"""
+steps:
+  big: {model: big, inputs: {x: x}, when: max(x) < 10}
+outputs: {y: [big.y, x]}
+""")
+        answers = await asyncio.gather(*[world.ask(model, value) for value in (1, 20, 3)])
+        assert [each.outputs["y"][0, 0] for each in answers] == [10, 20, 30]
+
+    scenario(play)
+
+
 # --- who leaves ---
 
 
