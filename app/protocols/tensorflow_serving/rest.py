@@ -31,7 +31,6 @@ from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
 from app.protocols.tensorflow_serving.routes import Action, Route, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
 from app.transports.http.exchange import (
-    TIMEOUT_HEADER,
     AsgiExchange,
     Clock,
     Coalesced,
@@ -43,7 +42,7 @@ from app.transports.http.exchange import (
     priority_of,
     written,
 )
-from app.transports.http.head import RequestHead
+from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits, HttpReply, Sendable

@@ -24,7 +24,7 @@ from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
 from app.transports.http.asgi import Receive, Scope, Send, path_as_sent
 from app.transports.http.disconnects import Disconnects
-from app.transports.http.head import RequestHead
+from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.rejections import Rejection
@@ -47,8 +47,6 @@ T = TypeVar("T")
 
 #: Gives monotonic seconds.
 Clock = Callable[[], float]
-
-TIMEOUT_HEADER = b"x-request-timeout-ms"
 
 #: A body of this many bytes is read beside the event loop. Chosen: usual ones of this size take 2 to 10 ms.
 LONG_BODY_BYTES = 1024 * 1024

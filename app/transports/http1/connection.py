@@ -12,7 +12,7 @@ What it does is told by its state; each transition is made by the method that is
     IDLE -> HEAD -> ASGI -> IDLE                by the application: _begin_asgi, next_request
     any -> ENDING                               nothing is read as a request any more: reply, end, refuse
 
-A head that was parsed before skips HEAD, a body that comes with its head skips BODY. After a reply the next request may
+A head that is recognised skips HEAD, a body that comes with its head skips BODY. After a reply the next request may
 be here already (pipelining): then ANSWERING lasts until it is read (`_read_on`).
 
 Rules:
@@ -50,7 +50,8 @@ from app.transports.http1.accepting_server import AcceptingServer
 from app.transports.http1.arrival_timer import ArrivalTimer
 from app.transports.http1.asgi.asgi_exchange import AsgiExchange
 from app.transports.http1.direct.direct_exchange import DirectExchange
-from app.transports.http1.direct.fast_path import FastPath, ParsedHead
+from app.transports.http1.direct.fast_path import FastPath
+from app.transports.http1.direct.known_heads import ParsedHead, Recognised
 from app.transports.http1.ends import HalfClosed, Lingering, is_unread
 from app.transports.http1.head_parser import EMPTY_LINE, Fault, HeadParser
 from app.transports.http1.held_memory import HeldMemory
@@ -226,12 +227,14 @@ class HttpConnection(asyncio.Protocol):
     def _read_request(self, data: bytes) -> None:
         self.arrival.due_s = inf
 
-        # 1. A head that was parsed before is not parsed again.
-        end = data.find(EMPTY_LINE) + len(EMPTY_LINE)
-        parsed = self._fast_path.parsed(data[:end])
-        if parsed is not None and not self._write_paused:
-            self._begin(parsed, data, end)
-            return
+        # 1. A head that means what one before it meant is not parsed.
+        end = data.find(EMPTY_LINE)
+        if end >= 0 and not self._write_paused:
+            end += len(EMPTY_LINE)
+            recognised = self._fast_path.recognise(data[:end])
+            if recognised is not None:
+                self._begin(recognised, data, end)
+                return
 
         # 2. Every other one is.
         self._head = HeadParser(self._limits)
@@ -251,16 +254,17 @@ class HttpConnection(asyncio.Protocol):
         if head.fault is not None:
             self.refuse(head.fault)
             return
-        parsed = None if self._write_paused else self._fast_path.admit(head)
-        if parsed is None:
+        recognised = None if self._write_paused else self._fast_path.admit(head)
+        if recognised is None:
             self._begin_asgi(head)
         else:
-            self._begin(parsed, head.raw, head.end)
+            self._begin(recognised, head.raw, head.end)
 
-    def _begin(self, parsed: ParsedHead, data: bytes, end: int) -> None:
+    def _begin(self, recognised: Recognised, data: bytes, end: int) -> None:
         """Begins a request whose head is the first `end` bytes of `data`."""
+        parsed, length = recognised
         body = data[end:]
-        missing = parsed.length - len(body)  # below 0 if the next request follows the body
+        missing = length - len(body)  # below 0 if the next request follows the body
 
         # 1. An earlier rejection applies: the request is answered without parsing its body.
         rejection = parsed.head.rejection
@@ -271,7 +275,7 @@ class HttpConnection(asyncio.Protocol):
 
         # 2. There is no memory for more.
         memory = self._memory
-        if (missing > 0 or memory.budget.full) and not memory.take_body(parsed.length):
+        if (missing > 0 or memory.budget.full) and not memory.take_body(length):
             self._missing = missing
             self._exchange.set_exception(memory.budget.rejection())
             return
@@ -287,8 +291,8 @@ class HttpConnection(asyncio.Protocol):
         # 4. The body is here, perhaps with the next request behind it.
         self._state = State.ANSWERING
         if missing:
-            self.pipelined.keep_rest(body[parsed.length :])
-            body = body[: parsed.length]
+            self.pipelined.keep_rest(body[length:])
+            body = body[:length]
         self._fast_path.coalescer.add(self._exchange, body)
 
     def _read_body(self, data: bytes) -> None:
