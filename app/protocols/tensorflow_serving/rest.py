@@ -16,7 +16,12 @@ from typing import ClassVar, NamedTuple
 from app.codecs.at_once import MOST_EXAMPLE_VALUES
 from app.codecs.body_format import PredictBody, ReadBody
 from app.codecs.format_registry import JSON, AgreedFormats, negotiate
-from app.codecs.json.predict_documents import encode_each_row, encode_predict, rows_together
+from app.codecs.json.predict_documents import (
+    encode_each_request,
+    encode_each_row,
+    encode_predict,
+    rows_together,
+)
 from app.codecs.json.writing import dumps
 from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest, ServingError
@@ -149,7 +154,7 @@ class TensorFlowRest(HttpProtocol):
         def reply(outputs: dict[str, Array], in_thread: bool) -> Sendable:
             return HttpReply(encode_predict(outputs, by_row=True, in_slices=in_thread))
 
-        return Coalesced(model, request, rows, max_rows, reply)
+        return Coalesced(model, request, rows, max_rows, reply, encode_each_request)
 
     def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes, read: ReadBody) -> Computation:
         # 1. Read the body, in its own format.

@@ -145,6 +145,9 @@ class Coalesced:
         rows: the number of rows of each request.
         max_rows: how many rows a call may have.
         reply: writes the reply to one request from its own rows; if its second argument is true, in a thread.
+        bodies: writes the bodies of all replies at once, given all outputs and the rows of each request, if they are
+            not long; None if they have to be written one by one. Each is that of `reply`, which has no other headers.
+        content_type: of the bodies.
     """
 
     model: ServedModel
@@ -152,6 +155,8 @@ class Coalesced:
     rows: Sequence[int]
     max_rows: int
     reply: Callable[[dict[str, Array], bool], Sendable]
+    bodies: Callable[[Mapping[str, Array], Sequence[int]], Sequence[bytes] | None]
+    content_type: bytes = b"application/json"
 
 
 class HttpProtocol:

@@ -61,6 +61,7 @@ from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 
 _LINE_END = b"\r\n"
 _TIMING = SERVER_TIMING + b": "
+_FIRST_LINES = b"%b%bcontent-type: %b\r\n" + _TIMING + b"%b\r\ncontent-length: "
 
 _LATE = Fault(408, "The request did not arrive in time")
 
@@ -412,35 +413,57 @@ class HttpConnection(asyncio.Protocol):
 
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
-        # 1. Its head, which says whether another request may follow.
-        common = self._fast_path.common_lines(self._server.headers)
-        lines = [STATUS_LINES[reply.status], common, reply.head_lines()]
+        lines = [STATUS_LINES[reply.status], self._common_lines(), reply.head_lines()]
         if exchange.timing:
             lines += _TIMING, exchange.timing, _LINE_END
-        keep_alive = exchange.keep_alive and (not self._last or bool(self.pipelined.pieces))
-        if reply.status >= 400 and CLOSE in reply.head():
-            keep_alive = False
-        elif not keep_alive:
+        closes = reply.status >= 400 and CLOSE in reply.head()
+        self._reply(exchange, lines, reply.pieces, now, closes=closes)
+
+    def first_lines(self, content_type: bytes, timing: bytes) -> bytes:
+        """The lines that replies with status 200 begin with now, up to the value of Content-Length."""
+        return _FIRST_LINES % (STATUS_LINES[200], self._common_lines(), content_type, timing)
+
+    def reply_with(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
+        """As `reply`; `start` is what `first_lines` gave."""
+        if self._last or not exchange.keep_alive:
+            self._reply(exchange, [start, b"%d\r\n" % len(body)], (body,), now, closes=False)
+            return
+        whole = b"%b%d\r\n\r\n%b" % (start, len(body), body)
+        self._fast_path.reply_buffer.write(self.transport, (whole,), close=False)
+        self._replied(now)
+
+    def _reply(
+        self, exchange: DirectExchange, lines: list[bytes], pieces: Sequence[Buffer], now: float, *, closes: bool
+    ) -> None:
+        """Writes a reply whose head has these lines; `closes`: they say that the connection closes."""
+        # 1. Its head, which says whether another request may follow.
+        keep_alive = exchange.keep_alive and (not self._last or bool(self.pipelined.pieces)) and not closes
+        if not (keep_alive or closes):
             lines.append(b"connection: close\r\n")
         lines.append(_LINE_END)
 
         # 2. Head and body leave together. Who may still be sending reads the reply before the connection ends.
-        pieces = reply.pieces
         pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
         unread = not keep_alive and (bool(self.pipelined.pieces) or self._missing > 0)
         self._fast_path.reply_buffer.write(self.transport, pieces, close=not keep_alive and not unread)
 
         # 3. The request is over.
+        if keep_alive:
+            self._replied(now)
+            return
+        self._exchange = None
+        self._memory.give_body()
+        self._server.count_reply()
+        self._state = State.ENDING
+        if unread:  # not at once: the reply may still be in the buffer
+            self._loop.call_soon(partial(self._end, unread=True))
+
+    def _replied(self, now: float) -> None:
+        """The reply to a request on the fast path was written, and another request may follow."""
         self._exchange = None
         if self._memory.body:
             self._memory.give_body()
-        if keep_alive:
-            self._answered(now)
-        else:
-            self._server.count_reply()
-            self._state = State.ENDING
-            if unread:  # not at once: the reply may still be in the buffer
-                self._loop.call_soon(partial(self._end, unread=True))
+        self._answered(now)
 
     def abort(self) -> None:
         """Closes the connection at once: its reply could not be written."""

@@ -206,16 +206,40 @@ class CoalescedRequests:
         return [_OwnReply(exchange, self.coalesced) for exchange, _ in self.arrived]
 
     def set_result(self, answer: Answer, /) -> None:
-        model, signature = self.coalesced.model, self.coalesced.request.signature
-        end, timing = 0, server_timing(answer.timing)
-        long = takes_long(answer.outputs)
+        outputs, timing = answer.outputs, server_timing(answer.timing)
+        long = takes_long(outputs)
         with self.reply_buffer.held():
-            for (exchange, _), count in zip(self.arrived, self.rows, strict=True):
-                start, end = end, end + count
-                if not exchange.answered:
-                    exchange.record_model(model, signature)
-                    outputs = {name: output[start:end] for name, output in answer.outputs.items()}
-                    exchange.answer(self.coalesced, outputs, timing, may_be_long=long)
+            bodies = None if long else self._bodies(outputs)
+            if bodies is None:
+                self._answer_each(outputs, timing, long=long)
+            else:
+                self._answer_all(bodies, timing)
+
+    def _bodies(self, outputs: dict[str, Array]) -> Sequence[bytes] | None:
+        try:
+            return self.coalesced.bodies(outputs, self.rows)
+        except Exception:  # of one of them: each is written alone, and has its own error
+            return None
+
+    def _answer_all(self, bodies: Sequence[bytes], timing: bytes) -> None:
+        """All begin with the same lines, up to the value of Content-Length."""
+        model, signature = self.coalesced.model, self.coalesced.request.signature
+        asked = model.name, model.version, signature
+        now, start = self.arrived[0][0].protocol.clock(), b""
+        for (exchange, _), body in zip(self.arrived, bodies, strict=True):
+            if not exchange.answered:
+                start = start or exchange.first_lines(self.coalesced.content_type, timing)
+                exchange.answer_with(start, body, asked, now)
+
+    def _answer_each(self, outputs: dict[str, Array], timing: bytes, *, long: bool) -> None:
+        model, signature = self.coalesced.model, self.coalesced.request.signature
+        end = 0
+        for (exchange, _), count in zip(self.arrived, self.rows, strict=True):
+            start, end = end, end + count
+            if not exchange.answered:
+                exchange.record_model(model, signature)
+                own = {name: output[start:end] for name, output in outputs.items()}
+                exchange.answer(self.coalesced, own, timing, may_be_long=long)
 
     def set_exception(self, error: Exception, /) -> None:
         """Finds the invalid request by beginning each alone; an error of another kind is the reply to all of them."""
