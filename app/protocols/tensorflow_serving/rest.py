@@ -131,15 +131,15 @@ class TensorFlowRest(HttpProtocol):
             parsed, exchange, body, body_format.read if process is None else format_apart(body_format, process).read
         )
 
+    def coalescing_key(self, head: RequestHead) -> object:
+        """By whatever path, label or version: the model that they are for."""
+        model = self._plain_model(head)
+        return None if model is None else id(model)
+
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
         """Accepts rows in JSON, for the default signature of a model with one input, and all of its outputs."""
-        try:
-            parsed: _ComputeHead = head.parsed or _parse_head(head)
-            head.parsed = parsed
-            if not parsed.plain:
-                return None
-            model = self._resolve(parsed.route)
-        except ServingError:
+        model = self._plain_model(head)
+        if model is None:
             return None
         signature = model.signatures.get(DEFAULT_SIGNATURE)
         max_rows = model.coalescable_rows(DEFAULT_SIGNATURE)
@@ -204,6 +204,15 @@ class TensorFlowRest(HttpProtocol):
         call = body.call(_EXAMPLES[parsed.route.action], signature)
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, parsed.priority)
         return Computation(model, request, lambda response: HttpReply(call.encode(response.outputs)))
+
+    def _plain_model(self, head: RequestHead) -> ServedModel | None:
+        """The model that a plain request is for; None for any other request, or without such a model."""
+        try:
+            parsed: _ComputeHead = head.parsed or _parse_head(head)
+            head.parsed = parsed
+            return self._resolve(parsed.route) if parsed.plain else None
+        except ServingError:
+            return None
 
     def _resolve(self, route: Route) -> ServedModel:
         name = self._repository.default_name() if route.model is None else route.model

@@ -219,8 +219,12 @@ class HttpProtocol:
         """
         raise NotImplementedError
 
+    def coalescing_key(self, head: RequestHead) -> object:  # noqa: ARG002 - for protocols that define it
+        """Requests whose heads have equal keys now can be computed together; None if one begins alone. Never raises."""
+        return None
+
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
-        """Requests with the same head as one computation, if they can be computed together now.
+        """Requests with the same coalescing key, one of which has this head, as one computation, if that can be now.
 
         None if they have to begin one by one, for example because one is unusual or invalid. Never raises.
         """
