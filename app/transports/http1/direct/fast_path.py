@@ -91,7 +91,9 @@ class FastPath:
         rule = protocol.limits.callers
         caller = b"" if rule is None else rule.header
         headers = [each for each in parser.headers if each[0] in READ_FIELDS or each[0] == caller]
-        parsed = ParsedHead(protocol, self._head(path, query, headers), parser.keep_alive)
+        parsed = ParsedHead(
+            protocol, self._head(path, query, headers), parser.keep_alive, protocol.limits.max_body_bytes
+        )
         self._known.learn(parser, parsed)
         return parsed, parser.length
 

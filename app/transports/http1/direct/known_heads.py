@@ -9,16 +9,16 @@ body. Parsing each head anew costs as much as answering it. So a head is recogni
 
 All three rest on one law (tests/transports/http1/direct/test_known_heads.py): whether `HeadParser` accepts a head, and
 what it finds in it, depends only on the request line, the lines of fields that are read, the one Content-Length, and on
-all other lines being fields: a token, a colon, printable characters. Hence these rules:
+all other lines being fields: a token, a colon, text. Hence these rules:
 
 - What frames a request or its connection is read, and compared byte for byte (`FRAMING`).
 - A line is left out only if it is proven a field that nobody reads. A name is a token and the colon follows at once; a
-  value is printable, so no line feed, carriage return or NUL is in it, and a folded line is none.
+  value is text (RFC 9110, 5.5), so no line feed, carriage return or NUL is in it, and a folded line is none.
 - A Content-Length is there once at most, in digits. The request's own is returned.
 - Whatever is not proven goes to `HeadParser`, which decides alone; only heads that it accepted are learnt.
 
-Every cache is bounded. A head's bytes are kept when they come a second time: heads that differ would only push out
-those that repeat.
+Every cache is bounded. A head's bytes are kept when they come twice in a row among those of their layout: heads that
+differ would only push out those that repeat.
 """
 
 from __future__ import annotations
@@ -55,14 +55,17 @@ FRAMING = frozenset(
 #: A name and the colon behind it.
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:")
 
+#: What a value may consist of (RFC 9110, section 5.5).
+_TEXT = bytes([0x09, *range(0x20, 0x7F), *range(0x80, 0x100)])
+
 #: Chosen: at most this many heads are known, with this many bytes of what is read of each: at most 2 MiB of each kind.
 MAX_HEADS, _MAX_READ_BYTES = 1024, 2048
 
 #: A longer head is not recognised (chosen: room for a token and cookies; looking at its lines takes 10 ns a byte).
 _MAX_HEAD_BYTES = 8192
 
-#: Chosen. Most clients send few lengths; at most 0.5 MiB.
-_MAX_LAYOUTS = 256
+#: Chosen. Most clients send few lengths; with their request lines, at most 4 MiB.
+_MAX_LAYOUTS, _MAX_LINES, _MAX_LINE_BYTES = 256, 64, 128
 
 #: Names of fields that are remembered, with their kinds (chosen).
 _MAX_NAMES, _MAX_NAME_BYTES = 1024, 64
@@ -79,6 +82,7 @@ class ParsedHead(NamedTuple):
     protocol: HttpProtocol
     head: RequestHead
     keep_alive: bool
+    most_bytes: int  # of the body
 
 
 #: What a head means, and the Content-Length: 0 without one.
@@ -101,9 +105,6 @@ class KnownHeads:
         self._layouts: BoundedCache[int, _Layout] = BoundedCache(_MAX_LAYOUTS)  # by the length behind the request line
         self._meanings: BoundedCache[_Read, ParsedHead] = BoundedCache(MAX_HEADS)
 
-        #: Hashes of heads that came once, each in the place of its last bits.
-        self._once = [0] * MAX_HEADS
-
     def find(self, head: bytes) -> Recognised | None:
         """What a head means, its empty line included; None if HeadParser has to say."""
         # 1. By its bytes.
@@ -119,21 +120,31 @@ class KnownHeads:
         if layout is not None:
             length = layout.length_of(head[start:])
             if length >= 0:
-                parsed = self._meanings.get((head[:start], layout.read))
-                if parsed is not None:
-                    return self._found(head, parsed, length)
+                parsed = layout.meanings.get(head[:start])
+                if parsed is not None and length <= parsed.most_bytes:
+                    if head == layout.last:
+                        self._keep_same(head, (parsed, length))
+                    layout.last = head
+                    return parsed, length
 
         # 3. By its lines.
+        return self._by_lines(head, start, layout)
+
+    def _by_lines(self, head: bytes, start: int, layout: _Layout | None) -> Recognised | None:
+        """Learns the layout, too. `start`: of the fields; `layout`: that of as long ones, which it may have."""
         lines = head.split(_LINE_END)
         fields = self._fields(lines)
         if fields is None:
             return None
         read, length = fields
         parsed = self._meanings.get((lines[0], read))
-        if parsed is None:
+        if parsed is None or length > parsed.most_bytes:
             return None
-        self._layouts.keep(len(head) - start, self._layout(lines, read))
-        return self._found(head, parsed, length)
+        if layout is None or layout.read != read or layout.length_of(head[start:]) < 0:
+            layout = self._layouts.keep(len(head) - start, self._layout(lines, read))
+        if len(lines[0]) <= _MAX_LINE_BYTES:
+            layout.meanings.keep(lines[0], parsed)
+        return parsed, length
 
     def learn(self, parser: HeadParser, parsed: ParsedHead) -> None:
         """HeadParser has accepted a head, which means this."""
@@ -157,18 +168,9 @@ class KnownHeads:
         if len(lines[0]) + sum(map(len, read)) <= _MAX_READ_BYTES:
             self._meanings.keep((lines[0], read), parsed)
 
-    def _found(self, head: bytes, parsed: ParsedHead, length: int) -> Recognised | None:
-        """Keeps the bytes of a head that comes a second time."""
-        if length > parsed.protocol.limits.max_body_bytes:
-            return None
-        recognised = parsed, length
-        hashed = hash(head)
-        at = hashed % MAX_HEADS
-        if self._once[at] != hashed:
-            self._once[at] = hashed
-        elif len(head) <= _MAX_READ_BYTES:
+    def _keep_same(self, head: bytes, recognised: Recognised) -> None:
+        if len(head) <= _MAX_READ_BYTES:
             self._same.keep(head, recognised)
-        return recognised
 
     def _fields(self, lines: Sequence[bytes]) -> tuple[tuple[bytes, ...], int] | None:
         """The lines of fields that are read, and the Content-Length; None if a line is not proven to be a field."""
@@ -191,7 +193,7 @@ class KnownHeads:
                     return None
             else:  # no field, or another Content-Length
                 return None
-        if not b"".join(unread).decode("latin-1").isprintable():
+        if not _is_text(b"".join(unread)):
             return None
         return tuple(read), max(length, 0)
 
@@ -231,15 +233,21 @@ class _Layout:
     Args:
         length_at: the number of the piece that is the Content-Length; -1 without one.
         read: the lines of fields that are read.
+
+    Attributes:
+        meanings: of heads with this layout, by request line.
+        last: the head that came last.
     """
 
-    __slots__ = ("_cut", "_length_at", "_stays", "read")
+    __slots__ = ("_cut", "_length_at", "_stays", "last", "meanings", "read")
 
     def __init__(self, pieces: Sequence[bytes], length_at: int, read: tuple[bytes, ...]) -> None:
         self._cut = Struct("".join([f"{len(piece)}s" for piece in pieces])).unpack
         self._stays = tuple(pieces[::2])
         self._length_at = length_at
         self.read = read
+        self.meanings: BoundedCache[bytes, ParsedHead] = BoundedCache(_MAX_LINES)
+        self.last = b""
 
     def length_of(self, fields: bytes) -> int:
         """The Content-Length of a head with these fields, 0 without one; -1 if it has another layout.
@@ -249,9 +257,13 @@ class _Layout:
         pieces = self._cut(fields)
         if pieces[::2] != self._stays:
             return -1
-        if not b"".join(pieces[1::2]).decode("latin-1").isprintable():
+        if not _is_text(b"".join(pieces[1::2])):
             return -1
         return 0 if self._length_at < 0 else _digits(pieces[self._length_at])
+
+
+def _is_text(value: bytes) -> bool:
+    return not value.translate(None, _TEXT)
 
 
 def _digits(value: bytes) -> int:
