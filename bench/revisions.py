@@ -76,7 +76,8 @@ def compare(workload: Workload, other: Path, rounds: int, seconds: float) -> lis
             rates = [0.0, 0.0]
             for which in (0, 1) if number % 2 else (1, 0):
                 url = f"http://127.0.0.1:{ports[which]}{path.format(workload.model)}"
-                run = wrk.closed_loop(url, bodies, workload.connections, max(seconds, workload.seconds))
+                whole_s = max(seconds, workload.seconds)
+                run = wrk.closed_loop(url, bodies, workload.connections, whole_s, traced=workload.traced)
                 if run.failed:
                     sys.exit(f"{workload.name}: {run.failed} requests failed")
                 rates[which] = run.rate

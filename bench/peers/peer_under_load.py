@@ -76,7 +76,7 @@ class PeerUnderLoad:
             warm_up = closed_loop(self.url, bodies, connections, 1)  # after its sleep
             seconds = run_s(seconds, connections, warm_up.rate)
             with self._checked() as asked:
-                figures = asdict(closed_loop(self.url, bodies, connections, seconds))
+                figures = asdict(closed_loop(self.url, bodies, connections, seconds, traced=self.workload.traced))
             figures["answers_checked"] = asked()
         self._after(figures["failed"])
         return {**figures, "rss_mib": self.rss_mib}

@@ -105,6 +105,11 @@ def ferry_to(workload: str, peer: str) -> Callable[[Results], Sequence[float]]:
     return lambda results: [*ratios(closed(results, workload, "ferry"), closed(results, workload, peer)).values()]
 
 
+def traced_to_equal(results: Results) -> Sequence[float]:
+    """Requests/s of the tiny MLP with trace headers of each request's own, by those with equal heads, by round."""
+    return [*ratios(closed(results, "mlp-traced", "ferry"), closed(results, "mlp", "ferry")).values()]
+
+
 def tail(results: Results) -> Sequence[float]:
     """p99 by p50 under the tiny MLP's closed loop."""
     p99, p50 = (closed(results, "mlp", "ferry", key) for key in ("p99_ms", "p50_ms"))
@@ -160,6 +165,12 @@ GOALS = (
     Goal("tiny MLP as JSON: Ferry / Triton (PyTriton)", 4, None, ferry_to("mlp", "pytriton"), "x"),
     Goal("tiny MLP as JSON: Ferry / LitServe", 15, None, ferry_to("mlp", "litserve"), "x"),
     Goal("tiny MLP as JSON: Ferry / plain ASGI echo", 0.6, None, ferry_to("mlp", "asgi_echo"), "x"),
+    Goal(
+        "the same with trace headers of each request's own: Ferry / with equal heads", 0.85, None, traced_to_equal, "x"
+    ),
+    Goal("the same: Ferry / mosec", 3, None, ferry_to("mlp-traced", "mosec"), "x"),
+    Goal("the same: Ferry / plain ASGI echo", 0.95, None, ferry_to("mlp-traced", "asgi_echo"), "x"),
+    Goal("three models in turn, traced / one model", 0.8, None, script("several_models", "three_to_one"), "x"),
     Goal("tiny MLP as JSON: p99 / p50, closed loop", None, 5, tail, "x"),
     *(
         Goal(f"{name}: rows/s / bare loop of the variant chosen", 0.95, None, ferry_to(name, "ferry_loop"), "x")

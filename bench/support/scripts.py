@@ -34,6 +34,12 @@ _ALL = (
     Script(
         "json_bodies", "reading and writing JSON beside orjson and numpy", 40, ("--rounds", "1", "--seconds", "0.05")
     ),
+    Script(
+        "several_models",
+        "requests for one, three and many models in turn, with trace headers",
+        120,
+        ("--rounds", "1", "--seconds", "1", "--many", "5"),
+    ),
     Script("overload", "far more than a heavy model can answer", 90, ("--rounds", "1", "--seconds", "1")),
     Script("simulate", "a real server beside the simulator", 60, ("--quick",), ("--real",)),
     Script("frontends", "two frontends and an engine beside one process", 90, ("--rounds", "1", "--seconds", "1")),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Workload:
     """`wire` is "json" or "binary": which of a peer's forms carries the inputs. `input`, `output` name tensors.
 
-    The closed loop keeps `connections` busy for `seconds` in each of `rounds`; the open loop has `open_rounds`.
+    The closed loop keeps `connections` busy for `seconds` in each of `rounds`; the open loop has `open_rounds`. If
+    `traced`, each request of the closed loop has a `traceparent` and an `x-request-id` of its own.
     """
 
     name: str
@@ -22,12 +23,16 @@ class Workload:
     seconds: float = 2.0
     rounds: int = 5
     open_rounds: int = 0
+    traced: bool = False
 
 
 #: Those with goals first: what was measured stays where a run is cut short. Heavy models run longer, for a batch takes
 #: a good part of a second. Sixteen images as JSON are 5 MB under way and keep every server busy.
 _ALL = (
     Workload("mlp", "mlp", "json", "x", "scores", "tiny MLP, 16 numbers as JSON", open_rounds=2),
+    Workload(
+        "mlp-traced", "mlp", "json", "x", "scores", "the same, each request with trace headers of its own", traced=True
+    ),
     Workload(
         "carry-json",
         "thumbnail",

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import lcm
 from pathlib import Path
 
 from bench.support.forms import Body
@@ -30,11 +31,23 @@ end
 function setup(thread)
   table.insert(threads, thread)
 end
+local random = math.random
+local function own_trace() -- as OpenTelemetry's clients and a mesh send them
+  local a, b, c, d = random(0, 0x7fffffff), random(0, 0x7fffffff), random(0, 0x7fffffff), random(0, 0x7fffffff)
+  return string.format("traceparent: 00-%08x%08x%08x%08x-%08x%08x-01\\r\\nx-request-id: %08x-%04x-4%03x-8%03x-%04x%08x",
+    a, b, c, d, b, c, d, a % 65536, b % 4096, c % 4096, d % 65536, a)
+end
 function init(args)
+  local wholes = {{}}
   for _, each in ipairs({{{bodies}}}) do
     local file = io.open(each.file, "rb")
-    requests[#requests + 1] = wrk.format("POST", nil, each.headers, file:read("*a"))
+    local whole = wrk.format("POST", each.path, each.headers, file:read("*a"))
+    wholes[#wholes + 1] = whole
     file:close()
+  end
+  for n = 1, math.max(#wholes, {traced} and {own_traces} or 0) do
+    local whole = wholes[(n - 1) % #wholes + 1]
+    requests[n] = {traced} and whole:gsub("\\r\\n", "\\r\\n" .. own_trace() .. "\\r\\n", 1) or whole
   end
 end
 function request()
@@ -57,6 +70,9 @@ function done(summary, latency, all)
     latency:percentile(50) / 1e3, latency:percentile(90) / 1e3, latency:percentile(99) / 1e3, latency.max / 1e3))
 end
 """
+
+#: So many requests with trace headers are made beforehand: more than any server keeps heads of.
+_OWN_TRACES = 16384
 
 #: The share of a run in which connections fall into step.
 _RAMP = 0.2
@@ -83,12 +99,29 @@ def is_installed() -> bool:
     return shutil.which("wrk") is not None
 
 
-def closed_loop(url: str, bodies: Sequence[Body], connections: int, seconds: float) -> ClosedLoop:
-    """wrk counts whole seconds. Raises RuntimeError where it does not run, subprocess.TimeoutExpired where it hangs."""
+def closed_loop(
+    url: str,
+    bodies: Sequence[Body],
+    connections: int,
+    seconds: float,
+    *,
+    paths: Sequence[str] = (),
+    traced: bool = False,
+) -> ClosedLoop:
+    """wrk counts whole seconds.
+
+    Args:
+        paths: where the bodies go, in turn, if not all to the URL's path.
+        traced: each request has a `traceparent` and an `x-request-id` of its own.
+
+    Raises:
+        RuntimeError: it does not run.
+        subprocess.TimeoutExpired: it hangs.
+    """
     whole = max(1, round(seconds))
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "load.lua"
-        script.write_text(_script(bodies, _RAMP * whole, Path(folder)))
+        script.write_text(_script(bodies, _RAMP * whole, Path(folder), paths, traced=traced))
         load = ["-t1", f"-c{connections}", f"-d{whole}s", "--timeout", "30s", "-s", str(script), url]
         done = subprocess.run(["wrk", *load], capture_output=True, text=True, check=False, timeout=whole + 60)
     return read_report(done.stdout + done.stderr)
@@ -101,12 +134,16 @@ def read_report(report: str) -> ClosedLoop:
     return ClosedLoop(**json.loads(lines[0].removeprefix("RESULT ")))
 
 
-def _script(bodies: Sequence[Body], ramp_s: float, folder: Path) -> str:
+def _script(
+    bodies: Sequence[Body], ramp_s: float, folder: Path, paths: Sequence[str] = (), *, traced: bool = False
+) -> str:
     entries = []
-    for n, body in enumerate(bodies):
-        file = folder / f"body_{n}"
+    for n in range(lcm(len(bodies), len(paths) or 1)):
+        body = bodies[n % len(bodies)]
+        file = folder / f"body_{n % len(bodies)}"
         file.write_bytes(body.content)
         # The header must stand here: wrk.format takes these instead of wrk.headers.
         headers = ", ".join(f'["{name}"] = "{value}"' for name, value in {"Host": "127.0.0.1", **body.headers}.items())
-        entries.append(f'{{file = "{file}", headers = {{{headers}}}}}')
-    return _SCRIPT.format(bodies=", ".join(entries), ramp_s=ramp_s)
+        path = f'"{paths[n % len(paths)]}"' if paths else "nil"
+        entries.append(f'{{file = "{file}", path = {path}, headers = {{{headers}}}}}')
+    return _SCRIPT.format(bodies=", ".join(entries), ramp_s=ramp_s, traced=str(traced).lower(), own_traces=_OWN_TRACES)

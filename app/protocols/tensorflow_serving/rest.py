@@ -16,7 +16,12 @@ from typing import ClassVar, NamedTuple
 from app.codecs.at_once import MOST_EXAMPLE_VALUES
 from app.codecs.body_format import PredictBody, ReadBody
 from app.codecs.format_registry import JSON, AgreedFormats, negotiate
-from app.codecs.json.predict_documents import encode_each_row, encode_predict, rows_together
+from app.codecs.json.predict_documents import (
+    encode_each_request,
+    encode_each_row,
+    encode_predict,
+    rows_together,
+)
 from app.codecs.json.writing import dumps
 from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest, ServingError
@@ -31,7 +36,6 @@ from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
 from app.protocols.tensorflow_serving.routes import Action, Route, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
 from app.transports.http.exchange import (
-    TIMEOUT_HEADER,
     AsgiExchange,
     Clock,
     Coalesced,
@@ -43,7 +47,7 @@ from app.transports.http.exchange import (
     priority_of,
     written,
 )
-from app.transports.http.head import RequestHead
+from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits, HttpReply, Sendable
@@ -127,15 +131,15 @@ class TensorFlowRest(HttpProtocol):
             parsed, exchange, body, body_format.read if process is None else format_apart(body_format, process).read
         )
 
+    def coalescing_key(self, head: RequestHead) -> object:
+        """By whatever path, label or version: the model that they are for."""
+        model = self._plain_model(head)
+        return None if model is None else id(model)
+
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
         """Accepts rows in JSON, for the default signature of a model with one input, and all of its outputs."""
-        try:
-            parsed: _ComputeHead = head.parsed or _parse_head(head)
-            head.parsed = parsed
-            if not parsed.plain:
-                return None
-            model = self._resolve(parsed.route)
-        except ServingError:
+        model = self._plain_model(head)
+        if model is None:
             return None
         signature = model.signatures.get(DEFAULT_SIGNATURE)
         max_rows = model.coalescable_rows(DEFAULT_SIGNATURE)
@@ -150,7 +154,7 @@ class TensorFlowRest(HttpProtocol):
         def reply(outputs: dict[str, Array], in_thread: bool) -> Sendable:
             return HttpReply(encode_predict(outputs, by_row=True, in_slices=in_thread))
 
-        return Coalesced(model, request, rows, max_rows, reply)
+        return Coalesced(model, request, rows, max_rows, reply, encode_each_request)
 
     def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes, read: ReadBody) -> Computation:
         # 1. Read the body, in its own format.
@@ -200,6 +204,15 @@ class TensorFlowRest(HttpProtocol):
         call = body.call(_EXAMPLES[parsed.route.action], signature)
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, parsed.priority)
         return Computation(model, request, lambda response: HttpReply(call.encode(response.outputs)))
+
+    def _plain_model(self, head: RequestHead) -> ServedModel | None:
+        """The model that a plain request is for; None for any other request, or without such a model."""
+        try:
+            parsed: _ComputeHead = head.parsed or _parse_head(head)
+            head.parsed = parsed
+            return self._resolve(parsed.route) if parsed.plain else None
+        except ServingError:
+            return None
 
     def _resolve(self, route: Route) -> ServedModel:
         name = self._repository.default_name() if route.model is None else route.model

@@ -24,7 +24,7 @@ from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
 from app.transports.http.asgi import Receive, Scope, Send, path_as_sent
 from app.transports.http.disconnects import Disconnects
-from app.transports.http.head import RequestHead
+from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.rejections import Rejection
@@ -47,8 +47,6 @@ T = TypeVar("T")
 
 #: Gives monotonic seconds.
 Clock = Callable[[], float]
-
-TIMEOUT_HEADER = b"x-request-timeout-ms"
 
 #: A body of this many bytes is read beside the event loop. Chosen: usual ones of this size take 2 to 10 ms.
 LONG_BODY_BYTES = 1024 * 1024
@@ -147,6 +145,9 @@ class Coalesced:
         rows: the number of rows of each request.
         max_rows: how many rows a call may have.
         reply: writes the reply to one request from its own rows; if its second argument is true, in a thread.
+        bodies: writes the bodies of all replies at once, given all outputs and the rows of each request, if they are
+            not long; None if they have to be written one by one. Each is that of `reply`, which has no other headers.
+        content_type: of the bodies.
     """
 
     model: ServedModel
@@ -154,6 +155,8 @@ class Coalesced:
     rows: Sequence[int]
     max_rows: int
     reply: Callable[[dict[str, Array], bool], Sendable]
+    bodies: Callable[[Mapping[str, Array], Sequence[int]], Sequence[bytes] | None]
+    content_type: bytes = b"application/json"
 
 
 class HttpProtocol:
@@ -216,8 +219,12 @@ class HttpProtocol:
         """
         raise NotImplementedError
 
+    def coalescing_key(self, head: RequestHead) -> object:  # noqa: ARG002 - for protocols that define it
+        """Requests whose heads have equal keys now can be computed together; None if one begins alone. Never raises."""
+        return None
+
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
-        """Requests with the same head as one computation, if they can be computed together now.
+        """Requests with the same coalescing key, one of which has this head, as one computation, if that can be now.
 
         None if they have to begin one by one, for example because one is unusual or invalid. Never raises.
         """

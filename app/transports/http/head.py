@@ -7,14 +7,30 @@ from typing import Any
 
 from app.transports.http.asgi import Header
 from app.transports.http.rejections import Rejection
+from app.transports.request_priority import PRIORITY_HEADER
+
+TIMEOUT_HEADER = b"x-request-timeout-ms"
+
+#: The fields that protocols read of a request to compute, beside the one that may name its caller. On the fast path
+#: they see no others, and requests that differ in others alone have one and the same head.
+READ_FIELDS = frozenset(
+    {
+        b"accept",
+        b"accept-encoding",
+        b"content-type",
+        b"inference-header-content-length",
+        PRIORITY_HEADER,
+        TIMEOUT_HEADER,
+    }
+)
 
 
 class RequestHead:
-    """The head of one request, or of several that are equal: clients repeat heads, and connections cache them.
+    """The head of one request, or of several that mean the same: clients repeat heads, and connections cache them.
 
     Attributes:
         path: as sent, percent-encoded, without the query.
-        headers: names in lower case.
+        headers: names in lower case; on the fast path only those that are read.
         parsed: what a protocol parsed it to; None until then.
         rejection: the last rejection of a request with this head (rejections.py).
     """

@@ -12,7 +12,7 @@ What it does is told by its state; each transition is made by the method that is
     IDLE -> HEAD -> ASGI -> IDLE                by the application: _begin_asgi, next_request
     any -> ENDING                               nothing is read as a request any more: reply, end, refuse
 
-A head that was parsed before skips HEAD, a body that comes with its head skips BODY. After a reply the next request may
+A head that is recognised skips HEAD, a body that comes with its head skips BODY. After a reply the next request may
 be here already (pipelining): then ANSWERING lasts until it is read (`_read_on`).
 
 Rules:
@@ -50,7 +50,8 @@ from app.transports.http1.accepting_server import AcceptingServer
 from app.transports.http1.arrival_timer import ArrivalTimer
 from app.transports.http1.asgi.asgi_exchange import AsgiExchange
 from app.transports.http1.direct.direct_exchange import DirectExchange
-from app.transports.http1.direct.fast_path import FastPath, ParsedHead
+from app.transports.http1.direct.fast_path import FastPath
+from app.transports.http1.direct.known_heads import ParsedHead, Recognised
 from app.transports.http1.ends import HalfClosed, Lingering, is_unread
 from app.transports.http1.head_parser import EMPTY_LINE, Fault, HeadParser
 from app.transports.http1.held_memory import HeldMemory
@@ -60,6 +61,7 @@ from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 
 _LINE_END = b"\r\n"
 _TIMING = SERVER_TIMING + b": "
+_FIRST_LINES = b"%b%bcontent-type: %b\r\n" + _TIMING + b"%b\r\ncontent-length: "
 
 _LATE = Fault(408, "The request did not arrive in time")
 
@@ -226,12 +228,14 @@ class HttpConnection(asyncio.Protocol):
     def _read_request(self, data: bytes) -> None:
         self.arrival.due_s = inf
 
-        # 1. A head that was parsed before is not parsed again.
-        end = data.find(EMPTY_LINE) + len(EMPTY_LINE)
-        parsed = self._fast_path.parsed(data[:end])
-        if parsed is not None and not self._write_paused:
-            self._begin(parsed, data, end)
-            return
+        # 1. A head that means what one before it meant is not parsed.
+        end = data.find(EMPTY_LINE)
+        if end >= 0 and not self._write_paused:
+            end += len(EMPTY_LINE)
+            recognised = self._fast_path.recognise(data[:end])
+            if recognised is not None:
+                self._begin(recognised, data, end)
+                return
 
         # 2. Every other one is.
         self._head = HeadParser(self._limits)
@@ -251,16 +255,17 @@ class HttpConnection(asyncio.Protocol):
         if head.fault is not None:
             self.refuse(head.fault)
             return
-        parsed = None if self._write_paused else self._fast_path.admit(head)
-        if parsed is None:
+        recognised = None if self._write_paused else self._fast_path.admit(head)
+        if recognised is None:
             self._begin_asgi(head)
         else:
-            self._begin(parsed, head.raw, head.end)
+            self._begin(recognised, head.raw, head.end)
 
-    def _begin(self, parsed: ParsedHead, data: bytes, end: int) -> None:
+    def _begin(self, recognised: Recognised, data: bytes, end: int) -> None:
         """Begins a request whose head is the first `end` bytes of `data`."""
+        parsed, length = recognised
         body = data[end:]
-        missing = parsed.length - len(body)  # below 0 if the next request follows the body
+        missing = length - len(body)  # below 0 if the next request follows the body
 
         # 1. An earlier rejection applies: the request is answered without parsing its body.
         rejection = parsed.head.rejection
@@ -271,7 +276,7 @@ class HttpConnection(asyncio.Protocol):
 
         # 2. There is no memory for more.
         memory = self._memory
-        if (missing > 0 or memory.budget.full) and not memory.take_body(parsed.length):
+        if (missing > 0 or memory.budget.full) and not memory.take_body(length):
             self._missing = missing
             self._exchange.set_exception(memory.budget.rejection())
             return
@@ -287,8 +292,8 @@ class HttpConnection(asyncio.Protocol):
         # 4. The body is here, perhaps with the next request behind it.
         self._state = State.ANSWERING
         if missing:
-            self.pipelined.keep_rest(body[parsed.length :])
-            body = body[: parsed.length]
+            self.pipelined.keep_rest(body[length:])
+            body = body[:length]
         self._fast_path.coalescer.add(self._exchange, body)
 
     def _read_body(self, data: bytes) -> None:
@@ -408,35 +413,57 @@ class HttpConnection(asyncio.Protocol):
 
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
-        # 1. Its head, which says whether another request may follow.
-        common = self._fast_path.common_lines(self._server.headers)
-        lines = [STATUS_LINES[reply.status], common, reply.head_lines()]
+        lines = [STATUS_LINES[reply.status], self._common_lines(), reply.head_lines()]
         if exchange.timing:
             lines += _TIMING, exchange.timing, _LINE_END
-        keep_alive = exchange.keep_alive and (not self._last or bool(self.pipelined.pieces))
-        if reply.status >= 400 and CLOSE in reply.head():
-            keep_alive = False
-        elif not keep_alive:
+        closes = reply.status >= 400 and CLOSE in reply.head()
+        self._reply(exchange, lines, reply.pieces, now, closes=closes)
+
+    def first_lines(self, content_type: bytes, timing: bytes) -> bytes:
+        """The lines that replies with status 200 begin with now, up to the value of Content-Length."""
+        return _FIRST_LINES % (STATUS_LINES[200], self._common_lines(), content_type, timing)
+
+    def reply_with(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
+        """As `reply`; `start` is what `first_lines` gave."""
+        if self._last or not exchange.keep_alive:
+            self._reply(exchange, [start, b"%d\r\n" % len(body)], (body,), now, closes=False)
+            return
+        whole = b"%b%d\r\n\r\n%b" % (start, len(body), body)
+        self._fast_path.reply_buffer.write(self.transport, (whole,), close=False)
+        self._replied(now)
+
+    def _reply(
+        self, exchange: DirectExchange, lines: list[bytes], pieces: Sequence[Buffer], now: float, *, closes: bool
+    ) -> None:
+        """Writes a reply whose head has these lines; `closes`: they say that the connection closes."""
+        # 1. Its head, which says whether another request may follow.
+        keep_alive = exchange.keep_alive and (not self._last or bool(self.pipelined.pieces)) and not closes
+        if not (keep_alive or closes):
             lines.append(b"connection: close\r\n")
         lines.append(_LINE_END)
 
         # 2. Head and body leave together. Who may still be sending reads the reply before the connection ends.
-        pieces = reply.pieces
         pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
         unread = not keep_alive and (bool(self.pipelined.pieces) or self._missing > 0)
         self._fast_path.reply_buffer.write(self.transport, pieces, close=not keep_alive and not unread)
 
         # 3. The request is over.
+        if keep_alive:
+            self._replied(now)
+            return
+        self._exchange = None
+        self._memory.give_body()
+        self._server.count_reply()
+        self._state = State.ENDING
+        if unread:  # not at once: the reply may still be in the buffer
+            self._loop.call_soon(partial(self._end, unread=True))
+
+    def _replied(self, now: float) -> None:
+        """The reply to a request on the fast path was written, and another request may follow."""
         self._exchange = None
         if self._memory.body:
             self._memory.give_body()
-        if keep_alive:
-            self._answered(now)
-        else:
-            self._server.count_reply()
-            self._state = State.ENDING
-            if unread:  # not at once: the reply may still be in the buffer
-                self._loop.call_soon(partial(self._end, unread=True))
+        self._answered(now)
 
     def abort(self) -> None:
         """Closes the connection at once: its reply could not be written."""

@@ -50,6 +50,7 @@ class HeadParser:
         chunked: the body comes in chunks.
         expects: the client waits for a 100 before it sends the body.
         headers: names in lower case, without Content-Length.
+        limits: those that it keeps to.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -66,7 +67,7 @@ class HeadParser:
         self.chunked = False
         self.expects = False
         self.keep_alive = False
-        self._limits = limits
+        self.limits = limits
         self._complete = False
         self._parser: Any = httptools.HttpRequestParser(self)  # None once the head is read
 
@@ -94,7 +95,7 @@ class HeadParser:
 
     def _too_long(self) -> Fault | None:
         """Checked before anything is parsed, so a parser never sees more than the limit."""
-        limits = self._limits
+        limits = self.limits
         line = self.raw.find(_LINE_END, 0, limits.max_request_line_bytes + len(_LINE_END))
         if line < 0 and len(self.raw) > limits.max_request_line_bytes:
             return Fault(414, f"The request line is longer than {limits.max_request_line_bytes} bytes")
@@ -123,8 +124,8 @@ class HeadParser:
             return _VERSION
         if not self.raw.startswith(b"%b %b HTTP/" % (self.method, self.url)):
             return _MALFORMED
-        if len(self.headers) > self._limits.max_headers:
-            return Fault(431, f"The request has more than {self._limits.max_headers} headers")
+        if len(self.headers) > self.limits.max_headers:
+            return Fault(431, f"The request has more than {self.limits.max_headers} headers")
         hosts = [value for name, value in self.headers if name == b"host"]
         if len(hosts) > 1 or (not hosts and self.version == "1.1") or not all(map(_HOST.fullmatch, hosts)):
             return _HOSTS

@@ -29,7 +29,7 @@ def results(workloads: dict[str, dict[str, Any]], **scripts: dict[str, list[floa
 
 
 def outcome(what: str, document: dict[str, Any]) -> tuple[float, bool] | None:
-    (found,) = [each for each in outcomes(document) if what in each.goal.what]
+    found = next(each for each in outcomes(document) if what in each.goal.what)
     return (found.spread.median, bool(found.met)) if found.spread else None
 
 

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.codecs.json.predict_documents import check_outputs_writable, decode_predict, encode_predict, signature_name
+from app.codecs.json.predict_documents import (
+    check_outputs_writable,
+    decode_predict,
+    encode_each_request,
+    encode_predict,
+    signature_name,
+)
 from app.core.errors import InvalidRequest, Unsupported
 from app.core.inference import STRING, Array
 from tests.support.protocol_fakes import signature_of, specs
@@ -181,3 +187,41 @@ def test_rows_and_columns_are_the_same_request(instances: list[tuple[int, list[f
     answers = json.loads(encode_predict(by_row, by_row=True))["predictions"]
     read_back = json.loads(encode_predict(by_column, by_row=False))["outputs"]
     assert {name: [answer[name] for answer in answers] for name in read_back} == read_back
+
+
+@given(st.data())
+def test_replies_that_are_written_at_once_are_those_written_one_by_one(data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=5))
+    inner = data.draw(st.lists(st.integers(0, 3), max_size=3))
+    dtype = data.draw(st.sampled_from(["float32", "float64", "float16", "int8", "int64", "uint64", "bool", "object"]))
+    numbers = st.sampled_from([0.0, 1.0, -1.5, 1e30, 3.1, float("nan"), float("inf"), -float("inf")])
+    values = data.draw(st.lists(numbers, min_size=8, max_size=8))
+    array = np.resize(np.array(values), (sum(rows), *inner))
+    if dtype == "object":
+        array = np.resize(np.array([b"a],[b", b'"', b"null", b"]"], object), array.shape)
+    elif not dtype.startswith("float"):
+        array = np.nan_to_num(array, posinf=1, neginf=0).clip(0, 99).astype(dtype)
+    else:
+        with np.errstate(over="ignore"):
+            array = array.astype(dtype)
+    written = encode_each_request({"y": array}, rows)
+    ends = np.cumsum(rows)
+    one_by_one = [
+        encode_predict({"y": array[end - count : end]}, by_row=True) for end, count in zip(ends, rows, strict=True)
+    ]
+    assert written is None or written == one_by_one
+    if array.size and dtype != "object":
+        assert (written is None) == (0 in rows)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "rows"),
+    [
+        ({"y": np.float32(1.0).reshape(())}, [1]),
+        ({"y": np.zeros((3, 2), np.float32)}, [1, 1]),
+        ({"y": np.zeros((2, 2), np.float32), "z": np.zeros((2, 2), np.float32)}, [1, 1]),
+        ({}, [1]),
+    ],
+)
+def test_replies_are_not_cut_where_rows_do_not_say_where(outputs: dict[str, Array], rows: list[int]) -> None:
+    assert encode_each_request(outputs, rows) is None

@@ -1,10 +1,11 @@
 """Coalescing: requests that arrive in one iteration of the event loop are computed as one.
 
 Under load many sockets are readable in one iteration, and most of what a small request costs is Python's overhead for
-each request. If a row of the model is fast enough for inline execution, requests with the same head are decoded into
-one array, submitted as one request, computed by one call and answered together. If that call is made at once, nothing
-else runs in between, and no request is overtaken, expires or is cancelled meanwhile. A fast model in another process
-(frontends/) gets them in one message.
+each request. If a row of the model is fast enough for inline execution, plain requests for it, whatever their heads,
+are decoded into one array, submitted as one request, computed by one call and answered together: model by model. If
+that call is made at once, nothing else runs in between, and no request is overtaken, expires or is cancelled meanwhile.
+A fast model in another process (frontends/) gets them in one message. The only one for its model takes this way, too,
+if others arrived with it: it is shorter.
 
 In all other cases, and if one of them is unusual or invalid, the requests begin one by one, in order of arrival.
 
@@ -98,7 +99,7 @@ class Coalescer:
         first = _for_a_turn(self._arrived)
         arrived, self._arrived = self._arrived[:first], self._arrived[first:]
         if len(arrived) > 1:
-            for group in _by_head(arrived):
+            for group in _by_model(arrived):
                 try:
                     _submit_group(group, self._reply_buffer)
                 except Exception:  # no accepted request may be lost: each begins alone
@@ -114,31 +115,33 @@ def _for_a_turn(arrived: _Arrived) -> int:
     return max(1, sum(size <= _MOST_BYTES for size in sizes))
 
 
-def _by_head(arrived: _Arrived) -> list[_Arrived]:
-    """Groups of at least two requests with the same head, and of the same caller if callers are told apart.
+def _by_model(arrived: _Arrived) -> list[_Arrived]:
+    """Groups of requests that one model computes together, and of the same caller if callers are told apart.
 
     Requests whose client has gone, or that began long before the others since their bodies came slowly, are left out:
     they begin alone, because all of a group have the deadline of the earliest.
     """
-    groups: dict[object, _Arrived] = {}
-    callers = arrived[0][0].protocol.limits.callers
+    groups: dict[object, _Arrived] = {}  # by head, and by caller; heads with the same key have the same group
+    of_key: dict[object, _Arrived] = {}
     protocol = arrived[0][0].protocol
+    callers = protocol.limits.callers
     earliest_s = protocol.clock() - min(_SLOW_BODY_S, protocol.limits.request_timeout_ms / 1e4)
     for each in arrived:
         exchange = each[0]
         if exchange.started_s < earliest_s or exchange.answered:
             continue
-        key = exchange.head if callers is None else (exchange.head, exchange.caller)
-        group = groups.get(key)
+        head = exchange.head if callers is None else (exchange.head, exchange.caller)
+        group = groups.get(head)
         if group is None:
-            groups[key] = [each]
-        else:
-            group.append(each)
-    return [group for group in groups.values() if len(group) > 1]
+            key = exchange.protocol.coalescing_key(exchange.head)
+            group = [] if key is None else of_key.setdefault((key, "" if callers is None else exchange.caller), [])
+            groups[head] = group
+        group.append(each)
+    return list(of_key.values())
 
 
 def _submit_group(group: _Arrived, reply_buffer: ReplyBuffer) -> None:
-    """Submits requests with the same head in as few calls as possible. Those that have not begun then begin alone."""
+    """Submits requests of one model in as few calls as possible. Those that have not begun then begin alone."""
     first = group[0][0]
     coalesced = first.protocol.begin_coalesced(
         first.head, [body for _, body in group], min(exchange.started_s for exchange, _ in group)
@@ -206,16 +209,40 @@ class CoalescedRequests:
         return [_OwnReply(exchange, self.coalesced) for exchange, _ in self.arrived]
 
     def set_result(self, answer: Answer, /) -> None:
-        model, signature = self.coalesced.model, self.coalesced.request.signature
-        end, timing = 0, server_timing(answer.timing)
-        long = takes_long(answer.outputs)
+        outputs, timing = answer.outputs, server_timing(answer.timing)
+        long = takes_long(outputs)
         with self.reply_buffer.held():
-            for (exchange, _), count in zip(self.arrived, self.rows, strict=True):
-                start, end = end, end + count
-                if not exchange.answered:
-                    exchange.record_model(model, signature)
-                    outputs = {name: output[start:end] for name, output in answer.outputs.items()}
-                    exchange.answer(self.coalesced, outputs, timing, may_be_long=long)
+            bodies = None if long else self._bodies(outputs)
+            if bodies is None:
+                self._answer_each(outputs, timing, long=long)
+            else:
+                self._answer_all(bodies, timing)
+
+    def _bodies(self, outputs: dict[str, Array]) -> Sequence[bytes] | None:
+        try:
+            return self.coalesced.bodies(outputs, self.rows)
+        except Exception:  # of one of them: each is written alone, and has its own error
+            return None
+
+    def _answer_all(self, bodies: Sequence[bytes], timing: bytes) -> None:
+        """All begin with the same lines, up to the value of Content-Length."""
+        model, signature = self.coalesced.model, self.coalesced.request.signature
+        asked = model.name, model.version, signature
+        now, start = self.arrived[0][0].protocol.clock(), b""
+        for (exchange, _), body in zip(self.arrived, bodies, strict=True):
+            if not exchange.answered:
+                start = start or exchange.first_lines(self.coalesced.content_type, timing)
+                exchange.answer_with(start, body, asked, now)
+
+    def _answer_each(self, outputs: dict[str, Array], timing: bytes, *, long: bool) -> None:
+        model, signature = self.coalesced.model, self.coalesced.request.signature
+        end = 0
+        for (exchange, _), count in zip(self.arrived, self.rows, strict=True):
+            start, end = end, end + count
+            if not exchange.answered:
+                exchange.record_model(model, signature)
+                own = {name: output[start:end] for name, output in outputs.items()}
+                exchange.answer(self.coalesced, own, timing, may_be_long=long)
 
     def set_exception(self, error: Exception, /) -> None:
         """Finds the invalid request by beginning each alone; an error of another kind is the reply to all of them."""

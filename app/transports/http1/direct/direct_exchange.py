@@ -43,6 +43,12 @@ class ReplyWriter(Protocol):
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
 
+    def first_lines(self, content_type: bytes, timing: bytes) -> bytes:
+        """The lines that replies with status 200 begin with now, up to the value of Content-Length."""
+
+    def reply_with(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
+        """As `reply`; `start` is what `first_lines` gave."""
+
     def abort(self) -> None:
         """Closes the connection at once."""
 
@@ -151,6 +157,27 @@ class DirectExchange(Exchange):
             reply = failure_reply(error, self)
         self._send(reply)
 
+    def first_lines(self, content_type: bytes, timing: bytes) -> bytes:
+        """What the replies to requests of one call begin with."""
+        return self._connection.first_lines(content_type, timing)
+
+    def answer_with(self, start: bytes, body: bytes, asked: tuple[str, int, str], now: float) -> None:
+        """Replies to one of several requests of a call at `now` (monotonic seconds). Never raises.
+
+        Args:
+            start: what `first_lines` of one of them gave.
+            asked: model, version and signature.
+        """
+        self.answered = True
+        self._handle = None  # it is complete: nothing to cancel
+        self.model, self.version, self.signature = asked
+        try:
+            self._connection.reply_with(self, start, body, now)
+        except Exception:
+            self._lose_reply()
+        else:
+            self.protocol.finished(self, "200", now)
+
     # --- the batcher's Reply ---
 
     def done(self) -> bool:
@@ -213,11 +240,14 @@ class DirectExchange(Exchange):
         try:
             self._connection.reply(self, reply, now)
         except Exception:
-            logger.exception("A reply could not be written; its connection is closed")
-            self.abandon()
-            self._connection.abort()
+            self._lose_reply()
         else:
             self._finish(str(reply.status), now)
+
+    def _lose_reply(self) -> None:
+        logger.exception("A reply could not be written; its connection is closed")
+        self.abandon()
+        self._connection.abort()
 
     def _finish(self, code: str, now: float) -> None:
         if self._handle is not None:

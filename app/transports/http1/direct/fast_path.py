@@ -15,37 +15,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from app.core.bounded_cache import BoundedCache
 from app.core.burst import Burst
 from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Header
 from app.transports.http.exchange import HttpProtocol
-from app.transports.http.head import RequestHead
+from app.transports.http.head import READ_FIELDS, RequestHead
 from app.transports.http.replies import header_lines
 from app.transports.http1.direct.coalescing import Coalescer
 from app.transports.http1.direct.interrupt_moderation import InterruptModeration
+from app.transports.http1.direct.known_heads import MAX_HEADS, KnownHeads, ParsedHead, Recognised
 from app.transports.http1.direct.reply_buffer import ReplyBuffer
 from app.transports.http1.head_parser import HeadParser
 
 #: Finds the protocol that a path (as sent, percent-encoded) belongs to.
 FindProtocol = Callable[[str], HttpProtocol | None]
 
-#: At most this many heads are cached, none longer than this many bytes: at most 2 MiB of each kind (chosen).
-_MAX_HEADS, _MAX_HEAD_BYTES = 1024, 2048
+#: Fields that are read and hold more bytes in all are not cached: at most 2 MiB (chosen).
+_MAX_READ_BYTES = 2048
 
 #: Longer URLs are not cached and not answered here (chosen; the longest inference path is far below).
 _MAX_URL_BYTES = 1024
-
-
-class ParsedHead(NamedTuple):
-    """The head of a request on the fast path, and the length of the body behind it in bytes."""
-
-    protocol: HttpProtocol
-    head: RequestHead
-    length: int
-    keep_alive: bool
 
 
 class FastPath:
@@ -78,18 +69,18 @@ class FastPath:
         self._find = find
         self._route = lru_cache(maxsize=1024)(self._look_up)
 
-        # Heads: by their bytes, and by their content, for heads that differ in nothing but the body's length.
-        self._parsed: BoundedCache[bytes, ParsedHead] = BoundedCache(_MAX_HEADS)
-        self.parsed = self._parsed.get  # takes the bytes of a head, empty line included
-        self._heads: BoundedCache[tuple[object, ...], RequestHead] = BoundedCache(_MAX_HEADS)
+        # Heads: those that are recognised, and those that protocols read.
+        self._known = KnownHeads()
+        self.recognise = self._known.find
+        self._heads: BoundedCache[tuple[object, ...], RequestHead] = BoundedCache(MAX_HEADS)
 
         # The header lines of every reply, as made from `_server_headers`.
         self._headers = headers
         self._server_headers: Sequence[Header] = ()
         self._lines = header_lines(headers)
 
-    def admit(self, parser: HeadParser) -> ParsedHead | None:
-        """The parsed head if its request takes the fast path, else None."""
+    def admit(self, parser: HeadParser) -> Recognised | None:
+        """What the parsed head means, and its Content-Length, if its request takes the fast path, else None."""
         if not parser.usual or len(parser.url) > _MAX_URL_BYTES:
             return None
         route = self._route(parser.url)
@@ -97,10 +88,14 @@ class FastPath:
             return None
         protocol, path, query = route
 
-        parsed = ParsedHead(protocol, self._head(path, query, parser.headers), parser.length, parser.keep_alive)
-        if parser.end <= _MAX_HEAD_BYTES:
-            self._parsed.keep(parser.raw[: parser.end], parsed)
-        return parsed
+        rule = protocol.limits.callers
+        caller = b"" if rule is None else rule.header
+        headers = [each for each in parser.headers if each[0] in READ_FIELDS or each[0] == caller]
+        parsed = ParsedHead(
+            protocol, self._head(path, query, headers), parser.keep_alive, protocol.limits.max_body_bytes
+        )
+        self._known.learn(parser, parsed)
+        return parsed, parser.length
 
     def common_lines(self, server_headers: Sequence[Header]) -> bytes:
         """The header lines of every reply. `server_headers` is a new object when it changes (the date: each second)."""
@@ -110,12 +105,12 @@ class FastPath:
         return self._lines
 
     def _head(self, path: str, query: bytes, headers: Sequence[Header]) -> RequestHead:
-        """The same object for requests that differ in nothing but their length."""
+        """The same object for requests that differ in nothing that a protocol reads."""
         key = (path, query, *headers)
         head = self._heads.get(key)
         if head is None:
             head = RequestHead("POST", path, query, headers)
-            if sum([len(name) + len(value) for name, value in headers]) <= _MAX_HEAD_BYTES:
+            if sum([len(name) + len(value) for name, value in headers]) <= _MAX_READ_BYTES:
                 self._heads.keep(key, head)
         return head
 

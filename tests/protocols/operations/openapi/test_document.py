@@ -22,7 +22,7 @@ from app.protocols.operations.openapi.document import add_protocols
 from app.protocols.operations.openapi.parts import CAUSES
 from app.protocols.tensorflow_serving import routes as v1
 from app.transports.administration import Administration
-from app.transports.http.exchange import TIMEOUT_HEADER
+from app.transports.http.head import TIMEOUT_HEADER
 from app.transports.http.replies import CODES
 from app.transports.request_priority import PRIORITY_HEADER
 from tests.protocols.operations.openapi.test_model_bodies import CLASSIC, DIGITS

@@ -13,13 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.events import BatchExecuted
 from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
 from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED
 from app.model import Model
-from tests.support.fakes import run_in_fake_time
+from app.placement import RequestPlacement
+from tests.support.fakes import FakeLoadedModel, run_in_fake_time
 from tests.transports.http1.connection_world import (
     COMPUTE_S,
     TIMEOUT_MS,
@@ -115,6 +117,50 @@ def test_coalesced_requests_share_one_call() -> None:
     assert world.loaded.function.calls == [[1.0, 2.0, 3.0, 4.0]]
     (batch,) = batches(world)
     assert (batch.rows, batch.padded_rows, len(batch.queue_s), batch.failed) == (4, 0, 3, 0)
+
+
+def test_requests_share_a_call_whatever_their_heads_have_that_nobody_reads() -> None:
+    heads: list[dict[str, str]] = [
+        {"traceparent": "00-1"},
+        {"Accept": "*/*", "User-Agent": "a"},
+        {"Content-Type": "application/json"},
+        {"Connection": "keep-alive"},
+    ]
+    requests = [request(body={"instances": [[float(n), 0.0]]}, headers=head) for n, head in enumerate(heads)]
+    requests.append(request("/v1/models/m/versions/1:predict", {"instances": [[4.0, 0.0]]}))
+    world, replies = sent_at_once(True, requests)
+    assert [json.loads(body)["predictions"] for ((_, _, body),) in replies] == [[[2.0 * n, 0.0]] for n in range(5)]
+    assert world.loaded.function.calls == [[0.0, 1.0, 2.0, 3.0, 4.0, *[0.0] * 3]]  # padded to a batch size
+
+
+def test_requests_that_end_their_connection_share_a_call_and_end_it() -> None:
+    closing = [rows(float(n), Connection="close") for n in range(2)]
+    world, replies = sent_at_once(True, [*closing, rows(2.0), rows(3.0)])
+    assert [headers.get("connection") for ((_, headers, _),) in replies] == ["close", "close", None, None]
+    assert world.loaded.function.calls == [[0.0, 1.0, 2.0, 3.0]]
+
+
+def with_another_model(world: World) -> None:
+    """It has the name n, and a quick function of its own."""
+    loaded = FakeLoadedModel()
+    costs = {"serving_default": {32: COMPUTE_S}}
+    placement = RequestPlacement("n", 1, loaded, BatchSizes.powers_of_two(32), costs=costs)
+    other = Model(placement, world.batcher)
+    other.coalescable_rows = world.model.coalescable_rows  # type: ignore[method-assign]  # as quick
+    world.repository.models["n", 1] = other
+    cast(Any, world).other = loaded
+
+
+def test_requests_of_several_models_in_turn_make_one_call_of_each() -> None:
+    requests = [
+        request(f"/v1/models/{'mn'[n % 2]}:predict", {"instances": [[float(n), 0.0]]}, {"x-request-id": str(n)})
+        for n in range(8)
+    ]
+    world, replies = sent_at_once(True, requests, with_another_model)
+    assert [json.loads(body)["predictions"] for ((_, _, body),) in replies] == [[[2.0 * n, 0.0]] for n in range(8)]
+    assert world.loaded.function.calls == [[0.0, 2.0, 4.0, 6.0]]
+    assert cast(Any, world).other.function.calls == [[1.0, 3.0, 5.0, 7.0]]
+    assert {event.model for event in world.finished} == {"m", "n"}
 
 
 def test_each_coalesced_request_has_the_timing_of_that_call() -> None:

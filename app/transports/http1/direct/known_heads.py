@@ -1,0 +1,271 @@
+"""Heads by meaning: a head is recognised by the fields that Ferry reads, whatever the others hold.
+
+Clients repeat their heads but for some values: an id and a trace context of each request's own, and the length of its
+body. Parsing each head anew costs as much as answering it. So a head is recognised, cheapest first,
+
+1. by its bytes,
+2. by its layout: it is as long as one before it, and equal to that but for the values of fields that nobody reads,
+3. by its lines: the request line and the lines of the fields that are read are those of one before it.
+
+All three rest on one law (tests/transports/http1/direct/test_known_heads.py): whether `HeadParser` accepts a head, and
+what it finds in it, depends only on the request line, the lines of fields that are read, the one Content-Length, and on
+all other lines being fields: a token, a colon, text. Hence these rules:
+
+- What frames a request or its connection is read, and compared byte for byte (`FRAMING`).
+- A line is left out only if it is proven a field that nobody reads. A name is a token and the colon follows at once; a
+  value is text (RFC 9110, 5.5), so no line feed, carriage return or NUL is in it, and a folded line is none.
+- A Content-Length is there once at most, in digits. The request's own is returned.
+- Whatever is not proven goes to `HeadParser`, which decides alone; only heads that it accepted are learnt.
+
+Every cache is bounded. A head's bytes are kept when they come twice in a row among those of their layout: heads that
+differ would only push out those that repeat.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from app.core.bounded_cache import BoundedCache
+from app.transports.http.exchange import HttpProtocol
+from app.transports.http.head import READ_FIELDS, RequestHead
+from app.transports.http1.head_parser import HeadParser
+
+_LINE_END = b"\r\n"
+_CONTENT_LENGTH = b"content-length"
+
+#: Where a request ends, which host it is for, whether the connection stays, and whether it is one for the fast path.
+FRAMING = frozenset(
+    {
+        b"connection",
+        b"content-encoding",
+        b"expect",
+        b"host",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+
+#: A name and the colon behind it.
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:")
+
+#: What a value may consist of (RFC 9110, section 5.5).
+_TEXT = bytes([0x09, *range(0x20, 0x7F), *range(0x80, 0x100)])
+
+#: Chosen: at most this many heads are known, with this many bytes of what is read of each: at most 2 MiB of each kind.
+MAX_HEADS, _MAX_READ_BYTES = 1024, 2048
+
+#: A longer head is not recognised (chosen: room for a token and cookies; looking at its lines takes 10 ns a byte).
+_MAX_HEAD_BYTES = 8192
+
+#: Chosen. Most clients send few lengths; with their request lines, at most 4 MiB.
+_MAX_LAYOUTS, _MAX_LINES, _MAX_LINE_BYTES = 256, 64, 128
+
+#: Names of fields that are remembered, with their kinds (chosen).
+_MAX_NAMES, _MAX_NAME_BYTES = 1024, 64
+
+#: The most digits of a Content-Length; more are left to HeadParser.
+_MAX_DIGITS = 15
+
+_NO_FIELD, _READ, _UNREAD, _LENGTH = range(4)
+
+
+class ParsedHead(NamedTuple):
+    """What the head of a request on the fast path means; requests with equal ones may differ in their length."""
+
+    protocol: HttpProtocol
+    head: RequestHead
+    keep_alive: bool
+    most_bytes: int  # of the body
+
+
+#: What a head means, and the Content-Length: 0 without one.
+Recognised = tuple[ParsedHead, int]
+
+#: The request line and the lines of fields that are read.
+_Read = tuple[bytes, tuple[bytes, ...]]
+
+
+class KnownHeads:
+    """The heads that HeadParser has accepted for the fast path."""
+
+    def __init__(self) -> None:
+        self._read_names: set[bytes] = {*FRAMING, *READ_FIELDS}
+        self._kinds: BoundedCache[bytes, int] = BoundedCache(_MAX_NAMES)
+        self._max_fields = self._max_bytes = 0
+
+        # What is known, by each of the three ways.
+        self._same: BoundedCache[bytes, Recognised] = BoundedCache(MAX_HEADS)
+        self._layouts: BoundedCache[int, _Layout] = BoundedCache(_MAX_LAYOUTS)  # by the length behind the request line
+        self._meanings: BoundedCache[_Read, ParsedHead] = BoundedCache(MAX_HEADS)
+
+    def find(self, head: bytes) -> Recognised | None:
+        """What a head means, its empty line included; None if HeadParser has to say."""
+        # 1. By its bytes.
+        same = self._same.get(head)
+        if same is not None:
+            return same
+        if len(head) > self._max_bytes:
+            return None
+
+        # 2. By its layout.
+        start = head.find(_LINE_END)
+        layout = self._layouts.get(len(head) - start)
+        if layout is not None:
+            length = layout.length_of(head[start:])
+            if length >= 0:
+                parsed = layout.meanings.get(head[:start])
+                if parsed is not None and length <= parsed.most_bytes:
+                    if head == layout.last:
+                        self._keep_same(head, (parsed, length))
+                    layout.last = head
+                    return parsed, length
+
+        # 3. By its lines.
+        return self._by_lines(head, start, layout)
+
+    def _by_lines(self, head: bytes, start: int, layout: _Layout | None) -> Recognised | None:
+        """Learns the layout, too. `start`: of the fields; `layout`: that of as long ones, which it may have."""
+        lines = head.split(_LINE_END)
+        fields = self._fields(lines)
+        if fields is None:
+            return None
+        read, length = fields
+        parsed = self._meanings.get((lines[0], read))
+        if parsed is None or length > parsed.most_bytes:
+            return None
+        if layout is None or layout.read != read or layout.length_of(head[start:]) < 0:
+            layout = self._layouts.keep(len(head) - start, self._layout(lines, read))
+        if len(lines[0]) <= _MAX_LINE_BYTES:
+            layout.meanings.keep(lines[0], parsed)
+        return parsed, length
+
+    def learn(self, parser: HeadParser, parsed: ParsedHead) -> None:
+        """HeadParser has accepted a head, which means this."""
+        # 1. A caller's name is read, too.
+        rule = parsed.protocol.limits.callers
+        if rule is not None and rule.header and rule.header not in self._read_names:
+            self._read_names.add(rule.header)
+            for cache in (self._kinds, self._same, self._layouts, self._meanings):
+                cache.clear()
+
+        # 2. The meaning is kept, if the lines of the head prove it.
+        limits = parser.limits
+        self._max_fields, self._max_bytes = limits.max_headers, min(limits.max_head_bytes, _MAX_HEAD_BYTES)
+        if parser.end > self._max_bytes:
+            return
+        lines = parser.raw[: parser.end].split(_LINE_END)
+        fields = self._fields(lines)
+        if fields is None or fields[1] != parser.length:
+            return
+        read = fields[0]
+        if len(lines[0]) + sum(map(len, read)) <= _MAX_READ_BYTES:
+            self._meanings.keep((lines[0], read), parsed)
+
+    def _keep_same(self, head: bytes, recognised: Recognised) -> None:
+        if len(head) <= _MAX_READ_BYTES:
+            self._same.keep(head, recognised)
+
+    def _fields(self, lines: Sequence[bytes]) -> tuple[tuple[bytes, ...], int] | None:
+        """The lines of fields that are read, and the Content-Length; None if a line is not proven to be a field."""
+        if len(lines) - 3 > self._max_fields:
+            return None
+        read, unread, length = [], [], -1
+        known = self._kinds.get
+        for line in lines[1:-2]:
+            name = line[: line.find(b":") + 1]  # empty without a colon
+            kind = known(name)
+            if kind is None:
+                kind = self._kind(name)
+            if kind == _UNREAD:
+                unread.append(line)
+            elif kind == _READ:
+                read.append(line)
+            elif kind == _LENGTH and length < 0:
+                length = _digits(line[len(name) :].strip(b" "))
+                if length < 0:
+                    return None
+            else:  # no field, or another Content-Length
+                return None
+        if not _is_text(b"".join(unread)):
+            return None
+        return tuple(read), max(length, 0)
+
+    def _kind(self, name: bytes) -> int:
+        """Of a field by its name, which ends with the colon."""
+        kind = _NO_FIELD
+        if _NAME.fullmatch(name):
+            lower = name[:-1].lower()
+            kind = _LENGTH if lower == _CONTENT_LENGTH else _READ if lower in self._read_names else _UNREAD
+        if len(name) <= _MAX_NAME_BYTES:
+            self._kinds.keep(name, kind)
+        return kind
+
+    def _layout(self, lines: Sequence[bytes], read: tuple[bytes, ...]) -> _Layout:
+        """Of a head that was recognised by its lines."""
+        pieces, varies = [b""], []  # bytes that stay and bytes that vary, in turn
+        for line in lines[1:-2]:
+            name = line[: line.find(b":") + 1]
+            kind = self._kind(name)
+            if kind == _READ:
+                pieces[-1] += _LINE_END + line
+                continue
+            value = line[len(name) :]
+            digits = value.strip(b" ") if kind == _LENGTH else value
+            before, after = value.split(digits, 1) if digits else (b"", b"")
+            pieces[-1] += _LINE_END + name + before
+            pieces += digits, after
+            varies.append(kind)
+        pieces[-1] += 2 * _LINE_END
+        length_at = 2 * varies.index(_LENGTH) + 1 if _LENGTH in varies else -1
+        return _Layout(pieces, length_at, read)
+
+
+class _Layout:
+    """The fields of a head: pieces that stay and pieces that vary, in turn, each as long as it was.
+
+    Args:
+        length_at: the number of the piece that is the Content-Length; -1 without one.
+        read: the lines of fields that are read.
+
+    Attributes:
+        meanings: of heads with this layout, by request line.
+        last: the head that came last.
+    """
+
+    __slots__ = ("_cut", "_length_at", "_stays", "last", "meanings", "read")
+
+    def __init__(self, pieces: Sequence[bytes], length_at: int, read: tuple[bytes, ...]) -> None:
+        self._cut = Struct("".join([f"{len(piece)}s" for piece in pieces])).unpack
+        self._stays = tuple(pieces[::2])
+        self._length_at = length_at
+        self.read = read
+        self.meanings: BoundedCache[bytes, ParsedHead] = BoundedCache(_MAX_LINES)
+        self.last = b""
+
+    def length_of(self, fields: bytes) -> int:
+        """The Content-Length of a head with these fields, 0 without one; -1 if it has another layout.
+
+        `fields` begins with the line end before the first field, and is as long as the layout.
+        """
+        pieces = self._cut(fields)
+        if pieces[::2] != self._stays:
+            return -1
+        if not _is_text(b"".join(pieces[1::2])):
+            return -1
+        return 0 if self._length_at < 0 else _digits(pieces[self._length_at])
+
+
+def _is_text(value: bytes) -> bool:
+    return not value.translate(None, _TEXT)
+
+
+def _digits(value: bytes) -> int:
+    """-1 unless it is a whole number in digits alone."""
+    return int(value) if len(value) <= _MAX_DIGITS and value.isdigit() else -1

@@ -1,0 +1,108 @@
+"""What heads that differ, and several models, cost: requests/s of one server, in turn.
+
+    python -m bench.several_models [--rounds 5] [--seconds 2] [--many 100] [--json FILE]
+
+The tiny MLP as JSON by 64 connections of wrk: equal heads; a `traceparent` and an `x-request-id` of each request's own;
+the same with three models in turn; the same with many models, drawn by Zipf's law. All are the same SavedModel under
+other names. Ratios are of the same round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from bench.models import ensure_models, saved_model
+from bench.support import wrk
+from bench.support.forms import FORMS, Body
+from bench.support.live_server import live_server
+
+_CONNECTIONS = 64
+
+#: Own bodies, and turns of the many models.
+_BODIES, _TURNS = 200, 2000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each run")
+    parser.add_argument("--many", type=int, default=100, help="models beside the three; 0 leaves them out")
+    parser.add_argument("--json", type=Path, help="file for the figures by round")
+    options = parser.parse_args()
+    if not wrk.is_installed():
+        sys.exit("bench.several_models needs wrk (Debian: apt-get install wrk)")
+    ensure_models()
+    rates = measure(options.rounds, options.seconds, options.many)
+    figures = {**rates, **ratios(rates)}
+    for name, values in figures.items():
+        print(f"  {name:16} median {statistics.median(values):9.2f}  ({min(values):.2f}-{max(values):.2f})")
+    if options.json:
+        options.json.write_text(json.dumps(figures))
+
+
+def ratios(rates: dict[str, list[float]]) -> dict[str, list[float]]:
+    """By round."""
+    pairs = {
+        "traced_to_same": ("traced", "same"),
+        "three_to_one": ("three", "traced"),
+        "many_to_one": ("many", "traced"),
+    }
+    return {
+        name: [a / b for a, b in zip(rates[one], rates[other], strict=True)]
+        for name, (one, other) in pairs.items()
+        if one in rates
+    }
+
+
+def measure(rounds: int, seconds: float, many: int) -> dict[str, list[float]]:
+    """Requests/s by round."""
+    names = [f"model_{n}" for n in range(3)]
+    crowd = [f"crowd_{n}" for n in range(many)]
+    turns: dict[str, Sequence[str]] = {"same": names[:1], "traced": names[:1], "three": names}
+    if crowd:
+        weights = [1 / (n + 1) for n in range(many)]
+        turns["many"] = random.Random(1).choices(crowd, weights, k=_TURNS)
+    bodies = own_bodies()
+    rates: dict[str, list[float]] = {name: [] for name in turns}
+    with server(names + crowd) as port:
+        for number in range(rounds + 1):
+            for name, models in turns.items():
+                paths = [f"/v1/models/{model}:predict" for model in models]
+                url = f"http://127.0.0.1:{port}/"
+                run = wrk.closed_loop(url, bodies, _CONNECTIONS, seconds, paths=paths, traced=name != "same")
+                if run.failed:
+                    sys.exit(f"{name}: {run.failed} requests failed")
+                if number:  # the first round warms up
+                    rates[name].append(run.rate)
+    return rates
+
+
+def own_bodies() -> list[Body]:
+    rows = np.random.default_rng(1).random((_BODIES, 16), np.float32)
+    return [FORMS["v1-json"].write("x", row) for row in rows]
+
+
+@contextmanager
+def server(names: Sequence[str]) -> Iterator[int]:
+    """Ferry with the tiny MLP under each of the names."""
+    with tempfile.TemporaryDirectory() as folder:
+        repository = Path(folder) / "models"
+        repository.mkdir()
+        for name in names:
+            (repository / name).symlink_to(saved_model("mlp").parent)
+        with live_server(models=repository, grpc_port=0, variant_cache=Path(folder) / "variants") as port:
+            yield port
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,317 @@
+"""A head that is recognised means exactly what HeadParser says, and whatever a client sends, little is remembered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from app.transports.http.exchange import Exchange
+from app.transports.http.head import READ_FIELDS, RequestHead
+from app.transports.http.replies import HttpLimits
+from app.transports.http1.direct import known_heads
+from app.transports.http1.direct.fast_path import FastPath
+from app.transports.http1.direct.known_heads import FRAMING, MAX_HEADS, Recognised
+from app.transports.http1.head_parser import EMPTY_LINE, HeadParser
+from app.transports.http1.limits import ConnectionLimits
+from app.transports.request_caller import CallerRule
+from tests.support.fakes import fake_time, run_in_fake_time
+from tests.transports.http1.connection_world import COMPUTE_S, PREDICT, ROW, World, played, request
+from tests.transports.http1.rfc_cases import CASES as RFC_CASES
+from tests.transports.http1.test_connection import CASES
+
+MAX_BODY = 5000
+
+
+class Protocol:
+    """Computes whatever it is asked."""
+
+    def __init__(self, callers: str = "") -> None:
+        self.limits = HttpLimits(MAX_BODY, 1000.0, CallerRule.of(callers))
+
+    def computes(self, _: str, __: str) -> bool:
+        return True
+
+
+def fast_path(callers: str = "") -> FastPath:
+    protocol = cast(Any, Protocol(callers))
+    return FastPath(lambda _: protocol)
+
+
+def parsed(head: bytes, path: FastPath, limits: ConnectionLimits) -> Recognised | None:
+    """What HeadParser makes of it, by itself."""
+    parser = HeadParser(limits)
+    if not parser.feed(head) or parser.fault is not None or parser.end != len(head):
+        return None
+    return path.admit(parser)
+
+
+def meaning(recognised: Recognised | None) -> object:
+    """What may decide an answer."""
+    if recognised is None:
+        return None
+    (_, head, keep_alive, _), length = recognised
+    return head.method, head.path, head.query, head.headers, keep_alive, length
+
+
+def assert_recognised_as_parsed(
+    heads: Sequence[bytes], callers: str = "", limits: ConnectionLimits | None = None
+) -> None:
+    """One after another, each three times: by its lines, by its layout and by its bytes."""
+    path = fast_path(callers)
+    limits = limits or ConnectionLimits()
+    for head in heads:
+        expected = meaning(parsed(head, fast_path(callers), limits))
+        for _ in range(3):
+            found = path.recognise(head)
+            assert found is None or meaning(found) == expected
+        assert meaning(parsed(head, path, limits)) == expected
+
+
+# --- the law ---
+
+NAMES = [
+    *(name.decode() for name in sorted({*FRAMING, *READ_FIELDS})),
+    "Content-Length", "content-length", "CONTENT-LENGTH", "Host", "Traceparent", "x-request-id", "X-Request-ID",
+    "User-Agent", "Transfer_Encoding", "X-Content-Length", "Content-Length-", "x", "X-Api-Key",
+]  # fmt: skip
+VALUES = [
+    "", "a", "12", "0", "007", "5, 5", "+5", "5_0", "99999999999999999999", "close", "chunked", "keep-alive", "h2c",
+    "here", "application/json", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "gzip", "\xe9", "\x7f",
+]  # fmt: skip
+ODD = ["\r", "\n", "\r\n", "\0", "\t", " ", ":", "\x0b", "\x85", "\xa0", "\xff", ",", "(", "\r\n "]
+
+text = st.one_of(st.sampled_from(VALUES), st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=9))
+field = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(NAMES),
+    st.sampled_from([": ", ":", ":  ", ":\t", " : ", "", "\t:"]).filter(bool),
+    text,
+    st.sampled_from(["", "", "", " ", "\t", " x"]),
+)
+line = st.sampled_from(
+    ["POST /v1/models/m:predict HTTP/1.1", "POST /v1/models/n:predict HTTP/1.1", "POST /a?b HTTP/1.1", "GET / HTTP/1.1",
+     "POST  / HTTP/1.1", "POST / HTTP/1.0", "POST /#x HTTP/1.1", "", "\r\nPOST / HTTP/1.1"]
+)  # fmt: skip
+
+
+@st.composite
+def a_head(draw: st.DrawFn) -> bytes:
+    """Mostly valid ones: what is never accepted shows nothing."""
+    lines = [draw(st.one_of(st.just("POST /v1/models/m:predict HTTP/1.1"), line)), "Host: here"]
+    lines += draw(st.lists(st.one_of(field, st.sampled_from(["Content-Length: 5", "Content-Length: 31"])), max_size=6))
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[bytes]:
+    """Heads that differ from the first in a line, or in some bytes."""
+    first = draw(a_head())
+    heads = [first]
+    for _ in range(draw(st.integers(1, 5))):
+        base = bytearray(draw(st.sampled_from(heads)))
+        kind = draw(st.sampled_from(["bytes", "insert", "remove", "line", "digits"]))
+        at = draw(st.integers(0, len(base) - 1))
+        if kind == "bytes":
+            odd = draw(st.one_of(st.sampled_from(ODD), st.sampled_from("aZ09-"))).encode("latin-1")
+            base[at : at + len(odd)] = odd
+        elif kind == "insert":
+            base[at:at] = draw(st.sampled_from(ODD)).encode("latin-1")
+        elif kind == "remove":
+            del base[at : at + draw(st.integers(1, 4))]
+        elif kind == "line":
+            lines = bytes(base).split(b"\r\n")
+            lines.insert(draw(st.integers(1, max(1, len(lines) - 2))), draw(field).encode("latin-1"))
+            base[:] = b"\r\n".join(lines)
+        else:
+            base[:] = bytes(base).replace(b"Length: 5", b"Length: 6").replace(b"Length: 31", b"Length: 79")
+        heads.append(bytes(base))
+    whole = [head[: head.find(EMPTY_LINE) + len(EMPTY_LINE)] for head in heads]  # as a connection cuts them
+    return [head for head in whole if head.endswith(EMPTY_LINE)]
+
+
+@given(alike())
+@example([b"POST / HTTP/1.1\r\nHost: a\r\n\r\n", b"POST / HTTP/1.1\r\nHost: a\r\nx: b\r\n c\r\n\r\n"])
+@example([b"POST / HTTP/1.1\r\nHost: a\r\nx: b\r\n\r\n", b"POST / HTTP/1.1\r\nHost: a\r\nx :b\r\n\r\n"])
+@example([b"POST / HTTP/1.1\r\nHost: a\r\nx: bcdef\r\n\r\n", b"POST / HTTP/1.1\r\nHost: a\r\nx: b\nc:d\r\n\r\n"])
+def test_what_is_recognised_is_what_would_be_parsed(heads: list[bytes]) -> None:
+    assert_recognised_as_parsed([*heads, *reversed(heads)])
+
+
+@given(alike())
+def test_so_it_is_where_a_header_names_the_caller(heads: list[bytes]) -> None:
+    assert_recognised_as_parsed([*heads, *reversed(heads)], "header:X-Api-Key")
+
+
+@given(alike())
+def test_so_it_is_within_narrow_limits(heads: list[bytes]) -> None:
+    assert_recognised_as_parsed([*heads, *heads], limits=ConnectionLimits(max_head_bytes=110, max_headers=4))
+
+
+# --- what is recognised, so that the law is not empty ---
+
+
+def a_traced_head(
+    number: int, length: int = 31, line: bytes = b"POST /v1/models/m:predict HTTP/1.1", **more: str
+) -> bytes:
+    lines = [
+        line,
+        b"Host: here",
+        b"User-Agent: client/%d" % (number % 7),
+        b"Content-Type: application/json",
+        b"traceparent: 00-%032x-%016x-01" % (number, number),
+        b"x-request-id: %x" % number**3,
+        b"Content-Length: %d" % length,
+        *(b"%b: %b" % (name.encode(), value.encode()) for name, value in more.items()),
+    ]
+    return b"\r\n".join([*lines, b"", b""])
+
+
+def known(*heads: bytes) -> FastPath:
+    path = fast_path()
+    for head in heads:
+        assert parsed(head, path, ConnectionLimits()) is not None
+    return path
+
+
+def test_heads_that_differ_in_what_nobody_reads_have_one_meaning() -> None:
+    path = known(a_traced_head(1))
+    others = [path.recognise(a_traced_head(number, number % 90)) for number in range(2, 2000)]
+    assert all(others)
+    assert len({id(each[0]) for each in others if each}) == 1
+    assert [each[1] for each in others if each] == [number % 90 for number in range(2, 2000)]
+
+
+@pytest.mark.parametrize("name", sorted({*FRAMING, *READ_FIELDS}))
+def test_a_field_that_is_read_is_never_left_out(name: bytes) -> None:
+    path = known(a_traced_head(1))
+    assert path.recognise(a_traced_head(2, **{name.decode(): "1"})) is None
+    assert path.recognise(a_traced_head(2, **{name.decode().upper(): "1"})) is None
+
+
+def test_a_body_that_is_too_long_is_left_to_the_parser() -> None:
+    path = known(a_traced_head(1))
+    assert path.recognise(a_traced_head(2, MAX_BODY)) is not None
+    assert [path.recognise(a_traced_head(2, MAX_BODY + 1)) for _ in range(3)] == [None] * 3
+
+
+def test_a_head_with_too_much_of_it_is_left_to_the_parser() -> None:
+    path = known(a_traced_head(1))
+    assert path.recognise(a_traced_head(2, **{f"x{n}": "1" for n in range(100)})) is not None
+    assert path.recognise(a_traced_head(2, **{f"x{n}": "1" for n in range(130)})) is None
+    assert path.recognise(a_traced_head(2, token="x" * 7000)) is not None
+    assert path.recognise(a_traced_head(2, token="x" * 9000)) is None
+
+
+def test_paths_of_one_layout_keep_apart() -> None:
+    lines = [b"POST /v1/models/m%d:predict HTTP/1.1" % number for number in range(9)]
+    path = known(*(a_traced_head(1, line=line) for line in lines))
+    for number in range(100):
+        found = path.recognise(a_traced_head(number, line=lines[number % 9]))
+        assert found is not None
+        assert found[0].head.path == f"/v1/models/m{number % 9}:predict"
+
+
+# --- what protocols read ---
+
+
+class Watched(RequestHead):
+    """Remembers which fields are asked for."""
+
+    asked: set[bytes]
+
+    def header(self, name: bytes) -> bytes | None:
+        self.asked.add(name)
+        return super().header(name)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_protocols_read_no_other_fields_of_a_request_to_compute(case: str) -> None:
+    async def main() -> None:
+        world = World(True)
+        head = HeadParser(ConnectionLimits())
+        head.feed(CASES[case])
+        path, _, query = head.url.decode().partition("?")
+        protocol = world._find(path) if path.startswith("/v") else None
+        if not head.usual or protocol is None or not protocol.computes("POST", path):
+            return
+        watched = Watched("POST", path, query.encode(), head.headers)
+        watched.asked = set()
+        body = head.raw[head.end :]
+        protocol.begin_coalesced(watched, [body, body], fake_time())
+        with suppress(Exception):  # whatever a case has wrong, something was asked before
+            protocol.begin(Exchange(watched, fake_time()), body)
+        assert watched.asked <= READ_FIELDS
+
+    run_in_fake_time(main())
+
+
+# --- through a connection ---
+
+
+def traced(number: int, body: bytes) -> bytes:
+    headers = {"traceparent": f"00-{number:032x}-{number:016x}-01", "x-request-id": f"{number:08x}"}
+    return request(body=body, headers=headers)
+
+
+def test_a_traced_request_is_answered_alike_wherever_it_is_cut() -> None:
+    body = json.dumps(ROW).encode()
+    second = traced(2, body.replace(b"1.0", b"7.0"))
+
+    async def main() -> None:
+        for at in range(len(second) + 1):
+            world = World(True)
+            await world.hear(traced(1, body), 2 * COMPUTE_S, second[:at], second[at:], 2 * COMPUTE_S)
+            await world.hear(traced(3, body) + traced(4, body), 4 * COMPUTE_S)
+            assert [json.loads(text)["predictions"] for _, _, text in world.replies()] == [
+                [[2.0, 4.0]], [[14.0, 4.0]], [[2.0, 4.0]], [[2.0, 4.0]]
+            ]  # fmt: skip
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("case", RFC_CASES, ids=str)
+def test_a_request_ends_where_the_rfc_says_though_heads_like_it_are_known(case: Any) -> None:
+    body = json.dumps(ROW).encode()
+    sent = case.sent(PREDICT, body)
+    world = played(True, [traced(1, body), 2.0, traced(2, body), 2.0, request(), 2.0, request(), 2.0, sent])
+    assert [status for status, _, _ in world.replies()] == [200] * 4 + list(case.statuses)
+
+
+# --- bounds ---
+
+
+def sizes(path: FastPath) -> list[int]:
+    heads = path._known
+    return [len(each) for each in (heads._same, heads._meanings, heads._layouts, heads._kinds, path._heads)]
+
+
+def test_ever_new_values_of_fields_that_are_read_fill_no_cache_beyond_its_bound() -> None:
+    path = known(a_traced_head(1))
+    for number in range(1500):
+        heads = [
+            a_traced_head(number, **{"Content-Type": f"text/{number}", f"n{number}": "x" * (number % 700)}),
+            a_traced_head(number, line=b"POST /v1/models/m%d:predict HTTP/1.1" % number),
+            a_traced_head(number, Accept="x" * 3000),
+        ]
+        for head in heads * 3:
+            if path.recognise(head) is None:
+                parsed(head, path, ConnectionLimits())
+    bounds = [MAX_HEADS, MAX_HEADS, known_heads._MAX_LAYOUTS, known_heads._MAX_NAMES, MAX_HEADS]
+    assert all(len(layout.meanings) <= known_heads._MAX_LINES for layout in path._known._layouts.values())
+    assert all(size <= bound for size, bound in zip(sizes(path), bounds, strict=True))
+
+
+def test_heads_that_come_once_do_not_push_out_those_that_repeat() -> None:
+    path = known(a_traced_head(1))
+    for _ in range(3):
+        path.recognise(a_traced_head(1))
+    for number in range(5000):
+        assert path.recognise(a_traced_head(number)) is not None
+    assert a_traced_head(1) in path._known._same
+    assert len(path._known._same) == 1
