@@ -15,7 +15,7 @@ from app.batching.request import LaneKey, LaterSteps, RequestHandle
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import Array, InferenceRequest, InferenceResponse, InnerShapes, ModelSignature
-from app.core.interfaces import Cancellable, answer_of
+from app.core.interfaces import CoalescedHandle, answer_of
 from app.core.reply import COMPLETED, Answer, CoalescedReply, Reply
 from app.core.validation import find_signature
 from app.placement import FunctionKey, RequestPlacement
@@ -183,7 +183,7 @@ class Model:
 
     def submit_coalesced(
         self, request: InferenceRequest, arrivals_s: Sequence[float], reply: CoalescedReply
-    ) -> Cancellable | None:
+    ) -> CoalescedHandle | None:
         """Submit the rows of several requests as one; None if they have to be submitted one by one.
 
         `reply` gets the Answer to all of them, or a ServingError: before this returns if they are computed at once.

@@ -53,7 +53,7 @@ from app.core.burst import Burst
 from app.core.errors import InvalidRequest, ServingError, WouldBeLate
 from app.core.events import BatchRejected, Listener, ignore
 from app.core.inference import Array
-from app.core.interfaces import Cancellable
+from app.core.interfaces import CoalescedHandle
 from app.core.reply import CoalescedReply, Reply
 
 logger = logging.getLogger(__name__)
@@ -303,7 +303,7 @@ class Batcher:
         arrivals_s: Sequence[float],
         deadline_s: float = inf,
         caller: str = "",
-    ) -> Cancellable | None:
+    ) -> CoalescedHandle | None:
         """Takes the rows of requests that arrived in the same turn of the event loop as one request.
 
         They are computed now, before this returns, if that is quick and nothing waits; otherwise they are queued.

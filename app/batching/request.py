@@ -69,6 +69,9 @@ class RequestHandle:
         """Gives up the answer: what is not being computed yet never will be."""
         self._cancel(self._request)
 
+    def cancel_one(self, number: int) -> None:
+        """See CoalescedHandle: the call is for the others, too."""
+
     def withdraw(self) -> bool:
         """Cancels it if all of it still waits; returns whether it did."""
         return self.waits and self._request.parts is None and self._cancel(self._request)
@@ -155,9 +158,9 @@ class PendingRequest:
         reply, inputs, start, apart = cast(CoalescedReply, self.reply), self.inputs, 0, []
         for rows, own_reply, arrival_s in zip(reply.rows, reply.apart(), self.coalesced_s, strict=True):
             own, start = {name: array[start : start + rows] for name, array in inputs.items()}, start + rows
-            apart.append(
-                PendingRequest(own, rows, own_reply, arrival_s, self.deadline_s, self.priority_offset_s, self.caller)
-            )
+            each = PendingRequest(own, rows, own_reply, arrival_s, self.deadline_s, self.priority_offset_s, self.caller)
+            each.feeds, each.late = self.feeds, self.late
+            apart.append(each)
         self.release()
         return apart
 

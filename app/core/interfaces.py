@@ -19,6 +19,13 @@ class Cancellable(Protocol):
         """Stop waiting for the answer. To be called on every way out; does nothing once the request is answered."""
 
 
+class CoalescedHandle(Cancellable, Protocol):
+    """Accepted requests that were submitted as one."""
+
+    def cancel_one(self, number: int) -> None:
+        """The request of this number waits no more; nothing of it is computed where its rows can be left out."""
+
+
 async def answer_of(submit: Callable[[Reply], Cancellable]) -> Answer:
     """The answer to the request that `submit` queues; the request is cancelled on every way out.
 
@@ -103,7 +110,7 @@ class ServedModel(Computing, Protocol):
 
     def submit_coalesced(
         self, request: InferenceRequest, arrivals_s: Sequence[float], reply: CoalescedReply
-    ) -> Cancellable | None:
+    ) -> CoalescedHandle | None:
         """Submit the rows of several requests as one; None if they have to be submitted one by one.
 
         `reply` gets the answer to all of them, possibly before this returns.

@@ -62,5 +62,8 @@ class Completed:
     def cancel(self) -> None:
         """Has no effect."""
 
+    def cancel_one(self, number: int) -> None:
+        """Has no effect."""
+
 
 COMPLETED = Completed()

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import logging
 from asyncio import AbstractEventLoop
-from math import inf, log2
+from collections.abc import Sequence
+from math import floor, inf, log2
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 #: A larger request goes alone, and no more than this is joined. Bytes; chosen: copying it takes 0.1 ms.
 _MOST_BYTES = 2**20
+
+#: At most this many rows go together, each perhaps of one request: taking all of these apart takes 4 ms. Chosen.
+_MOST_ROWS = 256
 
 #: Deadlines count as equal if the time that is left differs by less than the 64th part of a power of two, 1 %.
 _PARTS_OF_POWER = 64
@@ -70,6 +74,7 @@ class Arrivals:
 
         Args:
             form: the signature, outputs, and of each input name, type and inner shape.
+            reply: gets the answer, or the error of one that is rejected.
         """
         if not self._groups:
             self._loop.call_soon(self._begin)
@@ -78,7 +83,7 @@ class Arrivals:
                 binding.batcher.when_free(self._supply)
         now = binding.clock()
         left_s = request.deadline_s - now
-        time = inf if left_s == inf else int(_PARTS_OF_POWER * log2(left_s)) if left_s > 0 else -inf
+        time = inf if left_s == inf else floor(_PARTS_OF_POWER * log2(left_s)) if left_s > 0 else -inf
         member = Member(reply, rows)
         key = (id(binding), form, request.priority, request.caller, time) if rows else member  # no rows go alone
         group = self._groups.get(key)
@@ -95,19 +100,23 @@ class Arrivals:
     def _begin(self) -> None:
         groups, self._groups = self._groups, {}
         for group in groups.values():
+            arrived = [each for each in group.arrived if not each.member.done()]
             try:
-                for together in _shares(group):
-                    _begin_together(group.binding, together, group.arrival_s)
+                for together in _shares(group.binding, arrived):
+                    _begin_together(group, together)
+            except Exception:
+                logger.exception("A bug kept requests from going through a pipeline together")
+                for each in arrived:
+                    _fail(each.member, InferenceFailed("The pipeline could not begin"))
             finally:
                 group.binding.end_flow()
 
 
-def _shares(group: _Group) -> list[list[_Arrived]]:
+def _shares(binding: Binding, arrived: Sequence[_Arrived]) -> Sequence[Sequence[_Arrived]]:
     """Those that go together, by rows and bytes."""
-    arrived = [each for each in group.arrived if not each.member.done()]
     if len(arrived) < 2:
         return [arrived]
-    most = group.binding.rows_together(sum([each.member.rows for each in arrived]))
+    most = min(_MOST_ROWS, binding.rows_together(sum([each.member.rows for each in arrived])))
     shares: list[list[_Arrived]] = []
     rows = size = inf
     for each in arrived:
@@ -119,31 +128,30 @@ def _shares(group: _Group) -> list[list[_Arrived]]:
     return shares
 
 
-def _begin_together(binding: Binding, arrived: list[_Arrived], arrival_s: float) -> None:
-    """Never raises: others begin after them."""
+def _begin_together(group: _Group, arrived: Sequence[_Arrived]) -> None:
     if len(arrived) > 1:
+        members, request = [each.member for each in arrived], joined([each.request for each in arrived])
         try:
-            members = [each.member for each in arrived]
-            JointFlow(binding, joined([each.request for each in arrived]), members, arrival_s).begin()
+            JointFlow(group.binding, request, members, group.arrival_s).begin()
             return
         except ServingError:
             pass  # each may be accepted alone
-        except Exception:
-            logger.exception("A bug kept %d requests from going through a pipeline together", len(arrived))
-    for request, member, _ in arrived:
-        if member.done():
-            continue
-        try:
-            flow = member.flow = Flow(binding, request, [member.rows], member, arrival_s)
-            flow.begin()
-        except ServingError as error:
-            _fail(member, error)
-        except Exception:
-            logger.exception("A request to pipeline %s could not begin", binding.name)
-            _fail(member, InferenceFailed("The pipeline could not begin"))
+    for each in arrived:
+        if not each.member.done():
+            _begin_alone(group, each.request, each.member)
 
 
-def joined(requests: list[InferenceRequest]) -> InferenceRequest:
+def _begin_alone(group: _Group, request: InferenceRequest, member: Member) -> None:
+    flow = member.flow = Flow(group.binding, request, [member.rows], member, group.arrival_s)
+    try:
+        flow.begin()
+    except ServingError as error:
+        # Without the frames that it passed: they hold tensors as long as somebody keeps it.
+        error.__cause__ = error.__context__ = None
+        _fail(member, error.with_traceback(None))
+
+
+def joined(requests: Sequence[InferenceRequest]) -> InferenceRequest:
     """One request of the rows of all, which are of equal form; it has the earliest deadline."""
     first = requests[0]
     inputs = {name: np.concatenate([request.inputs[name] for request in requests]) for name in first.inputs}

@@ -13,12 +13,10 @@ Rules
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +26,8 @@ from app.batching.request import LaterSteps, PendingRequest, RequestHandle
 from app.core.errors import InferenceFailed, InvalidRequest, ServingError
 from app.core.events import PipelineEnded, StepEnded
 from app.core.inference import NO_TIME, Array, BatchTiming, InferenceRequest, StepTiming
-from app.core.reply import Answer, Reply
+from app.core.reply import ANSWERED, Answer, Reply
+from app.pipelines.members import Member
 from app.pipelines.plan import INPUT, FoldPlan, Gather, StepPlan
 from app.pipelines.rows import NO_ROWS, Rows, intersection, join, pick, union
 
@@ -48,8 +47,8 @@ class Flow:
     """
 
     __slots__ = (
-        "_admitted", "_arrays", "_arrival_s", "_binding", "_counts", "_failed", "_folds", "_handles", "_left",
-        "_missing", "_needed", "_place_s", "_reply", "_request", "_rows", "_timings", "over",
+        "_admitted", "_arrays", "_arrival_s", "_asked_s", "_binding", "_counts", "_failed", "_folds", "_handles",
+        "_left", "_missing", "_needed", "_place_s", "_reply", "_request", "_rows", "_timings", "over",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +60,7 @@ class Flow:
         self._request = request
         self._counts = counts
         self._reply = reply
-        self._arrival_s = self._place_s = arrival_s
+        self._arrival_s = self._place_s = self._asked_s = arrival_s
         self._admitted = False
         self._needed = plan.needed(request.outputs)
         self._left = len(self._needed)
@@ -107,13 +106,6 @@ class Flow:
     def unwanted(self) -> bool:
         """Whether it is over, or nobody waits for its answer any more."""
         return self.over or self._reply.done()
-
-    def given_up(self) -> bool:
-        """`unwanted`, asked by who drops its steps then. It ends soon if nobody has told it: what asks is at work."""
-        if not self.over and self._reply.done():
-            asyncio.get_running_loop().call_soon(self.cancel)
-            return True
-        return self.over
 
     def member_left(self) -> None:
         """Its caller waits no more."""
@@ -190,12 +182,12 @@ class Flow:
         self._rows[step.number] = rows
         inputs, elements = self._inputs(step, rows)
         request = self._request
-        deadline_s = request.deadline_s
-        if step.timeout_s < inf:
-            deadline_s = min(deadline_s, self._binding.clock() + step.timeout_s)
+        if not again:
+            self._asked_s = self._binding.clock()
+            if self._admitted:
+                self._place_s = self._binding.newest_s
+        deadline_s = min(request.deadline_s, self._asked_s + step.timeout_s)
         asked = InferenceRequest(inputs, step.signature, (), deadline_s, request.priority, request.caller)
-        if self._admitted and not again:
-            self._place_s = self._binding.newest_s
         try:
             self._submit(step, asked, elements)
         except ServingError as error:
@@ -331,11 +323,14 @@ class Flow:
     def _go_on(self, step: StepPlan) -> None:
         """A step is over: those that waited for it alone begin."""
         self._left -= 1
-        steps = self._binding.plan.steps
-        for number in step.feeds:
-            self._missing[number] -= 1
-            if not self._missing[number] and number in self._needed and not self.unwanted:
-                self._start(steps[number])
+        missing, due = self._missing, []
+        for number in step.feeds:  # first: a start may divide the flow, and its parts know what they wait for
+            missing[number] -= 1
+            if not missing[number] and number in self._needed:
+                due.append(number)
+        for number in due:
+            if not self.unwanted:
+                self._start(self._binding.plan.steps[number])
 
     def _finish_if_done(self) -> None:
         if self.unwanted:
@@ -387,10 +382,17 @@ class Flow:
             handle.cancel()
         for fold in self._folds.values():
             fold.cancel()
-        self._arrays, self._request = [], _NOTHING
+        event = self._event(outcome, timing, overhead_s) if outcome else None
+        self._let_go()
         self._binding.end_flow()
-        if outcome:
-            self._binding.tell(self._event(outcome, timing, overhead_s))
+        if event is not None:
+            self._binding.tell(event)
+
+    def _let_go(self) -> None:
+        """It names nothing of its request any more, nor that it: nothing of these waits for the collector."""
+        if isinstance(self._reply, Member):
+            self._reply.flow = None
+        self._arrays, self._request, self._reply = [], _NOTHING, ANSWERED
 
     def _event(self, outcome: str, timing: BatchTiming, overhead_s: float) -> PipelineEnded:
         binding, rows = self._binding, max(0, *self._counts)
@@ -427,7 +429,7 @@ class StepReply:
         self._over = False
 
     def done(self) -> bool:
-        return self._over or self._flow.given_up()
+        return self._over or self._flow.unwanted
 
     def set_result(self, answer: Answer, /) -> None:
         self._over = True

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.core.errors import InvalidRequest, OutOfMemory, ServingError
+from app.core.errors import ServingError
 from app.core.inference import Array, InferenceRequest
 from app.core.reply import CoalescedReply, Reply
 from app.pipelines.flow import Flow, StepReply
@@ -50,7 +51,7 @@ class JointFlow(Flow):
         arrival_s: float,
         reply: CoalescedReply | None = None,
     ) -> None:
-        super().__init__(binding, request, [_rows_of(members)], reply or Together(members), arrival_s)
+        super().__init__(binding, request, [_rows_of(members)], Together(members, reply), arrival_s)
         self.members = members
         for member in members:
             member.flow = self
@@ -76,10 +77,11 @@ class JointFlow(Flow):
 
     def _without_those_who_left(self) -> None:
         """They are over, and nothing more is computed for them. Somebody is left."""
-        done = np.array([member.done() for member in self.members])
-        if done.any():
-            self._part(done)._end("cancelled")
-            self._keep(~done)
+        done = [member.done() for member in self.members]
+        if any(done):
+            left = np.array(done)
+            self._part(left)._end("cancelled")
+            self._give(self, ~left)
 
     # --- whose ways part ---
 
@@ -103,49 +105,59 @@ class JointFlow(Flow):
     def _without(self, step: StepPlan, having: Array) -> Flow:
         """A flow of the members that have no rows in a step; the others stay."""
         if not self._admitted:
-            raise _OneByOne
+            raise _NotTogether
         without = self._part(~having)
         without._rows[step.number] = NO_ROWS
-        self._keep(having)
+        self._give(self, having)
         return without
 
     def _finish(self) -> None:
         self._without_those_who_left()
         super()._finish()
 
-    # --- each alone ---
+    def _let_go(self) -> None:
+        for member in self.members:
+            member.flow = None
+        self.members = ()
+        super()._let_go()
+
+    # --- fewer together, or each alone ---
 
     def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int) -> None:
+        """Raises _NotTogether: no call takes all of them."""
         if len(self.members) == 1:
             super()._submit(step, asked, elements)
             return
         model, later = self._binding.models[step.number][0], None if self._admitted else self._later(step)
+        if len(next(iter(asked.inputs.values()))) > model.sizes.largest:
+            raise _NotTogether
         handle = model.submit_steps(asked, _StepReplies(self, step, elements), self._place_s, later)
         if handle is None:
-            raise _OneByOne
+            raise _NotTogether(alone=True)
         self._handles[step.number] = handle
 
     def _rejected(self, step: StepPlan, error: ServingError) -> None:
-        if self._admitted and len(self.members) > 1:
-            self._each_alone(step)
-        else:
+        if not self._admitted or len(self.members) == 1:
             super()._rejected(step, error)
-
-    def failed(self, step: StepPlan, error: Exception) -> None:
-        if isinstance(error, InvalidRequest | OutOfMemory) and len(self.members) > 1:  # one of them is to blame
-            self._handles.pop(step.number, None)
-            self._each_alone(step)
-        else:
-            super().failed(step, error)
-
-    def _each_alone(self, step: StepPlan) -> None:
-        for part in self.apart():
-            part._guarded_start(step)
+            return
+        parts = self._halves() if isinstance(error, _NotTogether) and not error.alone else self.apart()
+        for part in parts:
+            part._guarded_start(step, True)
 
     def apart(self) -> list[Flow]:
         """A flow for each member, which goes on from here; those of members that have left are over, as is this one."""
-        parts = [self._part(np.arange(len(self.members)) == number) for number in range(len(self.members))]
-        self.over = True
+        return self._cut(range(len(self.members) + 1))
+
+    def _halves(self) -> list[Flow]:
+        number = len(self.members)
+        return self._cut((0, number // 2, number))
+
+    def _cut(self, bounds: Sequence[int]) -> list[Flow]:
+        """A flow for the members between each two bounds; this one is over."""
+        ends = [0, *accumulate([member.rows for member in self.members])]
+        parts = [self._slice(first, last, ends) for first, last in pairwise(bounds)]
+        self.over, self.members = True, ()
+        super()._let_go()
         self._binding.end_flow()
         for part in parts:
             if part.unwanted:
@@ -162,24 +174,22 @@ class JointFlow(Flow):
 
     def _part(self, kept: Array) -> Flow:
         """A flow of some of its members (a mask), as it is now."""
-        part: Flow = Flow.__new__(Flow if np.count_nonzero(kept) == 1 else JointFlow)
+        part = self._copy(int(np.count_nonzero(kept)))
+        self._give(part, kept)
+        return part
+
+    def _copy(self, members: int) -> Flow:
+        part: Flow = Flow.__new__(Flow if members == 1 else JointFlow)
         for name in Flow.__slots__:
             setattr(part, name, getattr(self, name))
         part._missing, part._timings, part._handles = self._missing.copy(), self._timings.copy(), {}
-        self._give(part, kept)
         self._binding.begin_flow(None)
         return part
-
-    def _keep(self, kept: Array) -> None:
-        """From now on only these members are its own."""
-        self._give(self, kept)
 
     def _give(self, flow: Flow, kept: Array) -> None:
         """Makes these members, and what is known of them, those of a flow."""
         of_kept = self._of_rows(kept)
         new_numbers = of_kept.cumsum() - 1
-        members = [member for member, each in zip(self.members, kept.tolist(), strict=True) if each]
-
         plan, arrays, all_rows = self._binding.plan, self._arrays.copy(), self._rows.copy()
         _take(arrays, plan.inputs.values(), of_kept)
         for number, rows in enumerate(all_rows):
@@ -189,13 +199,29 @@ class JointFlow(Flow):
                 here = of_kept[rows]
                 _take(arrays, plan.steps[number].outputs, here)
                 all_rows[number] = new_numbers[rows[here]]
+        _make(
+            flow, [member for member, each in zip(self.members, kept.tolist(), strict=True) if each], arrays, all_rows
+        )
 
-        flow._arrays, flow._rows, flow._counts = arrays, all_rows, [_rows_of(members)]
-        flow._reply = Together(members) if len(members) > 1 else members[0]
-        if isinstance(flow, JointFlow):
-            flow.members = members
-        for member in members:
-            member.flow = flow
+    def _slice(self, first: int, last: int, ends: Sequence[int]) -> Flow:
+        """A flow of neighbours: it gets views.
+
+        Args:
+            ends: the first row of each member, and the end of the last one.
+        """
+        start, end = ends[first], ends[last]
+        plan, arrays, all_rows = self._binding.plan, self._arrays.copy(), self._rows.copy()
+        _take(arrays, plan.inputs.values(), slice(start, end))
+        for number, rows in enumerate(all_rows):
+            if rows is None:
+                _take(arrays, plan.steps[number].outputs, slice(start, end))
+            elif rows.size:
+                low, high = rows.searchsorted((start, end)).tolist()
+                _take(arrays, plan.steps[number].outputs, slice(low, high))
+                all_rows[number] = rows[low:high] - start
+        part = self._copy(last - first)
+        _make(part, self.members[first:last], arrays, all_rows)
+        return part
 
     def _of_rows(self, members: Array) -> Array:
         """From a mask of members to one of rows."""
@@ -208,29 +234,49 @@ class JointFlow(Flow):
         return counts
 
 
-class _OneByOne(ServingError):
-    """A model takes the rows of each request in a call of its own."""
+def _make(flow: Flow, members: Sequence[Member], arrays: list[Array | None], rows: list[Rows]) -> None:
+    """Gives a flow its members and what is known of their rows."""
+    flow._arrays, flow._rows, flow._counts = arrays, rows, [_rows_of(members)]
+    flow._reply = Together(members) if len(members) > 1 else members[0]
+    if isinstance(flow, JointFlow):
+        flow.members = members
+    for member in members:
+        member.flow = flow
+
+
+class _NotTogether(ServingError):
+    """A model does not take the rows of all members in one call.
+
+    alone: it takes each request in a call of its own.
+    """
+
+    def __init__(self, *, alone: bool = False) -> None:
+        super().__init__("expected fewer requests together")
+        self.alone = alone
 
 
 class _StepReplies(StepReply):
     """The CoalescedReply of one step."""
 
-    __slots__ = ()
+    __slots__ = ("_requests",)
     _flow: JointFlow
+
+    def __init__(self, flow: JointFlow, step: StepPlan, elements: int) -> None:
+        super().__init__(flow, step, elements)
+        self._requests = flow.requests
 
     @property
     def rows(self) -> Sequence[int]:
-        """Those that each member has in this step."""
-        return self._flow.step_rows(self._step, self._elements)
+        """Those that each member has in this step; none if the flow is over."""
+        return [0] * self._requests if self._flow.over else self._flow.step_rows(self._step, self._elements)
 
     def apart(self) -> Sequence[Reply]:
         self._over = True
-        flow = self._flow
-        flows = [flow] * len(flow.members) if flow.over else flow.apart()
+        flows = [self._flow] * self._requests if self._flow.over else self._flow.apart()
         return [StepReply(each, self._step, self._elements) for each in flows]
 
 
-def _take(arrays: list[Array | None], values: Iterable[Value], taken: Array) -> None:
+def _take(arrays: list[Array | None], values: Iterable[Value], taken: Array | slice) -> None:
     for value in values:
         array = arrays[value.number]
         if array is not None:

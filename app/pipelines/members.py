@@ -12,7 +12,7 @@ from copy import copy
 from typing import Protocol
 
 from app.core.errors import InferenceFailed
-from app.core.reply import Answer, Reply
+from app.core.reply import Answer, CoalescedReply, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -62,24 +62,35 @@ class Member:
 
 
 class Together:
-    """The CoalescedReply of a flow's members: each gets its own rows."""
+    """The CoalescedReply of a flow's members: each gets its own rows.
 
-    __slots__ = ("_members",)
+    Args:
+        whole: takes the answer to all of them at once, if they have come as one.
+    """
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    __slots__ = ("_members", "_whole")
+
+    def __init__(self, members: Sequence[Member], whole: CoalescedReply | None = None) -> None:
         self._members = members
+        self._whole = whole
 
     @property
     def rows(self) -> Sequence[int]:
         return [member.rows for member in self._members]
 
     def done(self) -> bool:
-        return all([member.done() for member in self._members])  # noqa: C419 - quicker
+        for member in self._members:  # noqa: SIM110 - quicker
+            if not member.done():
+                return False
+        return True
 
     def apart(self) -> Sequence[Reply]:
         return self._members
 
     def set_result(self, answer: Answer, /) -> None:
+        if self._whole is not None:
+            self._whole.set_result(answer)
+            return
         outputs, timing = answer
         end = 0
         for member in self._members:
@@ -109,7 +120,7 @@ def _report_broken_reply(member: Member) -> None:
 
 
 class MembersHandle:
-    """Cancels all members of what was submitted as one."""
+    """Cancels members of what was submitted as one."""
 
     __slots__ = ("_members",)
 
@@ -119,3 +130,6 @@ class MembersHandle:
     def cancel(self) -> None:
         for member in self._members:
             member.cancel()
+
+    def cancel_one(self, number: int) -> None:
+        self._members[number].cancel()

@@ -11,7 +11,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady, ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, ModelSignature
-from app.core.interfaces import Cancellable, answer_of
+from app.core.interfaces import Cancellable, CoalescedHandle, answer_of
 from app.core.reply import Answer, CoalescedReply, Reply
 from app.core.validation import (
     check_empty_rows,
@@ -71,10 +71,12 @@ class PipelineModel:
     def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable:
         """Check one request and begin its first steps; `reply` gets its Answer or a ServingError, on the event loop.
 
+        It begins in the next callback of the event loop, with others that have arrived by then; that it is rejected at
+        admission (Overloaded, ShuttingDown, DeadlineExceeded) its reply is told, too.
+
         Raises:
             InvalidRequest, SignatureNotFound: the request does not fit the signature.
             ModelNotReady: this version is being unloaded, or waits for the model of a step.
-            Overloaded, ShuttingDown, DeadlineExceeded: rejected at admission, see core/errors.py.
         """
         if self._closed is not None:
             raise ModelNotReady(f"Version {self.version} of model {self.name} is being unloaded")
@@ -122,7 +124,7 @@ class PipelineModel:
         request: InferenceRequest,
         arrivals_s: Sequence[float],  # noqa: ARG002 - a flow counts from where it begins
         reply: CoalescedReply,
-    ) -> Cancellable | None:
+    ) -> CoalescedHandle | None:
         """Begins several requests as one; None if they have to be submitted one by one."""
         if self._closed is not None or self._binding is None or not self._binding.together:
             return None

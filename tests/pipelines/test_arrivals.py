@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, ServingError, ShuttingDown
+from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, ShuttingDown
 from app.core.events import BatchExecuted, PipelineEnded
 from app.core.inference import InferenceRequest
 from app.core.reply import Answer
 from app.pipelines.members import Member, Together
 from tests.pipelines.pipeline_world import CASCADE, CHAIN, EACH, OPTIONAL, World, cascade_by_hand, rows_of
 from tests.support.fakes import run_in_fake_time
+from tests.support.garbage import garbage
+
+#: A step that needs what part of the rows went through, and what all did.
+JOINED = b"""
+steps:
+  small: {model: small, inputs: {x: x}}
+  big: {model: big, inputs: {x: x}, when: small.score < 10}
+  last: {model: big, inputs: {x: [big.y, small.y]}}
+outputs: {y: last.y, score: small.score}
+"""
 
 
 def scenario(play: Callable[[World], Awaitable[None]], **options: float) -> None:
@@ -252,6 +260,48 @@ outputs: {y: [big.y, x]}
     scenario(play)
 
 
+def test_a_step_may_need_what_those_computed_and_others_did_not() -> None:
+    """The flow is divided at the second step; the third needs it of both parts."""
+
+    async def play(world: World) -> None:
+        model = world.load(JOINED)
+        answers = await asyncio.gather(*[world.ask(model, value) for value in (1, 7, 3)])
+        assert [each.outputs["y"][0, 0] for each in answers] == [100, 80, 300]
+
+    scenario(play)
+
+
+def test_more_elements_than_a_call_takes_hold_up_nobody_before_them() -> None:
+    async def play(world: World) -> None:
+        model, begun_s = world.load(EACH), world.loop.time()
+        seconds = []
+
+        async def ask(value: float) -> None:
+            await world.ask(model, value)
+            seconds.append(round(world.loop.time() - begun_s))
+
+        await asyncio.gather(*[ask(value) for value in range(8)])  # of three boxes each; a call takes eight
+        assert sum(seconds) / 8 <= 3.5, seconds
+
+    scenario(play)
+
+
+def test_parts_of_a_rejected_call_go_on_before_others() -> None:
+    """As the batch that they were in."""
+
+    async def play(world: World) -> None:
+        model = world.load(CHAIN)
+        tasks = [world.ask(model, value) for value in (1, -1)]
+        await asyncio.sleep(0)
+        handled = []
+        ended = world.batcher._complete
+        world.batcher._complete = lambda batch, *others: (handled.append(batch.feeds), ended(batch, *others))  # type: ignore[method-assign,func-returns-value]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(handled)
+
+    scenario(play)
+
+
 # --- who leaves ---
 
 
@@ -297,6 +347,60 @@ def test_when_all_have_left_nothing_more_is_computed() -> None:
         await asyncio.sleep(3)
         assert not world.loaded["big", 1].calls
         assert ended(world) == [("cancelled", 2, 2)]
+
+    scenario(play)
+
+
+def test_who_leaves_gives_the_others_no_more_time_for_an_optional_step() -> None:
+    async def play(world: World) -> None:
+        model = world.load(b"""
+steps:
+  small: {model: small, inputs: {x: x}}
+  big: {model: big, inputs: {x: small.y}, optional: true, timeout_ms: 2500}
+outputs: {y: [big.y, small.y]}
+""")
+        begun_s = world.loop.time()
+        tasks = [world.ask(model, value) for value in (1, 2, 3)]
+        await asyncio.sleep(0.5)
+        eight = InferenceRequest({"x": rows_of(*range(8))})
+        before = [asyncio.create_task(world.find("big").infer(eight)) for _ in range(4)]
+        await asyncio.sleep(0.1)
+        other = world.ask(model, 40)  # behind whose first step the second one stands
+        await asyncio.sleep(2)
+        tasks[0].cancel()
+        await asyncio.gather(*tasks[1:])
+        assert world.loop.time() - begun_s < 3.6
+        await asyncio.gather(other, *before)
+
+    scenario(play)
+
+
+def test_an_answer_may_cancel_the_others() -> None:
+    async def play(world: World) -> None:
+        model, loop = world.load(CASCADE), asyncio.get_running_loop()
+        replies = [loop.create_future() for _ in range(3)]
+        handles = [
+            model.submit(InferenceRequest({"x": rows_of(value)}), reply)
+            for value, reply in zip((7, 1, 2), replies, strict=True)
+        ]
+
+        class Cancelling:
+            def done(self) -> bool:
+                return replies[0].done()
+
+            def set_result(self, answer: Answer, /) -> None:
+                replies[0].set_result(answer)
+                for handle in handles[1:]:
+                    handle.cancel()
+
+            def set_exception(self, error: Exception, /) -> None:
+                replies[0].set_exception(error)
+
+        handles[0]._reply = Cancelling()  # type: ignore[attr-defined]
+        assert (await replies[0]).outputs["y"][0, 0] == 8
+        await asyncio.sleep(5)
+        assert not replies[1].done()
+        assert not replies[2].done()
 
     scenario(play)
 
@@ -422,6 +526,58 @@ def test_several_that_a_transport_has_joined_are_one_flow() -> None:
     scenario(play)
 
 
+def test_a_transport_cancels_one_of_those_that_it_has_joined() -> None:
+    async def play(world: World) -> None:
+        model, loop = world.load(CHAIN), asyncio.get_running_loop()
+        busy = asyncio.create_task(world.find("small").infer(InferenceRequest({"x": rows_of(*range(50, 58))})))
+        await asyncio.sleep(0.1)
+        replies = [loop.create_future() for _ in range(3)]
+        together = Together([Member(reply, 1) for reply in replies])
+        handle = model.submit_coalesced(InferenceRequest({"x": rows_of(1, 2, 3)}), [0.0] * 3, together)
+        assert handle is not None
+        handle.cancel_one(1)
+        await asyncio.gather(busy, replies[0], replies[2])
+        assert 2 not in world.computed("small")
+
+    scenario(play)
+
+
+def test_nothing_outlives_its_requests() -> None:
+    """Not even until the collector comes: neither of those that are answered, nor of those that are rejected."""
+
+    async def play(world: World) -> None:
+        model, chain = world.load(JOINED), world.load(CHAIN, "chain")
+
+        async def ask() -> None:
+            await asyncio.gather(*[world.ask(model, value) for value in (1, 7, 2)])
+            await asyncio.gather(*[world.ask(chain, value, 0) for value in (1, -1, 2)], return_exceptions=True)
+            await asyncio.gather(*[world.ask(chain, 1, 2, 3) for _ in range(3)], return_exceptions=True)
+
+        await ask()
+        with garbage() as found:
+            await ask()
+        assert not found
+
+    scenario(play, max_rows=6)
+
+
+def test_an_error_keeps_the_tensors_of_nobody() -> None:
+    async def play(world: World) -> None:
+        model, loop = world.load(CHAIN), asyncio.get_running_loop()
+        replies, arrays = [loop.create_future() for _ in range(3)], list[Any]()
+        for reply in replies:
+            inputs = {"x": rows_of(1, 2)}
+            arrays.append(weakref.ref(inputs["x"]))
+            model.submit(InferenceRequest(inputs), reply)
+        del inputs
+        world.batcher.begin_drain()
+        errors = await asyncio.gather(*replies, return_exceptions=True)
+        assert all(isinstance(error, ShuttingDown) for error in errors)
+        assert all(each() is None for each in arrays)
+
+    scenario(play)
+
+
 def test_a_transport_cancels_all_that_it_has_joined() -> None:
     async def play(world: World) -> None:
         model, loop = world.load(CHAIN), asyncio.get_running_loop()
@@ -434,54 +590,3 @@ def test_a_transport_cancels_all_that_it_has_joined() -> None:
         assert not world.loaded["big", 1].calls
 
     scenario(play)
-
-
-# --- laws ---
-
-plays = st.lists(
-    st.tuples(
-        st.lists(st.sampled_from([-1.0, 1.0, 2.0, 7.0, 9.0, 13.0]), min_size=1, max_size=3),
-        st.sampled_from([inf, inf, inf, 0.0, 0.4, 1.4]),  # cancelled after these seconds
-        st.sampled_from([inf, inf, 1.5]),  # time-out
-    ),
-    min_size=2,
-    max_size=7,
-)
-
-
-@given(plays, st.integers(1, 2), st.booleans())
-def test_each_fares_as_if_it_were_alone(
-    requests: list[tuple[list[float], float, float]], devices: int, busy: bool
-) -> None:
-    async def main() -> None:
-        world = World(devices=devices)
-        model = world.load(CASCADE)
-        before = [
-            asyncio.create_task(world.find("small").infer(InferenceRequest({"x": rows_of(50)}))) for _ in range(busy)
-        ]
-        await asyncio.sleep(0.1)
-
-        async def ask(values: list[float], cancel_s: float, timeout_s: float) -> object:
-            task = world.ask(model, *values, timeout_s=timeout_s)
-            _, pending = await asyncio.wait({task}, timeout=None if cancel_s == inf else cancel_s)
-            for each in pending:
-                each.cancel()
-            (answer,) = await asyncio.gather(task, return_exceptions=True)
-            return answer
-
-        answers = await asyncio.gather(*[ask(*each) for each in requests], *before)
-        for (values, cancel_s, timeout_s), answer in zip(requests, answers, strict=False):
-            if isinstance(answer, asyncio.CancelledError):
-                assert cancel_s < inf
-            elif isinstance(answer, DeadlineExceeded):
-                assert timeout_s < inf
-            elif isinstance(answer, ServingError):
-                assert -1 in values, f"{values}: {answer}"
-            else:
-                assert -1 not in values
-                np.testing.assert_array_equal(answer.outputs["y"], cascade_by_hand(*values)["y"])  # type: ignore[attr-defined]
-        await world.end()
-        assert sum(requests for _, requests, _ in ended(world)) <= len(requests)
-        await model.close()
-
-    run_in_fake_time(main())

@@ -77,6 +77,9 @@ class RemoteRequestHandle:
     def cancel(self) -> None:
         self.connection.cancel(self.request_id)
 
+    def cancel_one(self, number: int) -> None:
+        """See CoalescedHandle: the call is for the others, too."""
+
 
 class EngineConnection(MessageConnection):
     """Sends requests and queries. Each reply gets the engine's answer, or ModelNotReady if the connection ends.

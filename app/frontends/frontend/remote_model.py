@@ -12,7 +12,7 @@ from app.config.settings import DEFAULT_MAX_INLINE_MS
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, ModelSignature
-from app.core.interfaces import Cancellable, answer_of
+from app.core.interfaces import Cancellable, CoalescedHandle, answer_of
 from app.core.reply import COMPLETED, Answer, CoalescedReply, Reply
 from app.core.validation import find_signature
 
@@ -25,7 +25,7 @@ class RequestChannel(Protocol):
 
     def submit(
         self, model: RemoteModel, request: InferenceRequest, reply: Reply, rows: Sequence[int] = ()
-    ) -> Cancellable:
+    ) -> CoalescedHandle:
         """As RemoteModel.submit."""
 
 
@@ -87,7 +87,7 @@ class RemoteModel:
         request: InferenceRequest,
         arrivals_s: Sequence[float],  # noqa: ARG002 - the interface of Model
         reply: CoalescedReply,
-    ) -> Cancellable:
+    ) -> CoalescedHandle:
         """Send the rows of several requests as one. Never raises."""
         try:
             return self.channel.submit(self, request, reply, reply.rows)

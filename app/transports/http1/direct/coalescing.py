@@ -24,12 +24,13 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import itemgetter
+from typing import NamedTuple
 
 from app.codecs.json.writing import takes_long
 from app.core.burst import Burst
 from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import Array, InferenceRequest
-from app.core.interfaces import Cancellable
+from app.core.interfaces import CoalescedHandle
 from app.core.reply import COMPLETED, Answer, Reply
 from app.transports.http.exchange import Coalesced
 from app.transports.http.server_timing import server_timing
@@ -178,7 +179,7 @@ class CoalescedRequests:
     coalesced: Coalesced
     reply_buffer: ReplyBuffer
     waiting: int = 0  # requests that are not cancelled
-    handle: Cancellable = COMPLETED
+    handle: CoalescedHandle = COMPLETED
 
     def submit(self, inputs: dict[str, Array]) -> None:
         coalesced = self.coalesced
@@ -189,15 +190,17 @@ class CoalescedRequests:
         if handle is None:
             return
         self.handle = handle
-        for exchange, _ in self.arrived:
+        for number, (exchange, _) in enumerate(self.arrived):
             if not (exchange.begun or exchange.answered):
-                exchange.submitted(self)
+                exchange.submitted(_One(self, number))
                 self.waiting += 1
 
-    def cancel(self) -> None:
-        """Cancels one of the requests. The call is cancelled with the last of them."""
+    def cancel(self, number: int) -> None:
+        """Cancels one of the requests, by its number."""
         self.waiting -= 1
-        if not self.waiting:
+        if self.waiting:
+            self.handle.cancel_one(number)
+        else:
             self.handle.cancel()
 
     # --- the batcher's Reply ---
@@ -258,6 +261,16 @@ class CoalescedRequests:
         for exchange, body in self.arrived:
             if not exchange.answered:
                 exchange.begin(body)
+
+
+class _One(NamedTuple):
+    """The handle of one of them."""
+
+    requests: CoalescedRequests
+    number: int
+
+    def cancel(self) -> None:
+        self.requests.cancel(self.number)
 
 
 @dataclass(slots=True, eq=False, repr=False)
