@@ -74,7 +74,10 @@ class PipelineModel:
         if self._binding is None:
             raise ModelNotReady(f"Model {self.name} {self.missing}")
         flow = Flow(self._binding, request, self._check(request), reply)
-        flow.begin()
+        if self._binding.folds:
+            flow.enter()
+        else:
+            flow.begin()
         return flow
 
     def _check(self, request: InferenceRequest) -> list[int]:

@@ -89,7 +89,8 @@ class Driver:
         request.rows = self.arena.allocate(forest.nodes)
         self.arena.scatter(request.rows[: forest.starts], request.start)
         self.arena.scatter(request.rows[forest.starts :], {"word": request.word})
-        number = self.agenda.add(forest, request.rows)
+        (number,) = self.agenda.add([forest], [request.rows])
+        self.agenda.begin(number)
         assert number not in self.flying
         assert number not in self.cancelled
         self.flying[number] = request
@@ -112,9 +113,9 @@ class Driver:
 
     def compute(self, operation: int, taken: Taken) -> None:
         """Computes a call, or a part of one, and gives its nodes back."""
-        states = self.arena.gather(taken.children, STATES)
+        states = {name: self.arena.gather(name, taken.children) for name in STATES}
         children = [{name: array[slot] for name, array in states.items()} for slot in range(len(taken.children))]
-        word = self.arena.gather(taken.rows, ["word"])["word"]
+        word = self.arena.gather("word", taken.rows)
         self.arena.scatter(taken.rows, cell(operation, word, children))
         for number, row in zip(taken.requests.tolist(), taken.rows.tolist(), strict=True):
             own = self.flying.get(number) or self.cancelled[number]
@@ -122,7 +123,7 @@ class Driver:
         returned = self.agenda.done(taken.rows)
         for number in returned.complete:
             own = self.flying.pop(number)
-            own.answer = self.arena.gather(own.rows[own.forest.roots], STATES)
+            own.answer = {name: self.arena.gather(name, own.rows[own.forest.roots]) for name in STATES}
             self.arena.free(own.rows)
         self._gone(returned.gone)
 
