@@ -159,7 +159,8 @@ class Flow:
         )
         if not self._admitted:
             models = [model.name for model in self._binding.models[step.number]]
-            self._binding.batcher.check_flow(pending, models, lambda: self._later_s(None))
+            calls = len(self._needed) - 1 + fold.levels
+            self._binding.batcher.check_flow(pending, models, calls, lambda: self._later_s(None))
         start = {key: self._gathered(gather, None, step) for key, gather in plan.start.items()}
         nodes = {key: self._gathered(gather, None, step) for key, gather in plan.nodes.items()}
         fold.begun_s = self._binding.clock()

@@ -242,7 +242,7 @@ class Fold:
     # --- calls ---
 
     def _offer(self) -> None:
-        if not self._offered and any(map(self._agenda.ready, range(len(self._models)))):
+        if not self._offered and self._agenda.has_ready:
             self._offered = True
             self._when_free(self._supply)
 
@@ -282,8 +282,9 @@ class Fold:
 
     def _ask(self, call: _Call, inputs: dict[str, Array]) -> RequestHandle:
         """The call stands where the first of its requests does, or behind those whose first nodes are on their way."""
-        requests, operation = call.taken.requests, call.operation
-        first = int(requests[(self._entered_s[requests] - self._offsets_s[requests]).argmin()])
+        requests, operation, first = call.taken.requests, call.operation, int(call.taken.requests[0])
+        if len(self._requests) > 1:
+            first = int(requests[(self._entered_s[requests] - self._offsets_s[requests]).argmin()])
         urgent, caller = self._requests[first], ""
         if urgent.pending.caller and np.count_nonzero(requests == first) == len(requests):
             caller = urgent.pending.caller
@@ -304,11 +305,7 @@ class Fold:
             self.lost(call, error)
             return
         del self._calls[call]
-        requests = taken.requests  # each stands there once for each node; what is written twice is the same
-        self._seconds[requests] += timing.compute_s
-        self._largest[requests] = np.maximum(self._largest[requests], timing.rows)
-        nodes = np.bincount(requests, minlength=len(self._entered_s))
-        self._entered_s += nodes * (timing.compute_s / max(1, timing.rows))
+        self._charge(taken.requests, timing)
         returned = self._agenda.done(taken.rows)
         self._free(returned.gone)
         complete = [self._requests.pop(number) for number in returned.complete]
@@ -318,6 +315,19 @@ class Fold:
         self._offer()
         if complete:
             self._answer(complete, timings)
+
+    def _charge(self, requests: Array, timing: BatchTiming) -> None:
+        """Notes what a call took for its requests, each of which stands there once for each node."""
+        share_s = timing.compute_s / max(1, timing.rows)
+        if len(self._requests) == 1 and not self._leaving:
+            number = int(requests[0])
+            self._seconds[number] += timing.compute_s
+            self._largest[number] = max(self._largest[number], timing.rows)
+            self._entered_s[number] += share_s * len(requests)
+            return
+        self._seconds[requests] += timing.compute_s  # what is written several times is the same
+        self._largest[requests] = np.maximum(self._largest[requests], timing.rows)
+        self._entered_s += share_s * np.bincount(requests, minlength=len(self._entered_s))
 
     def _answer(self, requests: Sequence[FoldRequest], timings: Sequence[BatchTiming]) -> None:
         """All nodes of these requests are computed."""

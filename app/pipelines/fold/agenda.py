@@ -120,6 +120,11 @@ class Agenda:
         """How many nodes of the operation wait for a call."""
         return len(self._ready[operation])
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether a node of any operation waits for a call."""
+        return any([len(each) for each in self._ready])  # noqa: C419 - quicker
+
     # --- requests ---
 
     def add(self, forests: Sequence[Forest], rows: Sequence[Numbers]) -> Sequence[int]:
@@ -239,7 +244,8 @@ class Agenda:
 
     def done(self, rows: Numbers) -> Returned:
         """These nodes were taken, and their states are written. Their parents may become ready."""
-        requests = requests_of(self._key[rows])
+        alone = next(iter(self._own)) if len(self._own) == 1 and not self._cancelled else None
+        requests = requests_of(self._key[rows]) if alone is None else _NO_ROW
         gone: Sequence[int] = ()
         if self._cancelled:
             rows, requests, gone = self._without_cancelled(rows, requests)
@@ -253,8 +259,12 @@ class Agenda:
         np.subtract.at(self._missing, parents, 1)
         self._push(self._key[distinct(parents[self._missing[parents] == 0])])
 
-        np.subtract.at(self._left, requests, 1)
-        complete = (self._left == 0).nonzero()[0].tolist()
+        if alone is None:
+            np.subtract.at(self._left, requests, 1)
+            complete = (self._left == 0).nonzero()[0].tolist()
+        else:
+            self._left[alone] -= len(rows)
+            complete = [] if self._left[alone] else [alone]
         for request in complete:
             self._forget(request)
         return Returned(complete, gone)
