@@ -211,10 +211,12 @@ class Batcher:
             self._dispatch_soon()
 
     def full_call_rows(self, model: str, costs: Costs | None, max_rows: int) -> int:
-        """How many of at most `max_rows` rows the model's next full batch has; a request of more is computed in parts."""
+        """How many of at most `max_rows` rows the model's next full batch has; larger requests leave in parts."""
         return self._scheduler.next_full_batch(model, costs or Costs(BatchSizes((max_rows,))), max_rows)
 
-    def check_flow(self, request: PendingRequest, models: Sequence[str], calls: int, needs_s: Callable[[], float]) -> None:
+    def check_flow(
+        self, request: PendingRequest, models: Sequence[str], calls: int, needs_s: Callable[[], float]
+    ) -> None:
         """The judgement of a request that is not queued itself when it begins: its calls will be.
 
         Args:

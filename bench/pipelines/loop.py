@@ -20,6 +20,7 @@ from bench.pipelines.figures import Figures
 from bench.pipelines.options import Options, ratios, spread
 from bench.pipelines.served import Served, apart, served
 from bench.pipelines.treelstm import Tree, by_numpy, save_models, trees
+from bench.pipelines.trees import ROWS
 from bench.pipelines.whole_tree import BATCHES, KINDS, PIPELINES, Setting, WholeTrees
 from bench.pipelines.whole_tree import save_models as save_whole
 
@@ -31,7 +32,7 @@ async def measure(folder: Path, options: Options) -> Figures:
     save_whole(folder)
     tf.get_logger().setLevel("ERROR")  # it warns of many shapes
     figures, furthest = Figures(), list[float]()
-    async with served(folder / "models", options.cores) as server:
+    async with served(folder / "models", options.cores, max_batch_size=ROWS) as server:
         for pipeline in PIPELINES:
             whole = WholeTrees(folder, pipeline)
             for kind in ("equal", "mixed"):

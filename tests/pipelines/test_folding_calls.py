@@ -296,7 +296,9 @@ def test_the_more_children_a_node_may_have_the_fewer_nodes_a_request_may_have(sl
     plan = FoldPlan(ForestRules(slots, 0, shared=True), (), arrays, None, None, {}, {}, {}, None, 0, 1)
     fold = Fold(plan, [StepModel()], list[Callable[[], None]]().append, FoldLimits(1000, 1 << 20))
     none = np.zeros((0, slots), np.int32)
-    taken, refused = fold.reserve([AskedForest(nodes, 0, none, None), AskedForest(nodes + 1, 0, none, None)], [0.0, 0.0])
+    taken, refused = fold.reserve(
+        [AskedForest(nodes, 0, none, None), AskedForest(nodes + 1, 0, none, None)], [0.0, 0.0]
+    )
     assert isinstance(taken, FoldRequest)
     assert isinstance(refused, RequestTooLarge)
     assert f"at most {nodes:,} nodes, got {nodes + 1:,}" in str(refused)

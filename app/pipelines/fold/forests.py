@@ -16,7 +16,7 @@ import numpy as np
 
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import Array
-from app.pipelines.fold.forest import Forest, ForestRules, compile_forest
+from app.pipelines.fold.forest import Forest, ForestRules, Numbers, compile_forest
 
 #: Requests of more inner nodes are compiled alone: numpy is busy with each of them for long. Chosen.
 SMALL = 256
@@ -136,28 +136,20 @@ def _together(rules: ForestRules, asked: Sequence[AskedForest]) -> Sequence[Fore
             return None
 
     # 3. Parents: inner nodes by their place among these; the one after the last is none.
-    number_of = np.arange(total + 1)
     parent = np.empty(end, np.intp)
     parent.fill(total)
-    parent[named] = number_of[:total].repeat(slots)
+    parent[named] = np.arange(total).repeat(slots)
     parent[first] = -1
     roots = (parent == total).nonzero()[0]
     if edges + len(asked) + len(roots) > end:  # one has two parents
         return None
-    up = number_of
+    up = np.arange(total + 1)
     up[:total] += (by_request[0] + by_request[1] - by_request[3] - by_request[4]).repeat(by_request[4])
     up[:total] = parent[up[:total]]
-    missing = np.bincount(up, minlength=total + 1)
 
-    # 4. The way up to the root, twice as far each time. Who does not come there is on a cycle or below one.
-    depth = (up < total).astype(np.intp)
-    for _ in range(max(inner).bit_length() + 1):
-        further = depth[up]
-        if not np.count_nonzero(further):
-            break
-        depth += further
-        up = up[up]
-    if np.count_nonzero(up != total):
+    # 4. Levels.
+    missing, depth = np.bincount(up, minlength=total + 1), _depths_from(up, max(inner))
+    if depth is None:
         return None
 
     # 5. Each one's own.
@@ -173,3 +165,23 @@ def _together(rules: ForestRules, asked: Sequence[AskedForest]) -> Sequence[Fore
             own_operations = operations[own]
         forests.append(Forest(each.starts, children[own], own_operations, missing[own], depth[own], None, own_roots))
     return forests
+
+
+def _depths_from(up: Numbers, most: int) -> Numbers | None:
+    """How far each node is from its root; None if one is on a cycle or below one.
+
+    Args:
+        up: [nodes + 1] the parent of each; the last one is none, and that of roots and of itself.
+        most: the most nodes that a tree may have.
+
+    Each turn goes twice as far up as the one before.
+    """
+    none = len(up) - 1
+    depth: Numbers = (up < none).astype(np.intp)
+    for _ in range(most.bit_length() + 1):
+        further = depth[up]
+        depth += further
+        up = up[up]
+        if not np.count_nonzero(further):  # what it names now is none, or on a cycle
+            break
+    return None if np.count_nonzero(up != none) else depth

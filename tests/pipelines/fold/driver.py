@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -80,24 +80,39 @@ class Driver:
         self.agenda = Agenda(slots, operations, most_rows=most_rows)
         self.arena = arena or Arena(ROWS, 10**6, 1 << 30)
         self.flying: dict[int, Request] = {}
+        self.entered: list[int] = []  # of those in flight, those that have not begun
         self.cancelled: dict[int, Request] = {}
         self.calls: list[tuple[int, Taken]] = []
         self.computed: list[tuple[int, int]] = []  # id of the request, and row, of each node whose state was written
 
-    def add(self, request: Request) -> int:
-        forest = request.forest
-        request.rows = self.arena.allocate(forest.nodes)
-        self.arena.scatter(request.rows[: forest.starts], request.start)
-        self.arena.scatter(request.rows[forest.starts :], {"word": request.word})
-        (number,) = self.agenda.add([forest], [request.rows])
+    def add(self, *requests: Request) -> None:
+        """Adds requests together, and begins them."""
+        for number in self.enter(*requests):
+            self.begin(number)
+
+    def enter(self, *requests: Request) -> Sequence[int]:
+        for request in requests:
+            request.rows = self.arena.allocate(request.forest.nodes)
+        numbers = self.agenda.add([request.forest for request in requests], [request.rows for request in requests])
+        for number, request in zip(numbers, requests, strict=True):
+            assert number not in self.flying
+            assert number not in self.cancelled
+            self.flying[number] = request
+            self.entered.append(number)
+        return numbers
+
+    def begin(self, number: int) -> None:
+        request = self.flying[number]
+        starts = request.forest.starts
+        self.arena.scatter(request.rows[:starts], request.start)
+        self.arena.scatter(request.rows[starts:], {"word": request.word})
         self.agenda.begin(number)
-        assert number not in self.flying
-        assert number not in self.cancelled
-        self.flying[number] = request
-        return number
+        self.entered.remove(number)
 
     def cancel(self, number: int) -> None:
         request = self.flying.pop(number)
+        if number in self.entered:
+            self.entered.remove(number)
         if self.agenda.cancel(number):
             self.arena.free(request.rows)
         else:
@@ -105,7 +120,7 @@ class Driver:
 
     def take(self, count: int, operation: int = 0) -> Taken:
         taken = self.agenda.take(count, operation)
-        assert set(taken.requests.tolist()) <= set(self.flying), "taken after its cancel"
+        assert set(taken.requests.tolist()) <= set(self.flying) - set(self.entered), "not begun, or cancelled"
         assert len(set(taken.rows.tolist())) == len(taken.rows) <= count
         if taken.rows.size:
             self.calls.append((operation, taken))
