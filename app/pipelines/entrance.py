@@ -9,17 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from app.core.errors import InferenceFailed, ServingError
 from app.pipelines.fold.forests import AskedForest
 
 if TYPE_CHECKING:
-    from app.pipelines.flow import Flow
     from app.pipelines.folding import Fold, FoldRequest
     from app.pipelines.plan import StepPlan
 
 logger = logging.getLogger(__name__)
+
+
+class Entering(Protocol):
+    """A request with trees; see Flow."""
+
+    def trees(self, step: StepPlan) -> tuple[AskedForest, float] | None: ...
+
+    def reserved(self, step: StepPlan, fold: FoldRequest | ServingError) -> None: ...
+
+    def begin_later(self) -> None: ...
 
 
 class Entrance:
@@ -32,9 +41,9 @@ class Entrance:
     def __init__(self, folds: Mapping[StepPlan, Fold]) -> None:
         self._folds = folds
         self._loop = asyncio.get_running_loop()
-        self._flows: list[Flow] = []
+        self._flows: list[Entering] = []
 
-    def add(self, flow: Flow) -> None:
+    def add(self, flow: Entering) -> None:
         """The flow begins in the next turn of the loop; its reply is told if it is refused."""
         self._flows.append(flow)
         if len(self._flows) == 1:

@@ -32,11 +32,12 @@ import numpy as np
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import Array, BatchTiming, InferenceRequest
 from app.core.reply import Answer, Reply
-from app.pipelines.fold.agenda import Agenda, Taken
+from app.pipelines.fold.agenda import Agenda, Taken, halves, part_of
 from app.pipelines.fold.arena import Arena, grown
 from app.pipelines.fold.forest import Forest, distinct
 from app.pipelines.fold.forests import SMALL, AskedForest, compile_forests
-from app.pipelines.plan import FoldPlan, OperationPlan
+from app.pipelines.fold.gathers import Reads, Results
+from app.pipelines.plan import FoldPlan
 
 if TYPE_CHECKING:
     from app.batching.request import LaterSteps, PendingRequest, RequestHandle
@@ -108,9 +109,9 @@ class Fold:
             plan.rules.slots, len(plan.operations), most_rows=max([each.sizes.largest for each in models])
         )
         self._slots = [operation.slots for operation in plan.operations]
-        self._reads = [_Reads(operation) for operation in plan.operations]
+        self._reads = [Reads(operation.nodes, operation.children, operation.slots) for operation in plan.operations]
         self._full = [0] * len(models)  # the rows of a full call, when one was supplied last
-        self._answers = _Answers(plan)
+        self._results = Results(plan.outputs)
 
         # By request
         self._requests: dict[int, FoldRequest] = {}
@@ -333,7 +334,8 @@ class Fold:
         """All nodes of these requests are computed."""
         answers: Sequence[dict[str, Array] | ServingError]
         try:
-            answers = self._answers.of(self._arena, requests)
+            rows = [(each.roots, each.rows[each.starts :]) for each in requests]
+            answers = self._results.of(self._arena, rows)
         except Exception as raised:
             error = serving_error(raised)
             answers = [copy(error) for _ in requests]
@@ -352,7 +354,7 @@ class Fold:
         taken = self._living(call.taken)
         smaller: Sequence[Taken] = ()
         if isinstance(error, InvalidRequest | OutOfMemory):  # those that have ended may have been at fault
-            smaller = _halves(taken, by_nodes=isinstance(error, OutOfMemory)) if taken is call.taken else (taken,)
+            smaller = halves(taken, by_nodes=isinstance(error, OutOfMemory)) if taken is call.taken else (taken,)
         for part in smaller:
             if (left := self._living(part)).rows.size:
                 self._submit(call.operation, left)
@@ -461,72 +463,6 @@ class _Call:
     def set_exception(self, error: Exception, /) -> None:
         self._over = True
         self._fold.lost(self, error)
-
-
-class _Reads:
-    """The inputs of an operation's calls, decided once."""
-
-    def __init__(self, operation: OperationPlan) -> None:
-        self._nodes = list(operation.nodes.items())
-        self._slots = operation.slots
-        keys = dict.fromkeys(key for key, _ in operation.children.values())
-        self._children = [
-            (key, [(name, slot) for name, (state, slot) in operation.children.items() if state == key]) for key in keys
-        ]
-
-    def inputs(self, arena: Arena, taken: Taken) -> dict[str, Array]:
-        inputs = {name: arena.gather(key, taken.rows) for name, key in self._nodes}
-        children = taken.children[: self._slots]
-        for key, names in self._children:
-            if names[0][1] is None:  # of all children, stacked
-                inputs |= dict.fromkeys([name for name, _ in names], arena.gather(key, children.T))
-            else:
-                states = arena.gather(key, children)
-                for name, slot in names:
-                    inputs[name] = states[slot]
-        return inputs
-
-
-class _Answers:
-    """What requests are told when all their nodes are computed."""
-
-    def __init__(self, plan: FoldPlan) -> None:
-        self._of_roots = [(name, key) for name, (key, of_roots) in plan.outputs.items() if of_roots]
-        self._of_nodes = [(name, key) for name, (key, of_roots) in plan.outputs.items() if not of_roots]
-
-    def of(self, arena: Arena, requests: Sequence[FoldRequest]) -> Sequence[dict[str, Array]]:
-        answers: list[dict[str, Array]] = [{} for _ in requests]
-        if self._of_roots:
-            roots = [request.roots for request in requests]
-            rows = roots[0] if len(roots) == 1 else np.concatenate(roots)
-            for name, key in self._of_roots:
-                states, end = arena.gather(key, rows), 0
-                for answer, own in zip(answers, roots, strict=True):
-                    answer[name] = states[end : end + len(own)]
-                    end += len(own)
-        for name, key in self._of_nodes:
-            for answer, request in zip(answers, requests, strict=True):
-                answer[name] = arena.gather(key, request.rows[request.starts :])
-        return answers
-
-
-def part_of(taken: Taken, where: Array | slice) -> Taken:
-    """Some of the nodes of a call: a mask or numbers."""
-    return Taken(taken.requests[where], taken.rows[where], taken.children[:, where])
-
-
-def _halves(taken: Taken, *, by_nodes: bool) -> Sequence[Taken]:
-    """The nodes of half of the requests, and of the others; none if there is one request only.
-
-    by_nodes: half of the nodes of one request, too, is a smaller call.
-    """
-    numbers, count = distinct(taken.requests), len(taken.rows)
-    if len(numbers) > 1:
-        first = np.isin(taken.requests, numbers[: len(numbers) // 2])
-        return part_of(taken, first), part_of(taken, ~first)
-    if by_nodes and count > 1:
-        return part_of(taken, slice(count // 2)), part_of(taken, slice(count // 2, count))
-    return ()
 
 
 def serving_error(raised: Exception) -> ServingError:

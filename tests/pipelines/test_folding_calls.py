@@ -248,6 +248,50 @@ def test_a_call_that_is_computed_in_part_keeps_its_nodes() -> None:
     assert bench.fold.idle
 
 
+def test_those_that_begin_before_a_device_is_free_are_written_together() -> None:
+    bench, replies = Bench(), [FakeReply() for _ in range(3)]
+    for number, reply in enumerate(replies):
+        bench.begin(float(number), 10.0, children=[[-1, -1], [0, -1]], reply=reply)
+    bench.begin(99.0).cancel()  # it is not written, nor computed
+    bench.supply()
+    assert bench.model.words == [[0.0, 1.0, 2.0]]
+    while bench.model.calls:
+        bench.model.answer()
+        bench.supply()
+    assert outcomes(*replies) == [[10.0], [11.0], [12.0]]
+    assert bench.fold.idle
+
+
+def test_those_for_whose_words_there_is_no_memory_fail_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, replies = Bench(), [FakeReply() for _ in range(3)]
+
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        for reply in replies[:2]:
+            bench.begin(1.0, reply=reply)
+        patched.setattr(bench.fold._arena.__class__, "scatter", full)
+        bench.supply()
+    bench.begin(2.0, reply=replies[2])
+    bench.supply()
+    bench.model.answer()
+    assert outcomes(*replies) == [OutOfMemory, OutOfMemory, [2.0]]
+    assert bench.fold.idle
+
+
+def test_a_request_that_never_begins_gives_its_room_back() -> None:
+    bench = Bench()
+    none = np.full((2, 2), -1, np.int32)
+    first, second = bench.fold.reserve([AskedForest(0, 2, none, None)] * 2, [0.0, 0.0])
+    assert isinstance(first, FoldRequest)
+    assert isinstance(second, FoldRequest)
+    first.cancel()
+    second.cancel()
+    assert not bench.free, "nothing was ready"
+    assert bench.fold.idle
+
+
 def test_a_call_has_as_many_rows_as_the_model_takes_now() -> None:
     bench = Bench(largest=8)
     bench.begin(*range(8))

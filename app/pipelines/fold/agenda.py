@@ -60,6 +60,25 @@ class Taken(NamedTuple):
     children: Numbers
 
 
+def part_of(taken: Taken, where: Array | slice) -> Taken:
+    """Some of the nodes of a call: a mask or numbers."""
+    return Taken(taken.requests[where], taken.rows[where], taken.children[:, where])
+
+
+def halves(taken: Taken, *, by_nodes: bool) -> Sequence[Taken]:
+    """The nodes of half of the requests, and of the others; none if there is one request only.
+
+    by_nodes: half of the nodes of one request, too, is a smaller call.
+    """
+    numbers, count = distinct(taken.requests), len(taken.rows)
+    if len(numbers) > 1:
+        first = np.isin(taken.requests, numbers[: len(numbers) // 2])
+        return part_of(taken, first), part_of(taken, ~first)
+    if by_nodes and count > 1:
+        return part_of(taken, slice(count // 2)), part_of(taken, slice(count // 2, count))
+    return ()
+
+
 class Returned(NamedTuple):
     """What follows from nodes that left a call.
 
