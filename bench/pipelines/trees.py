@@ -6,9 +6,9 @@ All servers have max_batch_size 256, so that the nodes that are ready of 64 tree
 Predicted: a call of 256 nodes takes ten to twenty times as long as one of one node, and each call of its own has the
 server's work as well: 20 times as many trees as by nodes. A tree has some nine levels, each with the fixed part of a
 call: 5 times as many as by levels through the same server; 2.5 times as many as by bare calls for levels, without a
-server, without goal. The event loop takes 33 to 35 % of the processor. One caller alone waits two to three times as long
-as levels by bare calls take: a level is a request as any other, which is queued, judged and counted, and that takes as
-long as a call of few rows. `sentence` is the same in three steps, so it takes more Python around the nodes, and less
+server, without goal. The event loop takes 33 to 35 % of the processor. One caller alone waits two to three times as
+long as levels by bare calls take: a level is a request as any other, which is queued, judged and counted, and that takes
+as long as a call of few rows. `sentence` is the same in three steps, so it takes more Python around the nodes, and less
 inside the models.
 """
 
