@@ -122,6 +122,7 @@ class RequestPlacement:
         self.generation = next(_PLACEMENTS) if generation is None else generation
         self._unchecked = unchecked
         self._batching = batching
+        self._batchable = {name: batching and each.batchable for name, each in self.signatures.items()}
         self._strict_shapes = strict_shapes
         self._max_row_elements = max_row_elements
         self._forms: BoundedCache[_Form, _Place] = BoundedCache(_MAX_FORMS)
@@ -217,12 +218,13 @@ class RequestPlacement:
 
     def call_rows(self, signature: str) -> int:
         """The most rows of a call for all outputs that requests may share; 1 if each runs alone."""
-        known = self.signatures[signature]
-        if not (self._batching and known.batchable) or known.why_alone():
+        known, most_rows = self.signatures[signature], self.sizes.largest
+        if not self._batchable[signature] or known.why_alone():
             return 1
-        keys = [FunctionKey(signature), *[key for key in self.functions if key.bucket and key.signature == signature]]
-        found = [self.functions.get(key) for key in keys]
-        return min([self.sizes.largest, *[each.max_rows for each in found if each is not None]])
+        for key, function in self.functions.items():
+            if key.signature == signature and (key.bucket or not (key.outputs or key.alone)):
+                most_rows = min(most_rows, function.max_rows)
+        return most_rows
 
     def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
         """[rows] which of them must not meet others, as these hold NaN or infinity; None if all may."""

@@ -215,15 +215,18 @@ class Batcher:
             self._dispatch_soon()
 
     def full_call_rows(self, model: str, costs: Costs | None, max_rows: int) -> int:
-        """How many of at most `max_rows` rows a full batch of the model has; a request of more is computed in parts."""
-        return self._scheduler.full_batch(model, costs or Costs(BatchSizes((max_rows,))), max_rows)
+        """How many of at most `max_rows` rows the model's next full batch has; larger requests leave in parts."""
+        return self._scheduler.next_full_batch(model, costs or Costs(BatchSizes((max_rows,))), max_rows)
 
-    def check_flow(self, request: PendingRequest, models: Sequence[str], needs_s: Callable[[], float]) -> None:
+    def check_flow(
+        self, request: PendingRequest, models: Sequence[str], calls: int, needs_s: Callable[[], float]
+    ) -> None:
         """The judgement of a request that is not queued itself when it begins: its calls will be.
 
         Args:
             models: those of the calls.
-            needs_s: the seconds that it is expected to take.
+            calls: how many come one after another.
+            needs_s: the seconds that it is expected to take; asked only if the time may be short.
 
         Raises: as `submit`.
         """
@@ -232,7 +235,7 @@ class Batcher:
         self.queue.check_room(request, models)
         time_s = request.deadline_s - now
         busy = self.queue.rows or not self._slots.idle  # an idle server takes it, and learns what it takes
-        if self._admission and time_s < inf and busy and time_s < needs_s():
+        if time_s < _MARGIN * calls * self._slowest_call_s and self._admission and busy and time_s < needs_s():
             raise WouldBeLate(f"The request has {1000 * time_s:.0f} ms left, and is expected to take longer")
 
     def watch(self, request: PendingRequest) -> None:

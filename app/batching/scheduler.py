@@ -128,6 +128,12 @@ class Scheduler:
         """The rows of a full batch of a lane with these costs, in which nothing waits yet."""
         return self._policies.get(model, self._policy).most_rows(_EmptyLane(costs, max_rows))
 
+    def next_full_batch(self, model: str, costs: Costs, max_rows: int) -> int:
+        """The same of the next batch, which may be larger to try that size."""
+        if not costs.explores:
+            return self.full_batch(model, costs, max_rows)
+        return self._policies.get(model, self._policy).plan(_EmptyLane(costs, max_rows)).most_rows
+
     def first_due(self, queue: RequestQueue, now: float, passed_over: Collection[str] = ()) -> tuple[BatchPlan, Lane]:
         """The lane to take the next batch from, and its plan; if no lane is due, the one that is due next.
 

@@ -85,7 +85,9 @@ class Arrivals:
         left_s = request.deadline_s - now
         time = inf if left_s == inf else floor(_PARTS_OF_POWER * log2(left_s)) if left_s > 0 else -inf
         member = Member(reply, rows)
-        key = (id(binding), form, request.priority, request.caller, time) if rows else member  # no rows go alone
+        key: object = member  # alone: where steps are taken side by side, and without rows
+        if rows and binding.together:
+            key = id(binding), form, request.priority, request.caller, time
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group(binding, now)

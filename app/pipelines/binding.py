@@ -8,6 +8,7 @@ from app.batching.batcher import Batcher
 from app.core.events import Listener
 from app.core.inference import TensorSpec
 from app.model import Model
+from app.pipelines.entrance import Entrance
 from app.pipelines.folding import Fold, FoldLimits
 from app.pipelines.plan import Gather, Plan, StepPlan
 
@@ -24,6 +25,7 @@ class Binding:
     Attributes:
         other_models: by step, the names of the models of all others.
         folds: by step, if it is a fold.
+        entrance: where flows with trees begin.
         newest_s: the arrival of the flow that began last.
         together: whether requests that arrive together may go as one flow.
     """
@@ -55,6 +57,7 @@ class Binding:
             if step.fold is not None
         }
         self.together = plan.sequential()
+        self.entrance = Entrance({plan.steps[number]: fold for number, fold in self.folds.items()})
         self._flows = 0
         self.newest_s = 0.0
         self._retired: Callable[[], None] | None = None

@@ -27,6 +27,7 @@ from app.core.errors import InferenceFailed, InvalidRequest, ServingError
 from app.core.events import PipelineEnded, StepEnded
 from app.core.inference import NO_TIME, Array, BatchTiming, InferenceRequest, StepTiming
 from app.core.reply import ANSWERED, Answer, Reply
+from app.pipelines.fold.forests import AskedForest
 from app.pipelines.members import Member
 from app.pipelines.plan import INPUT, FoldPlan, Gather, StepPlan
 from app.pipelines.rows import NO_ROWS, Rows, intersection, join, pick, union
@@ -85,17 +86,18 @@ class Flow:
         """Submits the first steps. Raises what their models raise; nothing is queued then."""
         self._binding.begin_flow(self._arrival_s)
         try:
-            if self._binding.folds:
-                self._reserve()
-            for step in self._binding.plan.steps:
-                if not (step.needs or self.over) and step.number in self._needed:
-                    self._start(step)
+            self._start_first()
         except BaseException:
             if not self.over:
                 self._end(self._IF_REJECTED)
             raise
         self._admitted = True
         self._finish_if_done()
+
+    def _start_first(self) -> None:
+        for step in self._binding.plan.steps:
+            if not (step.needs or self.over) and step.number in self._needed:
+                self._start(step)
 
     def cancel(self) -> None:
         """Gives up the answer; no step is computed that is not being computed yet."""
@@ -113,31 +115,57 @@ class Flow:
 
     # --- folds ---
 
-    def _reserve(self) -> None:
-        """Checks all trees, and keeps room for them, before anything is computed. It tells all numbers of rows."""
-        binding, counts = self._binding, self._counts
-        for step in binding.plan.steps:
-            plan = step.fold
-            if plan is None or step.number not in self._needed:
-                continue
-            children, types = [
-                None if each is None else self._arrays[each.number] for each in (plan.children, plan.types)
-            ]
-            starts = 0 if plan.start_kind is None else counts[plan.start_kind]
-            try:
-                fold = binding.folds[step.number].reserve(
-                    starts, counts[plan.node_kind], children, types, self._arrival_s
-                )
-            except ServingError as error:
-                raise _at(step, error) from None
+    def enter(self) -> None:
+        """As `begin`, of a pipeline with folds: together with others, and it is the reply that is told of errors."""
+        self._binding.begin_flow(self._arrival_s)
+        self._binding.entrance.add(self)
+
+    def trees(self, step: StepPlan) -> tuple[AskedForest, float] | None:
+        """Those of a fold, and when they arrived; None if it is not computed, or the flow is over."""
+        plan, counts = step.fold, self._counts
+        if plan is None or step.number not in self._needed or self.unwanted:
+            return None
+        children = None if plan.children is None else self._arrays[plan.children.number]
+        types = None if plan.types is None else self._arrays[plan.types.number]
+        starts = 0 if plan.start_kind is None else counts[plan.start_kind]
+        return AskedForest(starts, counts[plan.node_kind], children, types), self._arrival_s
+
+    def reserved(self, step: StepPlan, fold: FoldRequest | ServingError) -> None:
+        """Its trees of a fold were checked, and have room, or are refused. That tells all numbers of rows."""
+        if not isinstance(fold, ServingError):
+            assert step.fold is not None  # noqa: S101 - it was asked for
             self._folds[step.number] = fold
-            roots = len(fold.roots)
-            if counts[plan.root_kind] not in {-1, roots}:
-                raise InvalidRequest(
-                    f"Step {step.name!r}: there are {roots} trees; expected {counts[plan.root_kind]}, as there are "
-                    "rows of other inputs that belong to them"
-                )
-            counts[plan.root_kind] = roots
+            counts, kind, roots = self._counts, step.fold.root_kind, len(fold.roots)
+            if counts[kind] in {-1, roots}:
+                counts[kind] = roots
+                return
+            fold = InvalidRequest(
+                f"there are {roots} trees; expected {counts[kind]}, as there are rows of other inputs that belong to "
+                "them"
+            )
+        self._refuse(_at(step, fold))
+
+    def begin_later(self) -> None:
+        """Begins what `enter` put off; never raises."""
+        if self.unwanted:
+            self.cancel()
+            return
+        try:
+            self._start_first()
+            self._admitted = True
+            self._finish_if_done()
+        except ServingError as error:
+            self._refuse(error)
+        except Exception:
+            logger.exception("Pipeline %s could not begin a request", self._binding.name)
+            self._refuse(InferenceFailed("The pipeline could not begin the request"))
+
+    def _refuse(self, error: ServingError) -> None:
+        if not self.over:
+            reply = self._reply
+            self._end("rejected")
+            if not reply.done():
+                reply.set_exception(error)
 
     def _start_fold(self, step: StepPlan, plan: FoldPlan) -> None:
         fold, request, reply = self._folds[step.number], self._request, StepReply(self, step, 1)
@@ -147,7 +175,8 @@ class Flow:
         )
         if not self._admitted:
             models = [model.name for model in self._binding.models[step.number]]
-            self._binding.batcher.check_flow(pending, models, lambda: self._later_s(None))
+            calls = len(self._needed) - 1 + fold.levels
+            self._binding.batcher.check_flow(pending, models, calls, lambda: self._later_s(None))
         start = {key: self._gathered(gather, None, step) for key, gather in plan.start.items()}
         nodes = {key: self._gathered(gather, None, step) for key, gather in plan.nodes.items()}
         fold.begun_s = self._binding.clock()

@@ -32,10 +32,12 @@ import numpy as np
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import Array, BatchTiming, InferenceRequest
 from app.core.reply import Answer, Reply
-from app.pipelines.fold.agenda import Agenda, Taken
+from app.pipelines.fold.agenda import Agenda, Taken, halves, part_of
 from app.pipelines.fold.arena import Arena, grown
-from app.pipelines.fold.forest import Forest, ForestRules, compile_forest, distinct
-from app.pipelines.plan import FoldPlan, OperationPlan
+from app.pipelines.fold.forest import Forest, distinct
+from app.pipelines.fold.forests import SMALL, AskedForest, compile_forests
+from app.pipelines.fold.gathers import Reads, Results
+from app.pipelines.plan import FoldPlan
 
 if TYPE_CHECKING:
     from app.batching.request import LaterSteps, PendingRequest, RequestHandle
@@ -106,10 +108,14 @@ class Fold:
         self._agenda = Agenda(
             plan.rules.slots, len(plan.operations), most_rows=max([each.sizes.largest for each in models])
         )
-        self._answers = _Answers(plan)
+        self._slots = [operation.slots for operation in plan.operations]
+        self._reads = [Reads(operation.nodes, operation.children, operation.slots) for operation in plan.operations]
+        self._full = [0] * len(models)  # the rows of a full call, when one was supplied last
+        self._results = Results(plan.outputs)
 
         # By request
         self._requests: dict[int, FoldRequest] = {}
+        self._entering: dict[FoldRequest, tuple[Mapping[str, Array], Mapping[str, Array]]] = {}  # what is not written
         self._leaving: dict[int, FoldRequest] = {}  # those that have ended, with nodes in a call
         self._entered_s = np.zeros(_FIRST_REQUESTS)  # its arrival, and its share of the calls that it was in
         self._offsets_s = np.zeros(_FIRST_REQUESTS)
@@ -132,41 +138,44 @@ class Fold:
     # --- requests ---
 
     def reserve(
-        self, starts: int, nodes: int, children: Array | None, types: Array | None, arrival_s: float = 0.0
-    ) -> FoldRequest:
-        """Checks the trees of a request, and keeps room for them. The caller ends it with `cancel` on every way out.
+        self, asked: Sequence[AskedForest], arrivals_s: Sequence[float]
+    ) -> Sequence[FoldRequest | ServingError]:
+        """Checks the trees of requests, and keeps room for them. The caller ends each with `cancel` on every way out.
 
         Args:
-            starts: the number of start nodes.
-            nodes: that of others.
-            children, types: as compile_forest takes them; without children the nodes are a chain.
-            arrival_s: of the request, monotonic seconds.
+            arrivals_s: of each request, monotonic seconds.
 
-        Raises:
-            InvalidRequest, RequestTooLarge: of the trees.
-            Overloaded: others have so many nodes that there is no room.
+        Returns what each gets, or why it is refused: InvalidRequest or RequestTooLarge, of its trees; Overloaded if
+            others have so many nodes that there is no room.
         """
-        if children is None:
-            forest = _chain(self._rules, starts, nodes, types)
-        else:
-            forest = compile_forest(self._rules, starts, children, types)
-        if types is not None:
-            self._check_slots(forest, types)
-        request = FoldRequest(self, forest, self._arena.allocate(forest.nodes))
-        self._coming[request] = arrival_s
-        return request
+        forests = compile_forests(self._rules, self._slots, asked)
+        reserved = [self._reserved(each) if isinstance(each, Forest) else each for each in forests]
+        small = list[tuple[Forest, FoldRequest]]()
+        for forest, request, arrival_s in zip(forests, reserved, arrivals_s, strict=True):
+            if isinstance(request, FoldRequest) and isinstance(forest, Forest):
+                self._coming[request] = arrival_s
+                if forest.inner >= SMALL:  # by itself, so that the memory of its nodes is freed with it
+                    self._add([(forest, request)])
+                elif forest.inner:
+                    small.append((forest, request))
+        if small:
+            self._add(small)
+        return reserved
 
-    def _check_slots(self, forest: Forest, types: Array) -> None:
-        """An operation may have fewer slots than others."""
-        slots = np.array([each.slots for each in self.plan.operations])[types]
-        last = self._rules.slots - np.argmax(forest.children[:, ::-1] >= 0, axis=1)
-        wrong = (last > slots) & (forest.children >= 0).any(axis=1)
-        if wrong.any():
-            at = int(wrong.argmax())
-            raise InvalidRequest(
-                f'input "{self._rules.children}": node {forest.starts + at} is of type {types[at]}: expected children '
-                f"in its first {slots[at]} slots only, got {forest.children[at].tolist()}"
-            )
+    def _reserved(self, forest: Forest) -> FoldRequest | ServingError:
+        try:
+            return FoldRequest(self, forest, self._arena.allocate(forest.nodes))
+        except ServingError as error:
+            return error.with_traceback(None)
+
+    def _add(self, requests: Sequence[tuple[Forest, FoldRequest]]) -> None:
+        numbers = self._agenda.add([forest for forest, _ in requests], [request.rows for _, request in requests])
+        for number, (_, request) in zip(numbers, requests, strict=True):
+            request.number = number
+        if (highest := max(numbers)) >= len(self._entered_s):
+            more = 2 * (highest + 1)
+            self._entered_s, self._offsets_s = grown(self._entered_s, more), grown(self._offsets_s, more)
+            self._seconds, self._largest = grown(self._seconds, more), grown(self._largest, more)
 
     def begin(self, request: FoldRequest, start: Mapping[str, Array], nodes: Mapping[str, Array]) -> None:
         """Computes a request, whose states of start nodes, and what nodes have of their own, are there.
@@ -174,35 +183,51 @@ class Fold:
         Raises InferenceFailed: a state has another shape than its model says.
         """
         self._coming.pop(request, None)
-        forest, rows = request.forest, request.rows
-        assert forest is not None  # noqa: S101 - it begins once
-        self._arena.scatter(rows[: forest.starts], start)
-        self._arena.scatter(rows[forest.starts :], nodes)
-        if not forest.inner:
-            self._answer(request, BatchTiming())
+        self._arena.check(request.starts, start)
+        self._arena.check(request.nodes - request.starts, nodes)
+        self._entering[request] = start, nodes
+        number = request.number
+        if number is None:
+            self._enter()
+            self._answer([request], [BatchTiming()])
             return
-        number = request.number = self._agenda.add(forest, rows)
         self._requests[number] = request
-        request.forest = None  # the agenda has what is needed of it
-        if number >= len(self._entered_s):
-            more = 2 * (number + 1)
-            self._entered_s, self._offsets_s = grown(self._entered_s, more), grown(self._offsets_s, more)
-            self._seconds, self._largest = grown(self._seconds, more), grown(self._largest, more)
         self._entered_s[number] = request.entered_s
         self._offsets_s[number] = request.pending.priority_offset_s
         self._seconds[number] = self._largest[number] = 0
+        self._agenda.begin(number)
         self._offer()
+
+    def _enter(self) -> None:
+        """Writes what was given of the requests that have begun since the last time; never raises."""
+        entering, self._entering = self._entering, {}
+        try:
+            if self.plan.start:
+                rows = np.concatenate([each.rows[: each.starts] for each in entering])
+                given = [start for start, _ in entering.values()]
+                self._arena.scatter(rows, {key: np.concatenate([own[key] for own in given]) for key in self.plan.start})
+            if self.plan.nodes:
+                rows = np.concatenate([each.rows[each.starts :] for each in entering])
+                given = [nodes for _, nodes in entering.values()]
+                self._arena.scatter(rows, {key: np.concatenate([own[key] for own in given]) for key in self.plan.nodes})
+        except Exception as raised:
+            error = serving_error(raised)
+            for request in entering:
+                request.cancel()
+            for request in entering:
+                request.pending.fail(copy(error))
 
     def end(self, request: FoldRequest) -> None:
         """See FoldRequest.cancel."""
         self._coming.pop(request, None)
+        self._entering.pop(request, None)
         number = request.number
         if number is None:
             self._arena.free(request.rows)
             return
-        del self._requests[number]
+        self._requests.pop(number, None)
         self._leaving[number] = request
-        for call in [each for each in self._calls if (each.taken.requests == number).any()]:
+        for call in [each for each in self._calls if np.count_nonzero(each.taken.requests == number)]:
             if call.handle is not None and (call.handle.withdraw() or not self._living_numbers(call.taken)):
                 call.give_up()
                 del self._calls[call]
@@ -218,19 +243,22 @@ class Fold:
     # --- calls ---
 
     def _offer(self) -> None:
-        if not self._offered and any(map(self._agenda.ready, range(len(self._models)))):
+        if not self._offered and self._agenda.has_ready:
             self._offered = True
             self._when_free(self._supply)
 
     def _supply(self) -> None:
         """Puts what is ready into the queue: of each operation no more than a call takes."""
         self._offered = False
+        if self._entering:
+            self._enter()
         waiting = [0] * len(self._models)
         for call in self._calls:
             if call.handle is not None and call.handle.waits:
                 waiting[call.operation] += len(call.taken.rows)
-        for operation, (model, plan) in enumerate(zip(self._models, self.plan.operations, strict=True)):
-            count = min(self._agenda.ready(operation), model.call_rows(plan.signature) - waiting[operation])
+        for operation, model in enumerate(self._models):
+            self._full[operation] = model.call_rows(self.plan.operations[operation].signature)
+            count = min(self._agenda.ready(operation), self._full[operation] - waiting[operation])
             if count > 0:
                 self._submit(operation, self._agenda.take(count, operation))
         self._offer()
@@ -240,7 +268,7 @@ class Fold:
         call, plan, model = _Call(self, operation, taken), self.plan.operations[operation], self._models[operation]
         self._calls[call] = None
         try:
-            inputs = self._inputs(plan, taken)
+            inputs = self._reads[operation].inputs(self._arena, taken)
             apart = model.rows_apart(plan.signature, inputs) if len(taken.rows) > 1 else None
             if apart is None:
                 call.handle = self._ask(call, inputs)
@@ -255,26 +283,18 @@ class Fold:
 
     def _ask(self, call: _Call, inputs: dict[str, Array]) -> RequestHandle:
         """The call stands where the first of its requests does, or behind those whose first nodes are on their way."""
-        requests = call.taken.requests
-        first = int(requests[(self._entered_s[requests] - self._offsets_s[requests]).argmin()])
-        urgent, alone = self._requests[first], (requests == first).all()
-        model, signature = self._models[call.operation], self.plan.operations[call.operation].signature
-        asked = InferenceRequest(inputs, signature, (), inf, urgent.priority, urgent.pending.caller if alone else "")
+        requests, operation, first = call.taken.requests, call.operation, int(call.taken.requests[0])
+        if len(self._requests) > 1:
+            first = int(requests[(self._entered_s[requests] - self._offsets_s[requests]).argmin()])
+        urgent, caller = self._requests[first], ""
+        if urgent.pending.caller and np.count_nonzero(requests == first) == len(requests):
+            caller = urgent.pending.caller
+        signature = self.plan.operations[operation].signature
+        asked = InferenceRequest(inputs, signature, (), inf, urgent.priority, caller)
         entered_s = float(self._entered_s[first])
-        if self._coming and len(call.taken.rows) < model.call_rows(signature):
+        if self._coming and len(requests) < self._full[operation]:
             entered_s = max(entered_s, next(reversed(self._coming.values())))
-        return model.submit_step(asked, call, entered_s)
-
-    def _inputs(self, operation: OperationPlan, taken: Taken) -> dict[str, Array]:
-        inputs, arena = arena_gather(self._arena, operation.nodes, taken.rows), self._arena
-        for key in {key for key, _ in operation.children.values()}:
-            slots = {name: slot for name, (state, slot) in operation.children.items() if state == key}
-            if None in slots.values():
-                inputs |= dict.fromkeys(slots, arena.gather(taken.children[: operation.slots].T, (key,))[key])
-            else:
-                states = arena.gather(taken.children[: operation.slots], (key,))[key]
-                inputs |= {name: states[slot] for name, slot in slots.items()}
-        return inputs
+        return self._models[operation].submit_step(asked, call, entered_s)
 
     def computed(self, call: _Call, answer: Answer) -> None:
         """The states of a call's nodes are known."""
@@ -286,10 +306,7 @@ class Fold:
             self.lost(call, error)
             return
         del self._calls[call]
-        numbers = distinct(taken.requests)
-        self._seconds[numbers] += timing.compute_s
-        self._largest[numbers] = np.maximum(self._largest[numbers], timing.rows)
-        np.add.at(self._entered_s, taken.requests, timing.compute_s / max(1, timing.rows))
+        self._charge(taken.requests, timing)
         returned = self._agenda.done(taken.rows)
         self._free(returned.gone)
         complete = [self._requests.pop(number) for number in returned.complete]
@@ -297,21 +314,39 @@ class Fold:
         for request in complete:
             request.number = None
         self._offer()
-        for request, own in zip(complete, timings, strict=True):
-            self._answer(request, own)
+        if complete:
+            self._answer(complete, timings)
 
-    def _answer(self, request: FoldRequest, timing: BatchTiming) -> None:
-        if request.over:  # the answer to another one ended it
+    def _charge(self, requests: Array, timing: BatchTiming) -> None:
+        """Notes what a call took for its requests, each of which stands there once for each node."""
+        share_s = timing.compute_s / max(1, timing.rows)
+        if len(self._requests) == 1 and not self._leaving:
+            number = int(requests[0])
+            self._seconds[number] += timing.compute_s
+            self._largest[number] = max(self._largest[number], timing.rows)
+            self._entered_s[number] += share_s * len(requests)
             return
+        self._seconds[requests] += timing.compute_s  # what is written several times is the same
+        self._largest[requests] = np.maximum(self._largest[requests], timing.rows)
+        self._entered_s += share_s * np.bincount(requests, minlength=len(self._entered_s))
+
+    def _answer(self, requests: Sequence[FoldRequest], timings: Sequence[BatchTiming]) -> None:
+        """All nodes of these requests are computed."""
+        answers: Sequence[dict[str, Array] | ServingError]
         try:
-            answer: Answer | ServingError = Answer(self._answers.of(self._arena, request), timing)
+            rows = [(each.roots, each.rows[each.starts :]) for each in requests]
+            answers = self._results.of(self._arena, rows)
         except Exception as raised:
-            answer = serving_error(raised)
-        request.cancel()  # its rows are free
-        if isinstance(answer, Answer):
-            request.pending.answer(answer)
-        else:
-            request.pending.fail(answer)
+            error = serving_error(raised)
+            answers = [copy(error) for _ in requests]
+        for request, answer, timing in zip(requests, answers, timings, strict=True):
+            if request.over:  # the answer to another one ended it
+                continue
+            request.cancel()  # its rows are free
+            if isinstance(answer, ServingError):
+                request.pending.fail(answer)
+            else:
+                request.pending.answer(Answer(answer, timing))
 
     def lost(self, call: _Call, error: Exception) -> None:
         """A call failed: it is halved, or its requests fail."""
@@ -319,7 +354,7 @@ class Fold:
         taken = self._living(call.taken)
         smaller: Sequence[Taken] = ()
         if isinstance(error, InvalidRequest | OutOfMemory):  # those that have ended may have been at fault
-            smaller = _halves(taken, by_nodes=isinstance(error, OutOfMemory)) if taken is call.taken else (taken,)
+            smaller = halves(taken, by_nodes=isinstance(error, OutOfMemory)) if taken is call.taken else (taken,)
         for part in smaller:
             if (left := self._living(part)).rows.size:
                 self._submit(call.operation, left)
@@ -357,28 +392,26 @@ class FoldRequest:
     """The trees of one request.
 
     Attributes:
-        forest: until it begins.
         nodes, starts, levels: their number, that of start nodes, and of the calls that it takes at least.
-        roots: the nodes without a parent.
         rows: [nodes] of the arena.
+        roots: the rows of nodes without a parent.
         number: its number in the agenda, while its nodes are there.
         pending: its reply, caller and offset of priority.
         begun_s: for its caller.
     """
 
     __slots__ = (
-        "_fold", "begun_s", "entered_s", "forest", "levels", "nodes", "number", "over", "pending", "priority", "roots",
-        "rows", "starts",
+        "_fold", "begun_s", "entered_s", "levels", "nodes", "number", "over", "pending", "priority", "roots", "rows",
+        "starts",
     )  # fmt: skip
     pending: PendingRequest
 
     def __init__(self, fold: Fold, forest: Forest, rows: Array) -> None:
         self._fold = fold
         self.over = False
-        self.forest: Forest | None = forest
-        self.nodes, self.starts, self.roots = forest.nodes, forest.starts, forest.roots
-        self.levels = int(forest.depth.max()) + 1 if forest.inner else 0
-        self.rows = rows
+        self.nodes, self.starts, depth = forest.nodes, forest.starts, forest.depth
+        self.levels = int(depth[depth.argmax()]) + 1 if len(depth) else 0
+        self.rows, self.roots = rows, rows[forest.roots]
         self.number: int | None = None
         self.entered_s = self.begun_s = 0.0
         self.priority = 0
@@ -432,45 +465,6 @@ class _Call:
         self._fold.lost(self, error)
 
 
-class _Answers:
-    """What a request is told when all its nodes are computed."""
-
-    def __init__(self, plan: FoldPlan) -> None:
-        self._of_roots = {name: key for name, (key, of_roots) in plan.outputs.items() if of_roots}
-        self._of_nodes = {name: key for name, (key, of_roots) in plan.outputs.items() if not of_roots}
-
-    def of(self, arena: Arena, request: FoldRequest) -> dict[str, Array]:
-        roots = arena_gather(arena, self._of_roots, request.rows[request.roots])
-        return roots | arena_gather(arena, self._of_nodes, request.rows[request.starts :])
-
-
-def arena_gather(arena: Arena, keys: Mapping[str, str], rows: Array) -> dict[str, Array]:
-    """By name, what the arena has by the name's key."""
-    if not keys:
-        return {}
-    found = arena.gather(rows, set(keys.values()))
-    return {name: found[key] for name, key in keys.items()}
-
-
-def part_of(taken: Taken, where: Array | slice) -> Taken:
-    """Some of the nodes of a call: a mask or numbers."""
-    return Taken(taken.requests[where], taken.rows[where], taken.children[:, where])
-
-
-def _halves(taken: Taken, *, by_nodes: bool) -> Sequence[Taken]:
-    """The nodes of half of the requests, and of the others; none if there is one request only.
-
-    by_nodes: half of the nodes of one request, too, is a smaller call.
-    """
-    numbers, count = distinct(taken.requests), len(taken.rows)
-    if len(numbers) > 1:
-        first = np.isin(taken.requests, numbers[: len(numbers) // 2])
-        return part_of(taken, first), part_of(taken, ~first)
-    if by_nodes and count > 1:
-        return part_of(taken, slice(count // 2)), part_of(taken, slice(count // 2, count))
-    return ()
-
-
 def serving_error(raised: Exception) -> ServingError:
     if isinstance(raised, ServingError):
         return raised
@@ -478,18 +472,3 @@ def serving_error(raised: Exception) -> ServingError:
         return OutOfMemory("There was not enough memory for the nodes of a call")
     logger.error("The nodes of a call could not be put together", exc_info=raised)
     return InferenceFailed("The nodes of a call could not be put together")
-
-
-def _chain(rules: ForestRules, starts: int, nodes: int, types: Array | None) -> Forest:
-    """Each node's child is the one before it; the first one's is the start node, if there is one.
-
-    There is nothing to check in it, and to look for its levels one by one takes 1 us for each.
-    """
-    if starts > 1:
-        raise InvalidRequest(f"expected one start state at most for a chain of nodes, got {starts}")
-    children = np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1)
-    if types is not None or not nodes or starts + nodes > rules.most_nodes:
-        return compile_forest(rules, starts, children, types)
-    missing = np.ones(nodes, np.intp)
-    missing[0] = 0
-    return Forest(starts, children, None, missing, np.arange(nodes)[::-1], None, np.array([starts + nodes - 1]))

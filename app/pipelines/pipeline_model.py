@@ -82,11 +82,12 @@ class PipelineModel:
             raise ModelNotReady(f"Version {self.version} of model {self.name} is being unloaded")
         if self._binding is None:
             raise ModelNotReady(f"Model {self.name} {self.missing}")
+        binding = self._binding
         counts, form = self._check(request)
-        if self._binding.together:
-            return self._arrivals.add(self._binding, form, request, counts[0], reply)
-        flow = Flow(self._binding, request, counts, reply, self._binding.clock())
-        flow.begin()
+        if not binding.folds:
+            return self._arrivals.add(binding, form, request, counts[0], reply)
+        flow = Flow(binding, request, counts, reply, binding.clock())
+        flow.enter()
         return flow
 
     def _check(self, request: InferenceRequest) -> tuple[list[int], object]:

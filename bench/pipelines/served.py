@@ -36,13 +36,14 @@ _DEADLINE_S = 30.0
 class Run:
     """What callers got.
 
-    cpu_s: processor time of this process.
+    cpu_s, loop_s: processor time of this process, and of the event loop's thread.
     calls: of models.
     """
 
     answered: int
     seconds: float
     cpu_s: float
+    loop_s: float
     calls: Sequence[BatchExecuted]
 
     @property
@@ -93,11 +94,11 @@ class Served:
                 answered += 1
 
         self.calls.clear()
-        begin_s, cpu_s = time.perf_counter(), time.process_time()
+        begin_s, cpu_s, loop_s = time.perf_counter(), time.process_time(), time.thread_time()
         end_s = begin_s + seconds
         await asyncio.gather(*[call() for _ in range(callers)])
         taken_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - cpu_s
-        return Run(answered, taken_s, cpu_s, list(self.calls))
+        return Run(answered, taken_s, cpu_s, time.thread_time() - loop_s, list(self.calls))
 
 
 @asynccontextmanager

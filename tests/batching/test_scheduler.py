@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight
+from app.batching.cost_model import Costs
 from app.batching.policy import BatchingOptions, BatchPlan, LaneView, SelfTuning, WorkConserving
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import FairQueueing, Scheduler
 from app.batching.waiting.lane import Lane
+from app.core.batch_sizes import BatchSizes
 from tests.support.fakes import FakeFunction, FakeReply, batch_function, pending
 
 NOW = 10.0
@@ -233,6 +235,19 @@ def test_an_idle_device_takes_every_request_at_once_if_no_policy_waits_or_limits
     assert not scheduler.eager
     scheduler.tune("bert", WorkConserving(), 0)
     assert not scheduler.eager
+
+
+def test_the_next_full_batch_tries_the_next_larger_size_now_and_then() -> None:
+    """What asks for full batches only would never correct a size that was measured in a bad moment."""
+    scheduler = Scheduler(SelfTuning(), {})
+    costs = Costs(BatchSizes((1, 2, 4, 8)), {1: 1.0, 2: 1.5, 4: 9.0, 8: 40.0})
+    sizes = set[int]()
+    for number in range(600):
+        full = scheduler.next_full_batch("m", costs, 8)
+        assert full == scheduler.full_batch("m", costs, 8) == 2 or costs.explores
+        sizes.add(full)
+        costs.record_dispatch(full, float(number))
+    assert sizes == {2, 4}
 
 
 def test_a_model_has_its_own_policy() -> None:

@@ -17,7 +17,8 @@ from app.core.reply import Answer, Reply
 from app.pipelines.compilation import compile_pipeline
 from app.pipelines.document import parse
 from app.pipelines.fold.forest import ForestRules, compile_forest
-from app.pipelines.folding import Fold, FoldLimits, FoldRequest, _chain
+from app.pipelines.fold.forests import AskedForest, chain
+from app.pipelines.folding import Fold, FoldLimits, FoldRequest
 from app.pipelines.plan import FoldPlan
 from tests.support.fakes import FakeReply
 
@@ -114,7 +115,8 @@ class Bench:
     ) -> FoldRequest:  # fmt: skip
         """A request with a node for each word; without children each of them is a tree."""
         own = np.array(children or [[-1, -1]] * len(words), np.int32)
-        request = self.fold.reserve(0, len(words), own, None)
+        (request,) = self.fold.reserve([AskedForest(0, len(words), own, None)], [arrival_s])
+        assert isinstance(request, FoldRequest)
         pending = PendingRequest({}, len(words), reply or FakeReply(), arrival_s, inf, priority_offset_s(priority))
         request.begin({}, {"input word": np.array(words, np.float32)}, pending, arrival_s, priority)
         return request
@@ -246,6 +248,50 @@ def test_a_call_that_is_computed_in_part_keeps_its_nodes() -> None:
     assert bench.fold.idle
 
 
+def test_those_that_begin_before_a_device_is_free_are_written_together() -> None:
+    bench, replies = Bench(), [FakeReply() for _ in range(3)]
+    for number, reply in enumerate(replies):
+        bench.begin(float(number), 10.0, children=[[-1, -1], [0, -1]], reply=reply)
+    bench.begin(99.0).cancel()  # it is not written, nor computed
+    bench.supply()
+    assert bench.model.words == [[0.0, 1.0, 2.0]]
+    while bench.model.calls:
+        bench.model.answer()
+        bench.supply()
+    assert outcomes(*replies) == [[10.0], [11.0], [12.0]]
+    assert bench.fold.idle
+
+
+def test_those_for_whose_words_there_is_no_memory_fail_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, replies = Bench(), [FakeReply() for _ in range(3)]
+
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        for reply in replies[:2]:
+            bench.begin(1.0, reply=reply)
+        patched.setattr(bench.fold._arena.__class__, "scatter", full)
+        bench.supply()
+    bench.begin(2.0, reply=replies[2])
+    bench.supply()
+    bench.model.answer()
+    assert outcomes(*replies) == [OutOfMemory, OutOfMemory, [2.0]]
+    assert bench.fold.idle
+
+
+def test_a_request_that_never_begins_gives_its_room_back() -> None:
+    bench = Bench()
+    none = np.full((2, 2), -1, np.int32)
+    first, second = bench.fold.reserve([AskedForest(0, 2, none, None)] * 2, [0.0, 0.0])
+    assert isinstance(first, FoldRequest)
+    assert isinstance(second, FoldRequest)
+    first.cancel()
+    second.cancel()
+    assert not bench.free, "nothing was ready"
+    assert bench.fold.idle
+
+
 def test_a_call_has_as_many_rows_as_the_model_takes_now() -> None:
     bench = Bench(largest=8)
     bench.begin(*range(8))
@@ -276,21 +322,16 @@ def test_a_call_stands_where_the_first_of_its_requests_does() -> None:
     assert (pending.entered_s, priority) == (15.0, 0)
 
 
-def test_the_memory_of_children_is_given_back_when_a_request_begins() -> None:
-    bench = Bench()
-    assert bench.begin(1.0, 2.0, children=[[-1, -1], [0, -1]]).forest is None
-
-
 def test_a_chain_is_the_forest_that_it_would_be_compiled_to() -> None:
     for starts, nodes in ((0, 1), (0, 5), (1, 1), (1, 4)):
         rules = ForestRules(1, 100)
-        chain = _chain(rules, starts, nodes, None)
+        found = chain(rules, starts, nodes, None)
         forest = compile_forest(rules, starts, np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1))
         for name in ("children", "missing", "depth", "roots"):
-            np.testing.assert_array_equal(getattr(chain, name), getattr(forest, name))
-        assert (chain.starts, chain.operations, chain.shared) == (starts, None, None)
+            np.testing.assert_array_equal(getattr(found, name), getattr(forest, name))
+        assert (found.starts, found.operations, found.shared) == (starts, None, None)
         with pytest.raises(RequestTooLarge, match="at most 100 nodes"):
-            _chain(rules, starts, 101, None)
+            chain(rules, starts, 101, None)
 
 
 @pytest.mark.parametrize(("slots", "nodes"), [(1, 1000), (2, 1000), (4, 500), (64, 31)])
@@ -298,6 +339,10 @@ def test_the_more_children_a_node_may_have_the_fewer_nodes_a_request_may_have(sl
     arrays = {"state": ((1,), FLOAT32)}
     plan = FoldPlan(ForestRules(slots, 0, shared=True), (), arrays, None, None, {}, {}, {}, None, 0, 1)
     fold = Fold(plan, [StepModel()], list[Callable[[], None]]().append, FoldLimits(1000, 1 << 20))
-    fold.reserve(nodes, 0, np.zeros((0, slots), np.int32), None).cancel()
-    with pytest.raises(RequestTooLarge, match=f"at most {nodes:,} nodes, got {nodes + 1:,}"):
-        fold.reserve(nodes + 1, 0, np.zeros((0, slots), np.int32), None)
+    none = np.zeros((0, slots), np.int32)
+    taken, refused = fold.reserve(
+        [AskedForest(nodes, 0, none, None), AskedForest(nodes + 1, 0, none, None)], [0.0, 0.0]
+    )
+    assert isinstance(taken, FoldRequest)
+    assert isinstance(refused, RequestTooLarge)
+    assert f"at most {nodes:,} nodes, got {nodes + 1:,}" in str(refused)

@@ -7,18 +7,21 @@ Rules (test_agenda.py, test_recursion.py)
 - Nothing of a request is taken after its cancel. Its number and its rows are free when none of its nodes is in a call.
 - Whatever is done for a batch is done by numpy over all its nodes, of whatever requests they are.
 
-The life of a request: `add`; then `take`, its call and `done` until `done` names it as complete. What was taken comes
-back exactly once, by `done` or by `put_back`, in whatever parts; also if its request was cancelled meanwhile.
+The life of a request: `add`, with others that arrive together; `begin`; then `take`, its call and `done` until `done`
+names it as complete. What was taken comes back exactly once, by `done` or by `put_back`, in whatever parts; also if its
+request was cancelled meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
 import numpy as np
 
 from app.core.errors import Overloaded
+from app.core.inference import Array
 from app.pipelines.fold.arena import grown
 from app.pipelines.fold.forest import Forest, Numbers, distinct
 from app.pipelines.fold.ready_nodes import MOST_REQUESTS, ReadyNodes, keys_of, requests_of, rows_of
@@ -57,6 +60,25 @@ class Taken(NamedTuple):
     children: Numbers
 
 
+def part_of(taken: Taken, where: Array | slice) -> Taken:
+    """Some of the nodes of a call: a mask or numbers."""
+    return Taken(taken.requests[where], taken.rows[where], taken.children[:, where])
+
+
+def halves(taken: Taken, *, by_nodes: bool) -> Sequence[Taken]:
+    """The nodes of half of the requests, and of the others; none if there is one request only.
+
+    by_nodes: half of the nodes of one request, too, is a smaller call.
+    """
+    numbers, count = distinct(taken.requests), len(taken.rows)
+    if len(numbers) > 1:
+        first = np.isin(taken.requests, numbers[: len(numbers) // 2])
+        return part_of(taken, first), part_of(taken, ~first)
+    if by_nodes and count > 1:
+        return part_of(taken, slice(count // 2)), part_of(taken, slice(count // 2, count))
+    return ()
+
+
 class Returned(NamedTuple):
     """What follows from nodes that left a call.
 
@@ -83,8 +105,8 @@ class Agenda:
     """
 
     __slots__ = (
-        "_cancelled", "_children", "_free", "_key", "_left", "_missing", "_operation", "_own", "_parent", "_ready",
-        "_shared", "_slots", "_turns",
+        "_cancelled", "_children", "_first", "_free", "_key", "_left", "_missing", "_operation", "_own", "_parent",
+        "_ready", "_shared", "_slots", "_turns",
     )  # fmt: skip
 
     def __init__(self, slots: int, operations: int = 1, *, most_rows: int) -> None:
@@ -95,6 +117,7 @@ class Agenda:
         # By request.
         self._left = np.full(_FIRST_REQUESTS, _NOBODY)  # nodes that are not done
         self._own: dict[int, Numbers] = {}  # rows of inner nodes
+        self._first: dict[int, Numbers] = {}  # until it begins: the keys of nodes that are ready then
         self._cancelled: dict[int, int] = {}  # nodes in calls
         self._free = list(range(_FIRST_REQUESTS))
         self._turns = Turns(_FIRST_REQUESTS)
@@ -116,45 +139,74 @@ class Agenda:
         """How many nodes of the operation wait for a call."""
         return len(self._ready[operation])
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether a node of any operation waits for a call."""
+        return any([len(each) for each in self._ready])  # noqa: C419 - quicker
+
     # --- requests ---
 
-    def add(self, forest: Forest, rows: Numbers) -> int:
-        """Adds a request's forest, and returns the number of the request.
+    def add(self, forests: Sequence[Forest], rows: Sequence[Numbers]) -> Sequence[int]:
+        """Adds the forests of requests, and returns the numbers of the requests. They are computed once they `begin`.
 
         Args:
-            rows: [nodes] the row of each node; those of start nodes hold their states already.
+            forests: either all have operations, or none.
+            rows: of each [nodes] the row of each node.
 
         Raises:
-            ValueError: there are no inner nodes; such a request is complete already.
+            ValueError: one has no inner nodes; such a request is complete already.
+            Overloaded: there are too many requests. None was added.
         """
-        if not forest.inner:
-            raise ValueError("expected a forest with inner nodes")
-        if len(self._key) <= (highest := int(rows.max())):
-            self._grow(2 * highest)
-        if not self._free:
+        inner = [forest.inner for forest in forests]
+        if not all(inner):
+            raise ValueError("expected forests with inner nodes")
+        while len(self._free) < len(forests):
             self._more_requests()
-        request = self._free.pop()
-        self._turns.begin(request)
+        requests = [self._free.pop() for _ in forests]
 
-        own = rows[forest.starts :]
-        children = np.concatenate((rows, _NO_ROW))[forest.children]  # -1, no node, is the last
-        self._key[own] = keys_of(request, forest.depth, own)
-        self._missing[own] = forest.missing
+        # 1. All rows, each request's behind one of no node: the number of its child in a slot, plus 1, finds it there.
+        own = _joined([own[forest.starts :] for own, forest in zip(rows, forests, strict=True)])
+        all_rows = np.concatenate([each for pair in zip(repeat(_NO_ROW), rows) for each in pair])
+        if len(self._key) <= (highest := int(all_rows[all_rows.argmax()])):
+            self._grow(2 * highest)
+        places = _joined([forest.children for forest in forests]) + 1
+        if len(forests) > 1:
+            first = [0, *accumulate([1 + len(own) for own in rows[:-1]])]
+            places += np.array(first).repeat(inner)[:, None]
+        children = all_rows[places]
+
+        # 2. What is known of each node.
+        missing = _joined([forest.missing for forest in forests])
+        numbers = np.array(requests).repeat(inner)
+        keys = keys_of(numbers, _joined([forest.depth for forest in forests]), own)
+        self._key[own] = keys
+        self._missing[own] = missing
         self._children[own] = children
         self._parent[own] = 0
-        self._parent[children.ravel()] = own.repeat(self._slots)
-        if forest.operations is not None:
-            self._operation[own] = forest.operations
+        self._parent[children.reshape(-1)] = own.repeat(self._slots)
+        if forests[0].operations is not None:
+            self._operation[own] = _joined([each.operations for each in forests if each.operations is not None])
         elif len(self._ready) > 1:
             self._operation[own] = 0
-        if forest.shared is not None:
-            self._shared.add(request, forest.shared, rows)
-            self._parent[rows[forest.shared.nodes]] = _SEVERAL
 
-        self._left[request] = len(own)
-        self._own[request] = own
-        self._push(own[forest.missing == 0])
-        return request
+        # 3. Each one's own.
+        ready = missing == 0
+        ready_keys, ends = keys[ready], ready.cumsum()[[end - 1 for end in accumulate(inner)]].tolist()
+        at = at_ready = 0
+        for request, forest, nodes, end_ready, of_nodes in zip(requests, forests, inner, ends, rows, strict=True):
+            if forest.shared is not None:
+                self._shared.add(request, forest.shared, of_nodes)
+                self._parent[of_nodes[forest.shared.nodes]] = _SEVERAL
+            self._left[request] = nodes
+            self._own[request] = own[at : at + nodes]
+            self._first[request] = ready_keys[at_ready:end_ready]
+            at, at_ready = at + nodes, end_ready
+        return requests
+
+    def begin(self, request: int) -> None:
+        """From now on its nodes are taken: the states of start nodes are there, or will be before the next `take`."""
+        self._turns.begin(request)
+        self._push(self._first.pop(request))
 
     def cancel(self, request: int) -> bool:
         """Its ready nodes vanish. Returns whether its number and rows are free at once: no node is in a call.
@@ -163,6 +215,9 @@ class Agenda:
         """
         if request in self._cancelled:
             return False
+        if request in self._first:
+            self._forget(request)
+            return True
         for ready in self._ready:
             ready.drop(request)
         in_call = int(np.count_nonzero(self._missing[self._own[request]] == _IN_CALL))
@@ -176,7 +231,8 @@ class Agenda:
         del self._own[request]
         self._shared.remove(request)
         self._left[request] = _NOBODY
-        self._turns.end()
+        if self._first.pop(request, None) is None:
+            self._turns.end()
         self._free.append(request)
         if not self._own and len(self._key) > _FIRST_ROWS:
             self._make_nodes(_FIRST_ROWS)
@@ -194,7 +250,7 @@ class Agenda:
             raise Overloaded(f"{now:,} requests are computed; expected fewer")
         self._left = np.concatenate((self._left, np.full(now, _NOBODY)))
         self._turns.grow(2 * now)
-        self._free = list(range(now, 2 * now))
+        self._free += range(now, 2 * now)
 
     # --- nodes ---
 
@@ -207,7 +263,8 @@ class Agenda:
 
     def done(self, rows: Numbers) -> Returned:
         """These nodes were taken, and their states are written. Their parents may become ready."""
-        requests = requests_of(self._key[rows])
+        alone = next(iter(self._own)) if len(self._own) == 1 and not self._cancelled else None
+        requests = requests_of(self._key[rows]) if alone is None else _NO_ROW
         gone: Sequence[int] = ()
         if self._cancelled:
             rows, requests, gone = self._without_cancelled(rows, requests)
@@ -219,10 +276,14 @@ class Agenda:
             if several.any():
                 parents = np.concatenate((parents[~several], self._shared.of(rows[several])))
         np.subtract.at(self._missing, parents, 1)
-        self._push(distinct(parents[self._missing[parents] == 0]))
+        self._push(self._key[distinct(parents[self._missing[parents] == 0])])
 
-        np.subtract.at(self._left, requests, 1)
-        complete = (self._left == 0).nonzero()[0].tolist()
+        if alone is None:
+            np.subtract.at(self._left, requests, 1)
+            complete = (self._left == 0).nonzero()[0].tolist()
+        else:
+            self._left[alone] -= len(rows)
+            complete = [] if self._left[alone] else [alone]
         for request in complete:
             self._forget(request)
         return Returned(complete, gone)
@@ -233,19 +294,19 @@ class Agenda:
         if self._cancelled:
             rows, _, gone = self._without_cancelled(rows, requests_of(self._key[rows]))
         self._missing[rows] = 0
-        self._push(rows)
+        self._push(self._key[rows])
         return Returned((), gone)
 
-    def _push(self, rows: Numbers) -> None:
-        if not rows.size:
+    def _push(self, keys: Numbers) -> None:
+        if not keys.size:
             return
         if len(self._ready) == 1:
-            self._ready[0].push(self._key[rows])
+            self._ready[0].push(keys)
             return
-        operations = self._operation[rows]
+        operations = self._operation[rows_of(keys)]
         for operation, ready in enumerate(self._ready):
-            if (own := rows[operations == operation]).size:
-                ready.push(self._key[own])
+            if (own := keys[operations == operation]).size:
+                ready.push(own)
 
     def _without_cancelled(self, rows: Numbers, requests: Numbers) -> tuple[Numbers, Numbers, list[int]]:
         """The rows and requests without those of cancelled requests, and which of these have no more in calls."""
@@ -266,3 +327,7 @@ class Agenda:
 
 
 _NO_ROW = np.zeros(1, np.intp)
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -9,7 +9,7 @@ Rules (test_arena.py)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -118,10 +118,10 @@ class Arena:
 
     # --- states ---
 
-    def gather(self, rows: Numbers, names: Iterable[str] | None = None) -> dict[str, Array]:
-        """By name (all without `names`) an array of shape [*rows.shape, ...]."""
-        arrays = self._arrays
-        return {name: arrays[name].take(rows, axis=0) for name in names or arrays}
+    def gather(self, name: str, rows: Numbers) -> Array:
+        """An array of shape [*rows.shape, ...]."""
+        found: Array = self._arrays[name].take(rows, axis=0)
+        return found
 
     def scatter(self, rows: Numbers, values: Mapping[str, Array]) -> None:
         """Writes values into different rows, none of them row 0.
@@ -133,15 +133,19 @@ class Arena:
         Raises:
             InferenceFailed: an array has not the shape or dtype of its rows. Nothing was written.
         """
-        for name, value in values.items():
-            shape, dtype = self._rows[name]
-            if value.shape != (len(rows), *shape) or value.dtype != dtype:
-                raise InferenceFailed(
-                    f'state "{name}": expected {dtype_name(dtype)}{format_shape((len(rows), *shape))}, '
-                    f"got {dtype_name(value.dtype)}{format_shape(value.shape)}"
-                )
+        self.check(len(rows), values)
         for name, value in values.items():
             self._raw[name][rows] = self._as_bytes(name, value)
+
+    def check(self, count: int, values: Mapping[str, Array]) -> None:
+        """Raises InferenceFailed: an array has not the shape or dtype of `count` rows."""
+        for name, value in values.items():
+            shape, dtype = self._rows[name]
+            if value.shape != (count, *shape) or value.dtype != dtype:
+                raise InferenceFailed(
+                    f'state "{name}": expected {dtype_name(dtype)}{format_shape((count, *shape))}, '
+                    f"got {dtype_name(value.dtype)}{format_shape(value.shape)}"
+                )
 
     def __repr__(self) -> str:
         return f"<Arena {self.taken}/{self.most_rows} rows, {self.nbytes} bytes ({', '.join(self._rows)})>"

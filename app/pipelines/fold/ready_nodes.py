@@ -39,13 +39,14 @@ _REQUEST_SHIFT = ROW_BITS + _DEPTH_BITS
 MOST_REQUESTS = 1 << _REQUEST_BITS
 
 
-def keys_of(request: int, depth: Numbers, rows: Numbers) -> Numbers:
-    """The keys of nodes of one request."""
+def keys_of(requests: Numbers, depth: Numbers, rows: Numbers) -> Numbers:
+    """The keys of nodes."""
     if len(depth) > _DEEPEST:
         depth = np.minimum(depth, _DEEPEST)
     keys = depth * -(1 << ROW_BITS)
     keys += rows
-    keys += (request << _REQUEST_SHIFT) + (_DEEPEST << ROW_BITS)
+    keys += requests << _REQUEST_SHIFT
+    keys += _DEEPEST << ROW_BITS
     return keys
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -80,23 +80,39 @@ class Driver:
         self.agenda = Agenda(slots, operations, most_rows=most_rows)
         self.arena = arena or Arena(ROWS, 10**6, 1 << 30)
         self.flying: dict[int, Request] = {}
+        self.entered: list[int] = []  # of those in flight, those that have not begun
         self.cancelled: dict[int, Request] = {}
         self.calls: list[tuple[int, Taken]] = []
         self.computed: list[tuple[int, int]] = []  # id of the request, and row, of each node whose state was written
 
-    def add(self, request: Request) -> int:
-        forest = request.forest
-        request.rows = self.arena.allocate(forest.nodes)
-        self.arena.scatter(request.rows[: forest.starts], request.start)
-        self.arena.scatter(request.rows[forest.starts :], {"word": request.word})
-        number = self.agenda.add(forest, request.rows)
-        assert number not in self.flying
-        assert number not in self.cancelled
-        self.flying[number] = request
-        return number
+    def add(self, *requests: Request) -> None:
+        """Adds requests together, and begins them."""
+        for number in self.enter(*requests):
+            self.begin(number)
+
+    def enter(self, *requests: Request) -> Sequence[int]:
+        for request in requests:
+            request.rows = self.arena.allocate(request.forest.nodes)
+        numbers = self.agenda.add([request.forest for request in requests], [request.rows for request in requests])
+        for number, request in zip(numbers, requests, strict=True):
+            assert number not in self.flying
+            assert number not in self.cancelled
+            self.flying[number] = request
+            self.entered.append(number)
+        return numbers
+
+    def begin(self, number: int) -> None:
+        request = self.flying[number]
+        starts = request.forest.starts
+        self.arena.scatter(request.rows[:starts], request.start)
+        self.arena.scatter(request.rows[starts:], {"word": request.word})
+        self.agenda.begin(number)
+        self.entered.remove(number)
 
     def cancel(self, number: int) -> None:
         request = self.flying.pop(number)
+        if number in self.entered:
+            self.entered.remove(number)
         if self.agenda.cancel(number):
             self.arena.free(request.rows)
         else:
@@ -104,7 +120,7 @@ class Driver:
 
     def take(self, count: int, operation: int = 0) -> Taken:
         taken = self.agenda.take(count, operation)
-        assert set(taken.requests.tolist()) <= set(self.flying), "taken after its cancel"
+        assert set(taken.requests.tolist()) <= set(self.flying) - set(self.entered), "not begun, or cancelled"
         assert len(set(taken.rows.tolist())) == len(taken.rows) <= count
         if taken.rows.size:
             self.calls.append((operation, taken))
@@ -112,9 +128,9 @@ class Driver:
 
     def compute(self, operation: int, taken: Taken) -> None:
         """Computes a call, or a part of one, and gives its nodes back."""
-        states = self.arena.gather(taken.children, STATES)
+        states = {name: self.arena.gather(name, taken.children) for name in STATES}
         children = [{name: array[slot] for name, array in states.items()} for slot in range(len(taken.children))]
-        word = self.arena.gather(taken.rows, ["word"])["word"]
+        word = self.arena.gather("word", taken.rows)
         self.arena.scatter(taken.rows, cell(operation, word, children))
         for number, row in zip(taken.requests.tolist(), taken.rows.tolist(), strict=True):
             own = self.flying.get(number) or self.cancelled[number]
@@ -122,7 +138,7 @@ class Driver:
         returned = self.agenda.done(taken.rows)
         for number in returned.complete:
             own = self.flying.pop(number)
-            own.answer = self.arena.gather(own.rows[own.forest.roots], STATES)
+            own.answer = {name: self.arena.gather(name, own.rows[own.forest.roots]) for name in STATES}
             self.arena.free(own.rows)
         self._gone(returned.gone)
 

@@ -23,7 +23,7 @@ def test_each_row_belongs_to_one(random: Random) -> None:
     for step in range(40):
         if held and random.random() < 0.4:
             rows, value = held.pop(random.randrange(len(held)))
-            assert arena.gather(rows, ["kind"])["kind"].tolist() == [value] * len(rows)
+            assert arena.gather("kind", rows).tolist() == [value] * len(rows)
             arena.free(rows)
             continue
         count = random.choice((1, 7, 900))
@@ -33,8 +33,8 @@ def test_each_row_belongs_to_one(random: Random) -> None:
         taken = np.concatenate([rows for rows, _ in held])
         assert len(set(taken.tolist()) - {0}) == len(taken) == arena.taken
     for rows, value in held:
-        np.testing.assert_array_equal(arena.gather(rows)["h"], np.full((len(rows), 2), value))
-    assert arena.gather(np.zeros(1, np.intp))["h"].tolist() == [[0, 0]]
+        np.testing.assert_array_equal(arena.gather("h", rows), np.full((len(rows), 2), value))
+    assert arena.gather("h", np.zeros(1, np.intp)).tolist() == [[0, 0]]
 
 
 def test_rows_can_be_used_again_however_they_were_freed() -> None:
@@ -84,9 +84,9 @@ def test_values_of_another_shape_or_dtype_are_not_written() -> None:
     for wrong in (np.ones((1, 2), FLOAT), np.ones((3, 2)), np.ones((3, 1), FLOAT)):
         with pytest.raises(InferenceFailed, match=r'state "h": expected float32\[3,2\], got float'):
             arena.scatter(rows, {"kind": kind, "h": wrong})
-    assert arena.gather(rows)["kind"].tolist() == [0, 0, 0]
+    assert arena.gather("kind", rows).tolist() == [0, 0, 0]
     arena.scatter(rows, {"h": np.ones((2, 3), FLOAT).T})  # in another order in memory
-    assert arena.gather(rows)["h"].sum() == 6
+    assert arena.gather("h", rows).sum() == 6
 
 
 def test_states_are_numbers() -> None:

@@ -70,9 +70,11 @@ def test_laws(random: Random, slots: int, operations: int, shared: bool) -> None
     while waiting or driver.flying or driver.calls:
         steps += 1
         assert steps < 20_000, f"stuck: {driver.agenda}"
-        match random.randrange(8):
+        match random.randrange(9):
             case 0 | 1 if waiting:
-                driver.add(waiting.pop())
+                driver.enter(*[waiting.pop() for _ in range(random.randrange(1, 1 + len(waiting)))])
+            case 8 if driver.entered:
+                driver.begin(random.choice(driver.entered))
             case 2 if random.random() < 0.3:
                 for number in [number for number, one in driver.flying.items() if one in doomed][:1]:
                     cancelled.append(driver.flying[number])
@@ -97,8 +99,7 @@ def test_trees_of_many_requests_share_calls() -> None:
         request(rules, leaves, random_tree(leaves, random), None, np.random.default_rng(leaves))
         for leaves in range(5, 41)
     ]
-    for one in requests:
-        driver.add(one)
+    driver.add(*requests)
     calls = driver.run(64)
     check(driver, requests, [])
     nodes = sum(one.forest.inner for one in requests)
