@@ -21,11 +21,11 @@ from app.core.validation import (
     count_rows,
     find_signature,
 )
-from app.pipelines.arrivals import Arrivals
 from app.pipelines.binding import Binding
-from app.pipelines.flow import Flow
-from app.pipelines.joint_flow import JointFlow
-from app.pipelines.members import Member, MembersHandle
+from app.pipelines.flows.arrivals import Arrivals
+from app.pipelines.flows.flow import Flow
+from app.pipelines.flows.joint_flow import JointFlow
+from app.pipelines.flows.members import Member, MembersHandle
 
 if TYPE_CHECKING:
     from app.model import LearntCosts

@@ -4,8 +4,8 @@ The loop pads a batch to its largest tree and is called as often as possible, at
 for the trees; neither HTTP nor batching costs it anything. It does the same work: each node by the cell, or
 (`sentence`) the leaves by a product of their own. Predicted: trees of one size need no padding, and XLA computes a node
 of 64 trees in less time than TensorFlow's product, which arranges the weights anew in each call: 0.6 times as many
-trees, and 0.4 times in three steps. Of mixed sizes, the largest of 8 has 150 leaves and the mean 26: most of what the loop
-computes is padding, so twice as many.
+trees, and 0.4 times in three steps. Of mixed sizes, the largest of 8 has 150 leaves and the mean 26: most of what the
+loop computes is padding, so twice as many.
 """
 
 from __future__ import annotations

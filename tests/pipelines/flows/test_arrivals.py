@@ -16,7 +16,7 @@ from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, O
 from app.core.events import BatchExecuted, PipelineEnded
 from app.core.inference import InferenceRequest
 from app.core.reply import Answer
-from app.pipelines.members import Member, Together
+from app.pipelines.flows.members import Member, Together
 from tests.pipelines.pipeline_world import CASCADE, CHAIN, EACH, OPTIONAL, World, cascade_by_hand, rows_of
 from tests.support.fakes import run_in_fake_time
 from tests.support.garbage import garbage

@@ -27,10 +27,10 @@ from app.core.errors import InferenceFailed, InvalidRequest, ServingError
 from app.core.events import PipelineEnded, StepEnded
 from app.core.inference import NO_TIME, Array, BatchTiming, InferenceRequest, StepTiming
 from app.core.reply import ANSWERED, Answer, Reply
+from app.pipelines.flows.members import Member
+from app.pipelines.flows.rows import NO_ROWS, Rows, intersection, join, pick, union
 from app.pipelines.fold.forests import AskedForest
-from app.pipelines.members import Member
 from app.pipelines.plan import INPUT, FoldPlan, Gather, StepPlan
-from app.pipelines.rows import NO_ROWS, Rows, intersection, join, pick, union
 
 if TYPE_CHECKING:
     from app.pipelines.binding import Binding

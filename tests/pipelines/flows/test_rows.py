@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from app.core.errors import InferenceFailed
 from app.core.inference import STRING, Array, TensorSpec
-from app.pipelines.rows import NO_ROWS, Rows, intersection, join, pick, union
+from app.pipelines.flows.rows import NO_ROWS, Rows, intersection, join, pick, union
 
 COUNT = 6
 SPEC = TensorSpec("y", np.dtype(np.int64), (None,))

@@ -25,9 +25,9 @@ import numpy as np
 from app.core.errors import InferenceFailed, ServingError
 from app.core.inference import InferenceRequest, tensor_bytes
 from app.core.reply import Reply
-from app.pipelines.flow import Flow
-from app.pipelines.joint_flow import JointFlow
-from app.pipelines.members import Member
+from app.pipelines.flows.flow import Flow
+from app.pipelines.flows.joint_flow import JointFlow
+from app.pipelines.flows.members import Member
 
 if TYPE_CHECKING:
     from app.pipelines.binding import Binding

@@ -1,6 +1,6 @@
 """A flow of several requests, its members, that arrived together (arrivals.py) and are at one step at a time.
 
-Rules (test_arrivals.py)
+Rules (tests/pipelines/flows/test_arrivals.py)
 - Each fares as if it were alone: its own rows, its own error, its answer as soon as it needs no further step.
 - All members have rows in each step that was computed. Those that have none in the next go on without the others.
 - A member that has left is left out of the next step, and out of one that still waits, which keeps its place.
@@ -20,10 +20,10 @@ import numpy as np
 from app.core.errors import ServingError
 from app.core.inference import Array, InferenceRequest
 from app.core.reply import CoalescedReply, Reply
-from app.pipelines.flow import Flow, StepReply
-from app.pipelines.members import Member, Together
+from app.pipelines.flows.flow import Flow, StepReply
+from app.pipelines.flows.members import Member, Together
+from app.pipelines.flows.rows import NO_ROWS, Rows
 from app.pipelines.plan import StepPlan, Value
-from app.pipelines.rows import NO_ROWS, Rows
 
 if TYPE_CHECKING:
     from app.pipelines.binding import Binding
