@@ -8,8 +8,8 @@ server's work as well: 20 times as many trees as by nodes. A tree has some nine 
 call: 5 times as many as by levels through the same server; 2.5 times as many as by bare calls for levels, without a
 server, without goal. The event loop takes 33 to 35 % of the processor. One caller alone waits two to three times as
 long as levels by bare calls take: a level is a request as any other, which is queued, judged and counted, and that
-takes as long as a call of few rows. `sentence` is the same in three steps, so it takes more Python around the nodes, and less
-inside the models.
+takes as long as a call of few rows. `sentence` is the same in three steps, so it takes more Python around the nodes,
+and less inside the models.
 """
 
 from __future__ import annotations

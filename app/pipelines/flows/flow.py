@@ -23,7 +23,7 @@ import numpy as np
 
 from app.batching.priority import priority_offset_s
 from app.batching.request import LaterSteps, PendingRequest, RequestHandle
-from app.core.errors import InferenceFailed, InvalidRequest, ServingError
+from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, ServingError, WouldBeLate
 from app.core.events import PipelineEnded, StepEnded
 from app.core.inference import NO_TIME, Array, BatchTiming, InferenceRequest, StepTiming
 from app.core.reply import ANSWERED, Answer, Reply
@@ -95,8 +95,11 @@ class Flow:
         self._finish_if_done()
 
     def _start_first(self) -> None:
-        for step in self._binding.plan.steps:
-            if not (step.needs or self.over) and step.number in self._needed:
+        """Optional steps come last: the others are judged for all, and a request is not rejected because of these."""
+        first = [step for step in self._binding.plan.steps if not step.needs and step.number in self._needed]
+        for step in sorted(first, key=_is_optional):
+            if not self.over:
+                self._admitted |= step.optional and bool(self._handles or self._folds)
                 self._start(step)
 
     def cancel(self) -> None:
@@ -230,7 +233,7 @@ class Flow:
     def _rejected(self, step: StepPlan, error: ServingError) -> None:
         """A step could not be submitted. Raises it: of a first step, or if the flow fails by it."""
         self._failed += (step.number,)
-        if not step.optional or not self._admitted:
+        if not step.optional or not (self._admitted or isinstance(error, WouldBeLate | DeadlineExceeded)):
             raise _at(step, error) from None
         self._pass_over(step)
 
@@ -467,6 +470,10 @@ class StepReply:
     def set_exception(self, error: Exception, /) -> None:
         self._over = True
         self._flow.failed(self._step, error)
+
+
+def _is_optional(step: StepPlan) -> bool:
+    return step.optional
 
 
 def _at(step: StepPlan, error: ServingError) -> ServingError:

@@ -192,6 +192,50 @@ def test_an_optional_step_may_be_late() -> None:
     scenario(play)
 
 
+@pytest.mark.parametrize("timeout_ms", [20, 2500])
+def test_an_optional_first_step_that_would_be_late_rejects_no_request(timeout_ms: int) -> None:
+    """It was rejected because of its own time-out, and never tried again."""
+
+    async def play(world: World) -> None:
+        model = world.load(OPTIONAL.replace(b"2500", str(timeout_ms).encode()))
+        for _ in range(3):  # what a call takes is known by then
+            answer = await world.ask(model, 3, timeout_s=100)
+            assert answer.outputs["y"][0, 0] == (30 if timeout_ms > 2000 else 4)
+
+    scenario(play)
+
+
+def test_optional_steps_alone_reject_no_request_for_their_own_time() -> None:
+    async def play(world: World) -> None:
+        model = world.load(b"""
+steps:
+  big: {model: big, inputs: {x: x}, optional: true, timeout_ms: 20}
+outputs: {y: [big.y, x]}
+""")
+        busy = [asyncio.create_task(world.find("big").infer(InferenceRequest({"x": rows_of(0)}))) for _ in range(2)]
+        await asyncio.gather(*busy)
+        busy = [asyncio.create_task(world.find("big").infer(InferenceRequest({"x": rows_of(0)}))) for _ in range(2)]
+        await moment()
+        answers = await asyncio.gather(*[world.ask(model, value, timeout_s=100) for value in (1, 2)])
+        assert [each.outputs["y"][0, 0] for each in answers] == [1, 2]
+        await asyncio.gather(*busy)
+
+    scenario(play)
+
+
+def test_a_request_is_rejected_for_its_own_deadline_though_a_first_step_is_optional() -> None:
+    async def play(world: World) -> None:
+        model = world.load(OPTIONAL)
+        await world.ask(model, 1)
+        busy = [world.ask(model, value) for value in range(2)]
+        await moment()
+        with pytest.raises(Overloaded):
+            await world.ask(model, 1, timeout_s=1.2)
+        await asyncio.gather(*busy)
+
+    scenario(play)
+
+
 def test_nothing_is_computed_for_a_request_that_was_cancelled() -> None:
     async def play(world: World) -> None:
         model = world.load(CHAIN)
