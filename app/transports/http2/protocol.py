@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
+from typing import Protocol, cast
 
 from app.transports.client_memory import ClientMemory
 from app.transports.http2.connection import Connection
@@ -140,8 +140,7 @@ class Http2Protocol(asyncio.Protocol):
     # --- asyncio ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream's
-        self.transport = transport
+        self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's has no such base
         if len(self._shared.open) >= self._shared.most:
             transport.abort()
             return
