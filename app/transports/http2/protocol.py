@@ -44,7 +44,7 @@ class Times:
         idle_s: without a request, until the connection ends.
         age_s: until it ends in any case; age_grace_s: for the requests that are under way then.
         slow_s: a client that takes less than `min_bytes_per_s` of what waits for it within this is cut, where half of
-            the memory for clients is held.
+            the memory for clients is held; and so is a message that comes more slowly.
     """
 
     handshake_s: float = 20.0
@@ -226,6 +226,10 @@ class Http2Protocol(asyncio.Protocol):
     @property
     def memory(self) -> ClientMemory:
         return self._shared.memory
+
+    @property
+    def times(self) -> Times:
+        return self._shared.times
 
     def hold(self, size: int) -> bool:
         """Holds this many bytes more of a message; False if there is no memory for them. They are to be released."""

@@ -127,8 +127,9 @@ class AtOnceCall(IncomingCall):
     def _hand_over(self, message: Message) -> None:
         """The method's usual answer, in a task."""
         self.answered = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._arriving):
+            if timer is not None:
+                timer.cancel()
         self._release()
         self.application.answer_in_task(self, message)
 

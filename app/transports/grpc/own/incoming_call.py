@@ -45,7 +45,20 @@ class IncomingCall:
         began_s: monotonic seconds.
     """
 
-    __slots__ = ("_held", "_reader", "_timer", "answered", "application", "began_s", "connection", "head", "stream")
+    __slots__ = (
+        "_arriving",
+        "_came",
+        "_came_then",
+        "_held",
+        "_reader",
+        "_timer",
+        "answered",
+        "application",
+        "began_s",
+        "connection",
+        "head",
+        "stream",
+    )
 
     def __init__(self, application: Answering, connection: Http2Protocol, stream: Stream, head: GrpcHead) -> None:
         self.application = application
@@ -57,6 +70,9 @@ class IncomingCall:
         self._reader: MessageReader | None = None
         self._held = 0
         self._timer: asyncio.TimerHandle | None = None
+        # While a message arrives.
+        self._arriving: asyncio.TimerHandle | None = None
+        self._came = self._came_then = 0  # bytes, now and when it was looked at
 
     # --- whoever answers defines these ---
 
@@ -79,6 +95,9 @@ class IncomingCall:
             messages = reader.feed(content)
             if ended and not reader.between:
                 raise Rejected(StatusCode.INVALID_ARGUMENT, "The request ends within a message")
+            self._came += len(content)
+            if self._arriving is None and not reader.between:
+                self._watch_arrival()
             self._hold(reader.size)
             self.messages(messages, ended)
         except (Rejected, ServingError) as error:
@@ -86,6 +105,21 @@ class IncomingCall:
             return
         if not ended:
             self.connection.connection.let_come(self.stream, self.waiting_bytes(), reader.missing)
+
+    def _watch_arrival(self) -> None:
+        self._came_then = self._came
+        self._arriving = asyncio.get_running_loop().call_later(self.connection.times.slow_s, self._look_at_arrival)
+
+    def _look_at_arrival(self) -> None:
+        """A message that comes too slowly would hold its memory for ever."""
+        self._arriving = None
+        times = self.connection.times
+        if self.answered or self._reader is None or self._reader.between:
+            return
+        if self._came - self._came_then < times.slow_s * times.min_bytes_per_s and self.waiting_bytes() == 0:
+            self.answer_failure(StatusCode.DEADLINE_EXCEEDED, "The message comes too slowly")
+        else:
+            self._watch_arrival()
 
     def waiting_bytes(self) -> int:
         """Of messages that were not taken yet."""
@@ -158,6 +192,9 @@ class IncomingCall:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._arriving is not None:
+            self._arriving.cancel()
+            self._arriving = None
         if self._held:
             self.connection.release(self._held)
             self._held = 0
