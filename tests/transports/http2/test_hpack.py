@@ -78,22 +78,24 @@ def test_what_is_encoded_changes_no_table(sent: list[Field]) -> None:
 def test_a_hundred_thousand_random_blocks_are_as_the_library_decodes_them(library: Any) -> None:
     """Bytes that are hardly ever a block, and blocks of an encoder with some of their bytes changed or cut off."""
     chance = random.Random(7)  # noqa: S311 - for no secret
-    for _ in range(2000):
+    compared = 0
+    while compared < 100_000:
         encoder = library.Encoder()
         decoder, theirs = Decoder(max_list_bytes=2**16), library.Decoder(max_header_list_size=2**16)
         for _ in range(50):
             block = bytearray(_random_block(chance, encoder))
-            match chance.randrange(4):
+            match chance.randrange(40):
                 case 0:
                     del block[chance.randrange(len(block) + 1) :]
                 case 1 if block:
                     block[chance.randrange(len(block))] = chance.randrange(256)
+            compared += 1
             if not _same(decoder, theirs, bytes(block)):
                 break
 
 
 def _random_block(chance: random.Random, encoder: Any) -> bytes:
-    if chance.randrange(20) == 0:
+    if chance.randrange(100) == 0:
         return chance.randbytes(chance.randrange(30))
     if chance.randrange(10) == 0:
         encoder.header_table_size = chance.choice([0, 50, 100, 1000, 4096])
