@@ -70,6 +70,11 @@ class Settings(BaseSettings):
         le=2**31 - 1,
         description="Most calls at the same time on one gRPC connection. Further ones are refused with UNAVAILABLE.",
     )
+    grpc_engine: Literal["own", "aio"] = Field(
+        "aio",
+        description="What serves gRPC. own: Ferry's own HTTP/2, many times as fast. aio: the gRPC library, which "
+        "also serves where a channel argument is its own.",
+    )
     tensor_content: bool = Field(
         True,
         description="Write the outputs of TensorFlow Serving's gRPC as raw bytes, which is fast. If off, as lists of "

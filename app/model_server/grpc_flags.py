@@ -9,7 +9,7 @@ from pathlib import Path
 from app.core.errors import InvalidRequest
 from app.model_server.flags import Value
 from app.model_server.text_files import read_tls
-from app.transports.grpc.server import GrpcOptions
+from app.transports.grpc.options import GrpcOptions
 
 
 def grpc_options_of(given: Mapping[str, Value], options: GrpcOptions) -> GrpcOptions:
@@ -21,7 +21,7 @@ def grpc_options_of(given: Mapping[str, Value], options: GrpcOptions) -> GrpcOpt
     """
     arguments = channel_arguments(str(given.get("grpc_channel_arguments", "")))
     file = given.get("ssl_config_file")
-    return replace(options, arguments=arguments, credentials=read_tls(Path(str(file))) if file else None)
+    return replace(options, arguments=arguments, tls=read_tls(Path(str(file))) if file else None)
 
 
 def channel_arguments(text: str) -> Sequence[tuple[str, int | str]]:

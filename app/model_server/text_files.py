@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import grpc
-
 from app.codecs.protobuf.text_format import parse_text
 from app.core.errors import InvalidRequest
+from app.transports.grpc.options import Tls
 
 _METRICS_PATH = "/monitoring/prometheus/metrics"
 
@@ -22,7 +21,7 @@ def metrics_path(file: Path) -> str:
     return path if config.enable else ""
 
 
-def read_tls(file: Path) -> grpc.ServerCredentials:
+def read_tls(file: Path) -> Tls:
     """The certificates and the key of an SSLConfig. Raises InvalidRequest, OSError."""
     config = parse_text(file.read_text("utf-8", "replace"), "tensorflow.serving.SSLConfig")
     for name in ("server_key", "server_cert"):
@@ -31,4 +30,4 @@ def read_tls(file: Path) -> grpc.ServerCredentials:
     if config.client_verify and not config.custom_ca:
         raise InvalidRequest(f"{file}: client_verify needs custom_ca, the certificate authority of trusted clients")
     key, certificate, client_ca = config.server_key.encode(), config.server_cert.encode(), config.custom_ca.encode()
-    return grpc.ssl_server_credentials([(key, certificate)], client_ca or None, config.client_verify)
+    return Tls(key, certificate, client_ca, config.client_verify)

@@ -37,7 +37,8 @@ from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import Service
 from app.transports.grpc.held_messages import HeldMessages
-from app.transports.grpc.server import GrpcOptions, GrpcServer
+from app.transports.grpc.options import GrpcOptions
+from app.transports.grpc.server import GrpcServer
 from app.transports.grpc.slow_readers import SlowReaders
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
@@ -112,12 +113,12 @@ class Server:
         self._held = HeldMessages(self.memory, slow)
         self._reload = self.engine.reload_for_caller if models else None
         options = grpc or grpc_options(settings)
-        self.grpc = GrpcServer(options, self._grpc_services(callers, administration), self._is_ready)
+        self.grpc = GrpcServer(options, self._grpc_services(callers, administration), self._is_ready, self.burst)
         self._grpc_servers = [self.grpc]
         if settings.admin_grpc_port:
             there = replace(options, port=settings.admin_grpc_port, unix_socket="")
             services = self._grpc_services(callers, administration.on_its_grpc_port())
-            self._grpc_servers.append(GrpcServer(there, services, self._is_ready))
+            self._grpc_servers.append(GrpcServer(there, services, self._is_ready, self.burst))
 
     def _make_metrics(self, counts: Counts, budget: int) -> metrics.Metrics:
         """`budget`: bytes of memory for what clients send."""
@@ -277,4 +278,5 @@ def grpc_options(settings: Settings) -> GrpcOptions:
         settings.grpc_max_message_bytes,
         settings.grpc_unix_socket,
         settings.grpc_max_concurrent_calls,
+        engine=settings.grpc_engine,
     )

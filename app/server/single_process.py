@@ -11,7 +11,7 @@ from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory
 from app.server.server import Server
 from app.transports.descriptors import raise_limit
-from app.transports.grpc.server import GrpcOptions
+from app.transports.grpc.options import GrpcOptions
 from app.transports.ports import PortNotFree, bind_ports
 
 logger = logging.getLogger(__name__)

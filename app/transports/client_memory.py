@@ -30,7 +30,7 @@ class ClientMemory:
 
     def take_body(self, size: int) -> bool:
         """Holds this many bytes more; False if there is no room for them."""
-        if (self.bodies and self.bodies + size > _MOST_BODIES * self.limit) or not self._has_room(size):
+        if (self.bodies and self.bodies + size > _MOST_BODIES * self.limit) or not self.has_room(size):
             return False
         self.bodies += size
         self._look()
@@ -42,7 +42,7 @@ class ClientMemory:
 
     def take_reply(self, size: int) -> bool:
         """Holds this many bytes more for a reply that is not read; False if there is no room for them."""
-        if not self._has_room(size):
+        if not self.has_room(size):
             return False
         self.change_unread(size)
         return True
@@ -62,7 +62,8 @@ class ClientMemory:
             f"Bodies under way and unread replies take {held:,} of {self.limit:,.0f} bytes, so no more is read"
         )
 
-    def _has_room(self, size: int) -> bool:
+    def has_room(self, size: int) -> bool:
+        """For so many bytes more, of anything."""
         held = self.bodies + self.unread
         return not held or held + size <= self.limit
 

@@ -13,7 +13,7 @@ from app.model_server.cli import run
 from app.model_server.flags import FLAGS
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels
-from app.transports.grpc.server import GrpcOptions
+from app.transports.grpc.options import GrpcOptions
 
 Served = list[tuple[Settings, WatchedModels, GrpcOptions]]
 PATH = "/usr/bin/ferry-model-server"

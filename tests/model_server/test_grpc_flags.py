@@ -7,7 +7,7 @@ import pytest
 
 from app.core.errors import InvalidRequest
 from app.model_server.grpc_flags import channel_arguments, grpc_options_of
-from app.transports.grpc.server import GrpcOptions
+from app.transports.grpc.options import GrpcOptions
 
 OPTIONS = GrpcOptions("127.0.0.1", 7, 1000, "/socket")
 
@@ -39,7 +39,7 @@ def test_tls_needs_to_know_whose_clients_to_trust(tmp_path: Path) -> None:
     file = tmp_path / "ssl.config"
     for more in ("", f' custom_ca: "{pem[certificate]}" client_verify: true'):
         file.write_text(text + more)
-        assert grpc_options_of({"ssl_config_file": str(file)}, OPTIONS).credentials is not None
+        assert grpc_options_of({"ssl_config_file": str(file)}, OPTIONS).tls is not None
     file.write_text(text + " client_verify: true")
     with pytest.raises(InvalidRequest, match="client_verify needs custom_ca"):
         grpc_options_of({"ssl_config_file": str(file)}, OPTIONS)

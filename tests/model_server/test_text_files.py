@@ -5,6 +5,7 @@ import pytest
 
 from app.core.errors import InvalidRequest
 from app.model_server.text_files import metrics_path, read_tls
+from app.transports.grpc.options import Tls
 
 KEY, CERTIFICATE = "-----BEGIN PRIVATE KEY-----\\nk", "-----BEGIN CERTIFICATE-----\\nc"
 
@@ -35,11 +36,10 @@ def test_a_path_that_is_none_is_rejected(path: str, file: Path) -> None:
         metrics_path(file)
 
 
-def test_tls_texts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpc.ssl_server_credentials", lambda *given: given)
+def test_tls_texts(file: Path) -> None:
     file.write_text(f'server_key: "{KEY}" server_cert: "{CERTIFICATE}" custom_ca: "ca" client_verify: true')
     key, certificate = (text.replace("\\n", "\n").encode() for text in (KEY, CERTIFICATE))
-    assert read_tls(file) == ([(key, certificate)], b"ca", True)
+    assert read_tls(file) == Tls(key, certificate, b"ca", True)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,9 @@ from app.config.settings import Settings
 from app.server.server import Server, grpc_options
 from tests.support.grpc_live import outputs_of, predict_request, rows
 
+#: On both engines.
+pytestmark = pytest.mark.usefixtures("grpc_engine")
+
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
 

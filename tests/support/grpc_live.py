@@ -25,7 +25,8 @@ from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
 from app.runtime import LoadedModel
 from app.runtimes.device_thread import DeviceThread
 from app.transports.administration import Administration
-from app.transports.grpc.server import GrpcOptions, GrpcServer
+from app.transports.grpc.options import GrpcOptions
+from app.transports.grpc.server import GrpcServer
 from tests.support.fakes import FakeDevice, FakeLoadedModel
 from tests.support.protocol_fakes import FakeRepository
 from tests.support.tensor_protos import encode_tensor

@@ -30,7 +30,8 @@ from app.protocols.open_inference.grpc import SERVICE, OpenInferenceGrpc
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.open_inference.shared_memory import SharedMemory
 from app.transports.administration import Administration
-from app.transports.grpc.server import GrpcOptions, GrpcServer
+from app.transports.grpc.options import GrpcOptions
+from app.transports.grpc.server import GrpcServer
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from tests.support.fakes import fake_time

@@ -14,7 +14,7 @@ from app.codecs.errors import NotAcceptable
 from app.codecs.protobuf.field_count import has_many_fields
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE, decode_tensors, tensor_parts
-from app.codecs.protobuf.wire import check_fields, map_entry
+from app.codecs.protobuf.wire import Parts, check_fields, map_entry
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceResponse, ModelSignature, TensorSpec, dtype_name
 from app.core.validation import check_names
@@ -70,8 +70,13 @@ def serialize_response(response: InferenceResponse, tensor_content: bool) -> byt
     """
     parts: list[bytes | memoryview] = [_spec_part(response.model, response.version, response.signature)]
     for name, array in response.outputs.items():
-        parts += map_entry(_OUTPUTS, name, tensor_parts(array, tensor_content))
+        parts += output_parts(name, array, tensor_content)
     return b"".join(parts)
+
+
+def output_parts(name: str, array: Array, tensor_content: bool) -> Parts:
+    """One output of a PredictResponse; the last part is its numbers, if they are written as they are in memory."""
+    return map_entry(_OUTPUTS, name, tensor_parts(array, tensor_content))
 
 
 @lru_cache(maxsize=1024)

@@ -20,7 +20,7 @@ from app.repository.model_list_watch import WatchedModels
 from app.runtimes.tensorflow.start import preload
 from app.server.memory import keep_freed_memory
 from app.server.server import Server
-from app.transports.grpc.server import GrpcOptions
+from app.transports.grpc.options import GrpcOptions
 
 logger = logging.getLogger("app.frontends.engine.engine_process")  # this is __main__
 

@@ -22,6 +22,7 @@ from app.core.inference import InferenceRequest
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.tensorflow_serving.grpc_examples import ExampleCalls
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve, resolve_signature, version_choice
+from app.protocols.tensorflow_serving.grpc_predict_at_once import PredictAtOnce
 from app.protocols.tensorflow_serving.grpc_predict_inputs import RequestApart, predict_inputs, wanted_outputs
 from app.protocols.tensorflow_serving.metadata import signatures_document, status_document
 from app.repository.model_config import ModelConfig
@@ -77,6 +78,7 @@ class TensorFlowGrpc:
         self._repository = repository
         self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers, readers=readers, held=held)
         self._examples = ExampleCalls(repository)
+        self._at_once = PredictAtOnce(repository, max_message_bytes, tensor_content)
         self._max_message_bytes = max_message_bytes
         self._tensor_content = tensor_content
         self._reload = reload
@@ -98,6 +100,7 @@ class TensorFlowGrpc:
                     "Regress": self._examples.regress_apart,
                     "MultiInference": self._examples.multi_inference_apart,
                 },
+                {"Predict": self._at_once},
             ),
             self._calls.service(
                 "tensorflow.serving.ModelService",

@@ -21,6 +21,7 @@ from app.codecs.at_once import TakesLong
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.codecs.protobuf.wire import check_fields
 from app.core.events import Listener, RequestFinished
+from app.transports.grpc.at_once import AtOnce
 from app.transports.grpc.codes import Failure, failure_of
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.messages_apart import takes_long
@@ -77,14 +78,23 @@ _MakeHandler = Callable[[str | None], grpc.RpcMethodHandler]
 class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no types
     """The methods of a service, by path; while memory is full, all are answered by `rejecting`.
 
+    `at_once`: of some methods, by path, how they are answered without a task.
+
     The priority is read here: gRPC has the metadata when it looks for the method, and reading them from the call would
     cost as much again.
     """
 
     def __init__(
-        self, name: str, methods: Mapping[str, _MakeHandler], held: HeldMessages, rejecting: grpc.RpcMethodHandler
+        self,
+        name: str,
+        methods: Mapping[str, _MakeHandler],
+        calls: GrpcCalls,
+        rejecting: grpc.RpcMethodHandler,
+        at_once: Mapping[str, AtOnce],
     ) -> None:
-        self._held = held
+        self.calls = calls
+        self.at_once = {f"/{name}/{method}": each for method, each in at_once.items()}
+        self._held = calls.held
         self._rejecting = rejecting
         self.methods = {f"/{name}/{method}": make for method, make in methods.items()}
         self._usual = {path: make(None) for path, make in self.methods.items()}
@@ -129,28 +139,34 @@ class GrpcCalls:
         readers: ReadingProcesses | None = None,
         held: HeldMessages | None = None,
     ) -> None:
-        self._held = held or HeldMessages()
+        self.held = held or HeldMessages()
         self._readers = readers
-        self._peers = peers
-        self._callers = callers
-        self._protocol = protocol
-        self._listener = listener
-        self._timeout_s = timeout_ms / 1000
+        self.peers = peers
+        self.callers = callers
+        self.protocol = protocol
+        self.listener = listener
+        self.timeout_s = timeout_ms / 1000
 
     def service(
-        self, name: str, answers: Mapping[str, Unary | Stream], apart: Mapping[str, Apart] = MappingProxyType({})
+        self,
+        name: str,
+        answers: Mapping[str, Unary | Stream],
+        apart: Mapping[str, Apart] = MappingProxyType({}),
+        at_once: Mapping[str, AtOnce] = MappingProxyType({}),
     ) -> Service:
         """The service of that full name. A method that is not in `answers` is UNIMPLEMENTED.
 
         Args:
             apart: for methods whose messages may take long to parse.
+            at_once: for methods whose calls need no task, where the engine can do without.
         """
         methods = service_descriptor(name).methods_by_name
         return Service(
             name,
             {each: partial(self._handler, methods[each], answer, apart.get(each)) for each, answer in answers.items()},
-            self._held,
+            self,
             self._rejecting(),
+            at_once,
         )
 
     def _handler(
@@ -170,15 +186,15 @@ class GrpcCalls:
         async def handle(content: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             call = self._begin(context)
             try:
-                held = self._held.take_message(len(content))
+                held = self.held.take_message(len(content))
                 try:
                     if priority is not None:
                         call.priority = read_priority(priority)
                     reply = await answer(content, call)
                     content = reply if isinstance(reply, bytes) else reply.SerializeToString()
                 finally:
-                    self._held.give_message(held)
-                if reply_held := self._held.take_reply(context, len(content)):
+                    self.held.give_message(held)
+                if reply_held := self.held.take_reply(context, len(content)):
                     context.add_done_callback(reply_held.end)
                 call.code = "OK"
                 return content
@@ -228,7 +244,7 @@ class GrpcCalls:
                 async with aclosing(_parsed(contents, parse)) as messages, aclosing(answer(messages, call)) as replies:
                     async for reply in replies:
                         content = reply.SerializeToString()
-                        held = self._held.take_reply(context, len(content))
+                        held = self.held.take_reply(context, len(content))
                         try:
                             yield content  # goes on when it was sent
                         finally:
@@ -248,7 +264,7 @@ class GrpcCalls:
 
         async def handle(_: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             call = self._begin(context)
-            failure = failure_of(self._held.rejection(), "")
+            failure = failure_of(self.held.rejection(), "")
             call.code = failure.code.name
             self.finish(call)
             return await _abort(context, failure)
@@ -258,11 +274,11 @@ class GrpcCalls:
     def _begin(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> GrpcCall:
         started_s = time.monotonic()
         remaining_s = context.time_remaining()
-        timeout_s = self._timeout_s if remaining_s is None else min(remaining_s, self._timeout_s)
+        timeout_s = self.timeout_s if remaining_s is None else min(remaining_s, self.timeout_s)
         call = GrpcCall(started_s, started_s + timeout_s)
-        if self._callers is not None:
-            call.caller = _caller(self._callers, context)
-        if self._peers:
+        if self.callers is not None:
+            call.caller = _caller(self.callers, context)
+        if self.peers:
             call.peer = context.peer()
         return call
 
@@ -270,8 +286,8 @@ class GrpcCalls:
         """Sends the event. A call without a code was cancelled by gRPC: the caller left or its deadline passed."""
         now = time.monotonic()
         code = call.code or ("DEADLINE_EXCEEDED" if now >= call.deadline_s else "CANCELLED")
-        self._listener(
-            RequestFinished(self._protocol, code, call.model, call.version, call.signature, now - call.started_s)
+        self.listener(
+            RequestFinished(self.protocol, code, call.model, call.version, call.signature, now - call.started_s)
         )
 
 

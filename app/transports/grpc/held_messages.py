@@ -16,7 +16,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.grpc.slow_readers import SlowReaders, Watch
 
 #: Messages and replies from this size on are counted. Chosen: HTTP's bodies, too, are seldom read at once from here on.
-_LONG_BYTES = 64 * 1024
+LONG_BYTES = 64 * 1024
 
 #: gRPC copies a reply, and keeps what it copied.
 _COPIES = 2
@@ -31,37 +31,49 @@ class HeldMessages:
     """
 
     def __init__(self, memory: ClientMemory | None = None, slow_readers: SlowReaders | None = None) -> None:
-        self._memory = memory or ClientMemory()
-        self._slow_readers = slow_readers
+        self.memory = memory or ClientMemory()
+        self.slow_readers = slow_readers
 
     @property
     def full(self) -> bool:
-        return self._memory.full
+        return self.memory.full
 
     def take_message(self, size: int) -> int:
         """How much is held for it, to be given back. Raises NoMemoryLeft."""
-        if size < _LONG_BYTES:
+        if size < LONG_BYTES:
             return 0
-        if not self._memory.take_body(size):
-            raise self._memory.rejection()
+        if not self.memory.take_body(size):
+            raise self.memory.rejection()
         return size
 
     def give_message(self, held: int) -> None:
         if held:
-            self._memory.give_body(held)
+            self.memory.give_body(held)
 
     def take_reply(self, context: grpc.aio.ServicerContext[bytes, bytes], size: int) -> HeldReply | None:
-        """Holds a reply until it is told to end; None for a short one. Raises NoMemoryLeft."""
-        if size < _LONG_BYTES:
+        """Holds a reply until it is told to end; None for one that is short, or that its connection counts.
+
+        Raises:
+            NoMemoryLeft: there is no room for it.
+        """
+        if size < LONG_BYTES:
+            return None
+        if getattr(context, "counts_replies", False):
+            self.check_room(size)
             return None
         size *= _COPIES
-        if not self._memory.take_reply(size):
-            raise self._memory.rejection()
-        watch = None if self._slow_readers is None else self._slow_readers.watch(context.peer())
-        return HeldReply(self._memory, size, watch)
+        if not self.memory.take_reply(size):
+            raise self.memory.rejection()
+        watch = None if self.slow_readers is None else self.slow_readers.watch(context.peer())
+        return HeldReply(self.memory, size, watch)
+
+    def check_room(self, size: int) -> None:
+        """For a reply that its connection counts itself. Raises NoMemoryLeft."""
+        if size >= LONG_BYTES and not self.memory.has_room(size):
+            raise self.memory.rejection()
 
     def rejection(self) -> NoMemoryLeft:
-        return self._memory.rejection()
+        return self.memory.rejection()
 
 
 class HeldReply:

@@ -33,12 +33,12 @@ class SlowReaders:
 
     def __init__(self, memory: ClientMemory, time_s: float, min_bytes_per_s: float) -> None:
         self._memory = memory
-        self._time_s = time_s
-        self._least = time_s * min_bytes_per_s
+        self.time_s = time_s
+        self.min_bytes_per_s = min_bytes_per_s
 
     def watch(self, peer: str) -> Watch:
         """From now on until it is cancelled. `peer` is gRPC's name of the client, such as ipv4:127.0.0.1:5000."""
-        return Watch(self._memory, peer, self._time_s, self._least)
+        return Watch(self._memory, peer, self.time_s, self.time_s * self.min_bytes_per_s)
 
 
 class Watch:

@@ -15,17 +15,17 @@ from app.transports.grpc.codes import failure_of
 
 
 class StandardServices:
-    """As much of a server as `add_...Servicer_to_server` of such a package uses; adds the handlers to a real one."""
+    """As much of a server as `add_...Servicer_to_server` of such a package uses; collects the handlers."""
 
-    def __init__(self, server: grpc.aio.Server) -> None:
-        self._server = server
+    def __init__(self) -> None:
+        self.handlers: list[grpc.GenericRpcHandler] = []
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
         """The same methods again, for which gRPC would parse."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         over_bytes = {name: _over_bytes(name, handler) for name, handler in handlers.items()}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, over_bytes),))
+        self.handlers.append(grpc.method_handlers_generic_handler(service, over_bytes))
 
 
 def _over_bytes(name: str, handler: Any) -> grpc.RpcMethodHandler:

@@ -14,6 +14,9 @@ from app.protocols.open_inference.grpc import SERVICE
 from tests.support.open_inference_world import AB, World, request_message, stub, sum_model
 from tests.support.waiting import until
 
+#: On both engines.
+pytestmark = pytest.mark.usefixtures("grpc_engine")
+
 Code = grpc.StatusCode
 INPUTS = [{"name": name, "datatype": "FP32", "shape": [2, 2]} for name in AB]
 RAW = [array.tobytes() for array in AB.values()]

@@ -10,6 +10,9 @@ from grpc import StatusCode
 from app.codecs.protobuf.messages import message_class
 from tests.support.grpc_live import ClassicModel, Live, spec, with_live
 
+#: On both engines.
+pytestmark = pytest.mark.usefixtures("grpc_engine")
+
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
 

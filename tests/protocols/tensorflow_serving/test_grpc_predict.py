@@ -29,6 +29,9 @@ from tests.support.grpc_live import (
 )
 from tests.support.waiting import HANG_S, until
 
+#: On both engines.
+pytestmark = pytest.mark.usefixtures("grpc_engine")
+
 
 def test_an_answer_and_its_event_name_the_model_version() -> None:
     async def scenario(running: Live) -> None:
@@ -212,7 +215,8 @@ def test_a_cancelled_call_whose_deadline_has_passed_is_counted_as_such(
         await until_rows(running.batcher.queue, 1)
         with monkeypatch.context() as patched:
             clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later_s)
-            patched.setattr("app.transports.grpc.calls.time", clock)
+            for module in ("calls", "own.at_once_call"):
+                patched.setattr(f"app.transports.grpc.{module}.time", clock)
             waiting.cancel()
             await until(lambda: bool(running.finished))
         assert [event.code for event in running.finished] == [code]

@@ -22,8 +22,12 @@ from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
-from app.transports.grpc.server import GrpcOptions, GrpcServer
+from app.transports.grpc.options import GrpcOptions
+from app.transports.grpc.server import GrpcServer
 from app.transports.request_caller import CallerRule
+
+#: On both engines.
+pytestmark = pytest.mark.usefixtures("grpc_engine")
 
 SERVICE = "inference.GRPCInferenceService"
 Request = message_class("inference.ModelInferRequest")

@@ -15,11 +15,14 @@ from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.wire import map_entry
 from app.transports.grpc import messages_apart
 from app.transports.grpc.messages_apart import takes_long
-from app.transports.grpc.server import GrpcOptions
+from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from tests.support.grpc_live import ClassicModel, Live, outputs_of, predict_request, rows, spec, with_live
 from tests.support.open_inference_world import AB, World
 from tests.support.protocol_fakes import echo_model
+
+#: On both engines.
+pytestmark = pytest.mark.usefixtures("grpc_engine")
 
 Infer = message_class("inference.ModelInferRequest")
 Predict = message_class("tensorflow.serving.PredictRequest")

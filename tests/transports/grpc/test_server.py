@@ -13,9 +13,13 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from app.transports.grpc.server import GrpcOptions, GrpcServer
+from app.transports.grpc.options import GrpcOptions, Tls
+from app.transports.grpc.server import GrpcServer
 from tests.support.grpc_live import LIMIT, MODEL, PREDICTION, Live, live, predict_request, rows, with_live
 from tests.support.missing import skip_loudly
+
+#: On both engines.
+pytestmark = pytest.mark.usefixtures("grpc_engine")
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -124,10 +128,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]
 @pytest.mark.parametrize("client_verify", [False, True])
 def test_credentials_turn_tls_on(certificate: tuple[bytes, bytes], client_verify: bool) -> None:
     key, chain = certificate
-    credentials = grpc.ssl_server_credentials([certificate], chain, client_verify)
+    tls = Tls(key, chain, chain, client_verify)
 
     async def main() -> None:
-        async with live(options=GrpcOptions("127.0.0.1", 0, LIMIT, credentials=credentials)) as running:
+        async with live(options=GrpcOptions("127.0.0.1", 0, LIMIT, tls=tls)) as running:
             target = f"localhost:{running.server.port}"
             known = grpc.ssl_channel_credentials(chain, key, chain)
             async with grpc.aio.secure_channel(target, known) as running.channel:

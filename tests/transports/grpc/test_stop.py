@@ -13,8 +13,12 @@ import pytest
 
 from app.codecs.protobuf.messages import message_class
 from app.transports.grpc.calls import GrpcCalls
-from app.transports.grpc.server import GrpcOptions, GrpcServer, calls_under_way
+from app.transports.grpc.options import GrpcOptions
+from app.transports.grpc.server import GrpcServer
 from tests.support.waiting import HANG_S, until
+
+#: On both engines.
+pytestmark = pytest.mark.usefixtures("grpc_engine")
 
 SERVICE = "inference.GRPCInferenceService"
 
@@ -64,7 +68,7 @@ def test_a_call_under_way_gets_its_time() -> None:
         answering = asyncio.Event()
         async with serving(answering) as (server, begin):
             call = begin()
-            await until(lambda: calls_under_way() == 1)
+            await until(lambda: server.calls_under_way() == 1)
             stopping = asyncio.create_task(server.stop(HANG_S))
             await asyncio.sleep(0)
             answering.set()
@@ -78,7 +82,7 @@ def test_a_call_that_takes_longer_ends_with_the_server() -> None:
     async def main() -> None:
         async with serving(asyncio.Event()) as (server, begin):
             call = begin()
-            await until(lambda: calls_under_way() == 1)
+            await until(lambda: server.calls_under_way() == 1)
             await server.stop(0)
             assert await asyncio.to_thread(call.code) is grpc.StatusCode.UNAVAILABLE
 

@@ -1,0 +1,101 @@
+"""gRPC served by grpc.aio, whose C core brings its own HTTP/2."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import grpc
+
+from app.transports.descriptors import grpc_connections
+from app.transports.grpc.options import GrpcOptions, address_of
+from app.transports.grpc.own_sockets import end_connections
+
+#: Calls that wait until the event loop takes them. gRPC drops some of them from the first number on, and all from the
+#: second: their callers see CANCELLED, which none retries. Its own numbers, 1,000 and 3,000, are less than one client
+#: sends at once (of a burst of 1,500 calls 62 were cancelled). Chosen: those of a few connections.
+_PENDING_CALLS, _MOST_PENDING_CALLS = 50_000, 100_000
+
+#: Chosen: a connection has this long to begin as HTTP/2 does (gRPC's own number is 120 s).
+_HANDSHAKE_MS = 20_000
+
+#: Chosen: a client that vanished is asked after this long, and given up after this long without an answer. gRPC's own
+#: number is 2 hours, for which its streams would stay.
+_KEEPALIVE_MS, _KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
+
+#: Chosen: how often it is checked whether the last calls have ended.
+_LOOK_S = 0.01
+
+#: gRPC's coroutine of a call. Private: without it the last calls get no time.
+_OF_A_CALL = "_schedule_rpc_coro"
+
+
+class AioEngine:
+    """Serves handlers from `start` to `stop`."""
+
+    def __init__(self, options: GrpcOptions, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        self._options = options
+        self._handlers = handlers
+        self._server: grpc.aio.Server | None = None
+        self._port = 0
+
+    async def start(self) -> int:
+        """The port. Raises OSError if it cannot listen; the text names the address."""
+        server = grpc.aio.server(options=_arguments(self._options))
+        server.add_generic_rpc_handlers(tuple(self._handlers))
+        self._port = self._listen(server, address_of(self._options))
+        if self._options.unix_socket:
+            self._listen(server, f"unix:{self._options.unix_socket}")
+        await server.start()
+        self._server = server
+        return self._port
+
+    async def stop(self, grace_s: float) -> None:
+        """As GrpcServer.stop.
+
+        gRPC's own stop answers what still comes meanwhile with CANCELLED, which no client tries again. So the
+        connections end first, which clients see as UNAVAILABLE.
+        """
+        if self._server is not None:
+            loop = asyncio.get_running_loop()
+            end_s = loop.time() + grace_s
+            while loop.time() < end_s:
+                if not self.calls_under_way():
+                    break
+                await asyncio.sleep(_LOOK_S)
+            end_connections(self._port)
+            if self._options.unix_socket:
+                end_connections(self._options.unix_socket)
+            await self._server.stop(None)
+
+    def calls_under_way(self) -> int:
+        return sum(getattr(task.get_coro(), "__name__", "") == _OF_A_CALL for task in asyncio.all_tasks())
+
+    def _listen(self, server: grpc.aio.Server, address: str) -> int:
+        tls = self._options.tls
+        try:
+            if tls is None:
+                port: int = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, tls.credentials())
+        except RuntimeError:
+            raise OSError(f"gRPC cannot listen on {address}: it is in use, or may not be used") from None
+        return port
+
+
+def _arguments(options: GrpcOptions) -> list[tuple[str, int | str]]:
+    """Ours, with the user's in their place: gRPC uses the first of two values of a name."""
+    arguments: dict[str, int | str] = {
+        "grpc.max_receive_message_length": options.max_message_bytes,
+        "grpc.max_send_message_length": -1,
+        "grpc.max_concurrent_streams": options.max_concurrent_calls,
+        "grpc.max_allowed_incoming_connections": max(1, grpc_connections() // (2 if options.unix_socket else 1)),
+        "grpc.server.max_pending_requests": _PENDING_CALLS,
+        "grpc.server.max_pending_requests_hard_limit": _MOST_PENDING_CALLS,
+        "grpc.server_handshake_timeout_ms": _HANDSHAKE_MS,
+        "grpc.keepalive_time_ms": _KEEPALIVE_MS,
+        "grpc.keepalive_timeout_ms": _KEEPALIVE_TIMEOUT_MS,
+        "grpc.keepalive_permit_without_calls": 1,
+        "grpc.so_reuseport": 0,  # a port that is in use is an error, not a share of its connections
+    }
+    return list({**arguments, **dict(options.arguments)}.items())

@@ -1,0 +1,60 @@
+"""Calls that are begun and answered without a task each, alone or together with others of the same turn.
+
+A protocol offers this for methods whose calls only need a model's computation; the engine of our own uses it, and the
+method's usual answer wherever it does not apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.core.inference import InferenceRequest, InferenceResponse
+from app.core.interfaces import Computing, ServedModel
+from app.core.reply import Outputs
+
+
+@dataclass(slots=True)
+class Computation:
+    """What has to be computed for a reply, and how its message is written. `write` raises ServingError."""
+
+    model: Computing
+    request: InferenceRequest
+    write: Callable[[InferenceResponse], bytes]
+
+
+@dataclass(slots=True)
+class Together:
+    """Several calls as one request.
+
+    Attributes:
+        request: inputs of shape [sum of rows, ...].
+        rows: of each call; all have as many.
+        max_rows: how many rows a call of the model may have.
+        write: the messages of calls that were computed together, from the outputs of all of them.
+    """
+
+    model: ServedModel
+    request: InferenceRequest
+    rows: int
+    max_rows: int
+    write: Callable[[Outputs], Sequence[bytes]]
+
+
+class AtOnce(Protocol):
+    """A method whose calls are begun on the event loop."""
+
+    def begin(self, content: bytes, call: Any) -> Computation:
+        """What a message asks for; `call` is a GrpcCall, where the model is recorded.
+
+        Raises:
+            ServingError, DecodeError: it cannot be computed.
+            TakesLong: reading it would hold up the event loop; the usual answer reads it elsewhere.
+        """
+
+    def form(self, content: bytes) -> Hashable | None:
+        """Messages with equal forms may be computed together; None for one that is not known to be."""
+
+    def together(self, form: Any, contents: Sequence[bytes], deadline_s: float, caller: str) -> Together | None:
+        """Messages of one form as one request; None if each has to begin alone. Never raises."""

@@ -1,0 +1,194 @@
+"""A unary call without a task: to the batcher and back by callbacks; for the batcher it is the Reply."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from grpc import StatusCode
+
+from app.codecs.at_once import TakesLong
+from app.core.events import RequestFinished
+from app.core.interfaces import Cancellable
+from app.core.reply import Answer
+from app.transports.grpc.at_once import AtOnce, Computation
+from app.transports.grpc.calls import GrpcCall, GrpcCalls
+from app.transports.grpc.codes import failure_of
+from app.transports.grpc.held_messages import LONG_BYTES
+from app.transports.grpc.own import replies
+from app.transports.grpc.own.incoming_call import Answering, IncomingCall, peer_name
+from app.transports.grpc.own.messages import PREFIX, Message, Rejected
+from app.transports.grpc.own.request_head import GrpcHead
+from app.transports.http2.protocol import Http2Protocol
+from app.transports.http2.stream import Stream
+from app.transports.request_priority import read_priority
+
+
+class AtOnceMethod:
+    """A method that is answered at once, and what its protocol's calls share."""
+
+    __slots__ = ("at_once", "calls", "name")
+
+    def __init__(self, name: str, at_once: AtOnce, calls: GrpcCalls) -> None:
+        self.name = name
+        self.at_once = at_once
+        self.calls = calls
+
+
+class AtOnceCall(IncomingCall):
+    """One call. Its message is whole before it begins."""
+
+    __slots__ = ("_computation", "_message", "_message_held", "asked", "call", "code", "handle", "method")
+
+    def __init__(
+        self,
+        application: Answering,
+        connection: Http2Protocol,
+        stream: Stream,
+        head: GrpcHead,
+        method: AtOnceMethod,
+    ) -> None:
+        super().__init__(application, connection, stream, head)
+        self.method = method
+        self.call: GrpcCall | None = None
+        self.handle: Cancellable | None = None
+        self.code = ""
+        self.asked: tuple[str, int, str] = ("", 0, "")  # the model, its version and signature
+        self._computation: Computation | None = None
+        self._message: Message | None = None
+        self._message_held = 0
+
+    # --- what comes ---
+
+    def data(self, content: bytes, ended: bool) -> None:
+        if ended and self._reader is None and len(content) >= PREFIX.size:  # as nearly always: a message, and no more
+            compressed, length = PREFIX.unpack_from(content)
+            if not compressed and length == len(content) - PREFIX.size <= self.application.max_message_bytes:
+                if not self.answered:
+                    self.application.together.add(self, content[PREFIX.size :])
+                return
+        super().data(content, ended)
+
+    def messages(self, messages: list[Message], ended: bool) -> None:
+        if messages and (len(messages) > 1 or self._message is not None):
+            raise Rejected(StatusCode.UNIMPLEMENTED, "More than one message for a method that takes one")
+        if messages:
+            self._message = messages[0]
+        if not ended:
+            self.watch_time()
+        elif self._message is None:
+            raise Rejected(StatusCode.UNIMPLEMENTED, "No message for a method that takes one")
+        else:
+            message, self._message = self._message, None
+            if message.compressed:
+                self._hand_over(message)
+            else:
+                self.application.together.add(self, message.content)
+
+    # --- to the batcher ---
+
+    @property
+    def deadline_s(self) -> float:
+        """Monotonic seconds: the caller's, or the server's if that is earlier."""
+        timeout_s, own_s = self.head.timeout_s, self.method.calls.timeout_s
+        return self.began_s + (own_s if timeout_s is None or own_s < timeout_s else timeout_s)
+
+    @property
+    def caller(self) -> str:
+        """Who sent it; empty if callers are not told apart."""
+        rule = self.method.calls.callers
+        return "" if rule is None else rule.caller(self.head.header, peer_name(self.connection).rpartition(":")[0])
+
+    def begin(self, content: bytes) -> None:
+        """Submits the call by itself."""
+        calls = self.method.calls
+        self.call = call = GrpcCall(self.began_s, self.deadline_s, caller=self.caller)
+        if calls.peers:
+            call.peer = peer_name(self.connection)
+        try:
+            self._message_held = calls.held.take_message(len(content))
+            if self.head.priority is not None:
+                call.priority = read_priority(self.head.priority)
+            self._computation = computation = self.method.at_once.begin(content, call)
+            self.handle = computation.model.submit(computation.request, self)
+        except TakesLong:
+            self._hand_over(Message(0, content))
+        except Exception as error:
+            self.set_exception(error)
+        else:
+            if not self.answered:
+                self.watch_time()
+
+    def submitted(self, handle: Cancellable) -> None:
+        """It was submitted together with others."""
+        self.handle = handle
+        self.watch_time()
+
+    def _hand_over(self, message: Message) -> None:
+        """The method's usual answer, in a task."""
+        self.answered = True
+        for timer in (self._timer, self._arriving):
+            if timer is not None:
+                timer.cancel()
+        self._release()
+        self.application.answer_in_task(self, message)
+
+    # --- the batcher's Reply ---
+
+    def done(self) -> bool:
+        return self.answered
+
+    def set_result(self, answer: Answer, /) -> None:
+        computation = self._computation
+        if self.answered or computation is None:
+            return
+        try:
+            self.reply(computation.write(computation.model.response(computation.request, answer)))
+        except Exception as error:
+            self.set_exception(error)
+
+    def set_exception(self, error: Exception, /) -> None:
+        if not self.answered:
+            failure = failure_of(error, self.method.name)
+            self.code = failure.code.name
+            self.answer_failure(failure.code, failure.text, failure.metadata)
+
+    def answer_failure(
+        self, code: StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = (), *, began: bool = False
+    ) -> None:
+        self.code = self.code or code.name
+        super().answer_failure(code, text, metadata, began=began)
+
+    def reply(self, message: bytes) -> None:
+        """Ends the call with its message. Raises NoMemoryLeft."""
+        connection, size = self.connection, len(message)
+        if size < LONG_BYTES:
+            connection.connection.send_whole(self.stream, replies.HEAD, PREFIX.pack(0, size) + message, replies.OK)
+        else:
+            self.method.calls.held.check_room(size)
+            connection.connection.send_headers(self.stream, replies.HEAD)
+            self.send_message(message)
+            connection.connection.send_headers(self.stream, replies.OK, end=True)
+        self.code = "OK"
+        self._over()
+        self.application.flush_soon(connection)
+
+    # --- the end ---
+
+    def end(self) -> None:
+        if self.handle is not None:
+            self.handle.cancel()
+        if self.call is not None:
+            self.asked = self.call.model, self.call.version, self.call.signature
+        now = time.monotonic()
+        calls = self.method.calls
+        code = self.code or ("DEADLINE_EXCEEDED" if now >= self.deadline_s else "CANCELLED")
+        calls.listener(RequestFinished(calls.protocol, code, *self.asked, now - self.began_s))
+        self._release()
+
+    def _release(self) -> None:
+        """Nothing keeps the message."""
+        if self._message_held:
+            self.method.calls.held.give_message(self._message_held)
+            self._message_held = 0
+        self._computation = self.handle = self._message = None

@@ -1,0 +1,119 @@
+"""gRPC's messages in the content of a request: a flag, a length, and the message, perhaps compressed.
+
+Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+from grpc import StatusCode
+
+PREFIX = struct.Struct(">BI")
+
+#: Encodings of messages that we read, as `grpc-accept-encoding` names them.
+ENCODINGS = b"identity, deflate, gzip"
+
+#: zlib's window bits for each.
+_WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
+
+
+class Rejected(Exception):
+    """A call ends because of what came, or did not: with this code and text."""
+
+    def __init__(self, code: StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Message(NamedTuple):
+    """A message as it came."""
+
+    compressed: int
+    content: bytes
+
+
+class MessageReader:
+    """Cuts the content of a request into messages, of `limit` bytes at most.
+
+    Attributes:
+        size: bytes of the message that is not whole.
+    """
+
+    __slots__ = ("_compressed", "_length", "_limit", "_parts", "_prefix", "size")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._prefix = b""
+        self._compressed = 0
+        self._length = -1  # of the message that is being read; -1 before its prefix is whole
+        self._parts: list[bytes] = []
+        self.size = 0
+
+    @property
+    def between(self) -> bool:
+        """Whether nothing of a further message has come."""
+        return self._length < 0 and not self._prefix
+
+    @property
+    def missing(self) -> int:
+        """Bytes of the message that are to come, as far as that is known."""
+        return self._length - self.size if self._length >= 0 else 0
+
+    def feed(self, content: bytes) -> list[Message]:
+        """The messages that are whole now. Raises Rejected."""
+        messages: list[Message] = []
+        while True:
+            if self._length < 0:
+                content = self._prefix + content
+                if len(content) < PREFIX.size:
+                    self._prefix = content
+                    return messages
+                self._prefix = b""
+                self._begin(content)
+                content = content[PREFIX.size :]
+            missing = self._length - self.size
+            if len(content) < missing:
+                if content:
+                    self._parts.append(content)
+                    self.size += len(content)
+                return messages
+            self._parts.append(content[:missing])
+            messages.append(Message(self._compressed, b"".join(self._parts)))
+            content = content[missing:]
+            self._parts, self.size, self._length = [], 0, -1
+
+    def _begin(self, content: bytes) -> None:
+        self._compressed, self._length = PREFIX.unpack_from(content)
+        if self._compressed > 1:
+            raise _not_a_message("A message begins with a byte that is neither 0 nor 1")
+        if self._length > self._limit:
+            raise too_large(self._length, self._limit)
+
+
+def too_large(size: int, limit: int) -> Rejected:
+    """As gRPC's own servers answer."""
+    return Rejected(StatusCode.RESOURCE_EXHAUSTED, f"Received message larger than max ({size} vs. {limit})")
+
+
+def _not_a_message(text: str) -> Rejected:
+    return Rejected(StatusCode.INVALID_ARGUMENT, text)
+
+
+def inflate(content: bytes, encoding: bytes, limit: int) -> bytes:
+    """The message, of `limit` bytes at most. Raises Rejected."""
+    bits = _WINDOW_BITS.get(encoding)
+    if bits is None:
+        raise _not_a_message("A message is compressed, but grpc-encoding does not say how")
+    inflater = zlib.decompressobj(bits)
+    try:
+        inflated = inflater.decompress(content, limit + 1)
+    except zlib.error as error:
+        raise _not_a_message(f"A message cannot be decompressed: {error}") from None
+    if len(inflated) > limit:
+        raise too_large(len(inflated), limit)
+    if not inflater.eof:
+        raise _not_a_message("A compressed message ends before its end")
+    return inflated

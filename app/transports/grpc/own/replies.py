@@ -1,0 +1,70 @@
+"""The field lists of gRPC's answers. They use only HPACK's static table, so that most are made once.
+
+Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+
+from app.transports.grpc.own.messages import ENCODINGS, PREFIX
+from app.transports.http2.hpack import Field, encode_fields
+
+_KIND: Field = (b"content-type", b"application/grpc")
+_HEAD: Sequence[Field] = ((b":status", b"200"), _KIND)
+
+#: The head of an answer, and what ends one that is right.
+HEAD = encode_fields([*_HEAD, (b"grpc-accept-encoding", ENCODINGS)])
+OK = encode_fields([(b"grpc-status", b"0")])
+
+#: What a status text must not have as it is: all but printable ASCII, and the sign of this encoding.
+_PLAIN = {*range(0x20, 0x7F)} - {ord("%")}
+
+_TEXTS = {405: "This port serves gRPC, whose requests are POST", 415: "This port serves gRPC: application/grpc"}
+
+
+def prefixed(message: bytes) -> bytes:
+    """A message as content."""
+    return PREFIX.pack(0, len(message)) + message
+
+
+def head(metadata: Iterable[tuple[str, str | bytes]] = ()) -> bytes:
+    return encode_fields([*_HEAD, (b"grpc-accept-encoding", ENCODINGS), *fields_of(metadata)])
+
+
+def trailers(code: int, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> bytes:
+    """What ends an answer that began."""
+    return encode_fields(_ending(code, text, metadata))
+
+
+def only_trailers(code: int, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> bytes:
+    """An answer that is nothing but its end."""
+    return encode_fields([*_HEAD, *_ending(code, text, metadata)])
+
+
+def _ending(code: int, text: str, metadata: Iterable[tuple[str, str | bytes]]) -> Sequence[Field]:
+    message = [(b"grpc-message", percent_encoded(text))] if text else []
+    return [(b"grpc-status", b"%d" % code), *message, *fields_of(metadata)]
+
+
+def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> Sequence[Field]:
+    return [(name.encode(), _value(name, value)) for name, value in metadata]
+
+
+def _value(name: str, value: str | bytes) -> bytes:
+    content = value.encode() if isinstance(value, str) else bytes(value)
+    return base64.b64encode(content).rstrip(b"=") if name.endswith("-bin") else content
+
+
+def percent_encoded(text: str) -> bytes:
+    content = text.encode()
+    return b"".join([bytes([byte]) if byte in _PLAIN else b"%%%02X" % byte for byte in content])
+
+
+def http_error(status: int) -> tuple[bytes, bytes]:
+    """The answer to what is no call of gRPC: field list and content."""
+    text = _TEXTS[status].encode()
+    more = [(b"allow", b"POST")] if status == 405 else []
+    fields = [(b":status", b"%d" % status), (b"content-type", b"text/plain; charset=utf-8"), *more]
+    return encode_fields([*fields, (b"content-length", b"%d" % len(text))]), text

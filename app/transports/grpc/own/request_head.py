@@ -1,0 +1,97 @@
+"""What gRPC reads of the fields of a request: the method, the time that is left, metadata.
+
+Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from app.transports.http2.hpack import Field, HeaderList
+from app.transports.request_priority import PRIORITY_HEADER
+
+#: grpc-timeout: at most eight digits and a unit.
+_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_MOST_DIGITS = 8
+
+#: Fields that are the transport's, and no metadata.
+_OWN = {b"te", b"content-type", b"content-length", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"}
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+
+class GrpcHead:
+    """The head of a call. Equal ones of a connection are one object.
+
+    Attributes:
+        status: of HTTP, if it is no call of gRPC at all; 0 otherwise.
+        path: of the method, such as /package.Service/Method.
+        timeout_s: from the beginning of the call; None without one.
+        encoding: of messages that are compressed.
+        priority: as in the metadata, not read; None without one.
+        fault: what is wrong with it, for the caller; empty if nothing is.
+    """
+
+    __slots__ = ("_fields", "encoding", "fault", "path", "priority", "status", "timeout_s")
+
+    def __init__(self, headers: HeaderList) -> None:
+        request = headers.request
+        self._fields: tuple[Field, ...] = request.fields
+        self.path: str = request.path.decode("latin-1")
+        self.status = 0
+        self.timeout_s: float | None = None
+        self.encoding = b"identity"
+        self.priority: str | None = None
+        self.fault = ""
+        if request.method != b"POST":
+            self.status = 405
+        kind = b""
+        for name, value in self._fields:
+            if name == b"grpc-timeout":
+                self._read_timeout(value)
+            elif name == b"content-type":
+                kind = value
+            elif name == b"grpc-encoding":
+                self.encoding = value
+            elif name == PRIORITY_HEADER:
+                self.priority = value.decode("latin-1") if self.priority is None else self.priority
+        if not kind.startswith(b"application/grpc") or kind[16:17] not in {b"", b"+", b";"}:
+            self.status = self.status or 415
+
+    def _read_timeout(self, value: bytes) -> None:
+        digits, unit = value[:-1], _UNITS.get(value[-1:])
+        if unit is None or not digits.isdigit() or len(digits) > _MOST_DIGITS:
+            self.fault = "grpc-timeout must be at most eight digits and one of H, M, S, m, u and n"
+        else:
+            self.timeout_s = int(digits) * unit
+
+    @property
+    def metadata(self) -> Metadata:
+        """Of names that end in -bin the bytes; what is not base64 is left as it came."""
+        return tuple(
+            (name.decode(), _binary(value) if name.endswith(b"-bin") else value.decode("latin-1"))
+            for name, value in self._fields
+            if name not in _OWN
+        )
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of a field."""
+        return next((value for each, value in self._fields if each == name), None)
+
+    def __repr__(self) -> str:
+        return f"<GrpcHead {self.path}>"
+
+
+def read_head(headers: HeaderList) -> GrpcHead:
+    head: GrpcHead | None = headers.meaning
+    if head is None:
+        head = headers.meaning = GrpcHead(headers)
+    return head
+
+
+def _binary(value: bytes) -> bytes:
+    try:
+        return base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
+    except binascii.Error:
+        return value

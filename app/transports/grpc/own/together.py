@@ -1,0 +1,258 @@
+"""Calls that arrive in one turn of the event loop are begun together, and answered with one write for each connection.
+
+The rules are those of HTTP/1.1 (app/transports/http1/direct/coalescing.py): calls with messages of one form are decoded
+into one array, submitted as one request and computed by one call if the model is quick; what is unusual or invalid
+begins alone, in order of arrival, and what takes longer than a few milliseconds is left for the next turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+from app.core.burst import Burst
+from app.core.errors import DeadlineExceeded, InvalidRequest, OutOfMemory
+from app.core.interfaces import Cancellable
+from app.core.reply import COMPLETED, Answer, Reply
+from app.transports.grpc.at_once import Together
+from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
+
+logger = logging.getLogger(__name__)
+
+#: No call begins alone later in a turn of the event loop; at most this many, with this many bytes, are begun together.
+#: Chosen, as for HTTP/1.1.
+_TURN_S = 0.003
+_MOST_TOGETHER, _MOST_BYTES = 512, 2**20
+
+_Arrived = list[tuple[AtOnceCall, bytes]]
+
+
+class CallsOfATurn:
+    """Collects whole calls and begins them when every socket that is readable now has been read.
+
+    Args:
+        burst: is told of calls that are left for the next turns.
+        flush: sends what was answered.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, burst: Burst, flush: Callable[[], None], clock: Callable[[], float]) -> None:
+        self._arrived: _Arrived = []
+        self._alone: deque[tuple[AtOnceCall, bytes]] = deque()  # of a turn before; none of them can be begun together
+        self._burst = burst
+        self._flush = flush
+        self._clock = clock
+
+    def add(self, call: AtOnceCall, content: bytes) -> None:
+        if not (self._arrived or self._alone):
+            asyncio.get_running_loop().call_soon(self._begin)
+        self._arrived.append((call, content))
+
+    def _begin(self) -> None:
+        try:
+            self._begin_for_a_turn()
+        finally:  # whatever happens, the others begin
+            self._flush()
+            more = bool(self._alone or self._arrived)
+            if more:
+                asyncio.get_running_loop().call_soon(self._begin)
+            if more or self._burst.is_open:
+                self._burst.turn_ended(more)
+
+    def _begin_for_a_turn(self) -> None:
+        end_s = self._clock() + _TURN_S
+        alone = self._alone
+        if not alone:
+            alone.extend(self._begin_groups())
+        while alone:
+            call, content = alone.popleft()
+            if not call.answered and call.handle is None:
+                call.begin(content)
+                if self._clock() >= end_s:
+                    break
+
+    def _begin_groups(self) -> _Arrived:
+        """Submits together what can be; returns what has to begin alone."""
+        first = _for_a_turn(self._arrived)
+        arrived, self._arrived = self._arrived[:first], self._arrived[first:]
+        if len(arrived) < 2:
+            return arrived
+        alone, groups = _by_form(arrived)
+        for (method, form, caller), group in groups:
+            try:
+                _submit_group(method, form, caller, group)
+            except Exception:  # no accepted call may be lost: each begins alone
+                logger.exception("A bug kept %d calls from being computed together", len(group))
+            alone += [each for each in group if each[0].handle is None and not each[0].answered]
+        return alone
+
+
+def _for_a_turn(arrived: _Arrived) -> int:
+    """How many of the first are few enough; at least one."""
+    count = size = 0
+    for _, content in arrived[:_MOST_TOGETHER]:
+        size += len(content)
+        if size > _MOST_BYTES:
+            break
+        count += 1
+    return max(1, count)
+
+
+_Group = tuple[tuple[AtOnceMethod, Any, str], _Arrived]
+
+
+def _by_form(arrived: _Arrived) -> tuple[_Arrived, list[_Group]]:
+    """The calls that begin alone, and groups of at least two that may begin together: of one form and caller."""
+    alone: _Arrived = []
+    groups: dict[tuple[AtOnceMethod, Any, str], _Arrived] = {}
+    for each in arrived:
+        call, content = each
+        method = call.method
+        form: Any = method.at_once.form(content)
+        if form is None or call.head.priority is not None:
+            alone.append(each)
+            continue
+        key = (method, form, call.caller if method.calls.callers is not None else "")
+        group = groups.get(key)
+        if group is None:
+            groups[key] = [each]
+        else:
+            group.append(each)
+    several: list[_Group] = []
+    for key, group in groups.items():
+        if len(group) > 1:
+            several.append((key, group))
+        else:
+            alone += group
+    return alone, several
+
+
+def _submit_group(method: AtOnceMethod, form: Any, caller: str, group: _Arrived) -> None:
+    """Submits calls of one form in as few calls of the model as possible; those that it leaves begin alone."""
+    deadline_s = min([call.deadline_s for call, _ in group])
+    together = method.at_once.together(form, [content for _, content in group], deadline_s, caller)
+    if together is None:
+        return
+    count = max(1, together.max_rows // together.rows)
+    if len(group) <= count:
+        CallsTogether(group, together).submit(together.request.inputs)
+        return
+    for first in range(0, len(group), count):
+        part = group[first : first + count]
+        rows = slice(first * together.rows, (first + len(part)) * together.rows)
+        CallsTogether(part, together).submit({name: array[rows] for name, array in together.request.inputs.items()})
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class CallsTogether:
+    """Calls that are computed by one call of the model; it gets the answer and gives each its own rows."""
+
+    arrived: _Arrived
+    together: Together
+    waiting: int = 0  # calls that are not cancelled
+    handle: Cancellable = COMPLETED
+
+    def submit(self, inputs: Any) -> None:
+        together = self.together
+        request = copy(together.request)
+        request.inputs = inputs
+        arrivals_s = [call.began_s for call, _ in self.arrived]
+        handle = together.model.submit_coalesced(request, arrivals_s, self)
+        if handle is None:
+            return
+        self.handle = handle
+        for call, _ in self.arrived:
+            if not call.answered and call.call is None:
+                self.waiting += 1
+                call.submitted(self)
+
+    def cancel(self) -> None:
+        """Cancels one of the calls. The call of the model is cancelled with the last of them."""
+        self.waiting -= 1
+        if not self.waiting:
+            self.handle.cancel()
+
+    # --- the batcher's CoalescedReply ---
+
+    @property
+    def rows(self) -> Sequence[int]:
+        return [self.together.rows] * len(self.arrived)
+
+    def done(self) -> bool:
+        return all(call.answered for call, _ in self.arrived)
+
+    def apart(self) -> Sequence[Reply]:
+        return [_OwnReply(call, content, self.together) for call, content in self.arrived]
+
+    def set_result(self, answer: Answer, /) -> None:
+        together = self.together
+        try:
+            messages = together.write(answer.outputs)
+        except Exception as error:
+            self.set_exception(error)
+            return
+        asked = _asked(together)
+        for (call, _), message in zip(self.arrived, messages, strict=True):
+            if not call.answered:
+                call.asked = asked
+                _reply(call, message)
+
+    def set_exception(self, error: Exception, /) -> None:
+        """Finds the invalid call by beginning each alone; an error of another kind is the reply to all of them.
+
+        A deadline that has passed is that of the earliest.
+        """
+        now = self.arrived[0][0].application.clock()
+        for call, content in self.arrived:
+            if call.answered:
+                continue
+            if isinstance(error, InvalidRequest | OutOfMemory) or (
+                isinstance(error, DeadlineExceeded) and call.deadline_s > now
+            ):
+                call.handle = None
+                call.begin(content)
+            else:
+                call.asked = _asked(self.together)
+                call.set_exception(copy(error))
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _OwnReply:
+    """The reply of one of several calls, after the batcher has taken them apart."""
+
+    call: AtOnceCall
+    content: bytes
+    together: Together
+
+    def done(self) -> bool:
+        return self.call.answered
+
+    def set_result(self, answer: Answer, /) -> None:
+        self.call.asked = _asked(self.together)
+        try:
+            (message,) = self.together.write(answer.outputs)
+        except Exception as error:
+            self.call.set_exception(error)
+        else:
+            _reply(self.call, message)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self.call.asked = _asked(self.together)
+        self.call.set_exception(error)
+
+
+def _reply(call: AtOnceCall, message: bytes) -> None:
+    """Never raises: other calls are answered after it."""
+    try:
+        call.reply(message)
+    except Exception as error:
+        call.set_exception(error)
+
+
+def _asked(together: Together) -> tuple[str, int, str]:
+    return together.model.name, together.model.version, together.request.signature

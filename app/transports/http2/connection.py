@@ -1,0 +1,473 @@
+"""The server's side of an HTTP/2 connection without its socket: bytes in, events out; calls in, bytes out (RFC 9113).
+
+`receive` takes what was read and returns what it means, in order; the methods of `Sending` say what is to be sent, and
+`take` gives the bytes for the socket. No clock is read but for floods, and nothing waits.
+
+Who may do what (section 5.1), by the fields of `Stream`:
+
+    request comes   Request            the stream is in `streams` until both sides are closed, or it is reset
+    content comes   Data               only on a stream whose `remote_closed` is false; else STREAM_CLOSED
+    END_STREAM      `ended`            remote_closed
+    we answer       headers, data      only while `local_closed` is false
+    we end          end=True           local_closed; a request that has not ended by then is reset with NO_ERROR (8.1)
+    either resets   Reset, `reset`     the stream is gone; what still comes for one that we reset is dropped
+
+An error of one stream resets it and is charged, an error of the connection is told by GOAWAY, and then `failure` says
+why; what is received afterwards is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from math import inf
+
+from app.transports.http2 import frames
+from app.transports.http2.events import ConnectionFailed, Data, Event, PingAnswered, Request, Reset, StreamFailed
+from app.transports.http2.frames import (
+    ACK,
+    CONTINUATION,
+    END_HEADERS,
+    END_STREAM,
+    HAS_PRIORITY,
+    HEAD,
+    HEAD_BYTES,
+    LARGEST_STREAM,
+    LARGEST_WINDOW,
+    PADDED,
+    PING,
+    PREFACE,
+    SETTINGS,
+    ErrorCode,
+    number_of,
+)
+from app.transports.http2.hpack import CompressionError, Decoder, HeaderList
+from app.transports.http2.limits import Http2Limits
+from app.transports.http2.request_fields import Malformed, check_fields, read_request
+from app.transports.http2.sending import Sending
+from app.transports.http2.stream import Stream
+
+#: We expect the frame size that every peer keeps to.
+_FRAME_BYTES = frames.DEFAULT_FRAME_BYTES
+
+#: CONTINUATION frames of one list. Chosen: who sends more sends nothing in them (CVE-2024-27316).
+_MOST_CONTINUATIONS = 64
+
+#: Ranges of numbers that a client passed over when it opened streams. Chosen: an honest one passes over none.
+_MOST_SKIPPED = 16
+
+
+class Connection(Sending):
+    """One connection of a client.
+
+    Args:
+        clock: monotonic seconds.
+
+    Attributes:
+        failure: why the connection ends; empty while it does not.
+        began: the client's preface and settings have come.
+    """
+
+    def __init__(self, limits: Http2Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(limits, clock)
+        self._clock = clock
+        self.failure = ""
+        self.began = False
+        # What was read and is not whole.
+        self._unread = b""
+        self._preface_read = False
+        self._block: list[bytes] = []  # of a list that goes on in CONTINUATION
+        self._block_of: tuple[int, int] | None = None  # its stream, and the flags of its HEADERS
+        # What was received.
+        self._decoder = Decoder(max_list_bytes=limits.max_list_bytes)
+        self._receive_window = limits.connection_window
+        self._unacknowledged = 0
+        self._skipped: list[range] = []
+        self._first_window = frames.DEFAULT_WINDOW
+        self._pinged_s = -inf
+        # What the client reads first.
+        told = [
+            (frames.MAX_CONCURRENT_STREAMS, limits.max_streams),
+            (frames.INITIAL_WINDOW_SIZE, limits.stream_window),
+            (frames.MAX_HEADER_LIST_SIZE, limits.max_list_bytes),
+        ]
+        more = limits.connection_window - frames.DEFAULT_WINDOW
+        self._out += [frames.settings(told), frames.window_update(0, more)]
+
+    # --- what comes ---
+
+    def receive(self, content: bytes) -> list[Event]:
+        """What these bytes mean, with those before them."""
+        if self.failure:
+            return []
+        if self._unread:
+            content = self._unread + content
+            self._unread = b""
+        at = 0
+        try:
+            if not self._preface_read:
+                at = self._read_preface(content)
+            if self._preface_read:
+                at = self._read_frames(content, at)
+        except ConnectionFailed as failed:
+            self.fail(failed.code, str(failed))
+        except CompressionError as error:  # section 4.3
+            self.fail(ErrorCode.COMPRESSION_ERROR, str(error))
+        else:
+            self._unread = content[at:]
+        if self._waiting:
+            self._send_waiting()
+        return self.take_events()
+
+    def _read_preface(self, content: bytes) -> int:
+        """Section 3.4."""
+        if not PREFACE.startswith(content[: len(PREFACE)]):
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "expected the preface of HTTP/2")
+        if len(content) < len(PREFACE):
+            return 0
+        self._preface_read = True
+        return len(PREFACE)
+
+    def _read_frames(self, content: bytes, at: int) -> int:
+        """Returns where the last whole frame ends."""
+        size, unpack, handlers = len(content), HEAD.unpack_from, self._HANDLERS
+        while size - at >= HEAD_BYTES:
+            high, low, kind, flags, number = unpack(content, at)
+            length = high << 8 | low
+            if length > _FRAME_BYTES:  # section 4.2
+                raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes; expected 16,384")
+            start = at + HEAD_BYTES
+            if start + length > size:
+                break
+            at = start + length
+            if self._block_of is not None and kind != CONTINUATION:  # section 6.10
+                raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a field list is not continued")
+            number &= LARGEST_STREAM
+            try:
+                handlers[kind if kind <= CONTINUATION else -1](self, flags, number, content[start:at])
+            except StreamFailed as failed:
+                self._fail_stream(number, failed.code)
+            if self.failure:
+                break
+        return at
+
+    # --- frames of requests ---
+
+    def _data(self, flags: int, number: int, payload: bytes) -> None:
+        """Section 6.1."""
+        if not number:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "DATA of no stream")
+        length = len(payload)
+        self._count_data(length)
+        stream = self.streams.get(number)
+        if stream is None:
+            self._not_open(number)
+            return
+        if flags & PADDED:
+            payload = _without_padding(payload)
+        if stream.remote_closed:  # section 5.1, half closed (remote)
+            raise StreamFailed(ErrorCode.STREAM_CLOSED)
+        stream.receive_window -= length
+        if stream.receive_window < 0:
+            raise StreamFailed(ErrorCode.FLOW_CONTROL_ERROR)
+        self._content(stream, payload, bool(flags & END_STREAM))
+
+    def _content(self, stream: Stream, content: bytes, ended: bool) -> None:
+        if stream.content_left >= 0:
+            self._count_content(stream, len(content), ended)
+        if ended:
+            self._close_remote(stream)
+        elif not content:
+            self._spend(1)
+        self._events.append(Data(stream, content, ended))
+
+    def _count_data(self, length: int) -> None:
+        """Section 6.9.1. The connection's window only keeps its streams apart, so it opens as soon as half is used."""
+        self._receive_window -= length
+        if self._receive_window < 0:
+            raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "more data than the window of the connection has")
+        self._unacknowledged += length
+        if 2 * self._unacknowledged >= self._limits.connection_window:
+            self._out.append(frames.window_update(0, self._unacknowledged))
+            self._receive_window += self._unacknowledged
+            self._unacknowledged = 0
+
+    def _count_content(self, stream: Stream, length: int, ended: bool) -> None:
+        """Section 8.1.1: content-length is the length of all data."""
+        stream.content_left -= length
+        if stream.content_left < 0 or (ended and stream.content_left):
+            raise StreamFailed(ErrorCode.PROTOCOL_ERROR)
+
+    def _headers(self, flags: int, number: int, payload: bytes) -> None:
+        """Section 6.2."""
+        if not number & 1:  # section 5.1.1: ours would be even, and there are none
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "HEADERS of a stream that no client opens")
+        if flags & PADDED:
+            payload = _without_padding(payload)
+        if flags & HAS_PRIORITY:
+            if len(payload) < 5:
+                raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, "HEADERS that are too short for their priority")
+            depends_on_itself = number_of(payload) == number
+            payload = payload[5:]
+            if depends_on_itself:  # section 5.3.1 of RFC 7540; the list is read, since the table must follow
+                self._ignore_list(payload, number, flags)
+                return
+        if flags & END_HEADERS:
+            self._list(number, flags, payload)
+        else:
+            self._block_of = (number, flags)
+            self._block = [payload]
+
+    def _ignore_list(self, payload: bytes, number: int, flags: int) -> None:
+        if not flags & END_HEADERS:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a stream depends on itself")
+        self._decoder.decode(payload)
+        self._last = max(self._last, number)
+        raise StreamFailed(ErrorCode.PROTOCOL_ERROR)
+
+    def _continuation(self, flags: int, number: int, payload: bytes) -> None:
+        """Section 6.10. Their number and their bytes are limited, however they are cut."""
+        if self._block_of is None or self._block_of[0] != number:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of no field list")
+        self._block.append(payload)
+        if flags & END_HEADERS:
+            block, (number, flags) = b"".join(self._block), self._block_of
+            self._block, self._block_of = [], None
+            self._list(number, flags, block)
+        elif len(self._block) > _MOST_CONTINUATIONS or sum(map(len, self._block)) > self._limits.max_block_bytes:
+            raise ConnectionFailed(ErrorCode.ENHANCE_YOUR_CALM, "a field list that is too long")
+
+    def _list(self, number: int, flags: int, block: bytes) -> None:
+        """A whole field list: a new request, or the trailers of one."""
+        headers = self._decoder.decode(block)
+        ended = bool(flags & END_STREAM)
+        if number > self._last:
+            self._open(number, headers, ended)
+            return
+        stream = self.streams.get(number)
+        if stream is not None:
+            self._trailers(stream, headers, ended)
+        elif number not in self._reset:
+            if any(number in each for each in self._skipped):  # section 5.1.1
+                raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a stream with a lower number than the one before")
+            raise ConnectionFailed(ErrorCode.STREAM_CLOSED, "HEADERS of a stream that is closed")
+
+    def _open(self, number: int, headers: HeaderList, ended: bool) -> None:
+        if number > self._last + 2 and len(self._skipped) < _MOST_SKIPPED:
+            self._skipped.append(range(self._last + 1, number))
+        self._last = number
+        if number > self._most_accepted:  # section 6.8: after GOAWAY they are dropped; clients know that they were
+            self._remember_reset(number)
+            return
+        request = headers.request
+        if request is None:
+            try:
+                request = headers.request = read_request(headers)
+            except Malformed:
+                raise StreamFailed(ErrorCode.PROTOCOL_ERROR) from None
+        if len(self.streams) >= self._limits.max_streams:  # section 5.1.2
+            raise StreamFailed(ErrorCode.REFUSED_STREAM)
+        stream = Stream(number, self._first_window, self._limits.stream_window)
+        self.streams[number] = stream
+        if ended:
+            stream.remote_closed = True
+        if request.content_length >= 0:
+            stream.content_left = request.content_length
+            if ended and stream.content_left:
+                raise StreamFailed(ErrorCode.PROTOCOL_ERROR)
+        self._events.append(Request(stream, headers, ended))
+
+    def _trailers(self, stream: Stream, headers: HeaderList, ended: bool) -> None:
+        """Section 8.1: they end the request."""
+        if stream.remote_closed:
+            raise ConnectionFailed(ErrorCode.STREAM_CLOSED, "HEADERS of a stream that was ended")
+        try:
+            check_fields(headers.fields)
+        except Malformed:
+            raise StreamFailed(ErrorCode.PROTOCOL_ERROR) from None
+        if not ended or stream.content_left > 0:
+            raise StreamFailed(ErrorCode.PROTOCOL_ERROR)
+        self._close_remote(stream)
+        self._events.append(Data(stream, b"", True))
+
+    def _close_remote(self, stream: Stream) -> None:
+        stream.remote_closed = True
+        if stream.local_closed and stream.queue is None:
+            self.streams.pop(stream.id, None)
+
+    def _rst_stream(self, _: int, number: int, payload: bytes) -> None:
+        """Section 6.4."""
+        self._check_length(payload, 4)
+        stream = self.streams.pop(number, None)
+        if stream is None:
+            self._not_idle(number)
+            self._spend(1)
+            return
+        self._drop_queue(stream)
+        stream.remote_closed = stream.local_closed = True
+        self._spend(1)
+        self._events.append(Reset(stream, number_of(payload)))
+
+    # --- frames of the connection ---
+
+    def _priority(self, _: int, number: int, payload: bytes) -> None:
+        """Section 6.3: it says nothing any more."""
+        if not number:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PRIORITY of no stream")
+        self._spend(1)
+        if len(payload) != 5:
+            raise StreamFailed(ErrorCode.FRAME_SIZE_ERROR)
+        if number_of(payload) == number:
+            raise StreamFailed(ErrorCode.PROTOCOL_ERROR)
+
+    def _settings(self, flags: int, number: int, payload: bytes) -> None:
+        """Section 6.5."""
+        if number:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "SETTINGS of a stream")
+        if len(payload) % 6 or (flags & ACK and payload):
+            raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS of a wrong length")
+        self.began = True
+        self._spend(1 + len(payload) // 6)
+        if flags & ACK:
+            return
+        for name, value in frames.read_settings(payload):
+            self._set(name, value)
+        self._out.append(frames.frame(SETTINGS, ACK, 0))
+
+    def _set(self, name: int, value: int) -> None:
+        """Section 6.5.2. The others say what we never do, or need not know: we send no table, and small frames."""
+        if name == frames.INITIAL_WINDOW_SIZE:
+            if value > LARGEST_WINDOW:
+                raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "the initial window is too large")
+            self._change_windows(value - self._first_window)
+            self._first_window = value
+        elif (name == frames.ENABLE_PUSH and value > 1) or (
+            name == frames.MAX_FRAME_SIZE and not _FRAME_BYTES <= value <= frames.LARGEST_FRAME_BYTES
+        ):
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a setting is out of its range")
+
+    def _change_windows(self, change: int) -> None:
+        """Section 6.9.2."""
+        if not change:
+            return
+        self._spend(len(self.streams) / 16)
+        for stream in self.streams.values():
+            stream.send_window += change
+            if stream.send_window > LARGEST_WINDOW:
+                raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window is too large")
+            self._window_opened(stream)
+
+    def _ping(self, flags: int, number: int, payload: bytes) -> None:
+        """Section 6.7."""
+        if number:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PING of a stream")
+        self._check_length(payload, 8)
+        if flags & ACK:
+            self._spend(1)
+            self._events.append(PingAnswered(payload))
+            return
+        now = self._clock()
+        if now - self._pinged_s < self._limits.min_ping_interval_s:
+            self._strikes += 1
+            if 0 <= self._limits.max_ping_strikes < self._strikes:
+                raise ConnectionFailed(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")  # gRPC's clients know the word
+        self._pinged_s = now
+        self._spend(1)
+        self._out.append(frames.frame(PING, ACK, 0, payload))
+
+    def _goaway(self, _: int, number: int, payload: bytes) -> None:
+        """Section 6.8: it opens no more streams, which needs nothing of us."""
+        if number:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "GOAWAY of a stream")
+        if len(payload) < 8:
+            raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY that is too short")
+        self._spend(1)
+
+    def _window_update(self, _: int, number: int, payload: bytes) -> None:
+        """Section 6.9."""
+        self._check_length(payload, 4)
+        increment = number_of(payload)
+        self._spend(1)
+        if not number:
+            if not increment:
+                raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a window that grows by 0")
+            self._send_window += increment
+            if self._send_window > LARGEST_WINDOW:
+                raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
+            return
+        stream = self.streams.get(number)
+        if stream is None:
+            self._not_idle(number)
+            return
+        if not increment:
+            raise StreamFailed(ErrorCode.PROTOCOL_ERROR)
+        stream.send_window += increment
+        if stream.send_window > LARGEST_WINDOW:
+            raise StreamFailed(ErrorCode.FLOW_CONTROL_ERROR)
+        self._window_opened(stream)
+
+    def _push_promise(self, *_: object) -> None:
+        raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE of a client")  # section 8.4
+
+    def _unknown(self, *_: object) -> None:
+        """Section 5.5: frames of other kinds are dropped."""
+        self._spend(1)
+
+    _HANDLERS = (
+        _data, _headers, _priority, _rst_stream, _settings, _push_promise, _ping, _goaway, _window_update,
+        _continuation, _unknown,
+    )  # fmt: skip
+
+    # --- errors ---
+
+    def fail(self, code: ErrorCode, text: str) -> None:
+        """Ends the connection with GOAWAY; every stream is gone."""
+        if not self.failure:
+            self.failure = text
+            self._out.append(frames.goaway(self._last, code, text))
+            for stream in self.streams.values():
+                self._drop_queue(stream)
+                self._events.append(Reset(stream, code))
+            self.streams.clear()
+            self._waiting.clear()
+
+    def _fail_stream(self, number: int, code: ErrorCode) -> None:
+        """What a client makes us reset costs as what it resets."""
+        stream = self.streams.pop(number, None)
+        self._out.append(frames.rst_stream(number, code))
+        self._remember_reset(number)
+        if stream is not None:
+            self._drop_queue(stream)
+            stream.remote_closed = stream.local_closed = True
+            self._events.append(Reset(stream, code))
+        self._spend(1)
+
+    def _not_open(self, number: int) -> None:
+        """Data of a stream that is not open (section 5.1)."""
+        self._not_idle(number)
+        if number not in self._reset:
+            raise StreamFailed(ErrorCode.STREAM_CLOSED)
+
+    def _not_idle(self, number: int) -> None:
+        """Section 5.1, idle."""
+        if not number or number > self._last or not number & 1:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a frame of a stream that was not opened")
+
+    def _check_length(self, payload: bytes, length: int) -> None:
+        if len(payload) != length:
+            raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {len(payload)} bytes; expected {length}")
+
+    def _spend(self, cost: float) -> None:
+        if not self._allowance.spend(cost):
+            raise ConnectionFailed(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
+
+    def __repr__(self) -> str:
+        state = f"ends: {self.failure}" if self.failure else f"{len(self.streams)} streams"
+        return f"<Connection {state}, {self.unsent} bytes wait>"
+
+
+def _without_padding(payload: bytes) -> bytes:
+    """Section 6.1."""
+    if not payload or payload[0] >= len(payload):
+        raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "padding that is longer than its frame")
+    return payload[1 : len(payload) - payload[0]]

@@ -1,0 +1,66 @@
+"""What a client may take of a connection, and the allowance for what costs us and asks for nothing.
+
+A client may reset calls, ping, change settings and open windows, all of which an honest one does now and then. So each
+costs a little of an allowance, which time gives back, and each answered request: a client that makes calls and cancels
+some never runs out of it, and one that only makes work does within a fraction of a second (CVE-2023-44487 rapid reset,
+CVE-2019-9512 ping flood, CVE-2019-9515 settings flood, CVE-2019-9517 and CVE-2025-8671 made-you-reset).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+#: Chosen: a burst of this many resets is honest (all calls of a client end at a deadline); a reset costs some 10 us, so
+#: that an attacker gets 1 % of a core by what time gives back.
+_MOST, _A_SECOND = 4000.0, 500.0
+
+
+@dataclass(frozen=True, slots=True)
+class Http2Limits:
+    """Bounds of one connection.
+
+    Attributes:
+        max_streams: requests at the same time; further ones are refused.
+        max_list_bytes: of the fields of a request, 32 for each included; the rest of a longer list is not kept.
+        max_block_bytes: of a list as it is sent, compressed; a longer one ends the connection.
+        stream_window, connection_window: bytes that may come before the first of them are acknowledged.
+        max_ping_strikes: pings in a row that come too soon, while nothing is sent; one more ends the connection.
+        min_ping_interval_s: seconds between pings that do not.
+    """
+
+    max_streams: int = 10_000
+    max_list_bytes: int = 2**14
+    max_block_bytes: int = 2**17
+    stream_window: int = 2**18
+    connection_window: int = 2**24
+    max_ping_strikes: int = 2
+    min_ping_interval_s: float = 1.0
+
+
+class Allowance:
+    """What a connection may still cost for nothing.
+
+    Attributes:
+        earned: is added to for each answered request.
+    """
+
+    __slots__ = ("_clock", "_left", "_since_s", "earned")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._left = _MOST
+        self._since_s = clock()
+        self.earned = 0
+
+    def spend(self, cost: float) -> bool:
+        """False if that is more than is left."""
+        self._left -= cost
+        if self._left < 0:
+            now = self._clock()
+            self._left = min(_MOST, self._left + self.earned + (now - self._since_s) * _A_SECOND)
+            self._since_s, self.earned = now, 0
+        return self._left >= 0
+
+    def __repr__(self) -> str:
+        return f"<Allowance {self._left:g}, {self.earned} earned>"

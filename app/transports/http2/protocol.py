@@ -1,0 +1,353 @@
+"""An HTTP/2 connection on a socket: what is read in one turn is dispatched together, what is answered leaves together.
+
+It holds what a connection may hold, and for how long. Messages that are not whole and data that wait for the client are
+counted with those of all connections (client_memory.py) from 64 KiB on; while the client does not read, nothing is read
+of it. One timer looks after a silent client, an idle or old connection, and one that takes nothing of its replies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol, cast
+
+from app.transports.client_memory import ClientMemory
+from app.transports.http2.connection import Connection
+from app.transports.http2.events import Data, Event, PingAnswered, Request, Reset
+from app.transports.http2.frames import ErrorCode
+from app.transports.http2.hpack import HeaderList
+from app.transports.http2.limits import Http2Limits
+from app.transports.http2.sending import DRAIN, KEEPALIVE
+from app.transports.http2.stream import Stream
+
+logger = logging.getLogger(__name__)
+
+#: What a connection may hold uncounted. Chosen: usual requests and replies are shorter.
+_FREE_BYTES = 2**16
+
+#: Bytes that wait for the socket before no more are taken, and nothing is read. Chosen: several frames.
+_HIGH_WATER = 2**18
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds.
+
+    Attributes:
+        handshake_s: for the client's preface and settings.
+        keepalive_s: of silence until the client is asked; keepalive_timeout_s: until it is given up without an answer.
+        keepalive_without_calls: also asks where no request is under way.
+        idle_s: without a request, until the connection ends.
+        age_s: until it ends in any case; age_grace_s: for the requests that are under way then.
+        slow_s: a client that takes less than `min_bytes_per_s` of what waits for it within this is cut, where half of
+            the memory for clients is held; and so is a message that comes more slowly.
+    """
+
+    handshake_s: float = 20.0
+    keepalive_s: float = 60.0
+    keepalive_timeout_s: float = 20.0
+    keepalive_without_calls: bool = True
+    idle_s: float = inf
+    age_s: float = inf
+    age_grace_s: float = inf
+    slow_s: float = 60.0
+    min_bytes_per_s: float = 16 * 1024
+
+
+class Owner(Protocol):
+    """What answers one request: `Stream.owner`."""
+
+    def data(self, content: bytes, ended: bool) -> None:
+        """More of the request's content, and whether it is all."""
+
+    def gone(self) -> None:
+        """The stream was reset, or the connection lost: nothing can be answered any more."""
+
+    def sent(self) -> None:
+        """All data that were given to be sent are on their way."""
+
+
+class Application(Protocol):
+    """What answers the requests of a server's connections."""
+
+    def begin(self, connection: Http2Protocol, stream: Stream, headers: HeaderList, ended: bool) -> None:
+        """A request, which gets its owner here unless it is answered at once. Must not raise."""
+
+
+class Connections:
+    """What the connections of a server share.
+
+    Args:
+        most: open at the same time; a further one is closed.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        limits: Http2Limits,
+        times: Times,
+        memory: ClientMemory,
+        most: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.application = application
+        self.limits = limits
+        self.times = times
+        self.memory = memory
+        self.most = most
+        self.clock = clock
+        self.open: set[Http2Protocol] = set()
+
+    @property
+    def under_way(self) -> int:
+        """Requests that are not answered, or not sent."""
+        return sum(len(each.connection.streams) for each in self.open)
+
+    def __repr__(self) -> str:
+        return f"<Connections {len(self.open)} open, {self.under_way} requests>"
+
+
+class Http2Protocol(asyncio.Protocol):
+    """One connection.
+
+    Attributes:
+        transport: the socket's; closed once the connection ends.
+        peer: the client's address and port; ('', 0) for a Unix socket.
+    """
+
+    def __init__(self, shared: Connections) -> None:
+        self._shared = shared
+        self.connection = Connection(shared.limits, shared.clock)
+        self.transport: asyncio.Transport
+        self.peer: tuple[str, int] = ("", 0)
+        # What it holds of the memory for clients.
+        self._held = 0  # bytes of messages that are not whole, or not used
+        self._counted_held = self._counted_unsent = 0
+        # For the timer.
+        self._began_s = shared.clock()
+        self._heard = True  # since the timer looked last
+        self._asked_s = inf  # since when a ping waits for its answer
+        self._idle_since_s = self._began_s
+        self._slow_since_s, self._taken_then = inf, 0
+        self._drain_until_s = inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- asyncio ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's has no such base
+        if len(self._shared.open) >= self._shared.most:
+            transport.abort()
+            return
+        self._shared.open.add(self)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.peer = peer[:2]
+        transport.set_write_buffer_limits(_HIGH_WATER)
+        self._look_in(self._shared.times.handshake_s)
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = True
+        for event in self.connection.receive(data):
+            self._dispatch(event)
+        self.flush()
+
+    def eof_received(self) -> bool:
+        return False  # a client that closes its side reads no answers
+
+    def pause_writing(self) -> None:
+        self.connection.blocked = True
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.connection.blocked = False
+        self._heard = True
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+        self.flush()
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's
+        self._shared.open.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.connection.fail(ErrorCode.NO_ERROR, "the connection is lost")
+        for event in self.connection.take_events():
+            self._dispatch(event)
+        self._held = 0
+        self._count()
+
+    # --- dispatch ---
+
+    def _dispatch(self, event: Event) -> None:
+        kind = type(event)
+        if kind is Data:
+            stream, content, ended = event  # type: ignore[misc] # the kind says what it is
+            if stream.owner is not None:
+                stream.owner.data(content, ended)
+        elif kind is Request:
+            self._shared.application.begin(self, *event)
+        elif isinstance(event, PingAnswered):
+            self._asked_s = inf
+            if event.content == DRAIN:
+                self.connection.end_drain()
+        elif (owner := event.stream.owner) is not None:
+            if isinstance(event, Reset):
+                event.stream.owner = None
+                owner.gone()
+            else:
+                owner.sent()
+
+    # --- to answer ---
+
+    def flush(self) -> None:
+        """Sends what was answered, as far as the socket takes it."""
+        connection = self.connection
+        while out := connection.take():
+            if self.transport.is_closing():
+                return
+            if connection.large:
+                connection.large = False
+                self.transport.writelines(out)
+            else:
+                self.transport.write(b"".join(out))
+            for event in connection.take_events():
+                self._dispatch(event)
+        if connection.failure or (self._drain_until_s < inf and self._is_drained()):
+            self.transport.close()
+        if connection.unsent > _FREE_BYTES or self._counted_unsent:
+            self._count()
+
+    @property
+    def memory(self) -> ClientMemory:
+        return self._shared.memory
+
+    @property
+    def times(self) -> Times:
+        return self._shared.times
+
+    def hold(self, size: int) -> bool:
+        """Holds this many bytes more of a message; False if there is no memory for them. They are to be released."""
+        self._held += size
+        more = self._held - self._counted_held
+        if more > _FREE_BYTES:
+            if not self._shared.memory.take_body(more):
+                return False
+            self._counted_held += more
+        return True
+
+    def release(self, size: int) -> None:
+        self._held -= size
+        if self._counted_held > self._held:
+            self._shared.memory.give_body(self._counted_held - self._held)
+            self._counted_held = self._held
+
+    def _count(self) -> None:
+        unsent = self.connection.unsent
+        if self.connection.blocked:
+            unsent += self.transport.get_write_buffer_size()
+        if unsent <= _FREE_BYTES:
+            unsent = 0
+        if unsent != self._counted_unsent:
+            self._shared.memory.change_unread(unsent - self._counted_unsent)
+            self._counted_unsent = unsent
+            if unsent and self._slow_since_s == inf:
+                self._slow_since_s, self._taken_then = self._shared.clock(), self._taken
+                self._look_in(self._shared.times.slow_s)
+            elif not unsent:
+                self._slow_since_s = inf
+        if self._counted_held > self._held:
+            self.release(0)
+
+    @property
+    def _taken(self) -> int:
+        """Bytes of data that the socket has taken."""
+        return self.connection.sent - self.transport.get_write_buffer_size()
+
+    # --- the end ---
+
+    def drain(self, grace_s: float = inf) -> None:
+        """Takes no more requests, and ends when those that it has are answered, or after `grace_s` seconds."""
+        self._drain_until_s = self._shared.clock() + grace_s
+        self.connection.begin_drain()
+        self.flush()
+        self._look_in(0.0)
+
+    def end(self) -> None:
+        """Ends at once; the client sees its calls as not answered."""
+        self.connection.fail(ErrorCode.NO_ERROR, "the server ends")
+        for event in self.connection.take_events():
+            self._dispatch(event)
+        self.flush()
+        self.transport.close()
+
+    def _is_drained(self) -> bool:
+        return self.connection.drained and not self.connection.streams
+
+    # --- the timer ---
+
+    def _look_in(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + seconds and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+        if seconds < inf:
+            self._timer = loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._shared.clock()
+        due_s = min(self._handshake_due(), self._age_due(now), self._idle_due(now), self._slow_due(now))
+        due_s = min(due_s, self._keepalive_due(now))
+        if due_s <= now:
+            self.transport.abort()
+        else:
+            self._look_in(due_s - now)
+
+    def _handshake_due(self) -> float:
+        return inf if self.connection.began else self._began_s + self._shared.times.handshake_s
+
+    def _keepalive_due(self, now: float) -> float:
+        """Asks a client that was silent since the last look; when it is to be given up, or looked at again."""
+        times = self._shared.times
+        if self._heard:
+            self._heard, self._asked_s = False, inf
+        elif self._asked_s == inf and (times.keepalive_without_calls or self.connection.streams):
+            self._asked_s = now
+            self.connection.ping(KEEPALIVE)
+            self.flush()
+        return now + times.keepalive_s if self._asked_s == inf else self._asked_s + times.keepalive_timeout_s
+
+    def _idle_due(self, now: float) -> float:
+        if self.connection.streams or self._shared.times.idle_s == inf:
+            self._idle_since_s = now
+        elif now >= self._idle_since_s + self._shared.times.idle_s and self._drain_until_s == inf:
+            self.drain()
+        return inf if self._drain_until_s < inf else now + self._shared.times.idle_s
+
+    def _age_due(self, now: float) -> float:
+        times = self._shared.times
+        if self._drain_until_s == inf and now >= self._began_s + times.age_s:
+            self.drain(times.age_grace_s)
+        return min(self._drain_until_s, self._began_s + times.age_s if self._drain_until_s == inf else inf)
+
+    def _slow_due(self, now: float) -> float:
+        times = self._shared.times
+        if self._slow_since_s == inf:
+            return inf
+        if now >= self._slow_since_s + times.slow_s:
+            taken = self._taken
+            if taken - self._taken_then < times.slow_s * times.min_bytes_per_s and self._shared.memory.half_held:
+                logger.warning("The client %s reads too little of its reply; its connection ends", self.peer)
+                return now
+            self._slow_since_s, self._taken_then = now, taken
+        return self._slow_since_s + times.slow_s
+
+    def __repr__(self) -> str:
+        return f"<Http2Protocol {self.peer[0]}:{self.peer[1]} {self.connection!r}>"

@@ -1,0 +1,280 @@
+"""What a connection sends: field lists and data, and the data that wait for windows and for the socket (RFC 9113, 6.9).
+
+Data wait in their stream's queue. Streams take turns, a frame each. A stream whose own window is closed is parked until
+the client opens it; nothing is looked at while the window of the connection is closed or the socket is full. So what
+waits costs no time, however many streams it is of.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from app.transports.http2 import frames
+from app.transports.http2.events import Event, Sent
+from app.transports.http2.frames import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEAD,
+    HEADERS,
+    LARGEST_STREAM,
+    LARGEST_WINDOW,
+    PING,
+    ErrorCode,
+)
+from app.transports.http2.limits import Allowance, Http2Limits
+from app.transports.http2.stream import Buffer, Stream
+
+#: We keep to the frame size that every peer takes.
+_FRAME_BYTES = frames.DEFAULT_FRAME_BYTES
+
+#: Streams that we reset are known for a while: what was under way for them is no error. Chosen.
+_MOST_RESET = 1000
+
+#: Bytes of data that are taken for the socket at a time, so that others have their turn. Chosen.
+_TAKEN = 2**18
+
+#: A piece of this many bytes is not joined with others, which would copy it. Chosen.
+_LARGE = 2**12
+
+#: The opaque data of our pings.
+KEEPALIVE, DRAIN = b"keepaliv", b"lastcall"
+
+
+class Sending:
+    """The half of a connection that sends.
+
+    Attributes:
+        streams: those that are open or half closed, by number.
+        blocked: no data are taken: the socket is full.
+        unsent: bytes of data that wait, of all streams.
+        sent: bytes of data that were taken since the beginning.
+        large: what `take` gives next has large pieces.
+    """
+
+    def __init__(self, limits: Http2Limits, clock: Callable[[], float]) -> None:
+        self.streams: dict[int, Stream] = {}
+        self.blocked = False
+        self.unsent = self.sent = 0
+        self.large = False
+        self._limits = limits
+        self._events: list[Event] = []
+        self._out: list[Buffer] = []
+        self._send_window = frames.DEFAULT_WINDOW
+        self._waiting: deque[Stream] = deque()
+        self._reset: dict[int, None] = {}  # by us, the oldest first
+        self._last = 0  # the highest stream that the client opened
+        self._most_accepted = LARGEST_STREAM
+        self._allowance = Allowance(clock)
+        self._strikes = 0  # pings that came too soon
+
+    # --- to answer ---
+
+    def let_come(self, stream: Stream, held: int = 0, missing: int = 0) -> None:
+        """Opens the stream's window to its usual size, once half of it is used.
+
+        Args:
+            held: bytes of the stream that wait to be used; so many fewer may come.
+            missing: bytes of what is being read now; all of it may come.
+        """
+        if stream.remote_closed:
+            return
+        usual = self._limits.stream_window
+        wanted = max(usual - held, min(missing, LARGEST_WINDOW)) - stream.receive_window
+        if 2 * wanted >= usual or missing > stream.receive_window:
+            stream.receive_window += wanted
+            self._out.append(frames.window_update(stream.id, wanted))
+
+    def send_headers(self, stream: Stream, block: bytes, *, end: bool = False) -> None:
+        """A field list, encoded; behind the data that wait. Does nothing on a stream that is gone."""
+        if stream.local_closed:
+            return
+        self._strikes = 0
+        if stream.queue is not None:
+            stream.trailers, stream.ends = block, end
+        else:
+            self._write_list(stream, block, end)
+        if end:
+            self._close_local(stream)
+
+    def _write_list(self, stream: Stream, block: bytes, end: bool) -> None:
+        flags = END_STREAM if end else 0
+        kind = HEADERS
+        while len(block) > _FRAME_BYTES:
+            self._out.append(frames.frame(kind, flags, stream.id, block[:_FRAME_BYTES]))
+            block, kind, flags = block[_FRAME_BYTES:], CONTINUATION, 0
+        self._out.append(frames.frame(kind, flags | END_HEADERS, stream.id, block))
+
+    def send_data(self, stream: Stream, *parts: Buffer, end: bool = False) -> None:
+        """Data, behind those that wait. Does nothing on a stream that is gone."""
+        if stream.local_closed:
+            return
+        self._strikes = 0
+        size = sum([len(part) for part in parts])
+        if size:
+            if stream.queue is None:
+                stream.queue = deque()
+                self._waiting.append(stream)
+            stream.queue.extend(parts)
+            stream.unsent += size
+            self.unsent += size
+            stream.ends = end
+        elif end and stream.queue is None:
+            self._out.append(frames.frame(DATA, END_STREAM, stream.id))
+        else:
+            stream.ends = end
+        if end:
+            self._close_local(stream)
+        self._send_waiting()
+
+    def send_whole(self, stream: Stream, head: bytes, content: bytes, trailers: bytes) -> None:
+        """A whole answer: a field list, data, trailers."""
+        size = len(content)
+        if (
+            size <= _FRAME_BYTES
+            and size <= stream.send_window
+            and size <= self._send_window
+            and stream.queue is None
+            and stream.remote_closed
+            and not (self._waiting or self.blocked or stream.local_closed)
+        ):
+            number, pack = stream.id, HEAD.pack
+            stream.local_closed = True
+            del self.streams[number]
+            self._send_window -= size
+            self.large |= size > _LARGE
+            self._allowance.earned += 1
+            self._strikes = 0
+            self._out += (
+                pack(0, len(head), HEADERS, END_HEADERS, number), head,
+                pack(size >> 8, size & 0xFF, DATA, 0, number), content,
+                pack(0, len(trailers), HEADERS, END_HEADERS | END_STREAM, number), trailers,
+            )  # fmt: skip
+            return
+        self.send_headers(stream, head)
+        self.send_data(stream, content)
+        self.send_headers(stream, trailers, end=True)
+
+    def reset(self, stream: Stream, code: ErrorCode) -> None:
+        """Ends the stream at once. Does nothing if it is gone."""
+        if self.streams.pop(stream.id, None) is not None:
+            self._drop_queue(stream)
+            stream.remote_closed = stream.local_closed = True
+            self._remember_reset(stream.id)
+            self._out.append(frames.rst_stream(stream.id, code))
+
+    def ping(self, content: bytes) -> None:
+        self._out.append(frames.frame(PING, 0, 0, content))
+
+    def begin_drain(self, text: str = "") -> None:
+        """Section 6.8: the client opens no more streams once it reads this; those that it has opened are answered."""
+        if self._most_accepted == LARGEST_STREAM:
+            self._out.append(frames.goaway(LARGEST_STREAM, ErrorCode.NO_ERROR, text))
+            self.ping(DRAIN)
+
+    def end_drain(self, text: str = "") -> None:
+        """Streams that are opened from now on are dropped, and the client knows it: it may try them elsewhere."""
+        if self._most_accepted == LARGEST_STREAM:
+            self._most_accepted = self._last
+            self._out.append(frames.goaway(self._last, ErrorCode.NO_ERROR, text))
+
+    @property
+    def drained(self) -> bool:
+        """Whether no more streams can be opened."""
+        return self._most_accepted < LARGEST_STREAM
+
+    def take(self) -> list[Buffer]:
+        """The bytes to send. Asked again while there are more."""
+        if self._waiting and not self._out:
+            self._send_waiting()
+        out, self._out = self._out, []
+        return out
+
+    def take_events(self) -> list[Event]:
+        """What has happened since `receive` returned."""
+        events, self._events = self._events, []
+        return events
+
+    # --- what waits ---
+
+    def _send_waiting(self) -> None:
+        waiting, most = self._waiting, _TAKEN
+        while waiting and most > 0 and self._send_window > 0 and not self.blocked:
+            stream = waiting.popleft()
+            if stream.queue is None:  # it is gone
+                continue
+            size = min(_FRAME_BYTES, stream.send_window, self._send_window, stream.unsent)
+            if size <= 0:
+                stream.parked = True
+                continue
+            most -= size
+            self._write_data(stream, size)
+            if stream.queue is not None:
+                waiting.append(stream)
+
+    def _window_opened(self, stream: Stream) -> None:
+        """The client lets more of the stream come; raises nothing if it is too much, which the caller looks at."""
+        if stream.parked and stream.send_window > 0:
+            stream.parked = False
+            self._waiting.append(stream)
+
+    def _write_data(self, stream: Stream, size: int) -> None:
+        """Writes a frame of `size` bytes, and what follows the last one."""
+        queue = stream.queue
+        assert queue is not None  # noqa: S101 - it waits
+        stream.unsent -= size
+        stream.send_window -= size
+        self._send_window -= size
+        self.unsent -= size
+        self.sent += size
+        self.large |= size > _LARGE
+        last = not stream.unsent
+        ends_here = last and stream.ends and stream.trailers is None
+        self._allowance.earned += 4  # the client opens its windows again
+        self._out.append(frames.head(size, DATA, END_STREAM if ends_here else 0, stream.id))
+        self._out.extend(_taken(queue, size))
+        if last:
+            stream.queue = None
+            if stream.trailers is not None:
+                self._write_list(stream, stream.trailers, stream.ends)
+            self._events.append(Sent(stream))
+            if stream.local_closed:
+                self._closed(stream)
+
+    def _close_local(self, stream: Stream) -> None:
+        stream.local_closed = True
+        if stream.queue is None:
+            self._closed(stream)
+
+    def _closed(self, stream: Stream) -> None:
+        """All was sent. The rest of a request that goes on is not wanted (section 8.1)."""
+        self._allowance.earned += 1
+        if self.streams.pop(stream.id, None) is not None and not stream.remote_closed:
+            self._remember_reset(stream.id)
+            self._out.append(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
+
+    def _remember_reset(self, number: int) -> None:
+        self._reset[number] = None
+        if len(self._reset) > _MOST_RESET:
+            del self._reset[next(iter(self._reset))]
+
+    def _drop_queue(self, stream: Stream) -> None:
+        self.unsent -= stream.unsent
+        stream.unsent = 0
+        stream.queue = None
+
+
+def _taken(queue: deque[Buffer], size: int) -> list[Buffer]:
+    """The first `size` bytes, without copying them."""
+    parts: list[Buffer] = []
+    while size:
+        part = queue.popleft()
+        if len(part) > size:
+            view = memoryview(part)
+            queue.appendleft(view[size:])
+            part = view[:size]
+        parts.append(part)
+        size -= len(part)
+    return parts

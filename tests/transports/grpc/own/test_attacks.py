@@ -1,0 +1,138 @@
+"""Strangers at our own engine, played with raw frames: what they hold is bounded, and others are served."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import Any
+
+import grpc
+
+from app.codecs.protobuf.messages import message_class
+from app.transports.client_memory import ClientMemory
+from app.transports.grpc.calls import GrpcCall, GrpcCalls
+from app.transports.grpc.held_messages import HeldMessages
+from app.transports.grpc.options import GrpcOptions
+from app.transports.grpc.server import GrpcServer
+from app.transports.grpc.slow_readers import SlowReaders
+from app.transports.http2.hpack import Decoder
+from tests.support.waiting import until
+from tests.transports.grpc.http2_frames import DATA, GOAWAY, HEADERS, SETTINGS, Http2Client, frame, grpc_call
+
+SERVICE = "inference.GRPCInferenceService"
+PATH = f"/{SERVICE}/ServerLive"
+MIB = 2**20
+REPLY = b"x" * 1000
+
+
+async def answer(_: Any, __: GrpcCall) -> Any:
+    return REPLY
+
+
+class World:
+    def __init__(self, limit: int, time_s: float) -> None:
+        self.memory = ClientMemory(limit)
+        held = HeldMessages(self.memory, SlowReaders(self.memory, time_s, 1000.0))
+        service = GrpcCalls("test", lambda _: None, 6e6, held=held).service(SERVICE, {"ServerLive": answer})
+        self.server = GrpcServer(GrpcOptions("127.0.0.1", 0, engine="own"), [service], lambda: True)
+        self.clients: list[Http2Client] = []
+
+    async def client(self) -> Http2Client:
+        made = await asyncio.to_thread(Http2Client, self.server.port)
+        self.clients.append(made)
+        return made
+
+    async def honest(self) -> grpc.StatusCode:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.server.port}") as channel:
+            return await channel.unary_unary(PATH)(b"").code()
+
+
+def played(scenario: Callable[[World], Awaitable[None]], limit: int = MIB, time_s: float = 600.0) -> None:
+    async def main() -> None:
+        world = World(limit, time_s)
+        await world.server.start()
+        with ExitStack() as stack:
+            stack.callback(lambda: [each.socket.close() for each in world.clients])
+            await scenario(world)
+        await world.server.stop(0)
+
+    asyncio.run(main())
+
+
+def unfinished(stream: int, size: int) -> bytes:
+    """A call whose message says that it is of 1 MiB, and `size` bytes of it."""
+    head, _, _ = grpc_call(stream, PATH, b"").partition(frame(DATA, 1, stream, bytes(5)))
+    content = struct.pack("!BI", 0, MIB) + bytes(size)
+    parts = [content[at : at + 2**14] for at in range(0, len(content), 2**14)]
+    return head + b"".join(frame(DATA, 0, stream, part) for part in parts)
+
+
+def test_messages_that_never_end_have_a_budget() -> None:
+    async def scenario(world: World) -> None:
+        for _ in range(8):
+            client = await world.client()
+            client.send(unfinished(1, 200_000))
+        await until(lambda: world.memory.bodies >= MIB // 2)
+        got = [asyncio.to_thread(each.wait_for, lambda one: one.kind == HEADERS) for each in world.clients[-2:]]
+        for end in await asyncio.gather(*got):
+            assert (b"grpc-status", b"14") in Decoder().decode(end.payload).fields
+        assert world.memory.bodies <= MIB
+        assert await world.honest() is grpc.StatusCode.OK
+        for each in world.clients:
+            each.socket.close()
+        await until(lambda: world.memory.bodies == 0)
+
+    played(scenario)
+
+
+def test_a_message_that_comes_too_slowly_is_given_up() -> None:
+    async def scenario(world: World) -> None:
+        client = await world.client()
+        client.send(unfinished(1, 100_000))
+        end = await asyncio.to_thread(client.wait_for, lambda one: one.kind == HEADERS)
+        assert (b"grpc-status", b"4") in Decoder().decode(end.payload).fields
+        assert world.memory.bodies == 0
+
+    played(scenario, time_s=0.2)
+
+
+def test_short_replies_that_nobody_lets_come_have_the_same_budget() -> None:
+    """A client that opens no window, and asks again and again."""
+
+    async def scenario(world: World) -> None:
+        client = await world.client()
+        client.send(frame(SETTINGS, payload=struct.pack("!HI", 4, 0)))
+        for first in range(1, 8001, 400):
+            client.send(b"".join(grpc_call(number, PATH, b"") for number in range(first, first + 400, 2)))
+        await until(lambda: world.memory.full)
+        assert await world.honest() is grpc.StatusCode.UNAVAILABLE
+        client.socket.close()
+        await until(lambda: world.memory.unread == 0)
+        assert await world.honest() is grpc.StatusCode.OK
+
+    played(scenario)
+
+
+def test_who_sends_no_http2_is_sent_away() -> None:
+    async def scenario(world: World) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.server.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        content = await reader.read()
+        assert content[content.rindex(b"expected") :] == b"expected the preface of HTTP/2"
+        assert frame(GOAWAY)[3:4] in content
+        writer.close()
+
+    played(scenario)
+
+
+def test_a_client_that_is_silent_does_not_keep_the_server_from_ending() -> None:
+    async def scenario(world: World) -> None:
+        client = await world.client()
+        client.send(
+            grpc_call(1, f"/{SERVICE}/Nothing", message_class("inference.ServerLiveRequest")().SerializeToString())
+        )
+        await asyncio.to_thread(client.wait_for, lambda one: one.kind == HEADERS)
+
+    played(scenario)

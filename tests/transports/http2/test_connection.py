@@ -1,0 +1,291 @@
+"""A connection beside the library h2: the same exchanges, however their bytes are cut; and what ends a flood."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from app.transports.http2 import frames
+from app.transports.http2.connection import Connection
+from app.transports.http2.events import Data, Event, Request, Reset
+from app.transports.http2.frames import CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, SETTINGS
+from app.transports.http2.hpack import encode_fields
+from app.transports.http2.limits import Http2Limits
+
+HEAD = [(":method", "POST"), (":scheme", "http"), (":path", "/a/B"), (":authority", "x"), ("te", "trailers")]
+BLOCK = encode_fields([(name.encode(), value.encode()) for name, value in HEAD])
+ANSWER = encode_fields([(b":status", b"200")])
+END = encode_fields([(b"grpc-status", b"0")])
+START = PREFACE + frames.settings([])
+
+
+def request(number: int, *, end: bool = True, block: bytes = BLOCK) -> bytes:
+    return frames.frame(HEADERS, END_HEADERS | (END_STREAM if end else 0), number, block)
+
+
+def sent_by(connection: Connection) -> bytes:
+    out = b""
+    while more := connection.take():
+        out += b"".join(more)
+    return out
+
+
+def kinds_of(content: bytes) -> list[int]:
+    kinds = []
+    while content:
+        high, low, kind, *_ = frames.HEAD.unpack_from(content)
+        kinds.append(kind)
+        content = content[frames.HEAD_BYTES + (high << 8 | low) :]
+    return kinds
+
+
+def told(events: Iterable[Event]) -> list[Any]:
+    """What the events say, pieces of content joined."""
+    said: list[Any] = []
+    for event in events:
+        match event:
+            case Request(stream, headers, ended):
+                said.append(("request", stream.id, headers.fields, ended))
+            case Data(stream, content, ended):
+                said.append(("data", stream.id, content, ended))
+            case Reset(stream, code):
+                said.append(("reset", stream.id, code))
+    return said
+
+
+# --- beside h2 ---
+
+
+@pytest.fixture
+def client() -> Any:
+    library = pytest.importorskip("h2.connection")
+    made = library.H2Connection()
+    made.initiate_connection()
+    return made
+
+
+def test_an_exchange_is_the_same_at_every_split_point(client: Any) -> None:
+    """Three requests, with content, padding and trailers; h2 also changes its settings and pings."""
+    client.send_headers(1, HEAD, end_stream=True)
+    client.send_headers(3, HEAD)
+    client.send_data(3, b"x" * 300, pad_length=7)
+    client.send_data(3, b"y", end_stream=True)
+    client.update_settings({4: 100})
+    client.ping(b"12345678")
+    client.send_headers(5, [*HEAD, ("x-long", "z" * 1000)])
+    client.send_data(5, b"")
+    client.send_headers(5, [("x-end", "1")], end_stream=True)
+    content = client.data_to_send()
+
+    whole = Connection(Http2Limits())
+    expected, answered = told(whole.receive(content)), sent_by(whole)
+    assert [each[:2] for each in expected] == [
+        ("request", 1), ("request", 3), ("data", 3), ("data", 3), ("request", 5), ("data", 5), ("data", 5)
+    ]  # fmt: skip
+    for at in range(len(content)):
+        split = Connection(Http2Limits())
+        assert told([*split.receive(content[:at]), *split.receive(content[at:])]) == expected
+        assert sent_by(split) == answered
+    bytewise = Connection(Http2Limits())
+    assert told([each for at in range(len(content)) for each in bytewise.receive(content[at : at + 1])]) == expected
+
+
+def test_random_exchanges_with_h2_carry_every_byte_within_its_windows() -> None:
+    """Both sides send contents of random lengths in random pieces, and h2 rejects what does not fit its windows."""
+    for seed in range(150):
+        Exchange(random.Random(seed)).play()  # noqa: S311 - for no secret
+
+
+class Exchange:
+    """h2 asks eight times, and gets eight answers."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.client = pytest.importorskip("h2.connection").H2Connection()
+        self.client.initiate_connection()
+        self.client.update_settings({4: chance.choice([0, 1, 100, 65_535])})
+        self.server = Connection(Http2Limits(stream_window=2**16))
+        self.chance = chance
+        numbers = range(1, 16, 2)
+        self.asked = {number: chance.randbytes(chance.choice([0, 5, 1000, 30_000])) for number in numbers}
+        self.wanted = {number: chance.randbytes(chance.choice([0, 1, 1000, 40_000])) for number in numbers}
+        self.left = dict(self.asked)
+        self.came, self.answered = dict.fromkeys(numbers, b""), dict.fromkeys(numbers, b"")
+        self.open = set(numbers)
+
+    def play(self) -> None:
+        for number in self.asked:
+            self.client.send_headers(number, HEAD)
+        for _ in range(10_000):
+            if not self.open:
+                break
+            self.send_some()
+            content = self.client.data_to_send()
+            cut = self.chance.randrange(len(content) + 1)
+            self.serve([*self.server.receive(content[:cut]), *self.server.receive(content[cut:])])
+            for event in self.client.receive_data(sent_by(self.server)):
+                self.receive(event)
+        assert self.came == self.asked
+        assert self.answered == self.wanted
+        assert not self.server.streams
+        assert not self.server.unsent
+
+    def send_some(self) -> None:
+        for number in list(self.left):
+            window = self.client.local_flow_control_window(number)
+            most = min(window, 16_384, self.chance.choice([1, 100, 20_000]))
+            if self.left[number] and not most:
+                continue
+            piece, self.left[number] = self.left[number][:most], self.left[number][most:]
+            self.client.send_data(number, piece, end_stream=not self.left[number])
+            if not self.left[number]:
+                del self.left[number]
+
+    def serve(self, events: list[Event]) -> None:
+        for event in events:
+            if not isinstance(event, Data):
+                continue
+            stream = event.stream
+            self.came[stream.id] += event.content
+            self.server.let_come(stream)
+            if event.ended:
+                self.server.send_headers(stream, ANSWER)
+                self.server.send_data(stream, self.wanted[stream.id])
+                self.server.send_headers(stream, END, end=True)
+
+    def receive(self, event: Any) -> None:
+        kind = type(event).__name__
+        if kind == "StreamEnded":
+            self.open.remove(event.stream_id)
+        if kind == "DataReceived":
+            self.answered[event.stream_id] += event.data
+            self.client.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        if kind in {"DataReceived", "ResponseReceived"}:
+            with suppress(Exception):  # the stream has ended in the same bytes
+                self.client.increment_flow_control_window(self.chance.choice([100, 50_000]), event.stream_id)
+
+
+# --- answers ---
+
+
+def opened() -> tuple[Connection, Any]:
+    connection = Connection(Http2Limits())
+    connection.receive(START)
+    (event,) = connection.receive(request(1))
+    sent_by(connection)
+    return connection, event
+
+
+def test_a_whole_answer_is_three_frames() -> None:
+    connection, event = opened()
+    connection.send_whole(event.stream, ANSWER, b"abc", END)
+    assert kinds_of(sent_by(connection)) == [HEADERS, DATA, HEADERS]
+    assert repr(connection) == "<Connection 0 streams, 0 bytes wait>"
+
+
+def test_an_answer_waits_for_windows_and_for_the_socket() -> None:
+    connection, event = opened()
+    connection.send_whole(event.stream, ANSWER, b"x" * 100_000, END)
+    assert kinds_of(sent_by(connection)) == [HEADERS, *[DATA] * 4]
+    assert repr(event.stream) == "<Stream 1 closed, 34465 bytes wait>"
+    connection.blocked = True
+    connection.receive(frames.window_update(0, 10**6) + frames.window_update(1, 10**6))
+    assert sent_by(connection) == b""
+    connection.blocked = False
+    assert kinds_of(sent_by(connection)) == [*[DATA] * 3, HEADERS]
+
+
+def test_an_answer_before_the_end_of_its_request_resets_it_without_an_error() -> None:
+    connection = Connection(Http2Limits())
+    (event,) = connection.receive(START + request(1, end=False))
+    sent_by(connection)
+    connection.send_headers(event.stream, ANSWER, end=True)
+    assert sent_by(connection)[-4:] == b"\0\0\0\0"
+    assert connection.receive(frames.frame(DATA, 0, 1, b"late")) == []
+    assert not connection.failure
+
+
+def test_a_drain_answers_what_was_opened_before_the_client_knew() -> None:
+    connection, _ = opened()
+    connection.begin_drain()
+    assert len(connection.receive(request(3))) == 1
+    connection.end_drain()
+    assert connection.receive(request(5)) == []
+    assert sorted(connection.streams) == [1, 3]
+
+
+# --- floods ---
+
+reset = frames.rst_stream
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        lambda n: request(n) + reset(n, 8),  # CVE-2023-44487
+        lambda n: request(n) + frames.window_update(n, 0),  # CVE-2025-8671, the server resets
+        lambda n: request(n) + frames.frame(DATA, 0, n, b"x"),  # likewise
+        lambda _: frames.settings([(4, 1), (4, 2)]),  # CVE-2019-9515
+        lambda _: frames.frame(PING, 0, 0, b"12345678"),  # CVE-2019-9512
+        lambda _: frames.frame(frames.PRIORITY, 0, 1, b"\0\0\0\3\1"),  # CVE-2019-9513
+        lambda _: frames.window_update(0, 1),
+        lambda _: frames.frame(200, 0, 0),
+        lambda n: request(n, end=False) + frames.frame(DATA, 0, n) * 3,  # CVE-2019-9518
+        lambda n: request(n, block=b"\x82\x86\x84" + b"\0\1A\1b"),  # malformed: the server resets
+    ],
+)  # fmt: skip
+def test_a_flood_that_asks_for_nothing_ends_its_connection(flood: Callable[[int], bytes]) -> None:
+    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection.receive(START)
+    for number in range(1, 20_001, 2):
+        connection.receive(flood(number))
+        if connection.failure:
+            break
+    assert connection.failure in {"too many frames that ask for nothing", "too_many_pings"}
+    assert number < 10_001
+    assert connection.receive(request(number + 2)) == []
+
+
+@pytest.mark.parametrize("part", [b"", b"\x82"])
+def test_a_field_list_that_never_ends_ends_its_connection(part: bytes) -> None:
+    """CVE-2024-27316."""
+    connection = Connection(Http2Limits())
+    connection.receive(START + frames.frame(HEADERS, 0, 1, b"\x82"))
+    for _ in range(1000):
+        connection.receive(frames.frame(CONTINUATION, 0, 1, part))
+    assert connection.failure == "a field list that is too long"
+
+
+def test_a_client_that_cancels_some_of_its_calls_is_not_ended() -> None:
+    """Answered calls earn what cancelled ones cost; here the clock stands still."""
+    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection.receive(START)
+    for number in range(1, 40_000, 4):
+        (event,) = connection.receive(request(number))
+        connection.send_whole(event.stream, ANSWER, b"", END)
+        connection.receive(request(number + 2) + reset(number + 2, 8))
+        sent_by(connection)
+    assert not connection.failure
+
+
+def test_streams_beyond_the_most_are_refused() -> None:
+    connection = Connection(Http2Limits(max_streams=2))
+    events = connection.receive(START + b"".join(request(number) for number in (1, 3, 5)))
+    assert [event.stream.id for event in events if isinstance(event, Request)] == [1, 3]
+    assert sent_by(connection).endswith(frames.rst_stream(5, frames.ErrorCode.REFUSED_STREAM))
+
+
+def test_many_streams_that_wait_cost_no_time_for_each_frame() -> None:
+    """Their windows are closed: they are not looked at until one is opened."""
+    connection = Connection(Http2Limits())
+    connection.receive(PREFACE + frames.settings([(frames.INITIAL_WINDOW_SIZE, 0)]))
+    for number in range(1, 2001, 2):
+        (event,) = connection.receive(request(number))
+        connection.send_whole(event.stream, ANSWER, b"x", END)
+    assert not connection._waiting
+    assert kinds_of(sent_by(connection))[:3] == [SETTINGS, frames.WINDOW_UPDATE, SETTINGS]
+    connection.receive(frames.window_update(5, 1))
+    assert kinds_of(sent_by(connection)) == [DATA, HEADERS]
