@@ -52,7 +52,7 @@ class Binding:
         names = list(dict.fromkeys(model.name for model in self._leased))
         self.other_models = [tuple([each for each in names if each != own[0].name]) for own in models]
         self.folds = {
-            step.number: Fold(step.fold, models[step.number], batcher.when_free, limits)
+            step.number: Fold(step.fold, models[step.number], batcher.when_free, limits, clock)
             for step in plan.steps
             if step.fold is not None
         }

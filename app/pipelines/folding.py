@@ -12,8 +12,9 @@ Rules
 - A request that has ended takes its nodes along: also out of a call that still waits. A call that has only such nodes
   is given up, wherever it is.
 - A reply may submit and cancel requests. So what follows a reply looks anew at who is there (`_living`).
-- A call stands in the queue where the first of its requests does: at that one's arrival, later by the seconds that were
-  computed for it, of shared calls its share. So a tree of a thousand calls gives way to what came meanwhile.
+- A call stands in the queue where the first of its requests does: at that one's arrival, later by its share of the time
+  that passed from call to call. So a tree of a thousand calls gives way to what came meanwhile. Seconds of computing
+  alone would not do: of small calls most of the time is passed between them.
 - A call that is not full gives way to the steps by which requests that have arrived come to this one: they bring it
   nodes. It waits for no others, so it is not put off again and again.
 """
@@ -86,6 +87,7 @@ class Fold:
     Args:
         models: by operation.
         when_free: the argument is called once, as soon as a device is free.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -94,10 +96,13 @@ class Fold:
         models: Sequence[StepModel],
         when_free: Callable[[Callable[[], None]], None],
         limits: FoldLimits,
+        clock: Callable[[], float],
     ) -> None:
         self.plan = plan
         self._models = models
         self._when_free = when_free
+        self._clock = clock
+        self._charged_s = 0.0  # the time up to which requests were charged
         self._offered = False
 
         row_bytes = sum(np.prod(shape, dtype=int) * dtype.itemsize for shape, dtype in plan.arrays.values())
@@ -117,7 +122,7 @@ class Fold:
         self._requests: dict[int, FoldRequest] = {}
         self._entering: dict[FoldRequest, tuple[Mapping[str, Array], Mapping[str, Array]]] = {}  # what is not written
         self._leaving: dict[int, FoldRequest] = {}  # those that have ended, with nodes in a call
-        self._entered_s = np.zeros(_FIRST_REQUESTS)  # its arrival, and its share of the calls that it was in
+        self._entered_s = np.zeros(_FIRST_REQUESTS)  # its arrival, and its share of the time since then
         self._offsets_s = np.zeros(_FIRST_REQUESTS)
         self._seconds = np.zeros(_FIRST_REQUESTS)  # of the calls that it was in
         self._largest = np.zeros(_FIRST_REQUESTS, np.intp)  # rows of the largest batch
@@ -191,6 +196,8 @@ class Fold:
             self._enter()
             self._answer([request], [BatchTiming()])
             return
+        if not self._requests:
+            self._charged_s = self._clock()
         self._requests[number] = request
         self._entered_s[number] = request.entered_s
         self._offsets_s[number] = request.pending.priority_offset_s
@@ -319,7 +326,9 @@ class Fold:
 
     def _charge(self, requests: Array, timing: BatchTiming) -> None:
         """Notes what a call took for its requests, each of which stands there once for each node."""
-        share_s = timing.compute_s / max(1, timing.rows)
+        now = self._clock()
+        share_s = (now - self._charged_s) / max(1, timing.rows)
+        self._charged_s = now
         if len(self._requests) == 1 and not self._leaving:
             number = int(requests[0])
             self._seconds[number] += timing.compute_s

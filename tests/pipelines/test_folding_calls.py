@@ -107,7 +107,8 @@ class Bench:
         self.free: list[Callable[[], None]] = []
         plan = compile_pipeline(parse(TREES), lambda _: {CELL.name: CELL}).steps[0].fold
         assert plan is not None
-        self.fold = Fold(plan, [self.model], self.free.append, FoldLimits(100, 1 << 20))
+        self.now = 0.0
+        self.fold = Fold(plan, [self.model], self.free.append, FoldLimits(100, 1 << 20), lambda: self.now)
 
     def begin(
         self, *words: float, children: list[list[int]] | None = None, reply: FakeReply | None = None,
@@ -131,6 +132,20 @@ class Bench:
 def outcomes(*replies: FakeReply) -> list[object]:
     return [reply.answers[0].outputs["root"].ravel().tolist() if isinstance(reply.answers[0], Answer)
             else type(reply.answers[0]) for reply in replies]  # fmt: skip
+
+
+def test_the_calls_of_a_deep_tree_stand_behind_what_came_meanwhile() -> None:
+    """By the seconds that were computed alone it would stay before all of that: most time passes between its calls."""
+    bench = Bench()
+    bench.begin(1.0, 2.0, 3.0, children=[[-1, -1], [0, -1], [1, -1]])
+    places = []
+    for _ in range(3):
+        bench.supply()
+        ((_, pending, _),) = bench.model.calls
+        places.append(pending.arrival_s)
+        bench.now += 50.0
+        bench.model.answer()
+    assert places == [0.0, 50.0, 100.0]
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("no"), OutOfMemory("no"), MemoryError(), ValueError("a bug")])
@@ -338,7 +353,7 @@ def test_a_chain_is_the_forest_that_it_would_be_compiled_to() -> None:
 def test_the_more_children_a_node_may_have_the_fewer_nodes_a_request_may_have(slots: int, nodes: int) -> None:
     arrays = {"state": ((1,), FLOAT32)}
     plan = FoldPlan(ForestRules(slots, 0, shared=True), (), arrays, None, None, {}, {}, {}, None, 0, 1)
-    fold = Fold(plan, [StepModel()], list[Callable[[], None]]().append, FoldLimits(1000, 1 << 20))
+    fold = Fold(plan, [StepModel()], list[Callable[[], None]]().append, FoldLimits(1000, 1 << 20), lambda: 0.0)
     none = np.zeros((0, slots), np.int32)
     taken, refused = fold.reserve(
         [AskedForest(nodes, 0, none, None), AskedForest(nodes + 1, 0, none, None)], [0.0, 0.0]

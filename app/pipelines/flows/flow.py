@@ -308,13 +308,20 @@ class Flow:
 
     def answered(self, step: StepPlan, answer: Answer, elements: int) -> None:
         """To be called with the answer of a step; never raises."""
+        rows = self._rows[step.number]
+        count = self._counts[step.kind] if rows is None else rows.size
+        if step.fold is None:
+            for value in step.outputs:
+                array = answer.outputs[value.name]
+                if array.shape[:1] != (count * elements,):
+                    self.failed(step, _other_rows(step, value.name, array, count * elements))
+                    return
+
         self._handles.pop(step.number, None)
         queue_s, compute_s, most_rows, _ = answer.timing
         if step.fold is not None:  # it waited whenever none of its nodes was in a call
             queue_s = max(0.0, self._binding.clock() - self._folds[step.number].begun_s - compute_s)
         self._timings[step.number] = StepTiming(step.name, queue_s, compute_s, most_rows)
-        rows = self._rows[step.number]
-        count = self._counts[step.kind] if rows is None else rows.size
         for value in step.outputs:
             array = answer.outputs[value.name]
             self._arrays[value.number] = array.reshape(count, elements, *array.shape[1:]) if step.each else array
@@ -470,6 +477,12 @@ class StepReply:
     def set_exception(self, error: Exception, /) -> None:
         self._over = True
         self._flow.failed(self._step, error)
+
+
+def _other_rows(step: StepPlan, output: str, array: Array, rows: int) -> InferenceFailed:
+    """The model's rows cannot be told apart: they would be given to others."""
+    got = f"{len(array)} rows" if array.ndim else "a scalar"
+    return InferenceFailed(f"{step.models[0]} answered {got} of {output!r} for {rows} rows")
 
 
 def _is_optional(step: StepPlan) -> bool:

@@ -71,6 +71,8 @@ def join(parts: Sequence[tuple[Array, Rows]], rest: object, rows: Rows, count: i
         left &= ~has
         if not left.any():
             return joined
+    if rest is None and wanted.size:
+        raise InferenceFailed(f"Rows of {spec.name!r} were computed by no step")
     if joined is None:
         joined = np.empty((wanted.size, *[1 if size is None else size for size in (spec.shape or ())[1:]]), spec.dtype)
     joined[left] = rest

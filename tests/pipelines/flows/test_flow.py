@@ -168,6 +168,17 @@ def test_a_bad_request_fails_alone_and_its_step_is_named() -> None:
     scenario(play)
 
 
+def test_a_model_that_answers_other_rows_than_it_was_asked_for_fails_the_request() -> None:
+    """Rows that follow would be others' answers."""
+
+    async def play(world: World) -> None:
+        world.add("big", 2, lambda inputs: {"y": inputs["x"][1:]})
+        with pytest.raises(InferenceFailed, match=r"Step 'second': .*big answered 2 rows of 'y' for 3 rows"):
+            await world.ask(world.load(CHAIN), 1, 2, 3)
+
+    scenario(play)
+
+
 @pytest.mark.parametrize(("value", "expected"), [(13.0, 14.0), (3.0, 30.0)])
 def test_an_optional_step_may_fail(value: float, expected: float) -> None:
     async def play(world: World) -> None:

@@ -127,3 +127,8 @@ def test_where_no_part_has_rows_the_rest_has_the_shape_of_the_spec() -> None:
 
 def test_where_no_part_has_rows_a_spec_of_unknown_rank_makes_one_value_a_row() -> None:
     assert join([], 1, None, 2, TensorSpec("y", np.dtype(np.int64), None)).tolist() == [1, 1]
+
+
+def test_rows_that_nothing_computed_are_an_error_and_no_numbers() -> None:
+    with pytest.raises(InferenceFailed, match="Rows of 'y' were computed by no step"):
+        join([(np.array([1, 2]), rows_of(frozenset({0, 1})))], None, None, 3, SPEC)
