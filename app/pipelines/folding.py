@@ -12,9 +12,9 @@ Rules
 - A request that has ended takes its nodes along: also out of a call that still waits. A call that has only such nodes
   is given up, wherever it is.
 - A reply may submit and cancel requests. So what follows a reply looks anew at who is there (`_living`).
-- A call stands in the queue where the first of its requests does: at that one's arrival, later by its share of the time
-  that passed from call to call. So a tree of a thousand calls gives way to what came meanwhile. Seconds of computing
-  alone would not do: of small calls most of the time is passed between them.
+- A call stands in the queue where the first of its requests does: at that one's arrival, after its first call at its
+  beginning, later by its share of the time that passed from call to call. So a tree of a thousand calls gives way to
+  what came meanwhile. Seconds of computing alone would not do: of small calls most of the time is passed between them.
 - A call that is not full gives way to the steps by which requests that have arrived come to this one: they bring it
   nodes. It waits for no others, so it is not put off again and again.
 """
@@ -123,6 +123,7 @@ class Fold:
         self._entering: dict[FoldRequest, tuple[Mapping[str, Array], Mapping[str, Array]]] = {}  # what is not written
         self._leaving: dict[int, FoldRequest] = {}  # those that have ended, with nodes in a call
         self._entered_s = np.zeros(_FIRST_REQUESTS)  # its arrival, and its share of the time since then
+        self._begun_s = np.zeros(_FIRST_REQUESTS)  # when its nodes were ready to be computed
         self._offsets_s = np.zeros(_FIRST_REQUESTS)
         self._seconds = np.zeros(_FIRST_REQUESTS)  # of the calls that it was in
         self._largest = np.zeros(_FIRST_REQUESTS, np.intp)  # rows of the largest batch
@@ -179,7 +180,8 @@ class Fold:
             request.number = number
         if (highest := max(numbers)) >= len(self._entered_s):
             more = 2 * (highest + 1)
-            self._entered_s, self._offsets_s = grown(self._entered_s, more), grown(self._offsets_s, more)
+            self._entered_s, self._begun_s = grown(self._entered_s, more), grown(self._begun_s, more)
+            self._offsets_s = grown(self._offsets_s, more)
             self._seconds, self._largest = grown(self._seconds, more), grown(self._largest, more)
 
     def begin(self, request: FoldRequest, start: Mapping[str, Array], nodes: Mapping[str, Array]) -> None:
@@ -196,8 +198,9 @@ class Fold:
             self._enter()
             self._answer([request], [BatchTiming()])
             return
+        now = self._begun_s[number] = self._clock()
         if not self._requests:
-            self._charged_s = self._clock()
+            self._charged_s = now
         self._requests[number] = request
         self._entered_s[number] = request.entered_s
         self._offsets_s[number] = request.pending.priority_offset_s
@@ -333,10 +336,11 @@ class Fold:
             number = int(requests[0])
             self._seconds[number] += timing.compute_s
             self._largest[number] = max(self._largest[number], timing.rows)
-            self._entered_s[number] += share_s * len(requests)
+            self._entered_s[number] = max(self._entered_s[number], self._begun_s[number]) + share_s * len(requests)
             return
         self._seconds[requests] += timing.compute_s  # what is written several times is the same
         self._largest[requests] = np.maximum(self._largest[requests], timing.rows)
+        self._entered_s[requests] = np.maximum(self._entered_s[requests], self._begun_s[requests])
         self._entered_s += share_s * np.bincount(requests, minlength=len(self._entered_s))
 
     def _answer(self, requests: Sequence[FoldRequest], timings: Sequence[BatchTiming]) -> None:
