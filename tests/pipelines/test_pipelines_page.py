@@ -17,7 +17,7 @@ from tests.support.processes import ROOT
 Shapes = Mapping[str, tuple[Dimension, ...]]
 
 PAGE = (ROOT / "docs/pipelines.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"^```yaml\n# (\S+?):?(?: .*)?\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+FILES = dict(re.findall(r"^```yaml\n# (\S+?):?(?: [^\n]*)?\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 
 IMAGE = (None, None, None)
 
