@@ -76,12 +76,12 @@ def _print(findings: Findings, *, dot: bool, relative: bool) -> None:
 
 
 def _content(checked: Checked) -> str:
-    from app.pipelines.drawing import describe, draw  # noqa: PLC0415 - numpy
+    from app.pipelines.drawing import LEGEND, describe, draw  # noqa: PLC0415 - numpy
     from app.pipelines.plan import Plan  # noqa: PLC0415 - as above
 
     if not isinstance(checked.content, Plan):
-        return f"  signatures: {', '.join(checked.content)}\n"
-    lines = [*describe(checked.content).splitlines(), "", *draw(checked.content).splitlines(), ""]
+        return f"  signatures: {', '.join(checked.content)} (ferry inspect shows inputs and outputs)\n"
+    lines = [*describe(checked.content).splitlines(), "", *draw(checked.content).splitlines(), "", LEGEND, ""]
     return "\n".join(f"  {line}".rstrip() for line in lines)
 
 

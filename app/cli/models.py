@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.config.sources import load_settings
-from app.core.errors import ModelNotFound
-from app.repository.disk.disk_layout import missing_graph, scan_model
+from app.core.errors import InvalidRequest, ModelNotFound
+from app.repository.disk.disk_layout import PIPELINE_FILE, missing_graph, scan_model
 
 if TYPE_CHECKING:
     from app.runtime import LoadedModel
@@ -31,10 +31,16 @@ def loaded_model(model: str, models: Path | None) -> Iterator[tuple[Path, Loaded
     Raises:
         SettingsError: the environment holds a wrong setting.
         ModelNotFound: there is no such model.
+        InvalidRequest: it is a pipeline.
         InferenceFailed: the model cannot be loaded.
     """
     settings = load_settings({} if models is None else {"models": models})
     path = find_version(model, settings.models)
+    if (path / PIPELINE_FILE).is_file():
+        raise InvalidRequest(
+            f"{path.parent.name}/{path.name} is a pipeline: 'ferry check {path}' shows its inputs and outputs; to ask "
+            "it, start 'ferry serve'"
+        )
     from app.runtime import RuntimeOptions, create_runtime  # noqa: PLC0415 - numpy, and TensorFlow behind it
 
     options = RuntimeOptions(

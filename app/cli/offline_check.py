@@ -84,7 +84,7 @@ def check_folder(folder: Path, settings: Settings, models: Path | None = None, c
     # 2. What is asked about.
     check = _Check(look, own, others)
     if target.version is not None:
-        check.version(target.name, target.version)
+        check.version(target.name, target.version, is_draft=models is not None)
     else:
         check.models(target, listed=config is not None)
     check.findings.notes += others.notes
@@ -114,7 +114,7 @@ def _target(given: Path) -> _Target:
 
 def _models_in(folder: Path, look: Look) -> OfflineModels:
     try:
-        return OfflineModels(ModelsFolder(folder).scan(), look, listed=False)
+        return OfflineModels(ModelsFolder(folder).scan(), look, listed=False, where=str(folder))
     except FileNotFoundError:
         raise SettingsError(f"there is no models folder {folder}: --models names one") from None
 
@@ -159,9 +159,9 @@ class _Check:
         if not listed:
             self._note_ignored(folder)
 
-    def version(self, name: str, path: Path) -> None:
-        """Any version, whether it would be served or not."""
-        if not name:
+    def version(self, name: str, path: Path, *, is_draft: bool) -> None:
+        """Any version, whether it would be served or not. Args: is_draft: it is known to lie elsewhere."""
+        if not name and not is_draft:
             self.findings.notes.append(f"{path.name} is not a version, a whole number: no server would find it here")
         title = f"{name} version {version_number(path.name)}" if name else path.name
         try:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from app.config.settings import Settings
-from app.core.errors import InferenceFailed, ServingError
+from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound, ServingError
 from app.core.events import ignore
 from app.core.inference import ModelSignature
 from app.core.versions import ModelProblem, ProblemKind
@@ -28,6 +29,9 @@ from app.runtime import missing_part_of, offline_signatures_of
 
 if TYPE_CHECKING:
     from app.pipelines.pipeline_model import PipelineModel
+
+#: Models, versions or labels that a fault names of those that there are. Chosen.
+_MOST_NAMED = 10
 
 
 class Fault(NamedTuple):
@@ -79,16 +83,18 @@ class OfflineModels:
     Args:
         listed: the layout is that of a list, which says which versions are served and what their labels are. Otherwise
             any version that is there may be served, and a label may be that of the newest.
+        where: the folder or list, by its name.
 
     Attributes:
         notes: what was assumed.
     """
 
-    def __init__(self, layout: DiskLayout, look: Look, *, listed: bool) -> None:
+    def __init__(self, layout: DiskLayout, look: Look, *, listed: bool, where: str = "the list of models") -> None:
         self.layout = layout
         self.notes: dict[str, None] = {}
         self._look = look
         self._listed = listed
+        self._where = where
         self._faults: dict[str, list[Fault]] = {}
         self._served: dict[str, set[int]] = {}
         self._catalog = Catalog()
@@ -109,8 +115,11 @@ class OfflineModels:
     def check(self, text: bytes) -> Plan:
         """Raises PipelineInvalid: the text of a pipeline is wrong, or does not fit these models."""
         content = parse(text)
-        if reasons := lacking(models_of(content), self._find):
-            raise PipelineInvalid(*[f"it waits for {reason}" for reason in reasons])
+        models = models_of(content)
+        if reasons := lacking(models, self._find):
+            told = [self._why_not_found(reference, error) for reference, error in reasons.items()]
+            steps = [models[reference] for reference in reasons]
+            raise PipelineInvalid(*[f"step {step!r}: {why}" for step, why in zip(steps, told, strict=True)])
         return compile_pipeline(content, self._signatures)
 
     # --- models by reference ---
@@ -138,6 +147,24 @@ class OfflineModels:
         path = self.layout.models.get(name, {}).get(version)
         if path is not None and not self._why_not(name, version, path):
             self._note(f"{name}:{version} is not the newest version: a model config file has to say that it is served")
+
+    def _why_not_found(self, reference: ModelReference, error: ServingError) -> str:
+        name, version, label = reference
+        if isinstance(error, ModelNotFound) and name not in self.layout.configs:
+            others = (repr(each) for each in sorted(self.layout.configs) if not self._is_pipeline(each))
+            return f"there is no model {name!r} in {self._where}, {_only(others)}"
+        if isinstance(error, ModelNotFound) and version is not None:
+            there = self.served(name) if self._listed else self.layout.models.get(name, {})
+            return f"model {name!r} has no version {version}, {_only(map(str, sorted(there)))}"
+        if isinstance(error, InvalidRequest) and label is not None:
+            labels = self._catalog.labels.get(name, {})
+            return f"model {name!r} has no label {label!r}, {_only(map(repr, sorted(labels)))}"
+        return f"it waits for {reference} ({error})"
+
+    def _is_pipeline(self, name: str) -> bool:
+        """Whether it is one by its newest version: no step can use it."""
+        versions = self.layout.models.get(name, {})
+        return bool(versions) and (versions[max(versions)] / PIPELINE_FILE).is_file()
 
     # --- looking ---
 
@@ -190,6 +217,13 @@ class OfflineModels:
 
     def _note(self, text: str) -> None:
         self.notes[text] = None
+
+
+def _only(names: Iterable[str]) -> str:
+    """What there is: the first few, so that a line stays one that can be read."""
+    first = list(islice(names, _MOST_NAMED + 1))
+    more = ", ..." if len(first) > _MOST_NAMED else ""
+    return f"only {', '.join(first[:_MOST_NAMED])}{more}" if first else "which has none"
 
 
 def _depth(path: Path) -> int:

@@ -11,6 +11,9 @@ from app.core.batch_sizes import MOST_DELAY_MS, MOST_TARGET_MS, MOST_WEIGHT
 #: Why requests run alone although the shapes of the signature would allow shared calls.
 ROWS_LOST = "each request runs alone: in a batch the outputs did not have a row for each row of the inputs"
 
+#: What stands for whatever is said of calls: those of a pipeline are its models'.
+NO_CALLS_OF_ITS_OWN = "a pipeline has no calls of its own: see the pages of its models"
+
 
 class _Document(BaseModel):
     """Times are in milliseconds, shares from 0 to 1."""
@@ -94,8 +97,8 @@ class VariantDocument(_Document):
 class MixedShapesDocument(_Document):
     """Whether requests of different inner shapes share calls."""
 
-    free: bool = Field(description="Whether the signature allows different inner shapes.")
-    shared: bool
+    free: bool | None = Field(description="Whether the signature allows different inner shapes; null for a pipeline.")
+    shared: bool | None
     explanation: str
 
 
@@ -103,7 +106,7 @@ class SignatureExplanation(_Document):
     """The calls of one signature."""
 
     signature: str
-    batched: bool = Field(description="Whether rows of several requests may share a call.")
+    batched: bool | None = Field(description="Whether rows of several requests may share a call; null for a pipeline.")
     alone: str = Field("", description="Why each request runs alone and unpadded; empty if rows share calls.")
     calls: int
     requests: int = Field(description="A request that was computed in parts counts once for each part.")

@@ -58,7 +58,9 @@ def check_shapes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None
         spec = signature.inputs[name]
         if not spec.accepts_shape(array.shape):
             shape, expected = format_shape(array.shape), format_shape(spec.shape)
-            raise InvalidRequest(f"Input {name!r} has shape {shape}; expected {expected}")
+            is_row = signature.mixed_rows and spec.shape is not None and array.ndim == len(spec.shape) + 1
+            hint = " (a request with trees has 'inputs', not 'instances')" if is_row else ""
+            raise InvalidRequest(f"Input {name!r} has shape {shape}; expected {expected}{hint}")
 
 
 def check_row_size(signature: ModelSignature, inputs: Mapping[str, Array], most: int) -> None:

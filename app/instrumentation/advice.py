@@ -226,7 +226,7 @@ def _share(signature: SignatureExplanation, reason: str) -> float:
 
 def _shapes_apart(signature: SignatureExplanation) -> bool:
     shapes = signature.shapes
-    return shapes.free and not shapes.shared and (_listed_shapes(signature) > 1 or signature.costs_left_out > 0)
+    return bool(shapes.free) and not shapes.shared and (_listed_shapes(signature) > 1 or signature.costs_left_out > 0)
 
 
 def _listed_shapes(signature: SignatureExplanation) -> int:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from app.batching.policy import BatchingOptions
 from app.core.batching_explanation import (
+    NO_CALLS_OF_ITS_OWN,
     ROWS_LOST,
     BatchingExplanation,
     BatchingOptionsDocument,
@@ -36,6 +37,8 @@ from app.pipelines.pipeline_model import PipelineModel
 
 #: Cost curves listed for one signature: callers choose the shapes, so there may be many. Chosen.
 _MOST_CURVES = 32
+
+_NO_SHAPES = MixedShapesDocument(free=None, shared=None, explanation=NO_CALLS_OF_ITS_OWN)
 
 _NOTHING = "No request was counted so far; ask again after some traffic."
 
@@ -128,8 +131,8 @@ class BatchingExplainer:
         curves = [_curve(each) for each in learnt[:_MOST_CURVES]]
         return SignatureExplanation(
             signature=signature.name,
-            batched=signature.batchable and not signature.why_alone() and model.follows_rows(signature.name),
-            alone=signature.why_alone(),
+            batched=_is_batched(model, signature),
+            alone="" if isinstance(model, PipelineModel) else signature.why_alone(),
             calls=calls,
             requests=counts.queue_s.count,
             rows=rows,
@@ -146,10 +149,10 @@ class BatchingExplainer:
             costs_left_out=len(learnt) - len(curves),
             variants=[VariantDocument(**each) for each in variants.get(signature.name, [])],
             shadow_checks=self._facts.shadow_checks.get(f"{model.name}/{model.version}", {}).get(signature.name, {}),
-            shapes=self._shapes_of(model, signature),
+            shapes=_NO_SHAPES if isinstance(model, PipelineModel) else self._shapes_of(model, signature),
         )
 
-    def _shapes_of(self, model: Model | PipelineModel, signature: ModelSignature) -> MixedShapesDocument:
+    def _shapes_of(self, model: Model, signature: ModelSignature) -> MixedShapesDocument:
         reason, could_share = signature.why_alone(), signature.batchable and model.sizes.largest > 1
         if reason or not could_share or not model.follows_rows(signature.name):
             rows_lost = ROWS_LOST if could_share else "each request runs alone"
@@ -167,7 +170,7 @@ class BatchingExplainer:
             return _apart("padding did not go as it did when it was tried")
         return MixedShapesDocument(free=True, shared=found.padded, explanation=found.explanation)
 
-    def _why_not_probed(self, model: Model | PipelineModel) -> str:
+    def _why_not_probed(self, model: Model) -> str:
         if f"{model.name}/{model.version}" in self._facts.improving:
             return "pad_shapes is never, or padding is still to be tried"
         return "pad_shapes is never, or there was no warm-up"
@@ -209,6 +212,13 @@ def _advice(version: VersionExplanation, options: BatchingOptionsDocument) -> It
         else:
             found = advise(signature, options, version.batch_sizes) if signature.calls or signature.answers else []
         yield from (f", signature {signature.signature!r}: {sentence}" for sentence in found)
+
+
+def _is_batched(model: Model | PipelineModel, signature: ModelSignature) -> bool | None:
+    """Whether rows of several requests may share a call; None of a pipeline, which has none of its own."""
+    if isinstance(model, PipelineModel):
+        return None
+    return signature.batchable and not signature.why_alone() and model.follows_rows(signature.name)
 
 
 def _apart(why: str) -> MixedShapesDocument:

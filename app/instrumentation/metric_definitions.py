@@ -80,7 +80,8 @@ MEMORY_BUDGET_BYTES = MetricDefinition(
 PIPELINE_REQUESTS = MetricDefinition(
     "ferry_pipeline_requests_total", "counter", ("outcome", *_PIPELINE),
     "Requests that began in a pipeline, by outcome: answered, failed, cancelled, or rejected before anything was "
-    "computed.",
+    "computed. HTTP rejects at once what equals a request that was just rejected: that is only in "
+    "ferry_requests_total (code 503).",
 )  # fmt: skip
 PIPELINE_SECONDS = MetricDefinition(
     "ferry_pipeline_seconds", "histogram", _PIPELINE,

@@ -43,7 +43,12 @@ def advise_pipeline(pipeline: PipelineExplanation) -> list[str]:
     answered = pipeline.requests.get("answered", 0)
     if answered < _LEAST_REQUESTS or pipeline.total_ms is None:
         return [f"requests answered so far: {answered}; ask again after some traffic."]
-    found = [*_fusions(pipeline), *_gates(pipeline.steps), *_slow_steps(pipeline)]
+    found = [
+        *_fusions(pipeline),
+        *_gates(pipeline.steps),
+        *_failing_steps(pipeline.steps),
+        *_slow_steps(pipeline),
+    ]
     return found or [
         f"nothing to change: a request takes {_ms(pipeline, 1)}, of which {pipeline.overhead_share:.0%} is the "
         "pipeline's own work."
@@ -171,6 +176,20 @@ def _wasted(read: Sequence[StepExplanation]) -> str:
         return ""
     computed = sum(each.compute_share for each in read)
     return f", and {_names([each.step for each in read])}, computed for {computed:.0%} of the time, may be of no use"
+
+
+# --- steps that may fail ---
+
+
+def _failing_steps(steps: Sequence[StepExplanation]) -> Iterator[str]:
+    """Those without which requests are answered, so that nothing else tells."""
+    for step in steps:
+        seen = step.computed + step.failed
+        if "optional" in step.forms and seen >= _LEAST_REQUESTS and step.failed >= _MOST * seen:
+            yield (
+                f"{step.step!r} failed {step.failed} of {seen} times: its timeout_ms may be shorter than a call of its "
+                "model."
+            )
 
 
 # --- where the time goes ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,25 +23,23 @@ from app.pipelines.fold_compilation import NUMBER, FoldTypes, Operation, input_k
 from app.pipelines.plan import INPUT, FoldPlan, Gather, Plan, StepPlan, Value
 from app.pipelines.references import ModelReference, PipelineInvalid, Reference, parse_model, parse_reference
 from app.pipelines.row_kinds import RowKinds
-from app.pipelines.tensor_types import NO_SHAPE, Shape, at, check_fits, check_rest, joined, merged
+from app.pipelines.signatures import FindSignatures, find_signature
+from app.pipelines.sources import Sources, check_order, parse_sources
+from app.pipelines.tensor_types import NO_SHAPE, Shape, at, check_fits, check_rest, each_hint, joined, merged
 
-#: The signatures of a model. Raises whatever says that there is no such model.
-FindSignatures = Callable[[ModelReference], Mapping[str, ModelSignature]]
 
-
-def models_of(text: PipelineText) -> Sequence[ModelReference]:
-    """The models that a pipeline calls, each once. Raises PipelineInvalid."""
-    return list(dict.fromkeys(model for name, step in text.steps.items() for model in _models_of(name, step)))
+def models_of(text: PipelineText) -> Mapping[ModelReference, str]:
+    """The models that a pipeline calls, each once, and the first step that does. Raises PipelineInvalid."""
+    found: dict[ModelReference, str] = {}
+    for name, step in text.steps.items():
+        for model in _models_of(name, step):
+            found.setdefault(model, name)
+    return found
 
 
 def compile_pipeline(text: PipelineText, find: FindSignatures) -> Plan:
     """Raises PipelineInvalid, whatever `find` raises."""
     return _Compilation(text, find).plan()
-
-
-class _Sources(NamedTuple):
-    references: Sequence[Reference]
-    rest: Any = None
 
 
 class _Compilation:
@@ -84,7 +82,9 @@ class _Compilation:
         outputs = {name: self._output_spec(name, sources) for name, sources in self._outputs.items()}
 
         # 3. Numbers in place of names.
-        return self._numbered(order, outputs)
+        plan = self._numbered(order, outputs)
+        self._check_orders()
+        return plan
 
     # --- the order ---
 
@@ -157,7 +157,7 @@ class _Compilation:
         _check_names(step, signature)
         for each, sources in self._sources[name].items():
             with at(f"input {each!r}"):
-                self._check_input(signature.inputs[each], sources, spread=each in step.each)
+                self._check_input(signature.inputs[each], sources, spread=each in step.each, may_spread=True)
 
         total = not (step.optional or step.when)
         if total and all(self._is_total(sources) for sources in self._sources[name].values()):
@@ -166,7 +166,7 @@ class _Compilation:
             shape = None if spec.shape is None else (None, None, *spec.shape[1:]) if step.each else spec.shape
             self._specs[Reference(name, output)] = TensorSpec(output, spec.dtype, shape)
 
-    def _check_input(self, wanted: TensorSpec, sources: _Sources, *, spread: bool) -> None:
+    def _check_input(self, wanted: TensorSpec, sources: Sources, *, spread: bool, may_spread: bool = False) -> None:
         shape = wanted.shape
         if spread and shape is not None:
             shape = (None, None, *shape[1:])
@@ -174,7 +174,8 @@ class _Compilation:
             if not reference.step:
                 self._add_input(reference.name, wanted.dtype, shape)
                 continue
-            check_fits(reference, self._specs[reference], wanted.dtype, shape)
+            hint = each_hint(wanted, self._specs[reference]) if may_spread and not spread else ""
+            check_fits(reference, self._specs[reference], wanted.dtype, shape, hint)
         check_rest(sources.rest, wanted.dtype)
 
     def _add_input(self, name: str, dtype: np.dtype[Any], shape: Shape) -> None:
@@ -222,10 +223,10 @@ class _Compilation:
             if output in read:
                 self._specs[Reference(name, output)] = TensorSpec(output, fold.rows[key].dtype, fold.rows[key].shape)
 
-    def _computed(self, sources: _Sources) -> Sequence[TensorSpec]:
+    def _computed(self, sources: Sources) -> Sequence[TensorSpec]:
         return [self._specs[each] for each in sources.references if each.step]
 
-    def _joined_spec(self, sources: _Sources) -> TensorSpec:
+    def _joined_spec(self, sources: Sources) -> TensorSpec:
         """What holds the rows of all sources."""
         first, *others = [self._spec_of(each) for each in sources.references]
         shape = first.shape
@@ -236,15 +237,24 @@ class _Compilation:
     def _check_condition(self, name: str) -> None:
         if name in self._conditions:
             condition = self._conditions[name]
+            for reference in condition.references:
+                if not reference.step and reference.name not in self._inputs:
+                    raise PipelineInvalid(
+                        f"'when' reads {reference.name!r}, which no step takes as an input. A condition may read "
+                        "outputs of steps and inputs that some step takes"
+                    )
             condition.check({reference: self._spec_of(reference) for reference in condition.references})
 
-    def _is_total(self, sources: _Sources) -> bool:
+    def _is_total(self, sources: Sources) -> bool:
         """Whether every row of a request has a value."""
-        return sources.rest is not None or any(not each.step or each.step in self._total for each in sources.references)
+        return sources.rest is not None or any(map(self._has_all_rows, sources.references))
+
+    def _has_all_rows(self, reference: Reference) -> bool:
+        return not reference.step or reference.step in self._total
 
     # --- outputs ---
 
-    def _output_spec(self, name: str, sources: _Sources) -> TensorSpec:
+    def _output_spec(self, name: str, sources: Sources) -> TensorSpec:
         with at(f"output {name!r}"):
             specs = [self._spec_of(self._known(each)) for each in sources.references]
             first, *others = specs
@@ -272,6 +282,17 @@ class _Compilation:
         if reference.name not in self._inputs:
             raise PipelineInvalid(f"{reference} is no input of a step, so that its type is not known")
         return self._inputs[reference.name]
+
+    def _check_orders(self) -> None:
+        for name, sources in self._outputs.items():
+            with at(f"output {name!r}"):
+                check_order(sources, self._has_all_rows)
+        for step in self._text.steps:
+            places = [(f"input {name!r}", each) for name, each in self._sources[step].items()]
+            places += [(f"start {name!r}", each) for name, each in self._starts.get(step, {}).items()]
+            for place, sources in places:
+                with at(f"step {step!r}: {place}"):
+                    check_order(sources, self._has_all_rows)
 
     # --- kinds of rows ---
 
@@ -399,7 +420,7 @@ class _Numbering:
     def kind(self, reference: Reference) -> int:
         return self.kinds.number(self._place(reference))
 
-    def gather(self, sources: _Sources, *, spread: bool = False) -> Gather:
+    def gather(self, sources: Sources, *, spread: bool = False) -> Gather:
         values = tuple([self.values[each] for each in sources.references])
         return Gather(values, sources.rest, spread, self.kind(sources.references[0]))
 
@@ -430,32 +451,13 @@ def _models_of(name: str, step: StepText) -> tuple[ModelReference, ...]:
 def _fold(name: str, step: StepText, find: FindSignatures) -> FoldTypes:
     with at(f"step {name!r}"):
         return FoldTypes(
-            step, [Operation(each, _find(each.model, each.signature, find)) for each in operations_of(step)]
+            step, [Operation(each, find_signature(each.model, each.signature, find)) for each in operations_of(step)]
         )
 
 
 def _signature_of(name: str, step: StepText, find: FindSignatures) -> ModelSignature:
     with at(f"step {name!r}"):
-        return _find(step.model, step.signature, find)
-
-
-def _find(model: str, wanted: str, find: FindSignatures) -> ModelSignature:
-    signatures = find(parse_model(model))
-    wanted = wanted or (DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in signatures else "")
-    if not wanted and len(signatures) == 1:
-        (wanted,) = signatures
-    if wanted not in signatures:
-        raise PipelineInvalid(
-            f"'signature' should be one of those of {model}: {_names(signatures)}"
-            + (f", but is {wanted!r}" if wanted else "")
-        )
-    signature = signatures[wanted]
-    if not signature.batchable or signature.ragged or signature.ragged_outputs or signature.sparse:
-        raise PipelineInvalid(
-            f"{model}: a step's model should have a free first dimension in all inputs and outputs, and "
-            "neither ragged nor sparse ones"
-        )
-    return signature
+        return find_signature(step.model, step.signature, find)
 
 
 def _condition(name: str, step: StepText) -> Condition:
@@ -463,17 +465,9 @@ def _condition(name: str, step: StepText) -> Condition:
         return Condition(step.when)
 
 
-def _sources(place: str, sources: Sequence[str | float]) -> _Sources:
+def _sources(place: str, sources: Sequence[str | float]) -> Sources:
     with at(place):
-        return _parsed(sources)
-
-
-def _parsed(sources: Sequence[str | float]) -> _Sources:
-    texts = [each for each in sources if isinstance(each, str)]
-    rest = None if isinstance(sources[-1], str) else sources[-1]
-    if not texts or len(texts) < len(sources) - (rest is not None):
-        raise PipelineInvalid(f"{list(sources)!r} should be references, and after them at most one number")
-    return _Sources([parse_reference(each) for each in texts], rest)
+        return parse_sources(sources)
 
 
 def _check_names(step: StepText, signature: ModelSignature) -> None:

@@ -160,9 +160,9 @@ def parse(text: bytes) -> PipelineText:
     if len(text) > MOST_BYTES:
         raise PipelineInvalid(f"it has {len(text)} bytes, but should have at most {MOST_BYTES}")
     try:
-        content = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+        content = _Loader(text).get_single_data()
     except (yaml.YAMLError, *_ODD_VALUES) as error:
-        raise PipelineInvalid(f"it is no YAML: {_one_line(error)}") from None
+        raise PipelineInvalid(f"it is no YAML: {_one_line(error)}{_hint(error)}") from None
     if not isinstance(content, dict):
         raise PipelineInvalid("it should have 'steps' and 'outputs'")
     try:
@@ -179,6 +179,10 @@ class _Loader(yaml.SafeLoader):
     """Without aliases, by which a short text means a large one, without two values for one name, and of few levels."""
 
     _level = 0
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__(text)
+        self.name = "pipeline.yaml"  # marks of errors name it
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -206,6 +210,12 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def _hint(error: Exception) -> str:
+    """What may be meant where a mapping or a list in one line ends too early, such as at `small["logits:0"]`."""
+    in_one_line = isinstance(error, yaml.MarkedYAMLError) and "flow" in (error.context or "")
+    return " (in { } a text with [ ] , or : needs quotes)" if in_one_line else ""
+
+
 def _form_of(place: Sequence[object]) -> type[BaseModel]:
     """What stands at a place, whose last part is a name there."""
     if "operations" in place:
@@ -219,8 +229,17 @@ def _form_of(place: Sequence[object]) -> type[BaseModel]:
 
 def _fault(error: Any) -> str:
     place: Sequence[object] = error["loc"][:-1] if error["loc"][-1:] == ("[key]",) else error["loc"]
-    where = " ".join(".".join(map(str, place)).split()) or "it"
     if error["type"] == "extra_forbidden":
-        known = _form_of(error["loc"])
-        return f"{where}: is not known, only {', '.join(map(repr, known.model_fields))}"
-    return f"{where}: {error['msg']}"
+        known = ", ".join(map(repr, _form_of(error["loc"]).model_fields))
+        return f"{_place(place[:-1])}{place[-1]!r} is not known, only {known}"
+    if error["type"] == "missing":
+        return f"{_place(place[:-1])}{place[-1]!r} is missing"
+    return f"{_place(place) or 'it: '}{error['msg']}"
+
+
+def _place(parts: Sequence[object]) -> str:
+    """As the start of a sentence: `step 'a': inputs.x: `."""
+    step, rest = "", parts
+    if len(parts) > 1 and parts[0] == "steps":
+        step, rest = f"step {str(parts[1])!r}: ", parts[2:]
+    return step + (f"{'.'.join(map(str, rest))}: " if rest else "")

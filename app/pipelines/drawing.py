@@ -24,6 +24,9 @@ from app.pipelines.references import ModelReference, Reference
 
 _INPUT, _STEP, _OUTPUT = "○", "●", "■"
 
+#: What a drawing's signs mean.
+LEGEND = f"{_INPUT} input   {_STEP} step = model   {_OUTPUT} output   ← is read from"
+
 #: A lane that a row reads: whether it leads on down, whether the row's line comes from the left, and from the right.
 _JOINTS: Mapping[tuple[bool, bool, bool], str] = {
     (True, False, True): "├",

@@ -32,13 +32,20 @@ def operations_of(step: StepText) -> Sequence[OperationText]:
         if len(fold.operations) > 1 and not (fold.types and fold.children):
             raise PipelineInvalid("several operations need 'types' and 'children'")
         return fold.operations
-    if not step.model or fold.slots is None or fold.state is None:
-        raise PipelineInvalid("a fold should have a model, 'slots' and 'state', or 'operations'")
+    slots, state = fold.slots, fold.state
+    if not step.model or slots is None or state is None:
+        raise PipelineInvalid(_what_lacks(step, fold))
     if fold.types:
         raise PipelineInvalid("'types' is for a fold with 'operations'")
-    return [
-        OperationText.model_construct(model=step.model, signature=step.signature, slots=fold.slots, state=fold.state)
-    ]
+    return [OperationText.model_construct(model=step.model, signature=step.signature, slots=slots, state=state)]
+
+
+def _what_lacks(step: StepText, fold: FoldText) -> str:
+    """Of a fold that does not have all that one operation needs."""
+    lacking = [name for name, value in (("slots", fold.slots), ("state", fold.state)) if value is None]
+    if step.model:
+        return f"the fold has no {' and no '.join(map(repr, lacking))}"
+    return "a fold should have a model, 'slots' and 'state', or 'operations'" if lacking else "the step has no 'model'"
 
 
 class Operation(NamedTuple):
@@ -112,7 +119,10 @@ class FoldTypes:
             raise PipelineInvalid(f"'slots' name {_names(sorted(unknown))}, but 'state' has only {_names(self.states)}")
         both = {*children, *self._node_inputs}
         if missing := signature.expected(both).keys() - both:
-            raise PipelineInvalid(f"{text.model} needs a value for its input {_names(sorted(missing))}")
+            raise PipelineInvalid(
+                f"{text.model} needs a value for its input {_names(sorted(missing))}: put it into "
+                "'slots' (a child's state) or 'inputs'"
+            )
         if twice := children.keys() & set(self._node_inputs):
             raise PipelineInvalid(f"{_names(sorted(twice))} should be in 'slots' or in 'inputs', not in both")
 

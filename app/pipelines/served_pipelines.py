@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from app.batching.batcher import Batcher
 from app.core.batch_sizes import BatchSizes
-from app.core.errors import InferenceFailed, ServingError
+from app.core.errors import InferenceFailed, ModelNotFound, ServingError
 from app.core.events import Listener, ignore
 from app.core.inference import ModelSignature
 from app.model import Model
@@ -132,9 +132,9 @@ class ServedPipelines:
 
     # --- models ---
 
-    def _lacking(self, models: Sequence[ModelReference]) -> str:
-        reasons = lacking(models, self._find)
-        return f"waits for {', '.join(reasons)}" if reasons else ""
+    def _lacking(self, models: Iterable[ModelReference]) -> str:
+        reasons = [f"{reference} ({_why(error)})" for reference, error in lacking(models, self._find).items()]
+        return f"waits for the {'models' if len(reasons) > 1 else 'model'} {', '.join(reasons)}" if reasons else ""
 
     def _model(self, reference: ModelReference) -> Model:
         model = self._find(*reference)
@@ -156,19 +156,23 @@ class ServedPipelines:
         return [tuple(map(self._model, step.models)) for step in plan.steps]
 
 
-def lacking(models: Sequence[ModelReference], find: Callable[..., object]) -> Sequence[str]:
+def lacking(models: Iterable[ModelReference], find: Callable[..., object]) -> Mapping[ModelReference, ServingError]:
     """The models that are not there, with the reasons.
 
     Args:
         find: called as a FindModel.
     """
-    reasons = []
+    reasons = {}
     for reference in models:
         try:
             find(*reference)
         except ServingError as error:
-            reasons.append(f"{reference} ({error})")
+            reasons[reference] = error.with_traceback(None)
     return reasons
+
+
+def _why(error: ServingError) -> str:
+    return "not there" if isinstance(error, ModelNotFound) else str(error)
 
 
 def no_model(reference: ModelReference) -> PipelineInvalid:

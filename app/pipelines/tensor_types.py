@@ -37,14 +37,28 @@ def joined(one: Shape, other: Shape) -> Shape:
     return tuple([size if size == twin else None for size, twin in zip(one, other, strict=True)])
 
 
-def check_fits(what: object, spec: TensorSpec, dtype: np.dtype[Any], shape: Shape) -> Shape:
-    """The shape of what is passed on. Raises PipelineInvalid unless it may have this type and shape."""
+def check_fits(what: object, spec: TensorSpec, dtype: np.dtype[Any], shape: Shape, hint: str = "") -> Shape:
+    """The shape of what is passed on. Raises PipelineInvalid unless it may have this type and shape.
+
+    Args:
+        hint: the end of the sentence if the shape is wrong.
+    """
     if spec.dtype != dtype:
         raise PipelineInvalid(f"{what} is {dtype_name(spec.dtype)}, but should be {dtype_name(dtype)}")
     both = merged(spec.shape, shape)
     if both is NO_SHAPE:
-        raise PipelineInvalid(f"{what} is {format_shape(spec.shape)}, but should be {format_shape(shape)}")
+        raise PipelineInvalid(f"{what} is {format_shape(spec.shape)}, but should be {format_shape(shape)}{hint}")
     return both
+
+
+def each_hint(wanted: TensorSpec, given: TensorSpec) -> str:
+    """How the elements of rows are passed to an input that takes one of them; empty if they do not fit either."""
+    if given.shape is None or wanted.shape is None or len(given.shape) < 2 or given.dtype != wanted.dtype:
+        return ""
+    if merged((None, *given.shape[2:]), wanted.shape) is NO_SHAPE:
+        return ""
+    elements = "element" if given.shape[1] is None else f"of the {given.shape[1]}"
+    return f" (to pass each {elements} as a row, write 'each: {wanted.name}')"
 
 
 def check_rest(rest: Any, dtype: np.dtype[Any]) -> None:

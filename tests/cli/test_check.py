@@ -91,13 +91,15 @@ read version 3: models/read/3/pipeline.yaml
   ■◀┤   y ← big.y, else small.y
     ■   score ← small.score
 
+  ○ input   ● step = model   ■ output   ← is read from
+
 """
 
 # --- which pipelines ---
 
 
 def test_a_pipeline_is_described_and_drawn_wherever_it_is_named(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = "{0} version 1: models/{0}/1\n  signatures: serving_default\n\n"
+    plain = "{0} version 1: models/{0}/1\n  signatures: serving_default (ferry inspect shows inputs and outputs)\n\n"
     result = ferry("models")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == plain.format("big") + DRAWING + plain.format("small")
@@ -121,11 +123,12 @@ def test_a_draft_outside_of_the_models_is_checked_against_them(models: Path, tmp
     for more in ([], ["--models", "models"]):
         result = ferry("drafts/mine", *more)
         assert result.stdout == DRAWING.replace("read version 3: models/read/3", "mine: drafts/mine")
-        assert result.stderr == "note: mine is not a version, a whole number: no server would find it here\n"
+        note = "note: mine is not a version, a whole number: no server would find it here\n"
+        assert result.stderr == ("" if more else note), "whoever names the models knows that it lies elsewhere"
     put(tmp_path / "others" / "mine" / "1")
     assert not faults("others", "--models", "models")
     assert faults("others") == [
-        f"others/mine/1/pipeline.yaml: it waits for {name} (Servable not found for request: Latest({name}))"
+        f"others/mine/1/pipeline.yaml: step {name!r}: there is no model {name!r} in {tmp_path}/others, which has none"
         for name in ("small", "big")
     ]
 
@@ -149,8 +152,8 @@ def test_the_graph_is_told_to_graphviz(models: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("model: big,", "model: bag,", ["it waits for bag (Servable not found for request: Latest(bag))"]),
-        ("model: big,", 'model: "big:7",', ["it waits for big:7 (Servable not found for request: Specific(big, 7))"]),
+        ("model: big,", "model: bag,", ["step 'big': there is no model 'bag' in "]),
+        ("model: big,", 'model: "big:7",', ["step 'big': model 'big' has no version 7, only 1"]),
         (
             "inputs: {x: x}, when",
             "inputs: {x: small.score}, when",
@@ -159,7 +162,7 @@ def test_the_graph_is_told_to_graphviz(models: Path) -> None:
         ("{model: small, inputs: {x: x}}", "{model: small, inputs: {x: big.y}}", ["steps need each other: "]),
         ("model: big,", "model: read,", ["step 'big': read is a pipeline: a step should be a model"]),
         ("[big.y, small.y]", "big.y", ["output 'y': some rows may have no value"]),
-        ("outputs:", "more: 1\noutput:", ["outputs: Field required", "more: is not known", "output: is not known"]),
+        ("outputs:", "more: 1\noutput:", ["'outputs' is missing", "'more' is not known", "'output' is not known"]),
         ("steps:", "steps: *x", ["it is no YAML: "]),
     ],
 )
@@ -193,7 +196,7 @@ def test_models_that_are_not_whole_are_told(models: Path) -> None:
     assert found[0].startswith("models/big/2: saved_model.pb, of 11 bytes, is cut short or no SavedModel")
     assert found[1:] == [
         "models/none/1: it holds no saved_model.pb",
-        "models/read/3/pipeline.yaml: it waits for small "
+        "models/read/3/pipeline.yaml: step 'small': it waits for small "
         "(Model small version 1 is not loaded: variables/variables.index is not there)",
         "models/small/1: variables/variables.index is not there",
     ]
@@ -207,7 +210,8 @@ def test_settings_say_what_a_model_may_do(models: Path, monkeypatch: pytest.Monk
     save(models / "big" / "1", lambda x: {"y": x + tf.strings.to_number(tf.io.read_file("/number"))})
     (fault,) = faults("models/big")
     assert fault.startswith("models/big/1: big/1 cannot be loaded: its operation ReadFile (")
-    assert faults("models/read")[0].startswith("models/read/3/pipeline.yaml: it waits for big (Model big version 1 is")
+    (fault,) = faults("models/read")
+    assert fault.startswith("models/read/3/pipeline.yaml: step 'big': it waits for big (Model big version 1 is")
     monkeypatch.setenv("FERRY_ALLOWED_OPERATIONS", "ReadFile")
     assert not faults("models")
 
@@ -267,7 +271,7 @@ def test_a_label_is_that_of_the_list_or_of_the_newest_version(models: Path, tmp_
     assert not faults("models/read", "--model-config-file", config)
     config = listing(tmp_path, LABELLED.replace("stable", "old"))
     assert faults("models/read", "--model-config-file", config) == [
-        "models/read/3/pipeline.yaml: it waits for big:stable (Unrecognized servable version label: stable)"
+        "models/read/3/pipeline.yaml: step 'big': model 'big' has no label 'stable', only 'old'"
     ]
     assert faults(tmp_path / "models" / "read", "--model-config-file", listing(tmp_path, "")) == [
         f"{models}/read: the list of models names none in it"
@@ -318,8 +322,14 @@ def test_a_folder_without_models_is_a_fault(models: Path, tmp_path: Path) -> Non
         (b"\xff\xfe\x00", "it is no YAML: "),
         (b"[" * 60000, "it is no YAML: "),
         (b"a: &x [1]\nb: *x", "an alias (*name) is not supported"),
-        (b'steps: {a: {model: "\\e]0;x\\a\\n\\n", inputs: {x: x}}}\noutputs: {y: a.y}', "it waits for \\x1b]0;x\\x07"),
-        (b'steps: {a: {model: "../../models/small", inputs: {x: x}}}\noutputs: {y: a.y}', "it waits for ../../models/"),
+        (
+            b'steps: {a: {model: "\\e]0;x\\a\\n\\n", inputs: {x: x}}}\noutputs: {y: a.y}',
+            "there is no model '\\x1b]0;x\\x07",
+        ),
+        (
+            b'steps: {a: {model: "../../models/small", inputs: {x: x}}}\noutputs: {y: a.y}',
+            "there is no model '../../models/small'",
+        ),
         (b'steps: {a: {model: small, inputs: {x: x}}}\noutputs: {"\\e[2J": a.z}', "output '\\x1b[2J'"),
     ],
 )

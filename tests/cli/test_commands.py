@@ -202,6 +202,18 @@ def test_a_model_that_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
 # --- ferry predict ---
 
 
+@pytest.mark.parametrize("more", [[], ["-"]])
+def test_whoever_names_a_pipeline_is_told_what_shows_it(tmp_path: Path, more: list[str]) -> None:
+    folder = tmp_path / "read" / "1"
+    folder.mkdir(parents=True)
+    (folder / "pipeline.yaml").write_text("steps: {}")
+    for named in (folder, folder.parent):
+        assert one_line(ferry("predict" if more else "inspect", named, *more), 1) == (
+            f"ferry: read/1 is a pipeline: 'ferry check {folder}' shows its inputs and outputs; to ask it, start "
+            "'ferry serve'"
+        )
+
+
 def test_predict_reads_rows_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "request.json"
     file.write_text(json.dumps({"instances": [sample["image"] for sample in SAMPLES]}))

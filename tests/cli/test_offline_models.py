@@ -55,10 +55,15 @@ def test_versions_that_no_folder_holds_are_no_versions() -> None:
 
 
 def test_a_step_is_told_why_there_is_no_such_model() -> None:
-    assert why_not(models(3), "m") == "it waits for m (Model m version 3 is not loaded: it is broken)"
-    assert why_not(models(1), "m:7") == "it waits for m:7 (Servable not found for request: Specific(m, 7))"
-    assert why_not(models(1), "other") == "it waits for other (Servable not found for request: Latest(other))"
+    assert why_not(models(3), "m") == "step 'a': it waits for m (Model m version 3 is not loaded: it is broken)"
+    assert why_not(models(1), "m:7") == "step 'a': model 'm' has no version 7, only 1"
+    assert why_not(models(1), "other") == "step 'a': there is no model 'other' in the list of models, only 'm', 'pipe'"
     assert why_not(models(1), "pipe") == "step 'a': pipe is a pipeline: a step should be a model"
+
+
+def test_of_many_versions_the_first_few_are_named() -> None:
+    told = why_not(models(*range(10, 40)), "m:7")
+    assert told == "step 'a': model 'm' has no version 7, only 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, ..."
 
 
 def test_only_a_list_says_which_labels_and_versions_there_are() -> None:
@@ -69,9 +74,11 @@ def test_only_a_list_says_which_labels_and_versions_there_are() -> None:
     assert len(known.notes) == 2
     assert list(known.served("m")) == [2], "what a step names is not what would be served"
 
-    assert why_not(models(1, 2, listed=True), "m:1").startswith("it waits for m:1 (Servable not found")
-    assert why_not(models(1, 2, listed=True), "m:stable").startswith("it waits for m:stable (Servable not found")
-    assert why_not(models(1, listed=True), "m:new") == "it waits for m:new (Unrecognized servable version label: new)"
+    assert why_not(models(1, 2, listed=True), "m:1") == "step 'a': model 'm' has no version 1, only 2"
+    assert why_not(models(1, 2, listed=True), "m:stable").startswith(
+        "step 'a': it waits for m:stable (Servable not found"
+    )
+    assert why_not(models(1, listed=True), "m:new") == "step 'a': model 'm' has no label 'new', only 'stable'"
     known = models(1, 2, policy=Latest(2), listed=True)
     known.check(text % b"stable")
     assert not known.notes
@@ -89,4 +96,4 @@ def test_a_folder_that_cannot_be_read_is_a_fault_and_the_reason(listed: bool) ->
     if not listed:
         known = OfflineModels(DiskLayout(unreadable=frozenset({"m"}), ignored=ignored), look, listed=False)
     assert known.faults("m") == [Fault(MODELS / "m", "cannot be read: Permission denied")]
-    assert why_not(known, "m") == "it waits for m (Model m is not loaded: cannot be read: Permission denied)"
+    assert why_not(known, "m") == "step 'a': it waits for m (Model m is not loaded: cannot be read: Permission denied)"

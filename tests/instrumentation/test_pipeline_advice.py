@@ -114,3 +114,12 @@ def test_few_requests_say_little_and_a_missing_model_says_all() -> None:
     few = said(step("a", compute_share=0.95), requests={"answered": 3})
     assert few == "requests answered so far: 3; ask again after some traffic."
     assert said(missing="waits for big (gone)") == "it answers no requests: it waits for big (gone)."
+
+
+def test_an_optional_step_that_mostly_fails_is_told() -> None:
+    slow = step("slow", forms=["optional"], computed=2, failed=260)
+    told = "'slow' failed 260 of 262 times: its timeout_ms may be shorter than a call of its model."
+    assert told in said(step("a"), slow)
+    assert "timeout_ms" not in said(step("slow", forms=["optional"], computed=200, failed=100))
+    assert "timeout_ms" not in said(step("slow", forms=["optional"], computed=1, failed=9)), "few requests say little"
+    assert "timeout_ms" not in said(step("slow", computed=2, failed=260)), "requests tell that themselves"

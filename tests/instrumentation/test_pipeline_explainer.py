@@ -134,7 +134,7 @@ def test_a_pipeline_without_its_models_says_what_it_waits_for() -> None:
         del world.models["big"]
         world.pipelines.refresh()
         (advice,) = world.page().advice
-        assert advice.startswith("Version 1: it answers no requests: it waits for big")
+        assert advice.startswith("Version 1: it answers no requests: it waits for the model big (not there)")
 
     play(scenario)
 

@@ -214,7 +214,7 @@ def test_a_number_of_the_type_is_taken(name: str, rest: str) -> None:
 
 @pytest.mark.parametrize("sources", ["1", "[1, 2]", "[1, i]", "[i, 1, 2]"])
 def test_numbers_alone_or_before_others_are_refused(sources: str) -> None:
-    want = "should be references, and after them at most one number"
+    want = "a number may only be the last of a list, after a step.output or an input: [step.output, 0.5]"
     assert fault(f"a: {{model: m, inputs: {{x: {sources}}}}}").startswith("step 'a': input 'x': ")
     assert want in fault(f"a: {{model: m, inputs: {{x: {sources}}}}}")
     assert want in fault("a: {model: m, inputs: {x: i}}", f"{{y: {sources}}}")
@@ -342,6 +342,39 @@ def test_what_find_raises_comes_through() -> None:
         compiled("a: {model: nobody, inputs: {x: i}}")
 
 
+# --- the order of a list ---
+
+
+@pytest.mark.parametrize("sources", ["[small.y, big.y]", "[small.y, big.y, 0]", "[big.y, small.y, big.y]"])
+def test_what_stands_behind_a_step_with_all_rows_would_never_be_used(sources: str) -> None:
+    steps = "small: {model: m, inputs: {x: i}}, big: {model: m, inputs: {x: i}, when: small.score < 1}"
+    told = "big.y is never used, as small.y, which stands before it, has all rows: put it first"
+    assert fault(steps, f"{{y: {sources}}}") == f"output 'y': {told}"
+    reader = f"{steps}, a: {{model: m, inputs: {{x: {sources}}}}}"
+    assert fault(reader) == f"step 'a': input 'x': {told}"
+    assert fault(reader.replace(sources, "[i, big.y]")).startswith(
+        "step 'a': input 'x': big.y is never used, as i, which"
+    )
+    assert compiled(steps, "{y: [big.y, small.y]}")
+
+
+def test_elements_that_would_fit_as_rows_are_pointed_out() -> None:
+    steps = "a: {model: boxes, inputs: {x: i}}, b: {model: m, inputs: {x: %s}}"
+    assert fault(steps % "a.boxes", "{y: b.y}") == (
+        "step 'b': input 'x': a.boxes is [?,?,2], but should be [?,2] (to pass each element as a row, write 'each: x')"
+    )
+    three = {
+        "three": {
+            "serving_default": model({"x": ROW}, {"boxes": (FLOAT32, (None, 3, 2)), "wide": (FLOAT32, (None, 3, 5))})
+        }
+    }
+    with_three = steps.replace("boxes,", "three,")
+    assert fault(with_three % "a.boxes", "{y: b.y}", **three).endswith(
+        "is [?,3,2], but should be [?,2] (to pass each of the 3 as a row, write 'each: x')"
+    )
+    assert fault(with_three % "a.wide", "{y: b.y}", **three).endswith("is [?,3,5], but should be [?,2]")
+
+
 # --- conditions ---
 
 
@@ -352,7 +385,10 @@ def test_a_condition_reads_inputs_that_any_step_reads() -> None:
 
 def test_a_condition_on_an_input_that_no_step_reads_is_refused() -> None:
     told = fault("a: {model: m, inputs: {x: i}, when: j < 1}")
-    assert told == "step 'a': j is no input of a step, so that its type is not known"
+    assert told == (
+        "step 'a': 'when' reads 'j', which no step takes as an input. A condition may read outputs of steps and inputs "
+        "that some step takes"
+    )
 
 
 @pytest.mark.parametrize(
@@ -420,7 +456,7 @@ def test_a_request_for_some_outputs_takes_the_steps_that_lead_to_them() -> None:
 
 def test_models_are_named_once_with_their_pins() -> None:
     text = parse(f"steps: {{{DIAMOND}}}\noutputs: {{y: d.y}}".encode())
-    assert models_of(text) == [ModelReference("two"), ModelReference("m"), ModelReference("m", label="stable")]
+    assert list(models_of(text)) == [ModelReference("two"), ModelReference("m"), ModelReference("m", label="stable")]
 
 
 def test_a_model_that_is_no_reference_is_named_with_its_step() -> None:

@@ -70,23 +70,23 @@ def test_the_states_and_operations_of_a_fold_have_names() -> None:
 @pytest.mark.parametrize(
     ("fold", "want"),
     [
-        ("{depth: 1}", "steps.a.fold.depth: is not known, only 'children', 'slots', 'state', 'start', 'types'"),
-        ("{slots: []}", "steps.a.fold.slots.each: Value should have at least 1 item"),
-        ("{slots: [[x]]}", "steps.a.fold.slots.each.0.state: Input should be a valid string"),
+        ("{depth: 1}", "step 'a': fold: 'depth' is not known, only 'children', 'slots', 'state', 'start', 'types'"),
+        ("{slots: []}", "step 'a': fold.slots.each: Value should have at least 1 item"),
+        ("{slots: [[x]]}", "step 'a': fold.slots.each.0.state: Input should be a valid string"),
         (
             "{slots: {count: 0, input: x}}",
-            "steps.a.fold.slots.stacked.count: Input should be greater than or equal to 1",
+            "step 'a': fold.slots.stacked.count: Input should be greater than or equal to 1",
         ),
         (
             "{slots: {count: 65, input: x}}",
-            "steps.a.fold.slots.stacked.count: Input should be less than or equal to 64",
+            "step 'a': fold.slots.stacked.count: Input should be less than or equal to 64",
         ),
         (
             "{slots: {count: 2, name: x}}",
-            "steps.a.fold.slots.stacked.input: Field required; steps.a.fold.slots.stacked",
+            "step 'a': fold.slots.stacked: 'input' is missing; step 'a': fold.slots.stacked: 'name' is not known",
         ),
-        ("{state: {}}", "steps.a.fold.state: Value should have at least 1 item"),
-        ("{operations: [{slots: x, state: y}]}", "steps.a.fold.operations.0.model: Field required"),
+        ("{state: {}}", "step 'a': fold.state: Value should have at least 1 item"),
+        ("{operations: [{slots: x, state: y}]}", "step 'a': fold.operations.0: 'model' is missing"),
     ],
 )
 def test_a_fault_of_a_fold_is_named_with_its_place(fold: str, want: str) -> None:
@@ -109,31 +109,40 @@ def test_one_source_is_a_list_of_one_and_numbers_keep_their_type() -> None:
 @pytest.mark.parametrize(
     ("step", "want"),
     [
-        ("{inputs: {x: x}}", "steps.a: Input should have 'model' and 'inputs', or 'fold'"),
-        ("{model: m}", "steps.a: Input should have 'model' and 'inputs', or 'fold'"),
-        ("{model: '', inputs: {x: x}}", "steps.a: Input should have 'model' and 'inputs', or 'fold'"),
-        ("{model: 5, inputs: {x: x}}", "steps.a.model: Input should be a valid string"),
-        ("{model: m, inputs: {}}", "steps.a: Input should have 'model' and 'inputs', or 'fold'"),
-        ("{model: m, inputs: [x]}", "steps.a.inputs: Input should be a valid"),
-        ("{model: m, inputs: {x: []}}", "steps.a.inputs.x: Value should have at least 1 item"),
+        ("{inputs: {x: x}}", "step 'a': Input should have 'model' and 'inputs', or 'fold'"),
+        ("{model: m}", "step 'a': Input should have 'model' and 'inputs', or 'fold'"),
+        ("{model: '', inputs: {x: x}}", "step 'a': Input should have 'model' and 'inputs', or 'fold'"),
+        ("{model: 5, inputs: {x: x}}", "step 'a': model: Input should be a valid string"),
+        ("{model: m, inputs: {}}", "step 'a': Input should have 'model' and 'inputs', or 'fold'"),
+        ("{model: m, inputs: [x]}", "step 'a': inputs: Input should be a valid"),
+        ("{model: m, inputs: {x: []}}", "step 'a': inputs.x: Value should have at least 1 item"),
         (
             "{model: m, inputs: {x: [y, yes]}}",
-            "steps.a.inputs.x.1: Input should be an input of the pipeline, 'step.out",
+            "step 'a': inputs.x.1: Input should be an input of the pipeline, 'step.out",
         ),
-        ("{model: m, inputs: {x: {y: z}}}", "steps.a.inputs.x.0: Input should be an input of the pipeline, 'step.outp"),
-        ("{model: m, inputs: {x: }}", "steps.a.inputs.x.0: Input should be an input of the pipeline, 'step.output' or"),
-        ("{model: m, inputs: {x: 2001-01-01}}", "steps.a.inputs.x.0: Input should be an input of the pipeline, 'step."),
-        ("{model: m, inputs: {x: x}, when: yes}", "steps.a.when: Input should be a valid string"),
-        ("{model: m, inputs: {x: x}, each: 5}", "steps.a.each.0: Input should be a valid string"),
-        ("{model: m, inputs: {x: x}, optional: maybe}", "steps.a.optional: Input should be a valid boolean"),
-        ("{model: m, inputs: {x: x}, timeout_ms: 0}", "steps.a.timeout_ms: Input should be greater than 0"),
-        ("{model: m, inputs: {x: x}, timeout_ms: .nan}", "steps.a.timeout_ms: Input should be greater than 0"),
-        ("{model: m, inputs: {x: x}, timeout_ms: soon}", "steps.a.timeout_ms: Input should be a valid number"),
+        (
+            "{model: m, inputs: {x: {y: z}}}",
+            "step 'a': inputs.x.0: Input should be an input of the pipeline, 'step.outp",
+        ),
+        (
+            "{model: m, inputs: {x: }}",
+            "step 'a': inputs.x.0: Input should be an input of the pipeline, 'step.output' or",
+        ),
+        (
+            "{model: m, inputs: {x: 2001-01-01}}",
+            "step 'a': inputs.x.0: Input should be an input of the pipeline, 'step.",
+        ),
+        ("{model: m, inputs: {x: x}, when: yes}", "step 'a': when: Input should be a valid string"),
+        ("{model: m, inputs: {x: x}, each: 5}", "step 'a': each.0: Input should be a valid string"),
+        ("{model: m, inputs: {x: x}, optional: maybe}", "step 'a': optional: Input should be a valid boolean"),
+        ("{model: m, inputs: {x: x}, timeout_ms: 0}", "step 'a': timeout_ms: Input should be greater than 0"),
+        ("{model: m, inputs: {x: x}, timeout_ms: .nan}", "step 'a': timeout_ms: Input should be greater than 0"),
+        ("{model: m, inputs: {x: x}, timeout_ms: soon}", "step 'a': timeout_ms: Input should be a valid number"),
         (
             "{model: m, inputs: {x: x}, retries: 1}",
-            "steps.a.retries: is not known, only 'model', 'signature', 'inputs'",
+            "step 'a': 'retries' is not known, only 'model', 'signature', 'inputs'",
         ),
-        ("5", "steps.a: Input should be a valid"),
+        ("5", "step 'a': Input should be a valid"),
     ],
 )
 def test_a_fault_of_a_step_is_named_with_its_place_and_what_is_expected(step: str, want: str) -> None:
@@ -150,15 +159,15 @@ def test_a_step_is_named_by_a_word(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["str", "int", "float", "yes_"])
 def test_a_step_named_as_a_type_is_named_in_its_faults(name: str) -> None:
-    assert fault(f"steps: {{{name}: {{inputs: 1}}}}\noutputs: {{y: a.y}}").startswith(f"steps.{name}.inputs: ")
+    assert fault(f"steps: {{{name}: {{inputs: 1}}}}\noutputs: {{y: a.y}}").startswith(f"step {name!r}: inputs")
 
 
 def test_all_faults_are_told_at_once() -> None:
     told = fault("steps: {a: {model: 5, inputs: {x: x}, fold: 1}}\nmodels: {}")
     assert told == (
-        "steps.a.model: Input should be a valid string; "
-        "steps.a.fold: Input should be a valid dictionary or instance of FoldText; "
-        "outputs: Field required; models: is not known, only 'steps', 'outputs'"
+        "step 'a': model: Input should be a valid string; "
+        "step 'a': fold: Input should be a valid dictionary or instance of FoldText; "
+        "'outputs' is missing; 'models' is not known, only 'steps', 'outputs'"
     )
 
 
@@ -172,6 +181,17 @@ def test_what_yaml_takes_for_another_type_is_no_name(name: str) -> None:
     told = fault(f"steps:\n  ? {name}\n  : {{model: m, inputs: {{x: x}}}}")
     assert "is no name, unless it is in quotes" in told
     assert "line 2" in told
+
+
+def test_a_condition_that_needs_quotes_is_told_with_the_file() -> None:
+    step = """steps: {a: {model: m, inputs: {x: x}, when: small["logits:0"] < 1}}"""
+    told = fault(f"{step}\noutputs: {{y: a.y}}")
+    assert told.startswith("it is no YAML: ")
+    assert 'in "pipeline.yaml", line 1, column' in told
+    assert told.endswith(" (in { } a text with [ ] , or : needs quotes)")
+    assert "needs quotes" not in fault("a: b: c")
+    quoted = step.replace("small[", "'small[").replace(" < 1", " < 1'")
+    assert parse(f"{quoted}\noutputs: {{y: a.y}}".encode()).steps["a"].when == 'small["logits:0"] < 1'
 
 
 def test_a_name_in_quotes_is_one() -> None:

@@ -91,7 +91,8 @@ def test_leaves_nodes_and_roots_are_rows_of_three_kinds() -> None:
 
 
 def test_what_is_listed_together_is_of_one_kind() -> None:
-    fold = step(compiled(NODES % "", "{y: [n.root, n.s]}", **cells()), "n").fold
+    steps = f"e: {{model: embed, inputs: {{t: t}}, optional: true}}, {NODES % ''}"
+    fold = step(compiled(steps, "{y: [e.s, n.root], z: [e.s, n.s]}", **cells()), "n").fold
     assert fold is not None
     assert fold.root_kind == fold.node_kind
 
@@ -130,7 +131,8 @@ def test_an_output_that_nobody_reads_is_not_kept(cell: str) -> None:
         ((NODES % "").replace("cell", "nothing"), "{y: n.root}", "step 'n': state 'state': it is [?,0], but should have"),
         ((NODES % "").replace("state: s", "state: z"), "{y: n.root}", "step 'n': cell has no output 'z', only 's', 'mark'"),
         ((NODES % "").replace("[l, r]", "[l, z]"), "{y: n.root}", "step 'n': cell has no input 'z', only 'w', 'l', 'r'"),
-        ((NODES % "").replace("[l, r]", "[l]"), "{y: n.root}", "step 'n': cell needs a value for its input 'r'"),
+        ((NODES % "").replace("[l, r]", "[l]"), "{y: n.root}",
+         "step 'n': cell needs a value for its input 'r': put it into 'slots' (a child's state) or 'inputs'"),
         ((NODES % "").replace("[l, r]", "[l, l]"), "{y: n.root}", "step 'n': 'slots' should name each input once, but are"),
         ((NODES % "").replace("[l, r]", "[w, l]"), "{y: n.root}", "step 'n': cell needs a value for its input 'r'"),
         ((NODES % "").replace("children: tree, ", ""), "{y: n.root}", "a chain: it should have one slot"),
@@ -141,7 +143,10 @@ def test_an_output_that_nobody_reads_is_not_kept(cell: str) -> None:
         ((NODES % "").replace("tree", "n"), "{y: n.root}", "step 'n': n is a step: one of its outputs should be named"),
         ((NODES % "").replace("tree", "'.'"), "{y: n.root}", "step 'n': '.' should be an input of the pipeline or"),
         (NODES % ", start: n.root", "{y: n.root}", "steps need each other: n -> n"),
-        (NODES % ", start: 0", "{y: n.root}", "step 'n': start 'state': [0] should be references"),
+        (NODES % ", start: 0", "{y: n.root}", "step 'n': start 'state': a number may only be the last"),
+        ((NODES % "").replace(", state: s", ""), "{y: n.root}", "step 'n': the fold has no 'state'"),
+        ((NODES % "").replace("slots: [l, r], state: s", ""), "{y: n.root}", "the fold has no 'slots' and no 'state'"),
+        ((NODES % "").replace("model: cell, ", ""), "{y: n.root}", "step 'n': the step has no 'model'"),
         (NODES % ", start: {}", "{y: n.root}", "step 'n': 'start' should have 'state', but has none"),
         (NODES % ", start: {h: x}", "{y: n.root}", "step 'n': 'start' should have 'state', but has 'h'"),
         (NODES % ", types: kinds", "{y: n.root}", "step 'n': 'types' is for a fold with 'operations'"),

@@ -80,6 +80,10 @@ def test_a_pipeline_has_what_models_have_and_says_where_its_time_went(
         assert (small["row_share"], big["row_share"], big["condition"]) == (1.0, 0.25, ["small"])
         parts = [each["wait_share"] + each["compute_share"] for each in (small, big)]
         assert sum(parts) + version["pipeline"]["overhead_share"] == pytest.approx(1, rel=1e-2)
+        (signature,) = version["signatures"]
+        assert (signature["batched"], signature["alone"], signature["calls"]) == (None, "", 0)
+        no_calls = "a pipeline has no calls of its own: see the pages of its models"
+        assert signature["shapes"] == {"free": None, "shared": None, "explanation": no_calls}
         assert client.get("/v1/models/small/batching").json()["versions"][0]["pipeline"] is None
         tuned = client.patch("/v1/models/cascade/batching", json={"weight": 2})
         told = {"error": "Model cascade is a pipeline: its batches are those of its models"}
@@ -102,3 +106,12 @@ def test_trees_are_described_as_a_whole(models: Path, tmp_path: Path, frontends:
         inputs = {"leaves": [[1, 1, 1], [2, 2, 2]], "words": [5], "children": [[0, 1]]}
         answer = client.post("/v1/models/trees:predict", json={"inputs": inputs})
         assert answer.json() == {"outputs": [[8, 8, 8]]}
+
+        # 1. As one row its arrays have a dimension too many.
+        rejected = client.post("/v1/models/trees:predict", json={"instances": [inputs]})
+        assert rejected.status_code == 400
+        assert rejected.json()["error"].endswith("(a request with trees has 'inputs', not 'instances')")
+
+        # 2. What would be said of a model whose requests run alone is not said.
+        (signature,) = client.get("/v1/models/trees/batching").json()["versions"][0]["signatures"]
+        assert (signature["batched"], signature["alone"], signature["shapes"]["free"]) == (None, "", None)

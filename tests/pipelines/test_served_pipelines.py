@@ -32,9 +32,9 @@ def test_a_pipeline_waits_for_its_models_by_name() -> None:
     async def play(world: World) -> None:
         assert not world.pipelines.why_waiting(CASCADE)
         del world.models["big"]
-        assert world.pipelines.why_waiting(CASCADE) == "waits for big (Servable not found for request: big)"
+        assert world.pipelines.why_waiting(CASCADE) == "waits for the model big (not there)"
         assert not world.pipelines.why_waiting(b"steps: 7"), "its load tells what is wrong"
-        with pytest.raises(InferenceFailed, match="waits for big"):
+        with pytest.raises(InferenceFailed, match="waits for the model big"):
             world.load(CASCADE)
 
     scenario(play)
@@ -126,7 +126,7 @@ def test_a_model_that_is_gone_is_let_go_and_waited_for(caplog: pytest.LogCapture
         gone = world.models.pop("big")
         world.pipelines.refresh()
         closing = asyncio.create_task(gone[1].close())
-        with pytest.raises(ModelNotReady, match="Model pipeline waits for big"):
+        with pytest.raises(ModelNotReady, match="Model pipeline waits for the model big"):
             await world.ask(model, 1)
         assert (await under_way).outputs["y"][0, 0] == 20
         await closing
