@@ -48,6 +48,9 @@ class GrpcServer:
 
     Args:
         burst: is told of calls that are left for the next turns of the event loop.
+
+    Attributes:
+        services: as given.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class GrpcServer:
         ready: Callable[[], bool],
         burst: Burst | None = None,
     ) -> None:
+        self.services = services
         self._names = [name for service in services if (name := service.service_name())]
         self._health = GrpcHealthService(self._names, ready)
         handlers = [*services, *self._standard_services()]
