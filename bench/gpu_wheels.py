@@ -241,8 +241,8 @@ def join(store: Path) -> list[Path]:
                 file.write(block[:left])
                 left, rest = max(0, left - len(block)), block[left:]
         _check(arriving, wheel)
-    for wheel in wheels:
-        wheel.with_name(f"{wheel.name}.arriving").rename(wheel)
+    for path in wheels:
+        path.with_name(f"{path.name}.arriving").rename(path)
     for piece in pieces:
         piece.unlink()
     return wheels
