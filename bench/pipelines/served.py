@@ -68,6 +68,7 @@ class Served:
 
     engine: Engine
     calls: list[BatchExecuted] = field(default_factory=list)
+    facts: ModelFacts = field(default_factory=ModelFacts)
 
     def model(self, name: str) -> Any:
         """What protocols call: a Model or a PipelineModel."""
@@ -103,22 +104,27 @@ class Served:
 
 @asynccontextmanager
 async def served(models: Path, cores: int, **settings: Any) -> AsyncIterator[Served]:
-    """Serves a folder of models by one call of one thread for each core, and waits until they are tuned."""
+    """Serves a folder of models by one call of one thread for each core, and waits until they are tuned.
+
+    `settings` are Ferry's, and override those.
+    """
     counts, facts, calls = Counts(), ModelFacts(), list[BatchExecuted]()
     own = {BatchExecuted: calls.append}
     heard = [each.subscriptions for each in (counts, ModelStatistics(counts), Metrics(counts, facts, lambda: 0), facts)]
     engine = Engine(
         Settings(
-            models=models,
-            ready_when="tuned",
-            wait_for_models=True,
-            settle_s=0.0,
-            poll_interval_s=0.2,
-            storage_timeout_s=0.0,
-            intra_op_threads=1,
-            batches_in_flight=cores,
-            variant_cache=str(models.parent / "variants"),
-            **settings,
+            **{
+                "models": models,
+                "ready_when": "tuned",
+                "wait_for_models": True,
+                "settle_s": 0.0,
+                "poll_interval_s": 0.2,
+                "storage_timeout_s": 0.0,
+                "intra_op_threads": 1,
+                "batches_in_flight": cores,
+                "variant_cache": str(models.parent / "variants"),
+                **settings,
+            }
         ),
         None,
         tell_all(*heard, logs.SUBSCRIPTIONS, own),
@@ -127,7 +133,7 @@ async def served(models: Path, cores: int, **settings: Any) -> AsyncIterator[Ser
     )
     await engine.start()
     try:
-        yield Served(engine, calls)
+        yield Served(engine, calls, facts)
     finally:
         await engine.close(drained=await engine.drain())
 

@@ -32,6 +32,11 @@ def test_the_results_that_a_run_writes_do_not_make_it_another_revision(
     assert machine.commit() == f"{revision}-dirty"
 
 
+def test_a_machine_without_git_tells_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert machine.commit() == machine.version_of("ferry-serving")
+
+
 def test_ferrys_version_is_that_of_its_distribution() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
     peers = [peer for name, peer in find_peers().items() if name.startswith("ferry")]
