@@ -6,7 +6,7 @@
 The very batcher, queue and policies that serve, under a clock that jumps, with calls of given costs. Each seed is
 another draw of all arrivals. For the other servers' policies the table shows the setting of a grid that serves an
 arrival pattern best over all seeds, for Ferry always the defaults; ratios are taken within a seed.
-bench/simulator/bound.py defines the bound.
+bench/simulator/bound.py defines the bound: the optimum itself if all lengths are equal.
 """
 
 from __future__ import annotations
@@ -98,6 +98,10 @@ def beside(row: Row, peers: Sequence[str]) -> Spread:
     return Spread.of([mine / max(each) for mine, each in zip(figures(row, "ferry", "goodput"), theirs, strict=True)])
 
 
+def beside_the_bound(row: Row) -> Spread:
+    return Spread.of([mine / bound for mine, bound in zip(figures(row, "ferry", "goodput"), row["bound"], strict=True)])
+
+
 def markdown(rows: Sequence[Row], costs: Costs, seeds: Sequence[int]) -> str:
     lines = [
         "# Batching policies in simulated time",
@@ -122,9 +126,11 @@ def markdown(rows: Sequence[Row], costs: Costs, seeds: Sequence[int]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> list[str]:
-    """Ferry beside the best peer of each row and seed."""
-    lines = ["| arrivals | load | Ferry, times the best peer: median (least) |", "|---|---|---|"]
-    lines += [f"| {row['pattern']} | {row['load']:g} | {_ratio_text(beside(row, PEERS))} |" for row in rows]
+    """Ferry beside the best peer, and beside the bound, of each row and seed."""
+    lines = ["| arrivals | load | Ferry, times the best peer: median (least) | times the bound |", "|---|---|---|---|"]
+    for row in rows:
+        of_peers, of_bound = (_ratio_text(each) for each in (beside(row, PEERS), beside_the_bound(row)))
+        lines.append(f"| {row['pattern']} | {row['load']:g} | {of_peers} | {of_bound} |")
     return lines
 
 
@@ -175,7 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", action="store_true", help="how far a real run is from the simulated one, a minute")
     parser.add_argument("--quick", action="store_true", help="one load, one setting of each peer, half a second")
-    parser.add_argument("--seeds", type=numbers, default=[1], help="of the arrivals, by commas; 2 minutes each")
+    parser.add_argument("--seeds", type=numbers, default=[1], help="of the arrivals, by commas; 3 minutes each")
     parser.add_argument("--fixed-ms", type=float, default=8.0, help="what a call costs beside its rows")
     parser.add_argument("--row-ms", type=float, default=0.8, help="what a row costs")
     parser.add_argument("--json", type=Path, help="write the outcomes here")

@@ -1,52 +1,53 @@
 """An upper bound of goodput for any batching, computed with knowledge of all arrivals.
 
-It is a relaxation: a row takes its share of the call that is cheapest per row, and rows are computed one by one. The
-number of rows in time is then the largest of any order (Kise, Ibaraki and Mine, 1978: if a row would be late, drop the
-row of the busy stretch that shortens it most). No batching reaches more, and usually none reaches as much.
+| case | bound | proof |
+|---|---|---|
+| one device, equal lengths | the optimum itself | bench/simulator/optimum.py |
+| one device, several lengths, few requests | the optimum itself | the same |
+| any other | the least of those below | |
+| ... prices for device time | a Lagrangian relaxation | bench/simulator/device_prices.py |
+| ... a share of the cheapest call for each row | a combinatorial relaxation | bench/simulator/row_shares.py |
+| ... each length with a device of its own, if there is one device | the optimum of each | bench/simulator/optimum.py |
+
+They hold for whatever order and whatever batches, not only first come first served. What they need: a call takes
+`call_s` at least, all its rows are answered when it ends, and all requests have the same time until their deadline.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import floor
 
+from bench.simulator.device_prices import most_by_prices
+from bench.simulator.lanes import lanes_of
+from bench.simulator.optimum import of_one_lane, of_several_lanes, places
+from bench.simulator.row_shares import most_by_row_shares
 from bench.simulator.simulation import Arrival, CallCosts
 
+#: An answer may be as much later, so that no rounding makes the bound too low.
+LATE_S = 1e-9
 
-def most_in_time(arrivals: Sequence[Arrival], costs: CallCosts, deadline_s: float, sizes: Sequence[int]) -> int:
-    """How many requests could be answered in time by calls of these `sizes`."""
-    row_s = {each.length: min(costs.call_s(size, each.length) / size for size in sizes) for each in arrivals}
-    longest_s = max(row_s.values())
-    stretch: list[tuple[float, float]] = []  # arrival and seconds of those computed since the device was last idle
-    kept, end_s = 0, 0.0
-    for arrival in arrivals:
-        if arrival.at_s >= end_s:
-            stretch, end_s = [], arrival.at_s
-        own_s = row_s[arrival.length]
-        stretch.append((arrival.at_s, own_s))
-        end_s += own_s
-        kept += 1
-        if end_s > arrival.at_s + deadline_s:
-            kept -= 1
-            del stretch[_whose_loss_gains_most(stretch, end_s) if own_s < longest_s else -1]
-            end_s = _end_of(stretch, arrival.at_s)
-    return kept
+#: Up to which the optimum of several lanes is computed: some 2 s.
+MOST_PLACES = 20_000
 
 
-def _whose_loss_gains_most(stretch: Sequence[tuple[float, float]], end_s: float) -> int:
-    best, most_s, slack_s, start_s = len(stretch) - 1, 0.0, float("inf"), end_s
-    for place in range(len(stretch) - 1, -1, -1):
-        at_s, own_s = stretch[place]
-        start_s -= own_s
-        if min(own_s, slack_s) > most_s:
-            best, most_s = place, min(own_s, slack_s)
-        slack_s = min(slack_s, start_s - at_s)
-        if slack_s <= most_s:
-            break
-    return best
+def most_in_time(
+    arrivals: Sequence[Arrival], costs: CallCosts, deadline_s: float, sizes: Sequence[int], devices: int = 1
+) -> int:
+    """How many requests could be answered in time by calls of these `sizes`; `arrivals` in order of time.
 
+    With several lengths it takes some seconds for 5000 arrivals, else about one.
+    """
+    lanes, deadline_s = lanes_of(arrivals, costs, sizes), deadline_s + LATE_S
+    if devices == 1 and len(lanes) == 1:
+        return of_one_lane(lanes[0], deadline_s)
+    if devices == 1 and places(lanes) <= MOST_PLACES:
+        return of_several_lanes(lanes, deadline_s)
 
-def _end_of(stretch: Sequence[tuple[float, float]], now_s: float) -> float:
-    end_s = stretch[0][0] if stretch else now_s
-    for at_s, own_s in stretch:
-        end_s = max(end_s, at_s) + own_s
-    return end_s
+    bounds = [
+        most_by_row_shares(arrivals, costs, deadline_s, sizes, devices),
+        floor(most_by_prices(lanes, deadline_s, devices) + 1e-6),
+    ]
+    if devices == 1:
+        bounds.append(sum(of_one_lane(lane, deadline_s) for lane in lanes))
+    return min(bounds)

@@ -1,12 +1,9 @@
 import json
 import sys
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.batching.policy import SelfTuning, WorkConserving
 from app.core.batch_sizes import BatchSizes
@@ -17,32 +14,6 @@ from bench.simulator.bound import most_in_time
 from bench.simulator.peer_policies import PEERS, AdditiveIncrease, FixedTimeout, PreferredSizes, settings_of
 from bench.simulator.simulation import Arrival, Costs, simulate
 from bench.support.figures import Spread
-
-ROW_S = 0.01
-LINEAR = Costs(0.0, ROW_S)
-
-arrivals = st.lists(
-    st.builds(Arrival, st.integers(0, 30).map(lambda tick: tick / 200), st.sampled_from([0.5, 1.0, 3.0])),
-    min_size=1,
-    max_size=7,
-).map(sorted)
-
-
-def in_time(schedule: tuple[Arrival, ...], deadline_s: float) -> bool:
-    end_s = 0.0
-    for arrival in schedule:
-        end_s = max(end_s, arrival.at_s) + ROW_S * arrival.length
-        if end_s > arrival.at_s + deadline_s + 1e-12:
-            return False
-    return True
-
-
-@given(arrivals)
-def test_the_bound_is_the_most_that_any_choice_has_in_time(arrivals: list[Arrival]) -> None:
-    deadline_s = 0.0402  # no sum of rows ends just there
-    counts = range(len(arrivals), -1, -1)
-    best = next(count for count in counts if any(in_time(some, deadline_s) for some in combinations(arrivals, count)))
-    assert most_in_time(arrivals, LINEAR, deadline_s, SIZES.allowed) == best
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
