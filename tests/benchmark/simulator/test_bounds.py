@@ -92,14 +92,6 @@ def test_no_bound_is_below_the_most_of_all_schedules(
     assert most_in_time(arrivals, costs, deadline_s, FEW_SIZES, devices) >= expected
 
 
-def test_a_short_call_of_an_older_request_beside_a_long_one_is_within_the_bound_of_two_devices() -> None:
-    """Then calls of a lane are not in order of arrival, as they always can be on one device."""
-    arrivals = [Arrival(0.0)] * 2 + [Arrival(0.001)] + [Arrival(0.004)] * 5
-    costs, sizes, deadline_s = Costs(0.001, 0.001), (1, 4), 0.0062
-    expected = most_of_all_schedules(arrivals, costs, deadline_s, sizes, devices=2)
-    assert most_in_time(arrivals, costs, deadline_s, sizes, devices=2) >= expected
-
-
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_bound_is_at_most_that_of_row_shares(pattern: str, devices: int) -> None:
