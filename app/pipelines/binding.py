@@ -68,10 +68,6 @@ class Binding:
     def flows(self) -> int:
         return self._flows
 
-    def hold(self, arrival_s: float) -> None:
-        """A request has arrived, whose flow begins later in this turn of the event loop; then `end_flow` is called."""
-        self.begin_flow(arrival_s)
-
     def begin_flow(self, arrival_s: float | None) -> None:
         """Until `end_flow` the models are kept. None: it is a part of a flow that has begun."""
         self._flows += 1

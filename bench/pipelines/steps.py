@@ -1,8 +1,8 @@
 """Pipelines of 1, 2 and 4 steps of a model that does next to nothing, beside plain requests to it.
 
 Processor time of all that this process does for a request. A step costs what a pipeline of n steps takes, divided by n,
-beyond a plain request, which has a caller who waits for it as well. Predicted: the first step has the work for the
-whole pipeline, some 15 us; each further one has no caller, so it costs less than a plain request.
+beyond a plain request. Predicted: all callers send together, so they go as one, and are joined once and taken apart
+once: the first step costs about what a plain request does, each further one 6 us (48 where each went alone).
 """
 
 from __future__ import annotations

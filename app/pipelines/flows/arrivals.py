@@ -91,7 +91,7 @@ class Arrivals:
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group(binding, now)
-            binding.hold(now)
+            binding.begin_flow(now)  # until all of the group have begun
         group.arrived.append(_Arrived(request, member, tensor_bytes(request.inputs)))
         return member
 

@@ -183,7 +183,7 @@ def test_a_bad_one_fails_alone_and_nothing_that_was_computed_is_computed_again()
         assert isinstance(answers[1], InvalidRequest)
         assert "Step 'small': x must not be negative" in str(answers[1])
         for value, answer in zip((1, 2, 7), (answers[0], answers[2], answers[3]), strict=True):
-            np.testing.assert_array_equal(answer.outputs["y"], cascade_by_hand(value)["y"])  # type: ignore[union-attr]
+            np.testing.assert_array_equal(answer.outputs["y"], cascade_by_hand(value)["y"])  # type: ignore[union-attr]  # it is no error
         assert Counter(outcome for outcome, *_ in ended(world)) == {"answered": 3, "failed": 1}
 
     scenario(play)
@@ -295,7 +295,7 @@ def test_parts_of_a_rejected_call_go_on_before_others() -> None:
         await asyncio.sleep(0)
         handled = []
         ended = world.batcher._complete
-        world.batcher._complete = lambda batch, *others: (handled.append(batch.feeds), ended(batch, *others))  # type: ignore[method-assign,func-returns-value]
+        world.batcher._complete = lambda batch, *others: (handled.append(batch.feeds), ended(batch, *others))  # type: ignore[method-assign,func-returns-value]  # it notes them
         await asyncio.gather(*tasks, return_exceptions=True)
         assert all(handled)
 
@@ -396,7 +396,7 @@ def test_an_answer_may_cancel_the_others() -> None:
             def set_exception(self, error: Exception, /) -> None:
                 replies[0].set_exception(error)
 
-        handles[0]._reply = Cancelling()  # type: ignore[attr-defined]
+        handles[0]._reply = Cancelling()  # type: ignore[attr-defined]  # a Member
         assert (await replies[0]).outputs["y"][0, 0] == 8
         await asyncio.sleep(5)
         assert not replies[1].done()
