@@ -1,7 +1,7 @@
 """Requests that arrive in one turn of the event loop, and go through a pipeline as one flow.
 
 What a step costs beside its model is then shared by all of them: they are joined once, and taken apart when they are
-answered, or where their ways part (flow.py).
+answered, or where their ways part (joint_flow.py).
 
 Rules
 - Together are those of equal form: signature, outputs, types and inner shapes of inputs, priority and caller, and of
