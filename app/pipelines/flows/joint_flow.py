@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.core.errors import ServingError
+from app.core.errors import RequestTooLarge, ServingError
 from app.core.inference import Array, InferenceRequest
 from app.core.reply import CoalescedReply, Reply
 from app.pipelines.flows.flow import Flow, StepReply
@@ -244,7 +244,7 @@ def _make(flow: Flow, members: Sequence[Member], arrays: list[Array | None], row
         member.flow = flow
 
 
-class _NotTogether(ServingError):
+class _NotTogether(RequestTooLarge):
     """A model does not take the rows of all members in one call.
 
     alone: it takes each request in a call of its own.
