@@ -1,7 +1,8 @@
 # Ferry in a container, CPU by default:   docker build -t ferry .
 # on NVIDIA GPUs:                         docker build -t ferry:gpu --build-arg FLAVOUR=gpu .
 
-FROM python:3.11-slim AS build
+# The image that is not slim has a C compiler, for app/codecs/json/numbers.c.
+FROM python:3.11 AS build
 # A lock file of requirements/: serve (CPU) or gpu (CUDA from Python wheels, no CUDA base image).
 ARG FLAVOUR=serve
 WORKDIR /src
@@ -10,7 +11,7 @@ COPY requirements/${FLAVOUR}.txt requirements/
 # Nothing here needs TensorFlow's C++ headers, a fifth of its size.
 RUN /venv/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements/${FLAVOUR}.txt \
  && rm -rf /venv/lib/python3.11/site-packages/tensorflow/include
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY app app
 # In a separate root, so that a change of Ferry does not change the large layer of its dependencies.
 RUN /venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation --root /ferry .

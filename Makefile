@@ -2,7 +2,8 @@
 #
 # One environment, .venv: dev.txt locks the same versions as serve.txt, so `make test` extends the environment of
 # `make serve`. CUDA's TensorFlow would overwrite the CPU one, so it has .venv-gpu. Both have the command `ferry` in
-# bin/. A stamp in the environment that is newer than its lock file means that everything is installed.
+# bin/. A stamp in the environment that is newer than its lock file means that everything is installed. A C compiler is
+# used if there is one: hatch_build.py.
 # Development also installs the client (clients/python); serving does not.
 
 PYTHON ?= python3
@@ -63,7 +64,7 @@ clean:  ## Remove environments, caches and build outputs
 .venv/.serve-installed: requirements/serve.txt | .venv/.gitignore
 .venv-gpu/.gpu-installed: requirements/gpu.txt | .venv-gpu/.gitignore
 
-%-installed: pyproject.toml
+%-installed: pyproject.toml hatch_build.py app/codecs/json/numbers.c
 	@echo 'Installing $(filter requirements/%,$^) into $(@D)'
 	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r $(filter requirements/%,$^)
 	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . $(if $(findstring dev,$@),-e clients/python)

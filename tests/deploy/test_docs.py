@@ -146,7 +146,8 @@ def test_every_section_that_the_code_names_exists() -> None:
 
 def test_every_file_that_the_code_names_exists() -> None:
     """In docstrings and comments too: a file that was moved is named by its new place."""
-    known = {"/".join(file.parts[at:]) for file in FILES for at in range(len(file.parts))}
+    files = [*FILES, *ROOT.glob("*.py")]
+    known = {"/".join(file.parts[at:]) for file in files for at in range(len(file.parts))}
     missing = set()
     for file in (ROOT / "app").rglob("*.py"):
         for name in re.findall(r"(?<![\w/.<>*-])(?:[\w-]+/)*[\w-]+\.py\b", file.read_text()):

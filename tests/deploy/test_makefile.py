@@ -13,7 +13,9 @@ from tests.deploy.manifests import ROOT
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "Makefile", tmp_path)
-    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "app/codecs/json").mkdir(parents=True)
+    for name in ("pyproject.toml", "hatch_build.py", "app/codecs/json/numbers.c"):
+        (tmp_path / name).touch()
     (tmp_path / "requirements").mkdir()
     for name in ("serve", "dev", "gpu"):
         (tmp_path / "requirements" / f"{name}.txt").touch()

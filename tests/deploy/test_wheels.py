@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import venv
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -157,5 +159,27 @@ def test_a_source_distribution_holds_the_package_its_licence_and_its_readme(
     sources = {str(path.relative_to(project)) for path in (project / package).rglob("*.py")}
     assert sources | {"LICENSE", "README.md", "PKG-INFO", "pyproject.toml"} <= names
     assert {name.partition("/")[0] for name in names} <= {
-        package, "LICENSE", "README.md", "CHANGELOG.md", "PKG-INFO", "pyproject.toml", ".gitignore",
+        package, "LICENSE", "README.md", "CHANGELOG.md", "PKG-INFO", "pyproject.toml", ".gitignore", "hatch_build.py",
     }  # fmt: skip
+    assert not any(name.endswith(".so") for name in names)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_the_servers_wheel_has_the_compiled_numbers_and_belongs_to_this_kind_of_machine(tmp_path: Path) -> None:
+    wheel = build(ROOT, "wheel", tmp_path)
+    assert wheel.name.endswith(f"-py3-none-{sysconfig.get_platform().replace('-', '_')}.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert "app/codecs/json/numbers.so" in archive.namelist()
+
+
+def test_without_a_compiler_the_wheel_suits_every_machine_and_its_build_says_so(tmp_path: Path) -> None:
+    source = build(ROOT, "sdist", tmp_path / "sdist")
+    shutil.unpack_archive(source, tmp_path)
+    (project,) = tmp_path.glob("ferry*/")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "wheel")]
+    done = subprocess.run(
+        command, cwd=project, env={**os.environ, "CC": "/missing/cc"}, check=True, capture_output=True, text=True
+    )
+    assert "numbers.c was not compiled" in done.stderr
+    (wheel,) = (tmp_path / "wheel").iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")

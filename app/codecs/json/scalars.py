@@ -95,7 +95,8 @@ def vector(leaves: Sequence[Any], dtype: np.dtype[Any]) -> Array:
 
 
 def from_numbers(numbers: Numbers, dtype: np.dtype[Any]) -> Array | None:
-    """The array; None if `vector` would reject an element, or the lists are not rectangular."""
+    """The array; None if `vector` would reject an element, or reads whole numbers more exactly."""
+    exact: Array | None
     if is_floating(dtype):
         exact = numbers.doubles()
     elif is_integer(dtype):

@@ -1,0 +1,65 @@
+"""numbers.c, which reads long JSON arrays of numbers without the GIL; hatch_build.py compiles it."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from app.core.inference import Array
+
+logger = logging.getLogger(__name__)
+
+LIBRARY = Path(__file__).with_name("numbers.so")
+
+#: Of numbers.c.
+_MOST_DEPTH = 64
+
+_INT64, _INT32 = ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_int32)
+
+
+class ReadNumbers(NamedTuple):
+    """numbers: float64, of the shape of the lists; whole: all were written as whole numbers, and are below 2^53."""
+
+    numbers: Array
+    whole: bool
+
+
+def available() -> bool:
+    """Whether it was compiled."""
+    return _library() is not None
+
+
+def read_numbers(text: bytes) -> ReadNumbers | None:
+    """The JSON array in `text`, rounded as by Python's float; time and memory are linear in its bytes.
+
+    None if it was not compiled, or declines: if lists are empty or differ in length or depth, an element is not a
+    number, or is none that a normal double holds.
+    """
+    library = _library()
+    if library is None:
+        return None
+    found = np.empty(len(text) // 2)  # a number and a comma or bracket; what is not written takes no memory
+    lengths = (ctypes.c_int64 * _MOST_DEPTH)()
+    depth, whole = ctypes.c_int32(), ctypes.c_int32()
+    count = library.ferry_read_numbers(text, len(text), found.ctypes.data, len(found), lengths, depth, whole)
+    if count < 0:
+        return None
+    return ReadNumbers(found[:count].reshape(lengths[: depth.value]), bool(whole.value))
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+    except OSError:
+        logger.warning("numbers.c was not compiled when Ferry was installed: long JSON arrays take ten times as long")
+        return None
+    function = library.ferry_read_numbers
+    function.restype = ctypes.c_int64
+    function.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, _INT64, _INT32, _INT32]
+    return library
