@@ -173,7 +173,13 @@ GOALS = (
     Goal("three models in turn, traced / one model", 0.8, None, script("several_models", "three_to_one"), "x"),
     Goal("tiny MLP as JSON: p99 / p50, closed loop", None, 5, tail, "x"),
     *(
-        Goal(f"{name}: rows/s / bare loop of the variant chosen", 0.95, None, ferry_to(name, "ferry_loop"), "x")
+        Goal(
+            f"{name}: rows/s / as many bare loops as Ferry has calls, load from a core of its own",
+            0.95,
+            None,
+            script("heavy_models", f"{name}_to_loops"),
+            "x",
+        )
         for name in HEAVY
     ),
     Goal(
