@@ -1,9 +1,10 @@
 """Admission: rejects a request at once if it cannot finish before its deadline. No I/O, no clock.
 
 `seconds_to_answer` estimates the time until a new request is answered. It looks at its own lane and at the sum of the
-work of all others (waiting/work.py), so it costs the same however many lanes and requests wait. Where callers take
-turns, others count for as much as comes before the request in these, however much they have waiting. A shape of which
-nothing is known costs 0; one that was not called yet is guessed from one of about its size (function.py).
+work of all others (waiting/work.py), so it costs the same however many lanes and requests wait. A request that has room
+in the next call of its lane comes as early as the most urgent one there. Where callers take turns, others count for as
+much as comes before the request in these, however much they have waiting. A shape of which nothing is known costs 0;
+one that was not called yet is guessed from one of about its size (function.py).
 
 Calls vary independently of each other, so the deviations of a line of calls add by their squares: a single call may
 take much longer than expected, a hundred calls together hardly.
@@ -63,8 +64,12 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     most_s = HEADROOM * time_s
     assert request.lane is not None  # noqa: S101 - it waits
     lane = queue.lane(request.lane)
-    ahead = queue.work.before(request.scheduling_key_s, lane, now)
-    if queue.callers is not None and queue.callers.waiting > 1:
+    in_turns = queue.callers is not None and queue.callers.waiting > 1
+    shares_next_call = not in_turns and _rows_to(request, lane) <= scheduler.most_rows(lane)
+    key_s = lane.scheduling_key_s if shares_next_call else request.scheduling_key_s
+    flying_s = sum(remaining_s) / slots.count if len(remaining_s) == slots.count else 0.0
+    ahead = queue.work.before(key_s, lane, flying_s, slots.count)
+    if queue.callers is not None and in_turns:
         ahead = _in_turns(request, queue, queue.callers, lane, ahead)
     needed_s = seconds_to_answer(request, lane, ahead, remaining_s, slots.count, scheduler.most_rows)
 
@@ -131,8 +136,12 @@ def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
     variance = (sum([(lane.costs.deviation * each) ** 2 for each in flying_s]) + ahead.variance) / devices**2
 
     # 2. Its own lane up to its own call.
-    rows = lane.rows_before(request) + request.weight + lane.unfilled(request.weight)
-    own = call_seconds(lane, rows, wait_s, most_rows(lane))
+    own = call_seconds(lane, _rows_to(request, lane), wait_s, most_rows(lane))
 
     # 3. What calls vary.
     return wait_s + own.seconds + DEVIATIONS * sqrt(variance + own.variance)
+
+
+def _rows_to(request: PendingRequest, lane: Lane) -> float:
+    """The rows of the calls of its lane up to its own."""
+    return lane.rows_before(request) + request.weight + lane.unfilled(request.weight)

@@ -57,7 +57,7 @@ class Scene:
     def seconds(self, request: PendingRequest, *remaining_s: float, devices: int = 1) -> float:
         assert request.lane is not None
         lane = self.queue.lane(request.lane)
-        ahead = self.queue.work.before(request.scheduling_key_s, lane, request.arrival_s)
+        ahead = self.queue.work.before(request.scheduling_key_s, lane)
         return round(seconds_to_answer(request, lane, ahead, remaining_s, devices, lambda each: each.max_rows), 6)
 
 
@@ -239,9 +239,11 @@ class Line:
         self.slots = DeviceSlots([BusyDevice()], lambda: 0.0)
         self.scheduler = Scheduler(WorkConserving(), weights)
 
-    def push(self, model: str, timeout_s: float, arrival_s: float = 0.0) -> PendingRequest:
+    def push(self, model: str, timeout_s: float, arrival_s: float = 0.0, *, largest: int = 1) -> PendingRequest:
         request = PendingRequest({}, 1, FakeReply(), arrival_s, arrival_s + timeout_s)
-        self.queue.push(LaneKey(model, 1, "f"), batch_function(FakeFunction(), 1, initial_estimates={1: 1.0}), request)
+        estimates = dict.fromkeys((1, largest), 1.0)
+        function = batch_function(FakeFunction(), largest, initial_estimates=estimates)
+        self.queue.push(LaneKey(model, 1, "f"), function, request)
         return request
 
     def check(self, request: PendingRequest, *isolation_s: float) -> None:
@@ -268,6 +270,16 @@ def test_a_request_in_time_by_its_models_weight_is_not_rejected_because_of_other
     line.check(line.push("bert", 5.0, arrival_s=0.3))
     with pytest.raises(Overloaded):
         line.check(line.push("bert", 5.0, arrival_s=0.4))  # four calls at three of four
+
+
+def test_a_request_with_room_in_the_next_call_of_its_lane_comes_as_early_as_that() -> None:
+    """A call of each of two lanes waits; one of them has room for one more."""
+    line = Line()
+    line.push("a", 0.9, largest=2)
+    line.push("b", 0.9, 0.1)
+    line.check(line.push("a", 1.4, 0.2))
+    with pytest.raises(WouldBeLate):
+        line.check(line.push("a", 1.4, 0.2))  # the second call, after that of the other lane
 
 
 def test_an_idle_server_takes_every_request_and_a_busy_one_does_not() -> None:

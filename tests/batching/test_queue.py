@@ -513,7 +513,7 @@ class Work:
     @property
     def seconds(self) -> float:
         """Of the calls of all others."""
-        return self.queue.work.before(1e6, self.queue.lane(KEY), 0.0).seconds
+        return self.queue.work.before(1e6, self.queue.lane(KEY)).seconds
 
 
 def test_the_work_that_waits_follows_what_comes_and_leaves() -> None:

@@ -43,7 +43,7 @@ class Lane:
         place: its entry in the order of lanes (lane_order.py); None if it has none. asleep: it is known not to be due.
         less_urgent: requests left since then, so it may be less urgent than its place says.
         serial: of lanes that are equal otherwise, the one with the lowest number is first.
-        counted: what it counts for in the work that waits (work.py), and in which band; None if it is not counted.
+        counted: what it counts for in the work that waits (work.py), and at which place; None if it is not counted.
     """
 
     __slots__ = (

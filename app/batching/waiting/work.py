@@ -1,26 +1,22 @@
 """The work that waits: the seconds of the calls of all lanes, by how urgent the lanes are. No I/O, no clock.
 
-A lane counts with all its calls at the key of its most urgent request. Keys are rounded to bands of 1/32 s, so the work
-before a key is a sum over few bands, however many lanes there are. Lanes that changed are counted anew when the work
-is asked for, and one by one if they become many; so neither a request nor a question pays for more than a few of them.
+A lane counts with all its calls at the key of its most urgent request, and with the rows that will have come to it
+until its turn: while the calls in flight and those of more urgent lanes are made. Work is summed by keys
+(prefix_sums.py), which are rounded to milliseconds, so a question costs the same however many lanes there are. Lanes
+that changed are counted anew when the work is asked for, and one by one if they become many; so neither a request nor a
+question pays for more than a few of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil, floor, inf
+from math import ceil, floor
 
 from app.batching.cost_model import CallSeconds
-from app.batching.priority import DEFAULT_LEVEL, LEVEL_S
 from app.batching.waiting.lane import Lane
+from app.batching.waiting.prefix_sums import PrefixSums
 
-_BANDS_PER_S = 32
-
-#: No new request has a key further back than this, so older bands are one. More than the highest priority gives.
-_PAST_S = DEFAULT_LEVEL * LEVEL_S
-
-#: From this many bands on, those of the past are joined. Chosen.
-_MANY_BANDS = 128
+_PER_S = 1024
 
 #: At most this many changed lanes are left to be counted by the next question. Chosen.
 _MAX_CHANGED = 8
@@ -59,9 +55,9 @@ class WaitingWork:
         self._changed: dict[Lane, None] = {}
         self._total = CallSeconds()
         self._models: dict[str, CallSeconds] = {}
-        self._bands: dict[int, float] = {}
-        self._past_s = 0.0  # the sum of all bands before this one
-        self._past_end = -inf
+        self._seconds = PrefixSums()  # by key
+        self._flying_s = 0.0  # as when the work was asked for last
+        self._devices = 1
 
     def changed(self, lane: Lane) -> None:
         """To be called when what waits in a lane has changed."""
@@ -82,22 +78,19 @@ class WaitingWork:
             return
         self._total = CallSeconds()
         self._models.clear()
-        self._bands.clear()
-        self._past_s = 0.0
+        self._seconds.clear()
 
-    def before(self, key_s: float, lane: Lane, now: float) -> CallSeconds:
-        """The work of lanes that are more urgent than `key_s`, without `lane`."""
+    def before(self, key_s: float, lane: Lane, flying_s: float = 0.0, devices: int = 1) -> CallSeconds:
+        """The work of lanes that are more urgent than `key_s`, without `lane`.
+
+        Args:
+            flying_s: how long the calls in flight keep all devices busy.
+            devices: how many calls can be in flight at the same time.
+        """
+        self._flying_s, self._devices = flying_s, devices
         while self._changed:
             self._count(self._changed.popitem()[0])
-        if len(self._bands) > _MANY_BANDS:
-            self._join_past(now)
-        band = floor(key_s * _BANDS_PER_S)
-        seconds = self._past_s + sum([each for at, each in self._bands.items() if at <= band])
-        assert lane.counted is not None  # noqa: S101 - it waits, and all lanes are counted now
-        own_band, own = lane.counted
-        if own_band <= band:
-            seconds -= own.seconds
-        return part_of(_difference(self._total, own), seconds)
+        return part_of(self.of_others(lane), self._seconds_before(_place(key_s) + 1, lane))
 
     def of_others(self, lane: Lane) -> CallSeconds:
         """The work of all other lanes, as it was counted for `before`."""
@@ -109,31 +102,37 @@ class WaitingWork:
         return _difference(self._models.get(lane.key.model, CallSeconds()), own)
 
     def _count(self, lane: Lane) -> None:
-        work = call_seconds(lane, lane.call_rows, self._total.seconds, self._most_rows(lane))
-        self._set(lane, (floor(lane.scheduling_key_s * _BANDS_PER_S), work))
+        place = _place(lane.scheduling_key_s)
+        wait_s = self._flying_s + self._seconds_before(place, lane) / self._devices
+        self._set(lane, (place, call_seconds(lane, lane.call_rows, wait_s, self._most_rows(lane))))
+
+    def _seconds_before(self, place: int, lane: Lane) -> float:
+        """Of all lower places, without what the lane counts for."""
+        seconds = self._seconds.before(place)
+        if lane.counted is not None and lane.counted[0] < place:
+            seconds -= lane.counted[1].seconds
+        return max(0.0, seconds)
 
     def _set(self, lane: Lane, counted: tuple[int, CallSeconds] | None) -> None:
         if lane.counted is not None:
-            band, (seconds, variance) = lane.counted
-            self._add(lane.key.model, band, -seconds, -variance)
+            place, (seconds, variance) = lane.counted
+            self._seconds.remove(place, seconds)
+            self._add(lane.key.model, -seconds, -variance)
         lane.counted = counted
         if counted is not None:
-            band, (seconds, variance) = counted
-            self._add(lane.key.model, band, seconds, variance)
+            place, (seconds, variance) = counted
+            self._seconds.add(place, seconds)
+            self._add(lane.key.model, seconds, variance)
 
-    def _add(self, model: str, band: int, seconds: float, variance: float) -> None:
+    def _add(self, model: str, seconds: float, variance: float) -> None:
         total, own = self._total, self._models.get(model, CallSeconds())
         self._total = CallSeconds(total.seconds + seconds, total.variance + variance)
         self._models[model] = CallSeconds(own.seconds + seconds, own.variance + variance)
-        if band < self._past_end:
-            self._past_s += seconds
-        else:
-            self._bands[band] = self._bands.get(band, 0.0) + seconds
 
-    def _join_past(self, now: float) -> None:
-        self._past_end = max(self._past_end, floor((now - _PAST_S) * _BANDS_PER_S))
-        for band in [each for each in self._bands if each < self._past_end]:
-            self._past_s += self._bands.pop(band)
+
+def _place(key_s: float) -> int:
+    """That of a key; those from before the clock began are one."""
+    return 1 + max(0, floor(key_s * _PER_S))
 
 
 def _difference(whole: CallSeconds, part: CallSeconds) -> CallSeconds:

@@ -14,7 +14,7 @@ from app.batching.waiting.lane import Lane
 from app.batching.waiting.work import call_seconds
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function
 
-BAND_S = 1 / 32
+PLACE_S = 1 / 1024
 
 
 def function(rows_per_s: int = 0, seconds: tuple[float, ...] = (1.0, 1.5, 2.0)) -> BatchFunction:
@@ -86,13 +86,13 @@ class Work:
         self.queue.push(key, self.function, request)
         return request
 
-    def before(self, key_s: float, lane: Lane, now: float = 0.0) -> CallSeconds:
-        return self.queue.work.before(key_s, lane, now)
+    def before(self, key_s: float, lane: Lane, flying_s: float = 0.0, devices: int = 1) -> CallSeconds:
+        return self.queue.work.before(key_s, lane, flying_s, devices)
 
     def expected(self, key_s: float, lane: Lane) -> float:
-        band = floor(key_s / BAND_S)
+        place = floor(key_s / PLACE_S)
         lanes = [each for each in self.queue.lanes if each is not lane]
-        return float(sum(each.rows for each in lanes if floor(each.scheduling_key_s / BAND_S) <= band))
+        return float(sum(each.rows for each in lanes if floor(each.scheduling_key_s / PLACE_S) <= place))
 
     def lane_of(self, request: PendingRequest) -> Lane:
         assert request.lane is not None
@@ -105,14 +105,14 @@ def test_the_work_before_a_key_is_that_of_all_lanes_up_to_it_but_its_own(lanes: 
     requests = [work.push(number % lanes, number / 10) for number in range(lanes + lanes // 2)]
     for request in (requests[0], requests[len(requests) // 2], requests[-1]):
         lane = work.lane_of(request)
-        for key_s in (lane.scheduling_key_s, lane.scheduling_key_s - BAND_S, lane.scheduling_key_s + BAND_S, 1e6):
+        for key_s in (lane.scheduling_key_s, lane.scheduling_key_s - PLACE_S, lane.scheduling_key_s + PLACE_S, 1e6):
             assert work.before(key_s, lane).seconds == pytest.approx(work.expected(key_s, lane))
 
 
-def test_keys_of_one_band_count_as_equal() -> None:
+def test_keys_of_one_place_count_as_equal() -> None:
     work = Work()
-    first, second = work.push(1, 10.0), work.push(2, 10.0 + 0.9 * BAND_S)
-    work.push(3, 10.0 + BAND_S)
+    first, second = work.push(1, 10.0), work.push(2, 10.0 + 0.9 * PLACE_S)
+    work.push(3, 10.0 + PLACE_S)
     assert work.before(first.scheduling_key_s, work.lane_of(first)).seconds == 1.0
     assert work.before(second.scheduling_key_s, work.lane_of(second)).seconds == 1.0
 
@@ -146,47 +146,48 @@ def test_the_work_of_a_model_is_that_of_its_other_lanes() -> None:
     assert work.queue.work.of_model(work.lane_of(alone)) == (0.0, 0.0)
 
 
-def test_rows_that_come_while_what_was_counted_before_is_served_are_counted() -> None:
-    work, grows, own = Work(), LaneKey("m", 1, "grows"), LaneKey("m", 1, "own")
-    made = function(8)
-    work.queue.push(grows, made, PendingRequest({}, 1, FakeReply(), 0.0))
-    work.before(1e6, work.queue.lane(grows))
-    work.queue.push(own, function(), PendingRequest({}, 1, FakeReply(), 0.0))
-    lane = work.queue.lane(own)
-    assert work.before(1e6, lane).seconds == 1.0, "when it was counted nothing waited before it"
-    work.queue.push(grows, made, PendingRequest({}, 1, FakeReply(), 0.0))
-    assert work.before(1e6, lane).seconds == 2.0
+class Growing(Work):
+    """A lane to which eight rows come a second, with one that waits; and another of which the work before is asked."""
+
+    def __init__(self, grows_at_s: float) -> None:
+        super().__init__()
+        self.made = function(8)
+        self.own = self.push(1, 9.0)
+        self.grow(grows_at_s)
+
+    def grow(self, at_s: float) -> None:
+        self.queue.push(LaneKey("m", 1, "grows"), self.made, PendingRequest({}, 1, FakeReply(), at_s))
+
+    def ask(self, flying_s: float = 0.0, devices: int = 1) -> float:
+        return self.before(1e6, self.lane_of(self.own), flying_s, devices).seconds
 
 
-def test_work_that_is_long_overdue_is_kept_in_one_sum() -> None:
-    """Who waits since longer ago than any new request can claim is before all of these, in whatever order."""
-    work = Work()
-    requests = [work.push(number, number / 10) for number in range(200)]
-    new = work.push(1000, 30.0)
-    for _ in range(300):
-        work.push(2000, 99.0)
-    lane = work.lane_of(new)
-    assert work.before(new.scheduling_key_s, lane, now=30.0).seconds == pytest.approx(200.0)
-    assert len(work.queue.work._bands) <= 3
-    for number in range(0, 200, 2):
-        work.queue.remove(requests[number])
-    work.push(1, 1.0)  # an old lane changes
-    assert work.before(new.scheduling_key_s, lane, now=30.0).seconds == pytest.approx(101.0)
-    assert work.before(new.scheduling_key_s, work.lane_of(requests[1]), now=30.0).seconds == pytest.approx(100.0)
+def test_a_lane_does_not_wait_for_itself_nor_for_what_is_less_urgent() -> None:
+    work = Growing(5.0)
+    assert work.ask() == 1.0
+    work.grow(5.0)
+    assert work.ask() == 1.5, "two rows, and none that comes while it is counted"
 
 
-def test_bands_that_a_new_request_may_be_before_are_not_joined() -> None:
-    """The highest priority counts as 0.4 s of waiting."""
-    work = Work()
-    for number in range(200):
-        work.push(number, 20.0 + number / 20)
-    new = work.push(1000, 29.6)
-    lane = work.lane_of(new)
-    key_s = new.scheduling_key_s
-    assert work.before(key_s, lane, now=30.0).seconds == pytest.approx(work.expected(key_s, lane))
-    assert len(work.queue.work._bands) < 64
-    for key_s in (29.6, 29.8, 30.0, 30.3):
-        assert work.before(key_s, lane, now=30.0).seconds == pytest.approx(work.expected(key_s, lane))
+def test_rows_come_to_a_lane_while_more_urgent_ones_are_served() -> None:
+    work = Growing(5.0)
+    work.push(2, 4.0)
+    work.grow(5.0)
+    assert work.ask() == 1.0 + 2.0
+
+
+@pytest.mark.parametrize(("flying_s", "devices", "seconds"), [(0.125, 1, 1.5), (0.2, 1, 2.0), (0.125, 4, 1.5)])
+def test_rows_come_to_a_lane_while_devices_are_busy(flying_s: float, devices: int, seconds: float) -> None:
+    assert Growing(5.0).ask(flying_s, devices) == seconds
+
+
+def test_several_devices_share_the_calls_that_a_lane_waits_for() -> None:
+    work = Growing(5.0)
+    work.push(2, 4.0)
+    work.ask(devices=8)  # which counts what changed
+    work.grow(5.0)
+    work.queue.remove(work.queue.lane(LaneKey("m", 1, "grows")).first)
+    assert work.ask(devices=8) == 1.0 + 1.5  # an eighth of a second, in which one row comes
 
 
 @pytest.mark.parametrize("others", [0, 200])
@@ -200,7 +201,7 @@ def test_when_nothing_waits_sums_begin_at_nothing_again(others: int) -> None:
     work.function = function(seconds=(1.0,))
     requests += [work.push(1000 + number, 1 + number / 20) for number in range(others)]
     lane = work.queue.lane(LaneKey("m", 1, "0"))
-    assert work.before(1e6, lane, now=30.0).seconds == pytest.approx(1e20)
+    assert work.before(1e6, lane).seconds == pytest.approx(1e20)
     for request in (requests[9], *requests[:9], *requests[10:], lane.first):
         work.queue.remove(request)
 
