@@ -27,6 +27,10 @@ class PrefixSums:
         """Takes away a number that was added at this place."""
         self._change(place, -number, -1)
 
+    def change(self, place: int, difference: float) -> None:
+        """Changes a number that was added at this place."""
+        self._change(place, difference, 0)
+
     def before(self, place: int) -> float:
         """The sum of all numbers at lower places."""
         nodes, total = self._nodes, 0.0

@@ -18,6 +18,8 @@ from app.batching.waiting.prefix_sums import PrefixSums
 
 _PER_S = 1024
 
+_NOTHING = 0, CallSeconds()  # where no lane is
+
 #: At most this many changed lanes are left to be counted by the next question. Chosen.
 _MAX_CHANGED = 8
 
@@ -114,15 +116,16 @@ class WaitingWork:
         return max(0.0, seconds)
 
     def _set(self, lane: Lane, counted: tuple[int, CallSeconds] | None) -> None:
-        if lane.counted is not None:
-            place, (seconds, variance) = lane.counted
-            self._seconds.remove(place, seconds)
-            self._add(lane.key.model, -seconds, -variance)
-        lane.counted = counted
-        if counted is not None:
-            place, (seconds, variance) = counted
-            self._seconds.add(place, seconds)
-            self._add(lane.key.model, seconds, variance)
+        before, lane.counted = lane.counted, counted
+        (place, now), (old_place, old) = counted or _NOTHING, before or _NOTHING
+        if before is not None and place == old_place:
+            self._seconds.change(place, now.seconds - old.seconds)
+        else:
+            if before is not None:
+                self._seconds.remove(old_place, old.seconds)
+            if counted is not None:
+                self._seconds.add(place, now.seconds)
+        self._add(lane.key.model, now.seconds - old.seconds, now.variance - old.variance)
 
     def _add(self, model: str, seconds: float, variance: float) -> None:
         total, own = self._total, self._models.get(model, CallSeconds())

@@ -20,6 +20,15 @@ def test_the_sum_before_a_place_is_that_of_all_lower_ones(numbers: list[tuple[in
         assert sums.before(ask) == sum(number for place, number in numbers[1::2] if place < ask)
 
 
+def test_a_number_changes_where_it_stands() -> None:
+    sums = PrefixSums()
+    sums.add(3, 1.0)
+    sums.change(3, 2.5)
+    assert sums.before(4) == 3.5
+    sums.remove(3, 3.5)
+    assert not len(sums)
+
+
 def test_of_what_left_nothing_is_kept() -> None:
     sums = PrefixSums()
     for place in range(1, 1000):
