@@ -444,7 +444,7 @@ class Batcher:
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
         """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""
         passed_over: set[str] = set()
-        while self.queue.orders.keys() - passed_over if passed_over else self.queue.orders:
+        while self.queue.orders.keys() - passed_over if passed_over else self.queue.lanes:
             plan, lane = self._scheduler.first_due(self.queue, now, passed_over)
             due = plan.due_s <= now or self._drained is not None
             if not due or self._slots.claim(lane.function):
