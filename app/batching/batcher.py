@@ -550,6 +550,8 @@ class Batcher:
         self._learn(batch, execution)
         if execution.rejection is not None:
             self._take_apart(batch)
+        elif not self._isolations:
+            return None
         return self._isolations.record_end(batch, execution, self._clock())
 
     def _take_apart(self, batch: BatchInFlight) -> None:
@@ -603,7 +605,7 @@ class Batcher:
         await asyncio.shield(self._drained)
 
     def _check_drained(self) -> None:
-        if self.idle and self._drained is not None and not self._drained.done():
+        if self._drained is not None and self.idle and not self._drained.done():
             self._drained.set_result(None)
 
     def close(self) -> None:

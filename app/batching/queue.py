@@ -212,24 +212,27 @@ class RequestQueue:
         return part
 
     def _detach(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
+        lane.remove(requests)
+        weight = room = size = 0
+        for request in requests:
+            weight += request.rows or 1
+            room += request.room
+            size += request.tensor_bytes
+            if self.callers is not None:
+                self.room.add(lane.key.model, -request.room, request.caller)
+        if self.callers is None:
+            self.room.add(lane.key.model, -room)
+        lane.rows -= weight
+        self.rows -= weight
+        self.bytes -= size
+        if not lane.rows:
+            self._close(lane)
+            return
         if lane.deferred_rows:
             lane.deferred_rows -= sum([lane.deferred(request.rows) for request in requests])
         if lane.unfilled_rows:
             lane.unfilled_rows -= sum([lane.unfilled(request.weight) for request in requests])
-        weight = sum([request.rows or 1 for request in requests])
-        lane.remove(requests)
-        lane.rows -= weight
-        self.rows -= weight
-        self.bytes -= sum([request.tensor_bytes for request in requests])
-        if self.callers is not None:
-            for request in requests:
-                self.room.add(lane.key.model, -request.room, request.caller)
-        else:
-            self.room.add(lane.key.model, -sum([request.room for request in requests]))
-        if len(lane):
-            self.work.changed(lane)
-        else:
-            self._close(lane)
+        self.work.changed(lane)
 
     def _open(self, key: LaneKey, function: BatchFunction) -> Lane:
         lane = Lane(key, function)
