@@ -467,7 +467,8 @@ class Batcher:
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> bool:
         """Returns whether it was executed on the event loop."""
         # 1. Take requests; the list may be empty, as all may have been cancelled in this turn.
-        quick = lane.costs.undisturbed_s(min(lane.rows, plan.rows)) < self._max_inline_s
+        expected_rows = min(lane.rows, plan.rows)
+        quick = lane.costs.undisturbed_s(expected_rows) < self._max_inline_s
         function = lane.function
         inline = quick and function.steady and not (function.devices or self._slots.reserved)
         shared = plan.shared and not inline and not function.devices and len(self._slots.free) > 1
@@ -484,8 +485,9 @@ class Batcher:
             for other, other_rows in merge_buckets(lane, batch.rows, rows, self.queue):
                 batch.merge(other, self.queue.take(other, other_rows, other.max_rows, now))
 
-        # 3. Execute it.
-        return self._execute(batch, now, inline=inline and (not batch.elements or batch.is_quick(self._max_inline_s)))
+        # 3. Execute it. It may be larger than was expected: the first request is taken as a whole.
+        known = batch.rows <= expected_rows and not batch.elements
+        return self._execute(batch, now, inline=inline and (known or batch.is_quick(self._max_inline_s)))
 
     def _start_group(self, isolation: Isolation, now: float) -> bool:
         """Runs the next group of an isolation. Returns whether it was executed on the event loop."""
