@@ -317,7 +317,7 @@ class Batcher:
             arrivals_s: of each of the requests, monotonic seconds; `submit` says what the others are.
         """
         lane = Lane(key, function)
-        if not (function.coalescable and 0 < rows <= self._scheduler.full_batch(key.model, lane.costs, lane.max_rows)):
+        if not (function.coalescable and 0 < rows <= lane.max_rows):
             return None
         request = PendingRequest(inputs, rows, reply, arrivals_s[0], deadline_s, 0.0, caller)
         request.coalesced_s = arrivals_s
@@ -325,7 +325,8 @@ class Batcher:
         now = self._clock()
         try:
             if not (self._computes_now and batch.is_quick(self._max_inline_s)):
-                return self._queue(key, function, request, now)
+                full = self._scheduler.full_batch(key.model, lane.costs, lane.max_rows)
+                return self._queue(key, function, request, now) if rows <= full else None
         except ServingError:  # a single one may find room, and in time
             return None
         function.requests_under_way += 1
