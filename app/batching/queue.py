@@ -225,14 +225,14 @@ class RequestQueue:
         lane.rows -= weight
         self.rows -= weight
         self.bytes -= size
-        if not lane.rows:
-            self._close(lane)
-            return
         if lane.deferred_rows:
             lane.deferred_rows -= sum([lane.deferred(request.rows) for request in requests])
         if lane.unfilled_rows:
             lane.unfilled_rows -= sum([lane.unfilled(request.weight) for request in requests])
-        self.work.changed(lane)
+        if lane.rows:
+            self.work.changed(lane)
+        else:
+            self._close(lane)
 
     def _open(self, key: LaneKey, function: BatchFunction) -> Lane:
         lane = Lane(key, function)
