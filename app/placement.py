@@ -219,7 +219,7 @@ class RequestPlacement:
     def call_rows(self, signature: str) -> int:
         """The most rows of a call for all outputs that requests may share; 1 if each runs alone."""
         known, most_rows = self.signatures[signature], self.sizes.largest
-        if not self._batchable[signature] or known.why_alone():
+        if not self._batchable[signature] or (known.alone and known.why_alone()):
             return 1
         for key, function in self.functions.items():
             if key.signature == signature and (key.bucket or not (key.outputs or key.alone)):

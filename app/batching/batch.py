@@ -367,7 +367,9 @@ def elements_of(function: BatchFunction, requests: Sequence[PendingRequest]) -> 
     elif function.padding is not None:
         rows = function.sizes.padded(sum([request.rows for request in requests]))
         elements = rows * function.padding.cells(function.padding.call_shape(sent, rows))
-    strings = [name for name, array in sent[0].items() if array.dtype == STRING]
+    strings = [name for name, array in sent[0].items() if array.dtype.hasobject]
+    if not strings:
+        return elements
     return elements + sum([len(text) for name in strings for inputs in sent for text in inputs[name].flat])
 
 

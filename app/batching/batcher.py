@@ -317,7 +317,7 @@ class Batcher:
             arrivals_s: of each of the requests, monotonic seconds; `submit` says what the others are.
         """
         lane = Lane(key, function)
-        if not (function.coalescable and 0 < rows <= self._scheduler.full_batch(key.model, lane.costs, lane.max_rows)):
+        if not (function.coalescable and 0 < rows <= lane.max_rows):
             return None
         request = PendingRequest(inputs, rows, reply, arrivals_s[0], deadline_s, 0.0, caller)
         request.coalesced_s = arrivals_s
@@ -325,7 +325,8 @@ class Batcher:
         now = self._clock()
         try:
             if not (self._computes_now and batch.is_quick(self._max_inline_s)):
-                return self._queue(key, function, request, now)
+                full = self._scheduler.full_batch(key.model, lane.costs, lane.max_rows)
+                return self._queue(key, function, request, now) if rows <= full else None
         except ServingError:  # a single one may find room, and in time
             return None
         function.requests_under_way += 1
@@ -444,7 +445,7 @@ class Batcher:
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
         """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""
         passed_over: set[str] = set()
-        while self.queue.orders.keys() - passed_over if passed_over else self.queue.orders:
+        while self.queue.orders.keys() - passed_over if passed_over else self.queue.lanes:
             plan, lane = self._scheduler.first_due(self.queue, now, passed_over)
             due = plan.due_s <= now or self._drained is not None
             if not due or self._slots.claim(lane.function):
@@ -467,7 +468,8 @@ class Batcher:
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> bool:
         """Returns whether it was executed on the event loop."""
         # 1. Take requests; the list may be empty, as all may have been cancelled in this turn.
-        quick = lane.costs.undisturbed_s(min(lane.rows, plan.rows)) < self._max_inline_s
+        expected_rows = min(lane.rows, plan.rows)
+        quick = lane.costs.undisturbed_s(expected_rows) < self._max_inline_s
         function = lane.function
         inline = quick and function.steady and not (function.devices or self._slots.reserved)
         shared = plan.shared and not inline and not function.devices and len(self._slots.free) > 1
@@ -484,8 +486,9 @@ class Batcher:
             for other, other_rows in merge_buckets(lane, batch.rows, rows, self.queue):
                 batch.merge(other, self.queue.take(other, other_rows, other.max_rows, now))
 
-        # 3. Execute it.
-        return self._execute(batch, now, inline=inline and (not batch.elements or batch.is_quick(self._max_inline_s)))
+        # 3. Execute it. It may be larger than was expected: the first request is taken as a whole.
+        known = batch.rows <= expected_rows and not batch.elements
+        return self._execute(batch, now, inline=inline and (known or batch.is_quick(self._max_inline_s)))
 
     def _start_group(self, isolation: Isolation, now: float) -> bool:
         """Runs the next group of an isolation. Returns whether it was executed on the event loop."""
@@ -550,6 +553,8 @@ class Batcher:
         self._learn(batch, execution)
         if execution.rejection is not None:
             self._take_apart(batch)
+        elif not self._isolations:
+            return None
         return self._isolations.record_end(batch, execution, self._clock())
 
     def _take_apart(self, batch: BatchInFlight) -> None:
@@ -603,7 +608,7 @@ class Batcher:
         await asyncio.shield(self._drained)
 
     def _check_drained(self) -> None:
-        if self.idle and self._drained is not None and not self._drained.done():
+        if self._drained is not None and self.idle and not self._drained.done():
             self._drained.set_result(None)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from reprlib import repr as shorten
+from sys import maxsize
 from typing import Any, NamedTuple, Protocol
 
 from app.batching.cost_model import Costs
@@ -143,30 +144,28 @@ class WorkConserving:
     """
 
     def __init__(self, options: BatchingOptions = DEFAULTS) -> None:
-        self._largest = options.max_batch_size
+        self._largest = options.max_batch_size or maxsize
         self._max_delay_s = options.max_batch_delay_ms / 1000
 
     def most_rows(self, lane: LaneView) -> int:
-        return min(lane.max_rows, self._largest) if self._largest else lane.max_rows
+        return min(lane.max_rows, self._largest)
 
     @property
     def eager(self) -> bool:
-        return not (self._max_delay_s or self._largest)
+        return not self._max_delay_s and self._largest == maxsize
 
     def plan(self, lane: LaneView) -> BatchPlan:
-        arrival_s, most_rows = lane.waiting_since_s, self._next_most_rows(lane)
+        arrival_s, (rows, most_rows) = lane.waiting_since_s, self._next_rows(lane)
         if lane.rows >= most_rows:
-            return BatchPlan(arrival_s, most_rows, "full", most_rows, shared=not self._max_delay_s)
-        rows = self._rows(lane, most_rows)
+            return BatchPlan(arrival_s, most_rows, "full", most_rows, not self._max_delay_s)
         if self._max_delay_s:
             return BatchPlan(arrival_s + self._max_delay_s, rows, "delay", most_rows)
-        return BatchPlan(arrival_s, rows, "idle", most_rows, shared=True)
+        return BatchPlan(arrival_s, rows, "idle", most_rows, True)
 
-    def _next_most_rows(self, lane: LaneView) -> int:
-        return self.most_rows(lane)
-
-    def _rows(self, lane: LaneView, most_rows: int) -> int:  # noqa: ARG002 - others look at the lane
-        return most_rows
+    def _next_rows(self, lane: LaneView) -> tuple[int, int]:
+        """The rows of the next batch if it is not full, and if it is."""
+        most_rows = self.most_rows(lane)
+        return most_rows, most_rows
 
 
 class SelfTuning(WorkConserving):
@@ -187,7 +186,7 @@ class SelfTuning(WorkConserving):
         self._target_s = options.target_p99_ms / 1000 or float("inf")
 
     def most_rows(self, lane: LaneView) -> int:
-        most_rows, curve = super().most_rows(lane), lane.costs.curve
+        most_rows, curve = min(lane.max_rows, self._largest), lane.costs.curve
         if curve is None or most_rows == 1:
             return most_rows
         return curve.efficient_within(self._call_s(lane), most_rows)
@@ -195,18 +194,16 @@ class SelfTuning(WorkConserving):
     def _call_s(self, lane: LaneView) -> float:
         return HEADROOM / 2 * min(self._target_s, lane.timeout_s) / (1 + lane.costs.margin)
 
-    def _next_most_rows(self, lane: LaneView) -> int:
-        most_rows, curve = self.most_rows(lane), lane.costs.curve
-        if curve is None or not lane.costs.explores:
-            return most_rows
-        return curve.larger_within(most_rows, self._call_s(lane), super().most_rows(lane))
-
-    def _rows(self, lane: LaneView, most_rows: int) -> int:
-        curve = lane.costs.curve
-        if curve is None or lane.costs.explores:
-            return most_rows
-        first = curve.first_rows(lane.rows)
-        return first if first < lane.rows else most_rows
+    def _next_rows(self, lane: LaneView) -> tuple[int, int]:
+        most_rows, costs, rows = self.most_rows(lane), lane.costs, lane.rows
+        curve = costs.curve
+        if curve is None:
+            return most_rows, most_rows
+        if costs.explores:
+            most_rows = curve.larger_within(most_rows, self._call_s(lane), super().most_rows(lane))
+            return most_rows, most_rows
+        first = curve.first_rows(rows) if rows < most_rows else rows
+        return first if first < rows else most_rows, most_rows
 
 
 _REGISTRY: dict[str, Callable[[BatchingOptions], BatchingPolicy]] = {

@@ -57,7 +57,6 @@ class RequestQueue:
 
     Attributes:
         callers: as given.
-        orders: the lanes of each model for which a request waits, by urgency.
         rows, bytes: of the requests that wait.
         work: the seconds of the calls that wait.
     """
@@ -74,7 +73,8 @@ class RequestQueue:
         self.callers = callers
         self.room = Room(max_rows, weights, max_bytes)
         self.rows = self.bytes = 0
-        self.orders: dict[str, LaneOrder[Any]] = {}  # of lanes, or of what waits of each caller in them
+        self._orders: dict[str, LaneOrder[Any]] = {}  # of lanes, or of what waits of each caller in them
+        self._unplaced: Lane | None = None  # while it is the only one, it needs no place in an order
         self.work = WaitingWork(most_rows)
         self._lanes: dict[LaneKey, Lane] = {}
         self._sized: dict[tuple[object, ...], list[_Sized]] = {}  # padded lanes that may be merged, by size
@@ -82,6 +82,18 @@ class RequestQueue:
     @property
     def lanes(self) -> Collection[Lane]:
         return self._lanes.values()
+
+    @property
+    def only_lane(self) -> Lane | None:
+        """The lane in which all requests wait, if it was the only one since it was opened. Without turns of callers."""
+        return self._unplaced
+
+    @property
+    def orders(self) -> Mapping[str, LaneOrder[Any]]:
+        """The lanes of each model for which a request waits, by urgency."""
+        if self._unplaced is not None:
+            self._place()
+        return self._orders
 
     def lane(self, key: LaneKey) -> Lane:
         """The lane of requests with this key. Raises KeyError if none waits."""
@@ -117,8 +129,8 @@ class RequestQueue:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._open(key, function)
-        if lane.add(request) or lane.asleep:
-            self.orders[key.model].place(lane)
+        if (lane.add(request) or lane.asleep) and lane is not self._unplaced:
+            self._orders[key.model].place(lane)
         self.work.changed(lane)
         lane.function.requests_under_way += 1  # of the lane: it may have been made for an earlier one of the same key
         lane.rows += weight
@@ -200,46 +212,67 @@ class RequestQueue:
         return part
 
     def _detach(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
+        lane.remove(requests)
+        weight = room = size = 0
+        for request in requests:
+            weight += request.rows or 1
+            room += request.room
+            size += request.tensor_bytes
+            if self.callers is not None:
+                self.room.add(lane.key.model, -request.room, request.caller)
+        if self.callers is None:
+            self.room.add(lane.key.model, -room)
+        lane.rows -= weight
+        self.rows -= weight
+        self.bytes -= size
         if lane.deferred_rows:
             lane.deferred_rows -= sum([lane.deferred(request.rows) for request in requests])
         if lane.unfilled_rows:
             lane.unfilled_rows -= sum([lane.unfilled(request.weight) for request in requests])
-        weight = sum([request.rows or 1 for request in requests])
-        lane.remove(requests)
-        lane.rows -= weight
-        self.rows -= weight
-        self.bytes -= sum([request.tensor_bytes for request in requests])
-        if self.callers is not None:
-            for request in requests:
-                self.room.add(lane.key.model, -request.room, request.caller)
-        else:
-            self.room.add(lane.key.model, -sum([request.room for request in requests]))
-        if len(lane):
+        if lane.rows:
             self.work.changed(lane)
         else:
             self._close(lane)
 
     def _open(self, key: LaneKey, function: BatchFunction) -> Lane:
-        lane = self._lanes[key] = Lane(key, function)
-        order = self.orders.get(key.model)
-        if order is None:
-            order = self.orders[key.model] = LaneOrder() if self.callers is None else CallerOrder()
+        lane = Lane(key, function)
         if self.callers is not None:
-            lane.turns = CallerTurns(lane, self.callers, order)
+            lane.turns = CallerTurns(lane, self.callers, self._order(key.model))
+        elif not self._lanes:
+            self._unplaced = lane
+        else:
+            self._place()
+            self._order(key.model)
+        self._lanes[key] = lane
         if key.padded:
             insort(self._sized.setdefault(key.call, []), _sized(lane))
         return lane
+
+    def _place(self) -> None:
+        """The lane that was the only one takes its place in the order of its model."""
+        lane, self._unplaced = self._unplaced, None
+        if lane is not None:
+            self._order(lane.key.model).place(lane)
+
+    def _order(self, model: str) -> LaneOrder[Any]:
+        order = self._orders.get(model)
+        if order is None:
+            order = self._orders[model] = LaneOrder() if self.callers is None else CallerOrder()
+        return order
 
     def _close(self, lane: Lane) -> None:
         key = lane.key
         del self._lanes[key]
         self.work.gone(lane)
-        order = self.orders[key.model]
-        if lane.turns is None:
-            order.remove(lane)
-        lane.turns = None  # they name each other
-        if not order.lanes:
-            del self.orders[key.model]
+        if lane is self._unplaced:
+            self._unplaced = None
+        else:
+            order = self._orders[key.model]
+            if lane.turns is None:
+                order.remove(lane)
+            lane.turns = None  # they name each other
+            if not order.lanes:
+                del self._orders[key.model]
         if key.padded:
             sized = self._sized[key.call]
             del sized[bisect_left(sized, _sized(lane))]
@@ -250,7 +283,7 @@ class RequestQueue:
 
     def replan(self) -> None:
         """To be called when the lanes' policies have changed: others may be due."""
-        for order in self.orders.values():
+        for order in self._orders.values():
             order.wake_all()
 
     def __repr__(self) -> str:

@@ -140,6 +140,8 @@ class Scheduler:
         Args:
             passed_over: models that are left out; another one must wait.
         """
+        if (only := queue.only_lane) is not None and not passed_over:  # there is nothing to choose
+            return self.plan(only), only
         orders: Collection[LaneOrder[Any]] = queue.orders.values()
         if passed_over:
             orders = [order for model, order in queue.orders.items() if model not in passed_over]

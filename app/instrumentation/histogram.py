@@ -40,8 +40,11 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
-    def observe_all(self, values: Iterable[float]) -> None:
+    def observe_all(self, values: Sequence[float]) -> None:
         """Counts several values. The values of one batch fall into few buckets, so many cost little more than one."""
+        if len(values) == 1:
+            self.observe(values[0])
+            return
         ordered = sorted(values)
         start, end = 0, len(ordered)
         while start < end:

@@ -448,6 +448,21 @@ def test_all_sums_are_those_of_the_requests_that_wait(fair_callers: bool, steps:
         assert {model: order.lanes for model, order in queue.orders.items()} == ({"m": places} if waiting else {})
 
 
+def test_a_lane_stands_in_an_order_as_soon_as_there_is_another() -> None:
+    queue, function = RequestQueue(100), batch_function(FakeFunction())
+    first, second = pending(arrival_s=1.0), pending(arrival_s=0.0)
+    queue.push(KEY, function, first)
+    assert queue.only_lane is queue.lane(KEY)
+    queue.push(OTHER, function, second)
+    assert queue.only_lane is None
+    assert {model: order.lanes for model, order in queue.orders.items()} == {"m": 2}
+    assert queue.remove(second)
+    assert queue.remove(first)
+    assert not queue.orders
+    queue.push(OTHER, function, pending())
+    assert queue.only_lane is queue.lane(OTHER)
+
+
 def test_what_is_coalesced_is_answered_as_a_whole_and_never_cut() -> None:
     queue, function = RequestQueue(100), batch_function(FakeFunction(), 4)
     coalesced = pending(rows=6)

@@ -113,7 +113,7 @@ class Lane:
 
     @property
     def first(self) -> PendingRequest:
-        return next(iter(self))
+        return self._lines.first if self.turns is None else next(iter(self))
 
     # --- its rows ---
 

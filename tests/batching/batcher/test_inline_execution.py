@@ -81,6 +81,16 @@ def test_what_is_not_quick_is_not() -> None:
     scenario(main)
 
 
+def test_a_request_of_more_rows_than_would_be_quick_is_not_called_on_the_event_loop() -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=0.9)
+        bench.function = batch_function(bench.model, initial_estimates={1: 0.3, 2: 0.45, 4: 0.95})
+        await bench.send(1.0, rows=3)  # the plan has two rows, as these are cheaper in a call of two, which is quick
+        assert bench.now == 1.0
+
+    scenario(main)
+
+
 def test_what_is_quick_no_longer_goes_back_to_the_device_and_may_return() -> None:
     async def main() -> None:
         bench = Bench(inline_s=2.0)

@@ -182,11 +182,12 @@ def test_adding_an_urgent_request_looks_at_no_others(waiting: int) -> None:
     requests = [request(1.0 - number / 10_000) for number in range(waiting + 3)]
     for each in requests:
         each.lane = KEY
-    first, second, *others, last = requests
+    first, second, third, *others, last = requests
     few = PriorityLines()
     few.add(first)
-    of_few = steps_of(lambda: few.add(second))
-    for each in (first, second, *others):
+    few.add(second)  # one that is alone has no line
+    of_few = steps_of(lambda: few.add(third))
+    for each in (first, second, third, *others):
         lines.add(each)
     assert steps_of(lambda: lines.add(last)) == of_few
 
