@@ -54,6 +54,8 @@ class GrpcHead:
                 kind = value
             elif name == b"grpc-encoding":
                 self.encoding = value
+            elif name.endswith(b"-bin"):
+                self._check_binary(name, value)
             elif name == PRIORITY_HEADER:
                 self.priority = value.decode("latin-1") if self.priority is None else self.priority
         if not kind.startswith(b"application/grpc") or kind[16:17] not in {b"", b"+", b";"}:
@@ -66,14 +68,22 @@ class GrpcHead:
         else:
             self.timeout_s = int(digits) * unit
 
+    def _check_binary(self, name: bytes, value: bytes) -> None:
+        try:
+            _binary(value)
+        except binascii.Error:
+            self.fault = f"The metadata {name.decode()} are not base64"
+
     @property
     def metadata(self) -> Metadata:
-        """Of names that end in -bin the bytes; what is not base64 is left as it came."""
-        return tuple(
-            (name.decode(), _binary(value) if name.endswith(b"-bin") else value.decode("latin-1"))
-            for name, value in self._fields
-            if name not in _OWN
-        )
+        """Of names that end in -bin the bytes. Valid where there is no fault."""
+        found: list[tuple[str, str | bytes]] = []
+        for name, value in self._fields:
+            if name.endswith(b"-bin"):
+                found += [(name.decode(), each) for each in _binary(value)]
+            elif name not in _OWN:
+                found.append((name.decode(), value.decode("latin-1")))
+        return tuple(found)
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a field."""
@@ -90,8 +100,8 @@ def read_head(headers: HeaderList) -> GrpcHead:
     return head
 
 
-def _binary(value: bytes) -> bytes:
-    try:
-        return base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
-    except binascii.Error:
-        return value
+def _binary(value: bytes) -> list[bytes]:
+    """The values, which a proxy may have joined by commas; with padding or without. Raises binascii.Error."""
+    return [
+        base64.b64decode(each.strip() + b"=" * (-len(each.strip()) % 4), validate=True) for each in value.split(b",")
+    ]
