@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 #: What a connection may hold uncounted. Chosen: usual requests and replies are shorter.
 _FREE_BYTES = 2**16
 
+#: What a request counts for as long as it is open. Chosen: its stream, its call and a short head.
+_STREAM_BYTES = 2**11
+
 #: Bytes that wait for the socket before no more are taken, and nothing is read. Chosen: several frames.
 _HIGH_WATER = 2**18
 
@@ -128,6 +131,7 @@ class Http2Protocol(asyncio.Protocol):
         # What it holds of the memory for clients.
         self._held = 0  # bytes of messages that are not whole, or not used
         self._counted_held = self._counted_unsent = 0
+        self._counted_streams = 0
         # For the timer.
         self._began_s = shared.clock()
         self._heard = True  # since the timer looked last
@@ -190,6 +194,7 @@ class Http2Protocol(asyncio.Protocol):
             self._dispatch(event)
         self._held = 0
         self._count()
+        self._count_streams()
 
     # --- dispatch ---
 
@@ -231,6 +236,8 @@ class Http2Protocol(asyncio.Protocol):
             self.transport.close()
         if connection.unsent > _FREE_BYTES or self._counted_unsent:
             self._count()
+        if len(connection.streams) > _FREE_BYTES // _STREAM_BYTES or self._counted_streams:
+            self._count_streams()
 
     @property
     def memory(self) -> ClientMemory:
@@ -272,6 +279,12 @@ class Http2Protocol(asyncio.Protocol):
                 self._slow_since_s = inf
         if self._counted_held > self._held:
             self.release(0)
+
+    def _count_streams(self) -> None:
+        open_bytes = len(self.connection.streams) * _STREAM_BYTES
+        counted = open_bytes if open_bytes > _FREE_BYTES else 0
+        self._shared.memory.change_unread(counted - self._counted_streams)
+        self._counted_streams = counted
 
     @property
     def _taken(self) -> int:

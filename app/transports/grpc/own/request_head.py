@@ -15,6 +15,9 @@ from app.transports.request_priority import PRIORITY_HEADER
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _MOST_DIGITS = 8
 
+#: A head of more bytes counts with the messages of its call. Chosen: few are as long.
+_LONG_BYTES = 2**10
+
 #: Fields that are the transport's, and no metadata.
 _OWN = {b"te", b"content-type", b"content-length", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"}
 
@@ -30,10 +33,11 @@ class GrpcHead:
         timeout_s: from the beginning of the call; None without one.
         encoding: of messages that are compressed.
         priority: as in the metadata, not read; None without one.
+        long_bytes: its size, if it is long; else 0.
         fault: what is wrong with it, for the caller; empty if nothing is.
     """
 
-    __slots__ = ("_fields", "encoding", "fault", "path", "priority", "status", "timeout_s")
+    __slots__ = ("_fields", "encoding", "fault", "long_bytes", "path", "priority", "status", "timeout_s")
 
     def __init__(self, headers: HeaderList) -> None:
         request = headers.request
@@ -43,6 +47,7 @@ class GrpcHead:
         self.timeout_s: float | None = None
         self.encoding = b"identity"
         self.priority: str | None = None
+        self.long_bytes = headers.size if headers.size > _LONG_BYTES else 0
         self.fault = ""
         if request.method != b"POST":
             self.status = 405

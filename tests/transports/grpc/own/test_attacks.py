@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import grpc
+import pytest
 
 from app.codecs.protobuf.messages import message_class
 from app.transports.client_memory import ClientMemory
@@ -83,6 +84,27 @@ def test_messages_that_never_end_have_a_budget() -> None:
         for each in world.clients:
             each.socket.close()
         await until(lambda: world.memory.bodies == 0)
+
+    played(scenario)
+
+
+@pytest.mark.parametrize("headers", [[], [("x", "a" * 120)] * 80], ids=["short", "long"])
+def test_heads_of_calls_that_send_no_message_have_a_budget(headers: list[tuple[str, str]]) -> None:
+    async def scenario(world: World) -> None:
+        memory = world.memory
+        for _ in range(4):
+            client = await world.client()
+            heads = [
+                grpc_call(number, PATH, b"", headers)[: -len(frame(DATA, 1, 1, bytes(5)))]
+                for number in range(1, 601, 2)
+            ]
+            await asyncio.to_thread(client.send, b"".join(heads))
+        await until(lambda: memory.full or memory.bodies > MIB // 2)
+        assert memory.bodies + memory.unread < 1.5 * MIB
+        for each in world.clients:
+            each.socket.close()
+        await until(lambda: memory.bodies + memory.unread == 0)
+        assert await world.honest() is grpc.StatusCode.OK
 
     played(scenario)
 
