@@ -48,6 +48,8 @@ WORDS = st.sampled_from([0, 1, 100, 2**16, 2**31 - 1])
 
 def heads(number: int, block: bytes, flags: int, cut: int) -> bytes:
     """Padding or priority where the flags say so; cut below 20: the rest goes on in CONTINUATION."""
+    if flags & PADDED:
+        cut = max(cut, 3)  # h2 rejects padding that is longer than what it pads
     first, rest = block[:cut], block[cut:]
     if flags & HAS_PRIORITY:
         first = b"\0\0\0\x09\1" + first
