@@ -406,12 +406,12 @@ class Connection(Sending):
             if self._send_window > LARGEST_WINDOW:
                 raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
             return
-        stream = self.streams.get(number)
-        if stream is None:
-            self._not_idle(number)
-            return
+        self._not_idle(number)
         if not increment:
             raise StreamFailed(ErrorCode.PROTOCOL_ERROR)
+        stream = self.streams.get(number)
+        if stream is None:
+            return
         stream.send_window += increment
         if stream.send_window > LARGEST_WINDOW:
             raise StreamFailed(ErrorCode.FLOW_CONTROL_ERROR)
