@@ -43,8 +43,8 @@ CLIENTS = {
 }
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
-#: Numbers of a message that takes several frames, and may wait with the others in the queue.
-LARGE = 7000
+#: Numbers of a longer message, which may wait in the queue with all others.
+LARGE = 2000
 
 NGINX = """
 daemon off; master_process off; pid {folder}/pid; error_log {folder}/errors; worker_rlimit_nofile 4000;
