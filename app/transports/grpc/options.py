@@ -36,6 +36,7 @@ class Tls:
         """For HTTP/2 (RFC 9113, section 9.2). Raises OSError."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(["h2"])
         with open(os.memfd_create("certificate"), "wb") as file:  # ssl reads files only
             file.write(self.key + b"\n" + self.certificate)
@@ -69,7 +70,7 @@ class GrpcOptions:
     max_concurrent_calls: int = 10_000
     arguments: Sequence[tuple[str, int | str]] = ()
     tls: Tls | None = None
-    engine: GrpcEngine = "aio"
+    engine: GrpcEngine = "own"
 
 
 def address_of(options: GrpcOptions) -> str:

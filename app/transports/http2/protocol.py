@@ -18,7 +18,7 @@ from typing import Protocol, cast
 from app.transports.client_memory import ClientMemory
 from app.transports.http2.connection import Connection
 from app.transports.http2.events import Data, Event, PingAnswered, Request, Reset
-from app.transports.http2.frames import ErrorCode
+from app.transports.http2.frames import DEFAULT_FRAME_BYTES, ErrorCode
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.sending import DRAIN, KEEPALIVE
@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 #: What a connection may hold uncounted. Chosen: usual requests and replies are shorter.
 _FREE_BYTES = 2**16
+
+#: What a request counts for as long as it is open. Chosen: its stream, its call and a short head.
+_STREAM_BYTES = 2**11
 
 #: Bytes that wait for the socket before no more are taken, and nothing is read. Chosen: several frames.
 _HIGH_WATER = 2**18
@@ -41,7 +44,7 @@ class Times:
         handshake_s: for the client's preface and settings.
         keepalive_s: of silence until the client is asked; keepalive_timeout_s: until it is given up without an answer.
         keepalive_without_calls: also asks where no request is under way.
-        idle_s: without a request, until the connection ends.
+        idle_s: without a request, until the connection ends; at most twice as long.
         age_s: until it ends in any case; age_grace_s: for the requests that are under way then.
         slow_s: a client that takes less than `min_bytes_per_s` of what waits for it within this is cut, where half of
             the memory for clients is held; and so is a message that comes more slowly.
@@ -128,13 +131,18 @@ class Http2Protocol(asyncio.Protocol):
         # What it holds of the memory for clients.
         self._held = 0  # bytes of messages that are not whole, or not used
         self._counted_held = self._counted_unsent = 0
+        self._counted_streams = 0
         # For the timer.
         self._began_s = shared.clock()
         self._heard = True  # since the timer looked last
         self._asked_s = inf  # since when a ping waits for its answer
-        self._idle_since_s = self._began_s
+        self._silent_since_s = self._idle_since_s = self._began_s
+        self._opened_then = 0
+        self._received = 0  # bytes
+        self._compared_s, self._received_then, self._within_then = self._began_s, 0, False
         self._slow_since_s, self._taken_then = inf, 0
-        self._drain_until_s = inf
+        self._draining = False
+        self._drain_until_s = self._last_call_s = inf
         self._timer: asyncio.TimerHandle | None = None
 
     # --- asyncio ---
@@ -144,16 +152,21 @@ class Http2Protocol(asyncio.Protocol):
         if len(self._shared.open) >= self._shared.most:
             transport.abort()
             return
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.selected_alpn_protocol() != "h2":  # RFC 9113, section 3.2
+            transport.abort()
+            return
         self._shared.open.add(self)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer = peer[:2]
         transport.set_write_buffer_limits(_HIGH_WATER)
-        self._look_in(self._shared.times.handshake_s)
+        self._look()
         self.flush()
 
     def data_received(self, data: bytes) -> None:
         self._heard = True
+        self._received += len(data)
         for event in self.connection.receive(data):
             self._dispatch(event)
         self.flush()
@@ -181,6 +194,7 @@ class Http2Protocol(asyncio.Protocol):
             self._dispatch(event)
         self._held = 0
         self._count()
+        self._count_streams()
 
     # --- dispatch ---
 
@@ -218,10 +232,12 @@ class Http2Protocol(asyncio.Protocol):
                 self.transport.write(b"".join(out))
             for event in connection.take_events():
                 self._dispatch(event)
-        if connection.failure or (self._drain_until_s < inf and self._is_drained()):
+        if connection.failure or (self._draining and self._is_drained()):
             self.transport.close()
         if connection.unsent > _FREE_BYTES or self._counted_unsent:
             self._count()
+        if len(connection.streams) > _FREE_BYTES // _STREAM_BYTES or self._counted_streams:
+            self._count_streams()
 
     @property
     def memory(self) -> ClientMemory:
@@ -264,6 +280,12 @@ class Http2Protocol(asyncio.Protocol):
         if self._counted_held > self._held:
             self.release(0)
 
+    def _count_streams(self) -> None:
+        open_bytes = len(self.connection.streams) * _STREAM_BYTES
+        counted = open_bytes if open_bytes > _FREE_BYTES else 0
+        self._shared.memory.change_unread(counted - self._counted_streams)
+        self._counted_streams = counted
+
     @property
     def _taken(self) -> int:
         """Bytes of data that the socket has taken."""
@@ -273,9 +295,13 @@ class Http2Protocol(asyncio.Protocol):
 
     def drain(self, grace_s: float = inf) -> None:
         """Takes no more requests, and ends when those that it has are answered, or after `grace_s` seconds."""
-        self._drain_until_s = self._shared.clock() + grace_s
-        self.connection.begin_drain()
-        self.flush()
+        now = self._shared.clock()
+        self._drain_until_s = min(self._drain_until_s, now + grace_s)
+        if not self._draining:
+            self._draining = True
+            self._last_call_s = now + self._shared.times.keepalive_timeout_s
+            self.connection.begin_drain()
+            self.flush()
         self._look_in(0.0)
 
     def end(self) -> None:
@@ -303,7 +329,7 @@ class Http2Protocol(asyncio.Protocol):
     def _look(self) -> None:
         self._timer = None
         now = self._shared.clock()
-        due_s = min(self._handshake_due(), self._age_due(now), self._idle_due(now), self._slow_due(now))
+        due_s = min(self._handshake_due(), self._idle_due(now), self._drain_due(now), self._slow_due(now))
         due_s = min(due_s, self._keepalive_due(now))
         if due_s <= now:
             self.transport.abort()
@@ -314,28 +340,49 @@ class Http2Protocol(asyncio.Protocol):
         return inf if self.connection.began else self._began_s + self._shared.times.handshake_s
 
     def _keepalive_due(self, now: float) -> float:
-        """Asks a client that was silent since the last look; when it is to be given up, or looked at again."""
+        """Asks a client that is silent; when it is to be given up, or looked at again."""
         times = self._shared.times
-        if self._heard:
-            self._heard, self._asked_s = False, inf
-        elif self._asked_s == inf and (times.keepalive_without_calls or self.connection.streams):
+        if self._heard or not (times.keepalive_without_calls or self.connection.streams):
+            if self._is_stuck(now):
+                return now
+            self._heard, self._asked_s, self._silent_since_s = False, inf, now
+        elif self._asked_s == inf and now >= self._silent_since_s + times.keepalive_s:
             self._asked_s = now
             self.connection.ping(KEEPALIVE)
             self.flush()
-        return now + times.keepalive_s if self._asked_s == inf else self._asked_s + times.keepalive_timeout_s
+        if self._asked_s < inf:
+            return self._asked_s + times.keepalive_timeout_s
+        return self._silent_since_s + times.keepalive_s
+
+    def _is_stuck(self, now: float) -> bool:
+        """Whether it is within a frame or a field list, as at a look long ago, and sent less than a frame since."""
+        if now < self._compared_s + self._shared.times.keepalive_s:
+            return False
+        within, came = self.connection.within, self._received - self._received_then
+        stuck = within and self._within_then and came < DEFAULT_FRAME_BYTES
+        self._compared_s, self._received_then, self._within_then = now, self._received, within
+        return stuck
 
     def _idle_due(self, now: float) -> float:
-        if self.connection.streams or self._shared.times.idle_s == inf:
-            self._idle_since_s = now
-        elif now >= self._idle_since_s + self._shared.times.idle_s and self._drain_until_s == inf:
+        if self.connection.streams or self.connection.last_stream > self._opened_then:
+            self._idle_since_s, self._opened_then = now, self.connection.last_stream
+        elif now >= self._idle_since_s + self._shared.times.idle_s and not self._draining:
             self.drain()
-        return inf if self._drain_until_s < inf else now + self._shared.times.idle_s
+        return inf if self._draining else self._idle_since_s + self._shared.times.idle_s
 
-    def _age_due(self, now: float) -> float:
+    def _drain_due(self, now: float) -> float:
+        """Ends a connection that is old. A client that does not answer the last call is not waited for."""
         times = self._shared.times
-        if self._drain_until_s == inf and now >= self._began_s + times.age_s:
+        if not self._draining:
+            if now < self._began_s + times.age_s:
+                return self._began_s + times.age_s
             self.drain(times.age_grace_s)
-        return min(self._drain_until_s, self._began_s + times.age_s if self._drain_until_s == inf else inf)
+        if not self.connection.drained:
+            if now < self._last_call_s:
+                return min(self._drain_until_s, self._last_call_s)
+            self.connection.end_drain()
+            self.flush()
+        return self._drain_until_s
 
     def _slow_due(self, now: float) -> float:
         times = self._shared.times

@@ -51,6 +51,7 @@ class Sending:
         blocked: no data are taken: the socket is full.
         unsent: bytes of data that wait, of all streams.
         sent: bytes of data that were taken since the beginning.
+        last_stream: the highest that the client opened.
         large: what `take` gives next has large pieces.
     """
 
@@ -59,13 +60,13 @@ class Sending:
         self.blocked = False
         self.unsent = self.sent = 0
         self.large = False
+        self.last_stream = 0
         self._limits = limits
         self._events: list[Event] = []
         self._out: list[Buffer] = []
         self._send_window = frames.DEFAULT_WINDOW
         self._waiting: deque[Stream] = deque()
         self._reset: dict[int, None] = {}  # by us, the oldest first
-        self._last = 0  # the highest stream that the client opened
         self._most_accepted = LARGEST_STREAM
         self._allowance = Allowance(clock)
         self._strikes = 0  # pings that came too soon
@@ -177,8 +178,8 @@ class Sending:
     def end_drain(self, text: str = "") -> None:
         """Streams that are opened from now on are dropped, and the client knows it: it may try them elsewhere."""
         if self._most_accepted == LARGEST_STREAM:
-            self._most_accepted = self._last
-            self._out.append(frames.goaway(self._last, ErrorCode.NO_ERROR, text))
+            self._most_accepted = self.last_stream
+            self._out.append(frames.goaway(self.last_stream, ErrorCode.NO_ERROR, text))
 
     @property
     def drained(self) -> bool:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+import uvloop
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -145,6 +149,27 @@ def test_credentials_turn_tls_on(certificate: tuple[bytes, bytes], client_verify
                     assert (await running.call("Predict", predict_request({"x": rows(1)}))).outputs
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("protocols", [["http/1.1"], []])
+def test_who_does_not_choose_http2_by_alpn_is_closed(
+    certificate: tuple[bytes, bytes], protocols: list[str], runner: Any
+) -> None:
+    """RFC 9113, section 3.2."""
+    context = ssl.create_default_context(cadata=certificate[1].decode())
+    if protocols:
+        context.set_alpn_protocols(protocols)
+
+    async def main() -> None:
+        options = GrpcOptions("127.0.0.1", 0, LIMIT, tls=Tls(*certificate))
+        async with live(options=options) as running:
+            reader, writer = await asyncio.open_connection("localhost", running.server.port, ssl=context)
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+
+    runner(main())
 
 
 def test_arguments_reach_grpc() -> None:

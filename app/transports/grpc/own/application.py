@@ -86,6 +86,8 @@ class GrpcApplication:
         call: IncomingCall
         if method is not None and not method.calls.held.full:
             call = stream.owner = AtOnceCall(self, connection, stream, head, method)
+            if head.long_bytes and not call.hold_head():
+                return
 
         # 3. Any other one, by its handler.
         else:
@@ -94,6 +96,8 @@ class GrpcApplication:
                 _end(connection, stream, StatusCode.UNIMPLEMENTED, "Method not found!")
                 return
             call = stream.owner = HandlerCall(self, connection, stream, head, handler)
+            if head.long_bytes and not call.hold_head():
+                return
             call.start()
         if ended:
             call.data(b"", True)

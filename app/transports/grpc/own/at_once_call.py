@@ -130,6 +130,7 @@ class AtOnceCall(IncomingCall):
         for timer in (self._timer, self._arriving):
             if timer is not None:
                 timer.cancel()
+        self._release_held()
         self._release()
         self.application.answer_in_task(self, message)
 

@@ -125,8 +125,17 @@ class IncomingCall:
         """Of messages that were not taken yet."""
         return 0
 
+    def hold_head(self) -> bool:
+        """Holds a long head for as long as the call goes on. False if it ended, since there is no memory for it."""
+        try:
+            self._hold(0)
+        except NoMemoryLeft as error:
+            self.fail(error)
+        return not self.answered
+
     def _hold(self, size: int) -> None:
         """Holds so many bytes of a message that is not whole. Raises NoMemoryLeft."""
+        size += self.head.long_bytes
         change = size - self._held
         self._held = size
         if change > 0:
@@ -195,11 +204,14 @@ class IncomingCall:
         if self._arriving is not None:
             self._arriving.cancel()
             self._arriving = None
+        self._release_held()
+        self._reader = None
+        self.end()
+
+    def _release_held(self) -> None:
         if self._held:
             self.connection.release(self._held)
             self._held = 0
-        self._reader = None
-        self.end()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.head.path}{' answered' if self.answered else ''}>"

@@ -15,6 +15,9 @@ from app.transports.request_priority import PRIORITY_HEADER
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _MOST_DIGITS = 8
 
+#: A head of more bytes counts with the messages of its call. Chosen: few are as long.
+_LONG_BYTES = 2**10
+
 #: Fields that are the transport's, and no metadata.
 _OWN = {b"te", b"content-type", b"content-length", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"}
 
@@ -30,10 +33,11 @@ class GrpcHead:
         timeout_s: from the beginning of the call; None without one.
         encoding: of messages that are compressed.
         priority: as in the metadata, not read; None without one.
+        long_bytes: its size, if it is long; else 0.
         fault: what is wrong with it, for the caller; empty if nothing is.
     """
 
-    __slots__ = ("_fields", "encoding", "fault", "path", "priority", "status", "timeout_s")
+    __slots__ = ("_fields", "encoding", "fault", "long_bytes", "path", "priority", "status", "timeout_s")
 
     def __init__(self, headers: HeaderList) -> None:
         request = headers.request
@@ -43,6 +47,7 @@ class GrpcHead:
         self.timeout_s: float | None = None
         self.encoding = b"identity"
         self.priority: str | None = None
+        self.long_bytes = headers.size if headers.size > _LONG_BYTES else 0
         self.fault = ""
         if request.method != b"POST":
             self.status = 405
@@ -54,6 +59,8 @@ class GrpcHead:
                 kind = value
             elif name == b"grpc-encoding":
                 self.encoding = value
+            elif name.endswith(b"-bin"):
+                self._check_binary(name, value)
             elif name == PRIORITY_HEADER:
                 self.priority = value.decode("latin-1") if self.priority is None else self.priority
         if not kind.startswith(b"application/grpc") or kind[16:17] not in {b"", b"+", b";"}:
@@ -66,14 +73,22 @@ class GrpcHead:
         else:
             self.timeout_s = int(digits) * unit
 
+    def _check_binary(self, name: bytes, value: bytes) -> None:
+        try:
+            _binary(value)
+        except binascii.Error:
+            self.fault = f"The metadata {name.decode()} are not base64"
+
     @property
     def metadata(self) -> Metadata:
-        """Of names that end in -bin the bytes; what is not base64 is left as it came."""
-        return tuple(
-            (name.decode(), _binary(value) if name.endswith(b"-bin") else value.decode("latin-1"))
-            for name, value in self._fields
-            if name not in _OWN
-        )
+        """Of names that end in -bin the bytes. Valid where there is no fault."""
+        found: list[tuple[str, str | bytes]] = []
+        for name, value in self._fields:
+            if name.endswith(b"-bin"):
+                found += [(name.decode(), each) for each in _binary(value)]
+            elif name not in _OWN:
+                found.append((name.decode(), value.decode("latin-1")))
+        return tuple(found)
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a field."""
@@ -90,8 +105,8 @@ def read_head(headers: HeaderList) -> GrpcHead:
     return head
 
 
-def _binary(value: bytes) -> bytes:
-    try:
-        return base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
-    except binascii.Error:
-        return value
+def _binary(value: bytes) -> list[bytes]:
+    """The values, which a proxy may have joined by commas; with padding or without. Raises binascii.Error."""
+    return [
+        base64.b64decode(each.strip() + b"=" * (-len(each.strip()) % 4), validate=True) for each in value.split(b",")
+    ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -22,6 +22,9 @@ from app.transports.ports import accepting_many, bind_port
 
 #: Connections that wait to be accepted. Chosen, as for HTTP.
 _BACKLOG = 2048
+
+#: Of TLS. Chosen: no timer is longer.
+_MOST_HANDSHAKE_S = 600.0
 
 #: Chosen: how often it is checked whether the last calls have ended.
 _LOOK_S = 0.01
@@ -56,12 +59,14 @@ class OwnEngine:
             most=max_connections(options),
         )
         self._servers: list[asyncio.Server] = []
-        self._context: ssl.SSLContext | None = None
+        self._tls: dict[str, Any] = {}
 
     async def start(self) -> int:
         """The port. Raises OSError if it cannot listen; the text names the address."""
         options = self._options
-        self._context = None if options.tls is None else options.tls.context()
+        if options.tls is not None:
+            handshake_s = self._connections.times.handshake_s
+            self._tls = {"ssl": options.tls.context(), "ssl_handshake_timeout": min(handshake_s, _MOST_HANDSHAKE_S)}
         try:
             sockets = await self._bind()
         except OSError as error:
@@ -113,12 +118,12 @@ class OwnEngine:
     async def _listen(self, bound: socket.socket) -> None:
         make = partial(Http2Protocol, self._connections)
         loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_server(make, sock=bound, ssl=self._context, backlog=_BACKLOG))
+        self._servers.append(await loop.create_server(make, sock=bound, backlog=_BACKLOG, **self._tls))
 
     async def _listen_on_unix_socket(self, path: str) -> None:
         make = partial(Http2Protocol, self._connections)
         loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_unix_server(make, path, ssl=self._context, backlog=_BACKLOG))
+        self._servers.append(await loop.create_unix_server(make, path, backlog=_BACKLOG, **self._tls))
 
     def _close(self) -> None:
         servers, self._servers = self._servers, []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import grpc
+import pytest
 
 from app.codecs.protobuf.messages import message_class
 from app.transports.client_memory import ClientMemory
@@ -17,9 +19,20 @@ from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.grpc.slow_readers import SlowReaders
-from app.transports.http2.hpack import Decoder
+from app.transports.http2.hpack import Decoder, encode_number
 from tests.support.waiting import until
-from tests.transports.grpc.http2_frames import DATA, GOAWAY, HEADERS, SETTINGS, Http2Client, frame, grpc_call
+from tests.transports.grpc.http2_frames import (
+    DATA,
+    ENHANCE_YOUR_CALM,
+    GOAWAY,
+    HEADERS,
+    PING,
+    SETTINGS,
+    Frame,
+    Http2Client,
+    frame,
+    grpc_call,
+)
 
 SERVICE = "inference.GRPCInferenceService"
 PATH = f"/{SERVICE}/ServerLive"
@@ -69,6 +82,67 @@ def unfinished(stream: int, size: int) -> bytes:
     return head + b"".join(frame(DATA, 0, stream, part) for part in parts)
 
 
+# --- floods ---
+
+RESET, PRIORITY, WINDOW_UPDATE, CONTINUATION = 3, 2, 8, 9
+
+#: A value enters the table, and is then referred to by a byte each (RFC 7541, section 6).
+_BOMB, _SMALL_BOMB = (b"\x40\1a" + encode_number(size, 0x7F, 0) + b"a" * size + b"\xbe" * 12_000 for size in (4000, 1))
+
+
+def head(stream: int, *more: bytes, flags: int = 4) -> bytes:
+    return grpc_call(stream, PATH, b"")[: -len(frame(DATA, 1, 1, bytes(5)))] + b"".join(more)
+
+
+FLOODS: dict[str, Callable[[int], bytes]] = {
+    "rapid reset": lambda n: head(n, frame(RESET, 0, n, bytes(3) + b"\x08")),
+    "made you reset": lambda n: head(n, frame(WINDOW_UPDATE, 0, n, bytes(4))),
+    "settings": lambda _: frame(SETTINGS, payload=struct.pack("!HI", 4, 10) * 2),
+    "pings": lambda _: frame(PING, payload=bytes(8)),
+    "pings answered": lambda _: frame(PING, 1, payload=bytes(8)),
+    "empty data": lambda n: head(n) + frame(DATA, 0, n) * 20,
+    "windows": lambda _: frame(WINDOW_UPDATE, payload=b"\0\0\0\1"),
+    "priorities": lambda n: frame(PRIORITY, 0, n, bytes(5)),
+    "continuations": lambda n: frame(HEADERS, 0, 1, b"\x82") if n == 1 else frame(CONTINUATION, 0, 1),
+    "bombs": lambda n: frame(HEADERS, 5, n, _BOMB),
+    "small bombs": lambda n: frame(HEADERS, 5, n, _SMALL_BOMB),
+    "unknown frames": lambda _: frame(99),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_flood_is_ended_while_others_are_served(flood: str) -> None:
+    """Within half a second of this process, which also plays the clients."""
+    pieces = [b"".join(FLOODS[flood](n) for n in range(first, first + 40, 2)) for first in range(1, 20_001, 40)]
+
+    async def scenario(world: World) -> None:
+        attacker = await world.client()
+
+        def attack() -> Frame:
+            with suppress(ConnectionError):
+                for piece in pieces:
+                    attacker.send(piece)
+            return attacker.wait_for(lambda got: got.kind == GOAWAY)
+
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{world.server.port}") as channel:
+            call = channel.unary_unary(PATH)
+            await call(b"")
+            began_s = time.process_time()
+            attacking = asyncio.create_task(asyncio.to_thread(attack))
+            while not attacking.done():
+                await call(b"")
+            with suppress(ConnectionError):  # the rest of its flood made the kernel drop what it did not read
+                assert (await attacking).payload[4:8] == bytes(3) + bytes([ENHANCE_YOUR_CALM])
+            assert time.process_time() - began_s < 0.5
+        await until(lambda: world.server.calls_under_way() == 0)
+        assert len(world.clients) == 1
+
+    played(scenario)
+
+
+# --- memory ---
+
+
 def test_messages_that_never_end_have_a_budget() -> None:
     async def scenario(world: World) -> None:
         for _ in range(8):
@@ -83,6 +157,27 @@ def test_messages_that_never_end_have_a_budget() -> None:
         for each in world.clients:
             each.socket.close()
         await until(lambda: world.memory.bodies == 0)
+
+    played(scenario)
+
+
+@pytest.mark.parametrize("headers", [[], [("x", "a" * 120)] * 80], ids=["short", "long"])
+def test_heads_of_calls_that_send_no_message_have_a_budget(headers: list[tuple[str, str]]) -> None:
+    async def scenario(world: World) -> None:
+        memory = world.memory
+        for _ in range(4):
+            client = await world.client()
+            heads = [
+                grpc_call(number, PATH, b"", headers)[: -len(frame(DATA, 1, 1, bytes(5)))]
+                for number in range(1, 601, 2)
+            ]
+            await asyncio.to_thread(client.send, b"".join(heads))
+        await until(lambda: memory.full or memory.bodies > MIB // 2)
+        assert memory.bodies + memory.unread < 1.5 * MIB
+        for each in world.clients:
+            each.socket.close()
+        await until(lambda: memory.bodies + memory.unread == 0)
+        assert await world.honest() is grpc.StatusCode.OK
 
     played(scenario)
 

@@ -19,7 +19,10 @@ from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.own.arguments import unknown_arguments
 from app.transports.grpc.own.messages import MessageReader, Rejected, inflate
 from app.transports.grpc.own.replies import percent_encoded
+from app.transports.grpc.own.request_head import GrpcHead, read_head
 from app.transports.grpc.server import GrpcServer, engine_of
+from app.transports.http2.hpack import Decoder, encode_fields
+from app.transports.http2.request_fields import read_request
 from tests.support.grpc_live import Live, live, outputs_of, predict_request, rows
 from tests.support.waiting import HANG_S, until
 
@@ -155,13 +158,16 @@ def test_a_client_whose_calls_all_run_out_of_time_or_are_cancelled_stays_connect
     with_server(scenario)
 
 
-def test_arguments_that_are_not_ours_choose_grpc_aio() -> None:
+def test_arguments_that_are_not_ours_choose_grpc_aio(caplog: pytest.LogCaptureFixture) -> None:
     def engine(*arguments: tuple[str, int | str]) -> str:
         return engine_of(GrpcOptions(arguments=arguments, engine="own"))
 
     assert engine(("grpc.keepalive_time_ms", 1000), ("grpc.max_connection_age_ms", 20)) == "own"
     assert engine(("grpc.so_reuseport", 1)) == "aio"
     assert engine(("grpc.lb_policy_name", "x")) == "aio"
+    assert caplog.messages[-1] == "grpc.aio serves gRPC: the channel arguments grpc.lb_policy_name are its own"
+    assert engine_of(GrpcOptions()) == "own"
+    assert engine_of(GrpcOptions(engine="aio")) == "aio"
     assert unknown_arguments(GrpcOptions(arguments=[("grpc.lb_policy_name", "x")])) == ["grpc.lb_policy_name"]
 
 
@@ -209,3 +215,24 @@ def test_who_leaves_in_the_middle_of_a_message_holds_nothing() -> None:
             await until(lambda: running.server.calls_under_way() == 0)
 
     uvloop.run(main())
+
+
+# --- heads ---
+
+
+def head_of(*fields: tuple[bytes, bytes]) -> GrpcHead:
+    usual = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a/B"), (b"content-type", b"application/grpc")]
+    headers = Decoder().decode(encode_fields([*usual, *fields]))
+    headers.request = read_request(headers)
+    return read_head(headers)
+
+
+def test_binary_metadata_that_a_proxy_joined_are_apart() -> None:
+    assert head_of((b"a-bin", b"YQ==,YWI,,YWJj")).metadata == tuple(
+        ("a-bin", each) for each in (b"a", b"ab", b"", b"abc")
+    )
+
+
+@pytest.mark.parametrize("value", [b"Y", b"YWI==", b"Y W I", b"\xff\xff\xff\xff", b"YWI-"])
+def test_binary_metadata_that_are_not_base64_are_told(value: bytes) -> None:
+    assert head_of((b"a-bin", value)).fault == "The metadata a-bin are not base64"
