@@ -160,6 +160,7 @@ def _resets(out: bytes) -> bool:
     return False
 
 
+@pytest.mark.no_cover
 @settings(max_examples=max(300, settings().max_examples))
 @given(st.lists(FRAMES, max_size=12))
 def test_any_frames_are_read_as_h2_reads_them(sent: list[bytes]) -> None:

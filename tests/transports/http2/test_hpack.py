@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.transports.http2 import huffman
@@ -75,11 +75,16 @@ def test_what_is_encoded_changes_no_table(sent: list[Field]) -> None:
     assert repr(decoder) == before
 
 
-def test_a_hundred_thousand_random_blocks_are_as_the_library_decodes_them(library: Any) -> None:
-    """Bytes that are hardly ever a block, and blocks of an encoder with some of their bytes changed or cut off."""
+@pytest.mark.no_cover
+def test_random_blocks_are_as_the_library_decodes_them(library: Any) -> None:
+    """Bytes that are hardly ever a block, and blocks of an encoder with some of their bytes changed or cut off.
+
+    `pytest --hypothesis-profile=frames` tries 10^5.
+    """
+    blocks = max(20_000, settings().max_examples)
     chance = random.Random(7)  # noqa: S311 - for no secret
     compared = 0
-    while compared < 100_000:
+    while compared < blocks:
         encoder = library.Encoder()
         decoder, theirs = Decoder(max_list_bytes=2**16), library.Decoder(max_header_list_size=2**16)
         for _ in range(50):
@@ -204,8 +209,8 @@ def test_a_small_block_that_stands_for_gigabytes_takes_no_memory() -> None:
     """An HPACK bomb: 64 KiB of references to an entry of 4 KB."""
     decoder = Decoder()
     decoder.decode(indexed((b"a", b"x" * 4000)))
-    began = time.perf_counter()
+    began = time.thread_time()
     bomb = decoder.decode(b"\xbe" * 2**16)
     assert bomb.size > 2**27
     assert len(bomb.fields) < 5
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1
