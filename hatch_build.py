@@ -6,11 +6,13 @@ Without a C compiler (`cc`, or what CC names) Ferry works all the same, and read
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,8 @@ class CompiledNumbers(BuildHookInterface):  # type: ignore[type-arg]
         try:
             compile_library(source, library)
         except (OSError, subprocess.CalledProcessError) as error:
-            library.unlink(missing_ok=True)  # it may be that of an older source
+            with suppress(OSError):
+                library.unlink(missing_ok=True)  # it may be that of an older source
             print(f"Ferry reads long JSON arrays more slowly: numbers.c was not compiled ({error})", file=sys.stderr)
             return
         build_data["artifacts"].append(str(library.relative_to(self.root)))
@@ -41,11 +44,11 @@ class CompiledNumbers(BuildHookInterface):  # type: ignore[type-arg]
 
 def compile_library(source: Path, library: Path) -> None:
     """Raises OSError or CalledProcessError: there is no compiler, or it fails."""
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=".numbers-", dir=library.parent) as folder:
         header, made = Path(folder) / "powers_of_five.h", Path(folder) / library.name
         header.write_text("".join(f"{{{power >> 64:#x}, {power % 2**64:#x}}},\n" for power in powers_of_five()))
         options = ["-O2", "-shared", "-fPIC", "-Wall", "-Wextra", f"-I{folder}"]
-        subprocess.run([os.environ.get("CC", "cc"), *options, "-o", made, source], check=True)
+        subprocess.run([*shlex.split(os.environ.get("CC", "cc")), *options, "-o", made, source], check=True)
         made.replace(library)  # at once: another process may have the old one open
 
 

@@ -72,7 +72,8 @@ class WaitingWork:
     def gone(self, lane: Lane) -> None:
         """To be called when nothing waits in a lane any more."""
         self._changed.pop(lane, None)
-        self._set(lane, None)
+        if lane.counted is not None:
+            self._set(lane, None)
 
     def clear(self) -> None:
         """To be called when nothing waits at all: sums of rounded numbers begin at zero again."""

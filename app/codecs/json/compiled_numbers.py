@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +32,7 @@ class ReadNumbers(NamedTuple):
 
 def available() -> bool:
     """Whether it was compiled."""
-    return _library() is not None
+    return _function() is not None
 
 
 def read_numbers(text: bytes) -> ReadNumbers | None:
@@ -40,26 +41,25 @@ def read_numbers(text: bytes) -> ReadNumbers | None:
     None if it was not compiled, or declines: if lists are empty or differ in length or depth, an element is not a
     number, or is none that a normal double holds.
     """
-    library = _library()
-    if library is None:
+    read = _function()
+    if read is None:
         return None
     found = np.empty(len(text) // 2)  # a number and a comma or bracket; what is not written takes no memory
     lengths = (ctypes.c_int64 * _MOST_DEPTH)()
     depth, whole = ctypes.c_int32(), ctypes.c_int32()
-    count = library.ferry_read_numbers(text, len(text), found.ctypes.data, len(found), lengths, depth, whole)
+    count = read(text, len(text), found.ctypes.data, len(found), lengths, depth, whole)
     if count < 0:
         return None
     return ReadNumbers(found[:count].reshape(lengths[: depth.value]), bool(whole.value))
 
 
 @cache
-def _library() -> ctypes.CDLL | None:
+def _function() -> Callable[..., int] | None:
     try:
-        library = ctypes.CDLL(str(LIBRARY))
-    except OSError:
+        function = ctypes.CDLL(str(LIBRARY)).ferry_read_numbers_1
+    except (OSError, AttributeError):  # it is missing, of another machine, or of another version of Ferry
         logger.warning("numbers.c was not compiled when Ferry was installed: long JSON arrays take ten times as long")
         return None
-    function = library.ferry_read_numbers
     function.restype = ctypes.c_int64
     function.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, _INT64, _INT32, _INT32]
-    return library
+    return function

@@ -33,17 +33,15 @@ class Numbers:
     """A JSON array of numbers, or of nested arrays of them that are rectangular.
 
     Args:
-        most: the most values that `expanded` makes, and that take as long as reading the numbers.
+        most: the most values that `expanded` makes.
 
     Raises:
         ValueError: the text is no such array, or has numbers that no normal double holds.
-        TakesLong: the array is longer than `most` allows.
     """
 
     __slots__ = ("_most", "_numbers", "_text", "_whole")
 
     def __init__(self, text: bytes, most: float = inf) -> None:
-        check_numbers(len(text), most)
         read = read_numbers(text)
         if read is None or read.numbers.ndim > MAX_RANK:
             raise ValueError
@@ -125,12 +123,14 @@ def _array_between(body: bytes, start: int, end: int) -> Iterator[tuple[int, int
 
 
 def _cut_out(body: bytes, spans: list[tuple[int, int]], most: float) -> tuple[list[bytes], list[Numbers] | None]:
-    """The text around the arrays, and the arrays; None for these if one of them cannot be read."""
+    """The text around the arrays, and the arrays; None for these if one of them cannot be read. Raises TakesLong."""
     starts = [0, *(stop for _, stop in spans)]
     ends = [*(start for start, _ in spans), len(body)]
     pieces = [body[start:end] for start, end in zip(starts, ends, strict=True)]
+    texts = [body[start:stop] for start, stop in spans]
+    check_numbers(texts, most)
     try:
-        return pieces, [Numbers(body[start:stop], most) for start, stop in spans]
+        return pieces, [Numbers(text, most) for text in texts]
     except ValueError:
         return pieces, None
 

@@ -23,7 +23,7 @@ static const struct {
 /* Those that a double holds exactly. */
 static const double TENS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                               1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-enum { MOST_TEN = 22, MOST_DIGITS = 19 };
+enum { MOST_TEN = 22, MOST_DIGITS = 19, MOST_EXPONENT = 1000000 };
 
 #define WHOLE_BITS 53
 #define TOP_BIT ((uint64_t)1 << 52)
@@ -151,7 +151,8 @@ static const char *read_number(const char *at, const char *end, double *found, i
     if (!is_digit(*at)) return NULL;
     int64_t power = 0;
     for (; is_digit(*at); at++)
-      if (power < 1000000) power = power * 10 + (*at - '0');
+      if (power < MOST_EXPONENT) power = power * 10 + (*at - '0');
+    if (power >= MOST_EXPONENT) return NULL; /* a million zeros before it may make it small again */
     number.power += down ? -power : power;
     number.whole = 0;
   }
@@ -169,8 +170,8 @@ static const char *read_number(const char *at, const char *end, double *found, i
 
    found: gets the numbers, at most `room`; lengths: gets the length of the lists of each depth, of MOST_DEPTH at most;
    depth, whole: how deep it is; whether all are whole numbers that a double holds exactly.
-   Returns how many numbers there are, or DECLINED. */
-int64_t ferry_read_numbers(const char *text, int64_t size, double *found, int64_t room, int64_t *lengths,
+   Returns how many numbers there are, or DECLINED. The number in its name changes with its arguments. */
+int64_t ferry_read_numbers_1(const char *text, int64_t size, double *found, int64_t room, int64_t *lengths,
                            int32_t *depth, int32_t *whole) {
   const char *end = text + size, *at = past_space(text);
   int64_t counts[MOST_DEPTH];

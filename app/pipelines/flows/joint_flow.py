@@ -250,8 +250,8 @@ class _NotTogether(RequestTooLarge):
     alone: it takes each request in a call of its own.
     """
 
-    def __init__(self, *, alone: bool = False) -> None:
-        super().__init__("expected fewer requests together")
+    def __init__(self, text: str = "expected fewer requests together", *, alone: bool = False) -> None:
+        super().__init__(text)  # by position, as in every error: it is copied
         self.alone = alone
 
 

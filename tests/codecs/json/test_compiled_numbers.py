@@ -96,6 +96,13 @@ def test_every_power_of_ten_is_right() -> None:
         check(f"9999999999999999999e{power - 19}")
 
 
+def test_a_long_exponent_that_long_digits_undo_is_declined() -> None:
+    zeros = b"0" * 1_000_000
+    for text in (b"[0." + zeros + b"1e1000000000]", b"[1" + zeros + b"e-1000000000]"):
+        assert read_numbers(text) is None
+    check("0." + "0" * 200 + "1e250")
+
+
 LISTS = st.recursive(st.integers(0, 9), lambda inner: st.lists(inner, min_size=1, max_size=3), max_leaves=10)
 
 
@@ -154,7 +161,7 @@ page = mmap.PAGESIZE
 memory = mmap.mmap(-1, 2 * page)
 address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + page), page, 0) == 0
-read = ctypes.CDLL(sys.argv[1]).ferry_read_numbers
+read = ctypes.CDLL(sys.argv[1]).ferry_read_numbers_1
 found, lengths, others = (ctypes.c_double * 100)(), (ctypes.c_int64 * 64)(), (ctypes.c_int32 * 2)()
 for text in (b"[1,2,3]", b"[1,23", b"[[1]", b"[0.1234567890123456789", b"[0.1234567", b"[" + b"1" * 70, b"[1.5]"):
     at = page - len(text) - 1

@@ -42,11 +42,16 @@ def test_all_else_is_an_error(text: str) -> None:
         Numbers(text.encode())
 
 
-def test_more_bytes_take_long_which_is_found_before_they_are_read() -> None:
-    text = b"[" + b"1.25," * 150 + b"1.25]"
-    assert Numbers(text, 3).doubles().size == 151
+@pytest.mark.parametrize("arrays", [1, 2])
+def test_more_numbers_take_long_in_one_array_or_in_several(arrays: int) -> None:
+    def body(numbers: int) -> bytes:
+        array = b"[" + b"1.25," * (numbers // arrays - 1) + b"1.25]"
+        return b'{"inputs":{' + b",".join(b'"%d":%b' % (name, array) for name in range(arrays)) + b"}}"
+
+    most = 400
+    assert parse_long_arrays(body(10_000), most) is not None  # 312 values by their number, and 49 by their bytes
     with pytest.raises(TakesLong):
-        Numbers(text + b" " * 20, 3)
+        parse_long_arrays(body(12_000), most)
 
 
 def test_without_a_compiler_documents_are_read_in_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,23 @@ def test_direct_requests_of_the_same_turn_share_the_call() -> None:
 # --- apart ---
 
 
+def test_where_one_must_not_meet_others_each_goes_alone() -> None:
+    """The first step finds that before the requests are accepted."""
+
+    async def play(world: World) -> None:
+        for name in ("small", "big"):
+            loaded = world.loaded[name, 1]
+            loaded.signatures = {
+                each: replace(signature, finite_only="NaN spreads") for each, signature in loaded.signatures.items()
+            }
+            world.models[name][1]._placement.signatures = loaded.signatures
+        model = world.load(CHAIN)
+        answers = await asyncio.gather(*[world.ask(model, value) for value in (1.0, 2.0, float("nan"))])
+        np.testing.assert_array_equal([each.outputs["y"][0, 0] for each in answers], [20.0, 30.0, np.nan])
+
+    scenario(play)
+
+
 def test_a_bad_one_fails_alone_and_nothing_that_was_computed_is_computed_again() -> None:
     async def play(world: World) -> None:
         model = world.load(CASCADE)
