@@ -16,7 +16,7 @@ from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments
 from app.frontends.process_starts import Fork
 from app.frontends.supervised_process import SupervisedProcess
 from tests.support.processes import has_ended
-from tests.support.waiting import HANG_S, until
+from tests.support.waiting import HANG_S, until, wait_until
 
 ARGUMENTS = ProcessArguments(Settings(), [])
 
@@ -64,7 +64,7 @@ def forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forks]:
     monkeypatch.syspath_prepend(tmp_path)
     made = Forks(tmp_path)
     yield made
-    assert all(has_ended(number) for number in made.numbers("prepared") + made.numbers("started"))
+    wait_until(lambda: all(has_ended(number) for number in made.numbers("prepared") + made.numbers("started")))
 
 
 def test_a_process_that_is_killed_is_forked_again_without_its_imports(forks: Forks) -> None:

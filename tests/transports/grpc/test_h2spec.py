@@ -23,7 +23,7 @@ def test_all_cases_of_the_strict_suite_pass() -> None:
     async def main() -> str:
         server = GrpcServer(GrpcOptions("127.0.0.1", 0, engine="own"), [], lambda: True)
         await server.start()
-        command = [tool, "-h", "127.0.0.1", "-p", str(server.port), "-S"]
+        command = [tool, "-h", "127.0.0.1", "-p", str(server.port), "-S", "--timeout", "20"]
         tester = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         output, _ = await tester.communicate()
         await server.stop(0)
