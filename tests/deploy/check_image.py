@@ -152,6 +152,12 @@ def test_holds_no_compiler_and_runs_without_privileges() -> None:
     assert docker("run", *options, IMAGE, "-c", code) == "10001 None None"
 
 
+def test_reads_long_json_arrays_by_compiled_code() -> None:
+    code = "from app.codecs.json.compiled_numbers import available; print(available())"
+    options = ["--rm", "--network", "none", *HARDENED, "--entrypoint", "python"]
+    assert docker("run", *options, IMAGE, "-c", code) == "True"
+
+
 def test_carries_no_training_script_and_no_header() -> None:
     code = (
         "import pathlib, tensorflow; "
