@@ -438,6 +438,7 @@ class Connection(Sending):
             self._out.append(frames.goaway(self.last_stream, code, text))
             for stream in self.streams.values():
                 self._drop_queue(stream)
+                stream.remote_closed = stream.local_closed = True
                 self._events.append(Reset(stream, code))
             self.streams.clear()
             self._waiting.clear()

@@ -192,9 +192,10 @@ class Http2Protocol(asyncio.Protocol):
         self.connection.fail(ErrorCode.NO_ERROR, "the connection is lost")
         for event in self.connection.take_events():
             self._dispatch(event)
-        self._held = 0
-        self._count()
-        self._count_streams()
+        self.release(self._held)
+        # Not counted anew: uvloop's transport has its buffer still.
+        self._shared.memory.change_unread(-self._counted_unsent - self._counted_streams)
+        self._counted_unsent = self._counted_streams = 0
 
     # --- dispatch ---
 
