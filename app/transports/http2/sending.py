@@ -7,7 +7,7 @@ waits costs no time, however many streams it is of.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from app.transports.http2 import frames
@@ -65,7 +65,7 @@ class Sending:
         self._events: list[Event] = []
         self._out: list[Buffer] = []
         self._send_window = frames.DEFAULT_WINDOW
-        self._waiting: deque[Stream] = deque()
+        self._waiting: OrderedDict[int, Stream] = OrderedDict()  # have a queue, and are not parked; the next one first
         self._reset: dict[int, None] = {}  # by us, the oldest first
         self._most_accepted = LARGEST_STREAM
         self._allowance = Allowance(clock)
@@ -117,7 +117,7 @@ class Sending:
         if size:
             if stream.queue is None:
                 stream.queue = deque()
-                self._waiting.append(stream)
+                self._waiting[stream.id] = stream
             stream.queue.extend(parts)
             stream.unsent += size
             self.unsent += size
@@ -203,9 +203,7 @@ class Sending:
     def _send_waiting(self) -> None:
         waiting, most = self._waiting, _TAKEN
         while waiting and most > 0 and self._send_window > 0 and not self.blocked:
-            stream = waiting.popleft()
-            if stream.queue is None:  # it is gone
-                continue
+            number, stream = waiting.popitem(last=False)
             size = min(_FRAME_BYTES, stream.send_window, self._send_window, stream.unsent)
             if size <= 0:
                 stream.parked = True
@@ -213,13 +211,13 @@ class Sending:
             most -= size
             self._write_data(stream, size)
             if stream.queue is not None:
-                waiting.append(stream)
+                waiting[number] = stream
 
     def _window_opened(self, stream: Stream) -> None:
         """The client lets more of the stream come; raises nothing if it is too much, which the caller looks at."""
         if stream.parked and stream.send_window > 0:
             stream.parked = False
-            self._waiting.append(stream)
+            self._waiting[stream.id] = stream
 
     def _write_data(self, stream: Stream, size: int) -> None:
         """Writes a frame of `size` bytes, and what follows the last one."""
@@ -265,6 +263,8 @@ class Sending:
         self.unsent -= stream.unsent
         stream.unsent = 0
         stream.queue = None
+        stream.parked = False
+        self._waiting.pop(stream.id, None)
 
 
 def _taken(queue: deque[Buffer], size: int) -> list[Buffer]:

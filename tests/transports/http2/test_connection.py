@@ -217,6 +217,17 @@ def test_a_drain_answers_what_was_opened_before_the_client_knew() -> None:
     assert sorted(connection.streams) == [1, 3]
 
 
+def test_nothing_is_kept_of_a_stream_that_is_reset_while_the_window_of_the_connection_is_closed() -> None:
+    connection, event = opened()
+    connection.send_whole(event.stream, ANSWER, bytes(70_000), END)
+    for number in range(3, 101, 2):
+        (event,) = connection.receive(request(number))
+        connection.send_whole(event.stream, ANSWER, b"x", END)
+        connection.receive(reset(number, 8))
+    assert not connection.failure
+    assert list(connection._waiting) == list(connection.streams) == [1]
+
+
 # --- floods ---
 
 reset = frames.rst_stream
