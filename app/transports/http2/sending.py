@@ -39,6 +39,10 @@ _TAKEN = 2**18
 #: A piece of this many bytes is not joined with others, which would copy it. Chosen.
 _LARGE = 2**12
 
+#: What an answered request earns of the allowance, and each frame of data: some clients open both windows again for each,
+#: and change their minds now and then. Chosen.
+_ANSWER_EARNS, _FRAME_EARNS = 1, 4
+
 #: The opaque data of our pings.
 KEEPALIVE, DRAIN = b"keepaliv", b"lastcall"
 
@@ -146,7 +150,7 @@ class Sending:
             del self.streams[number]
             self._send_window -= size
             self.large |= size > _LARGE
-            self._allowance.earned += 1
+            self._allowance.earned += _ANSWER_EARNS + _FRAME_EARNS
             self._strikes = 0
             self._out += (
                 pack(0, len(head), HEADERS, END_HEADERS, number), head,
@@ -231,7 +235,7 @@ class Sending:
         self.large |= size > _LARGE
         last = not stream.unsent
         ends_here = last and stream.ends and stream.trailers is None
-        self._allowance.earned += 4  # the client opens its windows again
+        self._allowance.earned += _FRAME_EARNS
         self._out.append(frames.head(size, DATA, END_STREAM if ends_here else 0, stream.id))
         self._out.extend(_taken(queue, size))
         if last:
@@ -249,7 +253,7 @@ class Sending:
 
     def _closed(self, stream: Stream) -> None:
         """All was sent. The rest of a request that goes on is not wanted (section 8.1)."""
-        self._allowance.earned += 1
+        self._allowance.earned += _ANSWER_EARNS
         if self.streams.pop(stream.id, None) is not None and not stream.remote_closed:
             self._remember_reset(stream.id)
             self._out.append(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))

@@ -282,6 +282,17 @@ def test_a_client_that_cancels_some_of_its_calls_is_not_ended() -> None:
     assert not connection.failure
 
 
+def test_a_client_that_opens_both_windows_for_each_answer_is_not_ended() -> None:
+    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection.receive(START)
+    for number in range(1, 10_001, 2):
+        (event,) = connection.receive(request(number))
+        connection.send_whole(event.stream, ANSWER, b"12345", END)
+        connection.receive(frames.window_update(0, 5) + frames.window_update(number, 5))
+        sent_by(connection)
+    assert not connection.failure
+
+
 def test_streams_beyond_the_most_are_refused() -> None:
     connection = Connection(Http2Limits(max_streams=2))
     events = connection.receive(START + b"".join(request(number) for number in (1, 3, 5)))
