@@ -43,6 +43,9 @@ _LARGE = 2**12
 #: and change their minds now and then. Chosen.
 _ANSWER_EARNS, _FRAME_EARNS = 1, 4
 
+#: A list begins with this once the client's table has become smaller: we use none of it (RFC 7541, sections 4.2 and 6.3).
+_NO_TABLE = b"\x20"
+
 #: The opaque data of our pings.
 KEEPALIVE, DRAIN = b"keepaliv", b"lastcall"
 
@@ -74,6 +77,7 @@ class Sending:
         self._most_accepted = LARGEST_STREAM
         self._allowance = Allowance(clock)
         self._strikes = 0  # pings that came too soon
+        self._table_shrank = False  # the client's table of fields, which the next list has to acknowledge
 
     # --- to answer ---
 
@@ -107,6 +111,8 @@ class Sending:
     def _write_list(self, stream: Stream, block: bytes, end: bool) -> None:
         flags = END_STREAM if end else 0
         kind = HEADERS
+        if self._table_shrank:
+            block, self._table_shrank = _NO_TABLE + block, False
         while len(block) > _FRAME_BYTES:
             self._out.append(frames.frame(kind, flags, stream.id, block[:_FRAME_BYTES]))
             block, kind, flags = block[_FRAME_BYTES:], CONTINUATION, 0
@@ -143,7 +149,7 @@ class Sending:
             and size <= self._send_window
             and stream.queue is None
             and stream.remote_closed
-            and not (self._waiting or self.blocked or stream.local_closed)
+            and not (self._waiting or self.blocked or stream.local_closed or self._table_shrank)
         ):
             number, pack = stream.id, HEAD.pack
             stream.local_closed = True
