@@ -1,0 +1,110 @@
+"""What calls hold while they wait: counted, and ended after a time; without a socket, on a clock that leaps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from app.codecs.at_once import TakesLong
+from app.core.burst import Burst
+from app.transports.client_memory import ClientMemory
+from app.transports.grpc.calls import GrpcCall, GrpcCalls
+from app.transports.grpc.held_messages import HeldMessages
+from app.transports.grpc.own.application import GrpcApplication
+from app.transports.http2 import frames
+from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE
+from app.transports.http2.hpack import Decoder, encode_fields
+from tests.transports.http2.leaping_loop import Client, Frame, played
+
+SERVICE = "inference.GRPCInferenceService"
+AT_ONCE, HANDLED, STREAM = (f"/{SERVICE}/{name}" for name in ("ModelInfer", "ServerLive", "ModelStreamInfer"))
+UNARY = [AT_ONCE, HANDLED]
+MIB = 2**20
+
+
+class TooLong:
+    """Hands its calls over to the handler."""
+
+    def begin(self, *_: Any) -> Any:
+        raise TakesLong
+
+    def form(self, _: bytes) -> None:
+        return None
+
+    def together(self, *_: Any) -> None:
+        return None
+
+
+async def answer(_: Any, __: GrpcCall) -> Any:
+    return b"reply"
+
+
+async def never(requests: AsyncIterator[Any], _: GrpcCall) -> AsyncIterator[Any]:
+    async for _each in requests:
+        await asyncio.Event().wait()
+        yield
+
+
+def application(memory: ClientMemory) -> Callable[[Callable[[], float]], GrpcApplication]:
+    calls = GrpcCalls("test", lambda _: None, 30_000.0, held=HeldMessages(memory))
+    answers: Any = {"ModelInfer": answer, "ServerLive": answer, "ModelStreamInfer": never}
+    at_once: Any = {"ModelInfer": TooLong()}
+    services = [calls.service(SERVICE, answers, at_once=at_once)]
+    return lambda clock: GrpcApplication(services, 64 * MIB, 2**14, Burst(), clock)
+
+
+def head(number: int, path: str, *more: tuple[bytes, bytes]) -> bytes:
+    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path.encode())]
+    block = encode_fields([*fields, (b"content-type", b"application/grpc"), *more])
+    return frames.frame(HEADERS, END_HEADERS, number, block)
+
+
+def message(size: int, flag: int = 0) -> bytes:
+    """Of zeros, which are no protobuf: its call ends with INVALID_ARGUMENT, 3."""
+    return bytes([flag]) + size.to_bytes(4, "big") + bytes(size)
+
+
+def data(number: int, content: bytes, *, end: bool = False) -> bytes:
+    return frames.frame(DATA, END_STREAM if end else 0, number, content)
+
+
+def send_long(client: Client, number: int, content: bytes) -> None:
+    for at in range(0, len(content), 2**14):
+        client.send(data(number, content[at : at + 2**14]))
+
+
+def statuses(written: list[Frame]) -> dict[int, int]:
+    """By stream, of calls that were answered with nothing but a status."""
+    lists = [(each.stream, dict(Decoder().decode(each.payload).fields)) for each in written if each.kind == HEADERS]
+    return {number: int(fields[b"grpc-status"]) for number, fields in lists if b"grpc-status" in fields}
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+# --- memory ---
+
+
+@pytest.mark.parametrize("path", UNARY)
+def test_a_message_that_is_whole_is_counted_until_its_request_ends(path: str) -> None:
+    memory = ClientMemory(10 * MIB)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        for number in range(1, 11, 2):
+            client.send(head(number, path))
+            send_long(client, number, message(3 * MIB))
+        assert 6 * MIB <= memory.bodies <= 7.5 * MIB
+        await turns()
+        assert statuses(client.transport.frames()) == dict.fromkeys((5, 7, 9), 14)
+        client.send(data(1, b"", end=True) + data(3, b"", end=True))
+        await turns()
+        assert statuses(client.transport.frames()) == {1: 3, 3: 3}
+        assert memory.bodies == 0
+
+    played(scenario, memory, application=application(memory))
