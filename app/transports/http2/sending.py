@@ -39,11 +39,11 @@ _TAKEN = 2**18
 #: A piece of this many bytes is not joined with others, which would copy it. Chosen.
 _LARGE = 2**12
 
-#: What an answered request earns of the allowance, and each frame of data: some clients open both windows again for each,
+#: What an answered request, and a frame of data, earn of the allowance: some clients open both windows for each again,
 #: and change their minds now and then. Chosen.
 _ANSWER_EARNS, _FRAME_EARNS = 1, 4
 
-#: A list begins with this once the client's table has become smaller: we use none of it (RFC 7541, sections 4.2 and 6.3).
+#: A list begins with this once the client made its table smaller: we use none of it (RFC 7541, sections 4.2 and 6.3).
 _NO_TABLE = b"\x20"
 
 #: The opaque data of our pings.

@@ -88,7 +88,7 @@ class AtOnceCall(IncomingCall):
 
     def waiting_bytes(self) -> int:
         """Of a message that is whole, while its request goes on."""
-        return len(self._message.content) if self._message else 0
+        return self._message.held_bytes if self._message else 0
 
     def _hold(self, size: int) -> None:
         super()._hold(size + self.waiting_bytes())

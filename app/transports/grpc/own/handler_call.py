@@ -74,7 +74,7 @@ class HandlerCall(IncomingCall):
         self._ended = ended
         self._messages.extend(messages)
         if messages:
-            size = sum([len(each.content) for each in messages])
+            size = sum([each.held_bytes for each in messages])
             self._waiting_bytes += size
             if not self.connection.hold(size):
                 raise self._no_memory()
@@ -102,9 +102,8 @@ class HandlerCall(IncomingCall):
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         message = self._messages.popleft()
-        size = len(message.content)
-        self._waiting_bytes -= size
-        self.connection.release(size)
+        self._waiting_bytes -= message.held_bytes
+        self.connection.release(message.held_bytes)
         if not self.stream.remote_closed:
             self.connection.connection.let_come(
                 self.stream, self._waiting_bytes, self._reader.missing if self._reader else 0
@@ -113,7 +112,7 @@ class HandlerCall(IncomingCall):
         if not message.compressed:
             return message.content
         limit = self.application.max_message_bytes
-        if size <= _AT_ONCE_BYTES:
+        if len(message.content) <= _AT_ONCE_BYTES:
             return inflate(message.content, self.head.encoding, limit)
         return await asyncio.to_thread(inflate, message.content, self.head.encoding, limit)
 

@@ -16,6 +16,9 @@ PREFIX = struct.Struct(">BI")
 #: Encodings of messages that we read, as `grpc-accept-encoding` names them.
 ENCODINGS = b"identity, deflate, gzip"
 
+#: Of a message beside its content. Chosen: somewhat more than Python takes.
+_OBJECT_BYTES = 128
+
 #: zlib's window bits for each.
 _WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 
@@ -33,6 +36,11 @@ class Message(NamedTuple):
 
     compressed: int
     content: bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes while it waits: an empty one, too, is an object."""
+        return len(self.content) + _OBJECT_BYTES
 
 
 class MessageReader:

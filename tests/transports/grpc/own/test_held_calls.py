@@ -15,7 +15,7 @@ from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.own.application import GrpcApplication
 from app.transports.http2 import frames
-from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE
+from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS
 from app.transports.http2.hpack import Decoder, encode_fields
 from tests.transports.http2.leaping_loop import Client, Frame, played
 
@@ -105,6 +105,22 @@ def test_a_message_that_is_whole_is_counted_until_its_request_ends(path: str) ->
         client.send(data(1, b"", end=True) + data(3, b"", end=True))
         await turns()
         assert statuses(client.transport.frames()) == {1: 3, 3: 3}
+        assert memory.bodies == 0
+
+    played(scenario, memory, application=application(memory))
+
+
+def test_empty_messages_of_a_stream_that_takes_none_are_counted() -> None:
+    memory = ClientMemory(MIB)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(head(1, STREAM))
+        await turns()
+        for _ in range(15):
+            client.send(data(1, message(0) * 3000))
+        await turns()
+        assert statuses(client.transport.frames()) == {1: 14}
         assert memory.bodies == 0
 
     played(scenario, memory, application=application(memory))
