@@ -17,6 +17,7 @@ from app.transports.grpc.own.application import GrpcApplication
 from app.transports.http2 import frames
 from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS
 from app.transports.http2.hpack import Decoder, encode_fields
+from tests.support.waiting import until
 from tests.transports.http2.leaping_loop import Client, Frame, played
 
 SERVICE = "inference.GRPCInferenceService"
@@ -124,3 +125,26 @@ def test_empty_messages_of_a_stream_that_takes_none_are_counted() -> None:
         assert memory.bodies == 0
 
     played(scenario, memory, application=application(memory))
+
+
+@pytest.mark.parametrize("flag", [0, 1], ids=["takes long", "compressed"])
+def test_a_call_that_is_handed_over_while_there_is_no_memory_is_answered(flag: int) -> None:
+    memory = ClientMemory(MIB)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        assert memory.take_body(MIB // 2)
+        memory.change_unread(MIB // 5)
+        calls = range(1, 41, 2)
+        for number in calls:
+            client.send(head(number, AT_ONCE, (b"grpc-encoding", b"gzip")))
+            client.send(data(number, message(16_000, flag), end=True))
+        await until(lambda: not client.protocol.connection.streams)
+        ended = statuses(client.transport.frames())
+        assert sorted(ended) == list(calls)
+        assert set(ended.values()) == {3, 14}
+        memory.change_unread(-(MIB // 5))
+        memory.give_body(MIB // 2)
+
+    played(scenario, memory, application=application(memory))
+    assert memory.bodies + memory.unread == 0
