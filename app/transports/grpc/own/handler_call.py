@@ -29,7 +29,7 @@ class HandlerCall(IncomingCall):
 
     __slots__ = (
         "_began", "_callbacks", "_code", "_details", "_ended", "_first", "_handler", "_messages", "_sending", "_task",
-        "_trailing", "_waiter", "_waiting_bytes",
+        "_trailing", "_waiter", "_waiting_bytes", "streaming",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +42,7 @@ class HandlerCall(IncomingCall):
     ) -> None:
         super().__init__(application, connection, stream, head)
         self._handler = handler
+        self.streaming = handler.request_streaming
         self._task: asyncio.Task[None] | None = None
         # What came and was not taken.
         self._messages: deque[Message] = deque()
@@ -60,7 +61,7 @@ class HandlerCall(IncomingCall):
     def start(self) -> None:
         """Begins to answer a stream at once, and other calls when their message is whole."""
         self.watch_time()
-        if self._handler.request_streaming:
+        if self.streaming:
             self._run()
 
     def _run(self) -> None:
@@ -78,7 +79,7 @@ class HandlerCall(IncomingCall):
             self._waiting_bytes += size
             if not self.connection.hold(size):
                 raise self._no_memory()
-        if self._handler.request_streaming:
+        if self.streaming:
             self._wake()
         elif len(self._messages) > 1:
             raise Rejected(StatusCode.UNIMPLEMENTED, "More than one message for a method that takes one")
@@ -143,7 +144,7 @@ class HandlerCall(IncomingCall):
     async def _call_handler(self) -> None:
         handler = self._handler
         argument: Any
-        if handler.request_streaming:
+        if self.streaming:
             argument = self._requests()
         else:
             content = await self._next()

@@ -41,6 +41,7 @@ class IncomingCall:
     """The owner of a stream: cuts its content into messages, and ends it.
 
     Attributes:
+        streaming: its request may be of any number of messages, at any time.
         answered: its end is decided; nothing may decide it again.
         began_s: monotonic seconds.
     """
@@ -59,6 +60,8 @@ class IncomingCall:
         "head",
         "stream",
     )
+
+    streaming = False
 
     def __init__(self, application: Answering, connection: Http2Protocol, stream: Stream, head: GrpcHead) -> None:
         self.application = application
@@ -116,10 +119,19 @@ class IncomingCall:
         times = self.connection.times
         if self.answered or self._reader is None or self._reader.between:
             return
-        if self._came - self._came_then < times.slow_s * times.min_bytes_per_s and self.waiting_bytes() == 0:
+        waits_for_us = self.streaming and self.waiting_bytes() > 0
+        if self._came - self._came_then < times.slow_s * times.min_bytes_per_s and not waits_for_us:
             self.answer_failure(StatusCode.DEADLINE_EXCEEDED, "The message comes too slowly")
         else:
             self._watch_arrival()
+
+    def waits(self) -> None:
+        """A request of one message that neither comes nor ends would be held for ever."""
+        if self.answered or self.streaming or self.stream.remote_closed or self._arriving is not None:
+            return
+        if self._came == self._came_then:
+            self.answer_failure(StatusCode.DEADLINE_EXCEEDED, "The request does not end")
+        self._came_then = self._came
 
     def waiting_bytes(self) -> int:
         """Of messages that were not taken yet."""

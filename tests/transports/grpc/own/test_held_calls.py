@@ -18,7 +18,7 @@ from app.transports.http2 import frames
 from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS
 from app.transports.http2.hpack import Decoder, encode_fields
 from tests.support.waiting import until
-from tests.transports.http2.leaping_loop import Client, Frame, played
+from tests.transports.http2.leaping_loop import Client, Frame, played, until_s
 
 SERVICE = "inference.GRPCInferenceService"
 AT_ONCE, HANDLED, STREAM = (f"/{SERVICE}/{name}" for name in ("ModelInfer", "ServerLive", "ModelStreamInfer"))
@@ -140,6 +140,7 @@ def test_a_call_that_is_handed_over_while_there_is_no_memory_is_answered(flag: i
             client.send(head(number, AT_ONCE, (b"grpc-encoding", b"gzip")))
             client.send(data(number, message(16_000, flag), end=True))
         await until(lambda: not client.protocol.connection.streams)
+        await turns()
         ended = statuses(client.transport.frames())
         assert sorted(ended) == list(calls)
         assert set(ended.values()) == {3, 14}
@@ -148,3 +149,46 @@ def test_a_call_that_is_handed_over_while_there_is_no_memory_is_answered(flag: i
 
     played(scenario, memory, application=application(memory))
     assert memory.bodies + memory.unread == 0
+
+
+# --- time ---
+
+
+@pytest.mark.parametrize("path", UNARY)
+@pytest.mark.parametrize("content", [b"", message(10), message(10) + message(100)[:50]], ids=["no", "one", "more"])
+def test_a_request_of_one_message_that_does_not_end_is_given_up(path: str, content: bytes) -> None:
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(head(1, path) + (data(1, content) if content else b""))
+        client.send(head(3, STREAM))
+        await until_s(59)
+        assert client.transport.frames() == []
+        await until_s(200)
+        assert statuses(client.transport.frames()) == {1: 4}
+        assert list(client.protocol.connection.streams) == [3]  # whose messages may come at any time
+
+    played(scenario, application=application(ClientMemory()), slow_s=60.0)
+
+
+@pytest.mark.parametrize("limit", [MIB, 100 * MIB])
+def test_short_replies_that_nobody_takes_end_where_memory_is_scarce(limit: int) -> None:
+    memory = ClientMemory(limit)
+    calls = range(1, 1001, 2)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(frames.settings([(frames.INITIAL_WINDOW_SIZE, 0)]))
+        client.send(b"".join(head(number, HANDLED) + data(number, message(0), end=True) for number in calls))
+        await turns()
+        assert memory.half_held == (limit == MIB)
+        client.transport.frames()
+        await until_s(130)
+        client.send(frames.window_update(5, 1))
+        await until_s(190)
+        written = client.transport.frames()
+        gone = [each.stream for each in written if each.kind == frames.RST_STREAM]
+        assert gone == ([number for number in calls if number != 5] if limit == MIB else [])
+        assert len(client.protocol.connection.streams) == len(calls) - len(gone)
+
+    played(scenario, memory, application=application(memory), slow_s=60.0)
+    assert memory.unread == 0
