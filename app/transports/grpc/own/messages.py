@@ -19,6 +19,9 @@ ENCODINGS = b"identity, deflate, gzip"
 #: Of a message beside its content. Chosen: somewhat more than Python takes.
 _OBJECT_BYTES = 128
 
+#: Of a part of a message. Chosen: one of as many bytes takes little more than these.
+_SHORT_BYTES = 1024
+
 #: zlib's window bits for each.
 _WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 
@@ -57,7 +60,7 @@ class MessageReader:
         self._prefix = b""
         self._compressed = 0
         self._length = -1  # of the message that is being read; -1 before its prefix is whole
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self.size = 0
 
     @property
@@ -85,13 +88,23 @@ class MessageReader:
             missing = self._length - self.size
             if len(content) < missing:
                 if content:
-                    self._parts.append(content)
-                    self.size += len(content)
+                    self._keep(content)
                 return messages
             self._parts.append(content[:missing])
             messages.append(Message(self._compressed, b"".join(self._parts)))
             content = content[missing:]
             self._parts, self.size, self._length = [], 0, -1
+
+    def _keep(self, content: bytes) -> None:
+        """A part of a message. Short ones are joined: each would take more as an object than it counts."""
+        self.size += len(content)
+        last = self._parts[-1] if self._parts else None
+        if len(content) >= _SHORT_BYTES:
+            self._parts.append(content)
+        elif isinstance(last, bytearray):
+            last += content
+        else:
+            self._parts.append(bytearray(content))
 
     def _begin(self, content: bytes) -> None:
         self._compressed, self._length = PREFIX.unpack_from(content)

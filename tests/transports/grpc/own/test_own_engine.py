@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import socket
 import struct
+import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -31,6 +32,7 @@ from tests.support.waiting import HANG_S, until
 from tests.transports.grpc.http2_frames import SETTINGS, frame, grpc_call
 
 SERVICE = "inference.GRPCInferenceService"
+MIB = 2**20
 Response = message_class("inference.ModelStreamInferResponse")
 
 
@@ -226,6 +228,24 @@ def test_messages_are_cut_at_any_point() -> None:
         assert reader.between
     reader = MessageReader(1000)
     assert [m.content for at in range(len(content)) for m in reader.feed(content[at : at + 1])] == messages
+
+
+@pytest.mark.parametrize("sizes", [[1], [2000, 1]], ids=["short", "mixed"])
+def test_a_message_in_short_pieces_takes_little_more_than_it_counts(sizes: list[int]) -> None:
+    reader = MessageReader(MIB)
+    reader.feed(bytes([0]) + MIB.to_bytes(4, "big"))
+    pieces = [bytes(size) for size in sizes]
+    tracemalloc.start()
+    try:
+        for _ in range(20_000 // sum(sizes)):
+            for each in pieces:
+                reader.feed(bytes(bytearray(each)))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1.3 * reader.size
+    (message,) = reader.feed(bytes(MIB - reader.size))
+    assert message.content == bytes(MIB)
 
 
 @pytest.mark.parametrize("content", [b"\2\0\0\0\0", b"\0\0\0\3\xe9"])
