@@ -9,6 +9,7 @@ import struct
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from math import inf
 from typing import Any
 
 import grpc
@@ -19,13 +20,14 @@ from app.codecs.protobuf.messages import message_class
 from app.core.errors import Overloaded
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.options import GrpcOptions
-from app.transports.grpc.own.arguments import unknown_arguments
+from app.transports.grpc.own.arguments import times_of, unknown_arguments
 from app.transports.grpc.own.messages import MessageReader, Rejected, inflate
 from app.transports.grpc.own.replies import percent_encoded
 from app.transports.grpc.own.request_head import GrpcHead, read_head
 from app.transports.grpc.server import GrpcServer, engine_of
 from app.transports.http2.frames import PREFACE
 from app.transports.http2.hpack import Decoder, encode_fields
+from app.transports.http2.protocol import Times
 from app.transports.http2.request_fields import read_request
 from tests.support.grpc_live import Live, live, outputs_of, predict_request, rows
 from tests.support.waiting import HANG_S, until
@@ -209,6 +211,13 @@ def test_arguments_that_are_not_ours_choose_grpc_aio(caplog: pytest.LogCaptureFi
     assert caplog.messages[-1] == "grpc.aio serves gRPC: the channel arguments grpc.lb_policy_name are its own"
     assert engine_of(GrpcOptions()) == "aio"
     assert unknown_arguments(GrpcOptions(arguments=[("grpc.lb_policy_name", "x")])) == ["grpc.lb_policy_name"]
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_time_of_nothing_is_a_short_one(value: int) -> None:
+    arguments = [("grpc.keepalive_time_ms", value), ("grpc.max_connection_idle_ms", value)]
+    times = times_of(GrpcOptions(arguments=arguments), Times())
+    assert (times.keepalive_s, times.idle_s, times.age_s) == (1.0, 1.0, inf)
 
 
 # --- messages ---
