@@ -162,11 +162,9 @@ class AtOnceCall(IncomingCall):
             self.code = failure.code.name
             self.answer_failure(failure.code, failure.text, failure.metadata)
 
-    def answer_failure(
-        self, code: StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = (), *, began: bool = False
-    ) -> None:
+    def answer_failure(self, code: StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
         self.code = self.code or code.name
-        super().answer_failure(code, text, metadata, began=began)
+        super().answer_failure(code, text, metadata)
 
     def reply(self, message: bytes) -> None:
         """Ends the call with its message. Raises NoMemoryLeft."""

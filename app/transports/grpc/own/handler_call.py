@@ -28,8 +28,8 @@ class HandlerCall(IncomingCall):
     """One call, and its handler's context: as much of grpc.aio.ServicerContext as handlers use."""
 
     __slots__ = (
-        "_began", "_callbacks", "_code", "_details", "_ended", "_first", "_handler", "_messages", "_sending", "_task",
-        "_trailing", "_waiter", "_waiting_bytes", "streaming",
+        "_callbacks", "_code", "_details", "_ended", "_first", "_handler", "_messages", "_sending", "_task",
+        "_trailing", "_waiter", "_waiting_bytes", "began", "streaming",
     )  # fmt: skip
 
     def __init__(
@@ -50,7 +50,7 @@ class HandlerCall(IncomingCall):
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
         # The answer.
-        self._began = False
+        self.began = False
         self._first: Metadata = ()
         self._trailing: Metadata = ()
         self._code = StatusCode.OK
@@ -112,10 +112,14 @@ class HandlerCall(IncomingCall):
             self.application.flush_soon(self.connection)
         if not message.compressed:
             return message.content
-        limit = self.application.max_message_bytes
-        if len(message.content) <= _AT_ONCE_BYTES:
-            return inflate(message.content, self.head.encoding, limit)
-        return await asyncio.to_thread(inflate, message.content, self.head.encoding, limit)
+        arguments = message.content, self.head.encoding, self.application.max_message_bytes
+        try:
+            if len(message.content) <= _AT_ONCE_BYTES:
+                return inflate(*arguments)
+            return await asyncio.to_thread(inflate, *arguments)
+        except Rejected as error:
+            self.fail(error)
+            raise asyncio.CancelledError from None  # nobody waits for what the handler would say
 
     async def _requests(self) -> AsyncIterator[Any]:
         read = self._handler.request_deserializer
@@ -165,11 +169,11 @@ class HandlerCall(IncomingCall):
             return
         if code is StatusCode.OK:
             self._begin()
-        self.answer_failure(code, self._details, self._trailing, began=self._began)
+        self.answer_failure(code, self._details, self._trailing)
 
     def _begin(self) -> None:
-        if not self._began:
-            self._began = True
+        if not self.began:
+            self.began = True
             self.connection.connection.send_headers(
                 self.stream, replies.head(self._first) if self._first else replies.HEAD
             )

@@ -42,6 +42,7 @@ class IncomingCall:
 
     Attributes:
         streaming: its request may be of any number of messages, at any time.
+        began: the head of its answer was sent.
         answered: its end is decided; nothing may decide it again.
         began_s: monotonic seconds.
     """
@@ -61,7 +62,7 @@ class IncomingCall:
         "stream",
     )
 
-    streaming = False
+    streaming = began = False
 
     def __init__(self, application: Answering, connection: Http2Protocol, stream: Stream, head: GrpcHead) -> None:
         self.application = application
@@ -197,13 +198,11 @@ class IncomingCall:
         failure = failure_of(error, self.head.path.rpartition("/")[2])
         self.answer_failure(failure.code, failure.text, failure.metadata)
 
-    def answer_failure(
-        self, code: StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = (), *, began: bool = False
-    ) -> None:
-        """Ends the call with a status; `began`: its head was sent."""
+    def answer_failure(self, code: StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
+        """Ends the call with a status."""
         if self.answered:
             return
-        block = (replies.trailers if began else replies.only_trailers)(code.value[0], text, metadata)
+        block = (replies.trailers if self.began else replies.only_trailers)(code.value[0], text, metadata)
         self.connection.connection.send_headers(self.stream, block, end=True)
         self._over()
         self.application.flush_soon(self.connection)

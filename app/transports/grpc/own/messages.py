@@ -126,8 +126,10 @@ def _not_a_message(text: str) -> Rejected:
 def inflate(content: bytes, encoding: bytes, limit: int) -> bytes:
     """The message, of `limit` bytes at most. Raises Rejected."""
     bits = _WINDOW_BITS.get(encoding)
+    if encoding == b"identity":  # https://github.com/grpc/grpc/blob/master/doc/compression.md
+        raise Rejected(StatusCode.INTERNAL, "A message is compressed, but grpc-encoding does not say how")
     if bits is None:
-        raise _not_a_message("A message is compressed, but grpc-encoding does not say how")
+        raise Rejected(StatusCode.UNIMPLEMENTED, f"A message is compressed in none of the ways {ENCODINGS.decode()}")
     inflater = zlib.decompressobj(bits)
     try:
         inflated = inflater.decompress(content, limit + 1)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.codecs.at_once import TakesLong
+from app.codecs.protobuf.messages import message_class
 from app.core.burst import Burst
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
@@ -23,6 +24,7 @@ from tests.transports.http2.leaping_loop import Client, Frame, played, until_s
 SERVICE = "inference.GRPCInferenceService"
 AT_ONCE, HANDLED, STREAM = (f"/{SERVICE}/{name}" for name in ("ModelInfer", "ServerLive", "ModelStreamInfer"))
 UNARY = [AT_ONCE, HANDLED]
+Response = message_class("inference.ModelStreamInferResponse")
 MIB = 2**20
 
 
@@ -43,15 +45,15 @@ async def answer(_: Any, __: GrpcCall) -> Any:
     return b"reply"
 
 
-async def never(requests: AsyncIterator[Any], _: GrpcCall) -> AsyncIterator[Any]:
+async def once(requests: AsyncIterator[Any], _: GrpcCall) -> AsyncIterator[Any]:
     async for _each in requests:
+        yield Response()
         await asyncio.Event().wait()
-        yield
 
 
 def application(memory: ClientMemory) -> Callable[[Callable[[], float]], GrpcApplication]:
     calls = GrpcCalls("test", lambda _: None, 30_000.0, held=HeldMessages(memory))
-    answers: Any = {"ModelInfer": answer, "ServerLive": answer, "ModelStreamInfer": never}
+    answers: Any = {"ModelInfer": answer, "ServerLive": answer, "ModelStreamInfer": once}
     at_once: Any = {"ModelInfer": TooLong()}
     services = [calls.service(SERVICE, answers, at_once=at_once)]
     return lambda clock: GrpcApplication(services, 64 * MIB, 2**14, Burst(), clock)
@@ -77,10 +79,14 @@ def send_long(client: Client, number: int, content: bytes) -> None:
         client.send(data(number, content[at : at + 2**14]))
 
 
+def lists(written: list[Frame]) -> list[tuple[int, dict[bytes, bytes]]]:
+    """The field lists, and their streams."""
+    return [(each.stream, dict(Decoder().decode(each.payload).fields)) for each in written if each.kind == HEADERS]
+
+
 def statuses(written: list[Frame]) -> dict[int, int]:
-    """By stream, of calls that were answered with nothing but a status."""
-    lists = [(each.stream, dict(Decoder().decode(each.payload).fields)) for each in written if each.kind == HEADERS]
-    return {number: int(fields[b"grpc-status"]) for number, fields in lists if b"grpc-status" in fields}
+    """By stream, of calls that have ended."""
+    return {number: int(fields[b"grpc-status"]) for number, fields in lists(written) if b"grpc-status" in fields}
 
 
 async def turns() -> None:
@@ -192,3 +198,38 @@ def test_short_replies_that_nobody_takes_end_where_memory_is_scarce(limit: int) 
 
     played(scenario, memory, application=application(memory), slow_s=60.0)
     assert memory.unread == 0
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize("path", [*UNARY, STREAM])
+@pytest.mark.parametrize(("encoding", "status"), [(b"snappy", b"12"), (b"identity", b"13"), (b"gzip", b"3")])
+@pytest.mark.parametrize("size", [10, 10_000])
+def test_a_message_that_is_compressed_otherwise_than_we_read(
+    path: str, encoding: bytes, status: bytes, size: int
+) -> None:
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(head(1, path, (b"grpc-encoding", encoding)) + data(1, message(size, flag=1), end=True))
+        await until(lambda: not client.protocol.connection.streams)
+        await turns()
+        ((_, fields),) = lists(client.transport.frames())
+        assert fields[b"grpc-status"] == status
+        assert fields[b"grpc-accept-encoding"] == b"identity, deflate, gzip"
+
+    played(scenario, application=application(ClientMemory()))
+
+
+def test_an_error_after_the_first_reply_is_told_without_a_second_head() -> None:
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(head(1, STREAM) + data(1, message(0)))
+        await turns()
+        client.send(data(1, b"\2\0\0\0\0"))
+        await turns()
+        (_, first), (_, last) = lists(client.transport.frames())
+        assert first[b":status"] == b"200"
+        assert set(last) == {b"grpc-status", b"grpc-message"}
+
+    played(scenario, application=application(ClientMemory()))
