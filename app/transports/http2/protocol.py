@@ -243,7 +243,7 @@ class Http2Protocol(asyncio.Protocol):
                 self._dispatch(event)
         if connection.failure or (self._draining and self._is_drained()):
             self.transport.close()
-        if connection.unsent > _FREE_BYTES or self._counted_unsent:
+        if connection.blocked or connection.unsent > _FREE_BYTES or self._counted_unsent:
             self._count()
         if len(connection.streams) > _FREE_BYTES // _STREAM_BYTES or self._counted_streams:
             self._count_streams()

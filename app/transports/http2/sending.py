@@ -42,6 +42,7 @@ _LARGE = 2**12
 #: What an answered request, and a frame of data, earn of the allowance: some clients open both windows for each again,
 #: and change their minds now and then. Chosen.
 _ANSWER_EARNS, _FRAME_EARNS = 1, 4
+_WHOLE_EARNS = _ANSWER_EARNS + _FRAME_EARNS
 
 #: A list begins with this once the client made its table smaller: we use none of it (RFC 7541, sections 4.2 and 6.3).
 _NO_TABLE = b"\x20"
@@ -156,7 +157,7 @@ class Sending:
             del self.streams[number]
             self._send_window -= size
             self.large |= size > _LARGE
-            self._allowance.earned += _ANSWER_EARNS + _FRAME_EARNS
+            self._allowance.earned += _WHOLE_EARNS
             self._strikes = 0
             self._out += (
                 pack(0, len(head), HEADERS, END_HEADERS, number), head,

@@ -96,6 +96,23 @@ def test_who_takes_nothing_of_an_answer_is_cut_where_memory_is_scarce() -> None:
     assert memory.unread == 0
 
 
+def test_what_the_transport_has_is_counted_while_it_takes_no_more() -> None:
+    """Also where no stream has more to send."""
+    memory = ClientMemory(10**6)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.transport.held = 300_000
+        client.protocol.pause_writing()
+        client.protocol.flush()
+        assert memory.unread == 300_000
+        client.transport.held = 0
+        client.protocol.resume_writing()
+        assert memory.unread == 0
+
+    played(scenario, memory)
+
+
 def test_an_aborted_connection_holds_nothing_of_what_its_transport_has() -> None:
     """uvloop's transport still has its buffer when it says that the connection is lost."""
     memory = ClientMemory(10**8)
