@@ -201,9 +201,9 @@ class Http2Protocol(asyncio.Protocol):
         for event in self.connection.take_events():
             self._dispatch(event)
         self.release(self._held)
-        # Not counted anew: uvloop's transport has its buffer still.
-        self._shared.memory.change_unread(-self._counted_unsent - self._counted_streams)
-        self._counted_unsent = self._counted_streams = 0
+        self.connection.blocked = False  # uvloop's transport still has its buffer
+        self._count()
+        self._count_streams()
 
     # --- dispatch ---
 

@@ -137,6 +137,9 @@ def test_an_aborted_connection_holds_nothing_of_what_its_transport_has() -> None
         assert memory.unread == 0
         assert served._timer is not None
         assert served._timer.cancelled()
+        served.flush()  # as for calls that were answered in the same turn
+        served.flush()
+        assert memory.unread == 0
         client.close()
         listening.close()
 
