@@ -41,7 +41,7 @@ from app.transports.http2.frames import (
     ErrorCode,
     number_of,
 )
-from app.transports.http2.hpack import CompressionError, Decoder, HeaderList
+from app.transports.http2.hpack import DEFAULT_TABLE_BYTES, CompressionError, Decoder, HeaderList
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.request_fields import Malformed, check_fields, read_request
 from app.transports.http2.sending import Sending
@@ -352,6 +352,8 @@ class Connection(Sending):
                 raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "the initial window is too large")
             self._change_windows(value - self._first_window)
             self._first_window = value
+        elif name == frames.HEADER_TABLE_SIZE:
+            self._table_shrank |= value < DEFAULT_TABLE_BYTES
         elif (name == frames.ENABLE_PUSH and value > 1) or (
             name == frames.MAX_FRAME_SIZE and not _FRAME_BYTES <= value <= frames.LARGEST_FRAME_BYTES
         ):
@@ -438,6 +440,7 @@ class Connection(Sending):
             self._out.append(frames.goaway(self.last_stream, code, text))
             for stream in self.streams.values():
                 self._drop_queue(stream)
+                stream.remote_closed = stream.local_closed = True
                 self._events.append(Reset(stream, code))
             self.streams.clear()
             self._waiting.clear()

@@ -2,7 +2,8 @@
 
 It holds what a connection may hold, and for how long. Messages that are not whole and data that wait for the client are
 counted with those of all connections (client_memory.py) from 64 KiB on; while the client does not read, nothing is read
-of it. One timer looks after a silent client, an idle or old connection, and one that takes nothing of its replies.
+of it. One timer looks after a silent client, an idle or old connection, one that takes nothing of its replies, and
+requests that are open for long.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf
 from typing import Protocol, cast
 
@@ -47,7 +49,8 @@ class Times:
         idle_s: without a request, until the connection ends; at most twice as long.
         age_s: until it ends in any case; age_grace_s: for the requests that are under way then.
         slow_s: a client that takes less than `min_bytes_per_s` of what waits for it within this is cut, where half of
-            the memory for clients is held; and so is a message that comes more slowly.
+            the memory for clients is held, and a reply ends of which it takes nothing. A message that comes more slowly
+            and a request of which nothing comes end in any case.
     """
 
     handshake_s: float = 20.0
@@ -72,6 +75,9 @@ class Owner(Protocol):
 
     def sent(self) -> None:
         """All data that were given to be sent are on their way."""
+
+    def waits(self) -> None:
+        """It is open for `Times.slow_s` at least, or again as long. Nothing waits to be sent."""
 
 
 class Application(Protocol):
@@ -141,6 +147,8 @@ class Http2Protocol(asyncio.Protocol):
         self._received = 0  # bytes
         self._compared_s, self._received_then, self._within_then = self._began_s, 0, False
         self._slow_since_s, self._taken_then = inf, 0
+        self._looked_s, self._looked_to = self._began_s, 0  # at requests, up to this stream
+        self._waited: dict[int, int] = {}  # bytes of theirs that were not taken then
         self._draining = False
         self._drain_until_s = self._last_call_s = inf
         self._timer: asyncio.TimerHandle | None = None
@@ -192,7 +200,8 @@ class Http2Protocol(asyncio.Protocol):
         self.connection.fail(ErrorCode.NO_ERROR, "the connection is lost")
         for event in self.connection.take_events():
             self._dispatch(event)
-        self._held = 0
+        self.release(self._held)
+        self.connection.blocked = False  # uvloop's transport still has its buffer
         self._count()
         self._count_streams()
 
@@ -234,7 +243,7 @@ class Http2Protocol(asyncio.Protocol):
                 self._dispatch(event)
         if connection.failure or (self._draining and self._is_drained()):
             self.transport.close()
-        if connection.unsent > _FREE_BYTES or self._counted_unsent:
+        if connection.blocked or connection.unsent > _FREE_BYTES or self._counted_unsent:
             self._count()
         if len(connection.streams) > _FREE_BYTES // _STREAM_BYTES or self._counted_streams:
             self._count_streams()
@@ -330,7 +339,7 @@ class Http2Protocol(asyncio.Protocol):
         self._timer = None
         now = self._shared.clock()
         due_s = min(self._handshake_due(), self._idle_due(now), self._drain_due(now), self._slow_due(now))
-        due_s = min(due_s, self._keepalive_due(now))
+        due_s = min(due_s, self._keepalive_due(now), self._requests_due(now))
         if due_s <= now:
             self.transport.abort()
         else:
@@ -395,6 +404,28 @@ class Http2Protocol(asyncio.Protocol):
                 return now
             self._slow_since_s, self._taken_then = now, taken
         return self._slow_since_s + times.slow_s
+
+    def _requests_due(self, now: float) -> float:
+        """Looks at the requests that were open at the look before: first at the oldest, and at no young one."""
+        slow_s = self._shared.times.slow_s
+        if now >= self._looked_s + slow_s:
+            streams = self.connection.streams
+            old = list(takewhile(lambda each: each.id <= self._looked_to, streams.values()))
+            for each in old:
+                if each.unsent:
+                    self._look_at_unsent(each)
+                elif each.owner is not None:
+                    each.owner.waits()
+            self._waited = {each.id: each.unsent for each in old if each.id in streams and each.unsent}
+            self._looked_s, self._looked_to = now, self.connection.last_stream
+            self.flush()
+        return self._looked_s + slow_s
+
+    def _look_at_unsent(self, stream: Stream) -> None:
+        """Where memory is scarce, a reply ends of which nothing was taken since the look before."""
+        if stream.unsent >= self._waited.get(stream.id, inf) and self._shared.memory.half_held:
+            self.connection.reset(stream, ErrorCode.ENHANCE_YOUR_CALM)
+            self._dispatch(Reset(stream, ErrorCode.ENHANCE_YOUR_CALM))
 
     def __repr__(self) -> str:
         return f"<Http2Protocol {self.peer[0]}:{self.peer[1]} {self.connection!r}>"

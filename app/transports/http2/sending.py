@@ -7,7 +7,7 @@ waits costs no time, however many streams it is of.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from app.transports.http2 import frames
@@ -39,6 +39,14 @@ _TAKEN = 2**18
 #: A piece of this many bytes is not joined with others, which would copy it. Chosen.
 _LARGE = 2**12
 
+#: What an answered request, and a frame of data, earn of the allowance: some clients open both windows for each again,
+#: and change their minds now and then. Chosen.
+_ANSWER_EARNS, _FRAME_EARNS = 1, 4
+_WHOLE_EARNS = _ANSWER_EARNS + _FRAME_EARNS
+
+#: A list begins with this once the client made its table smaller: we use none of it (RFC 7541, sections 4.2 and 6.3).
+_NO_TABLE = b"\x20"
+
 #: The opaque data of our pings.
 KEEPALIVE, DRAIN = b"keepaliv", b"lastcall"
 
@@ -65,11 +73,12 @@ class Sending:
         self._events: list[Event] = []
         self._out: list[Buffer] = []
         self._send_window = frames.DEFAULT_WINDOW
-        self._waiting: deque[Stream] = deque()
+        self._waiting: OrderedDict[int, Stream] = OrderedDict()  # have a queue, and are not parked; the next one first
         self._reset: dict[int, None] = {}  # by us, the oldest first
         self._most_accepted = LARGEST_STREAM
         self._allowance = Allowance(clock)
         self._strikes = 0  # pings that came too soon
+        self._table_shrank = False  # the client's table of fields, which the next list has to acknowledge
 
     # --- to answer ---
 
@@ -103,6 +112,8 @@ class Sending:
     def _write_list(self, stream: Stream, block: bytes, end: bool) -> None:
         flags = END_STREAM if end else 0
         kind = HEADERS
+        if self._table_shrank:
+            block, self._table_shrank = _NO_TABLE + block, False
         while len(block) > _FRAME_BYTES:
             self._out.append(frames.frame(kind, flags, stream.id, block[:_FRAME_BYTES]))
             block, kind, flags = block[_FRAME_BYTES:], CONTINUATION, 0
@@ -117,7 +128,7 @@ class Sending:
         if size:
             if stream.queue is None:
                 stream.queue = deque()
-                self._waiting.append(stream)
+                self._waiting[stream.id] = stream
             stream.queue.extend(parts)
             stream.unsent += size
             self.unsent += size
@@ -139,14 +150,14 @@ class Sending:
             and size <= self._send_window
             and stream.queue is None
             and stream.remote_closed
-            and not (self._waiting or self.blocked or stream.local_closed)
+            and not (self._waiting or self.blocked or stream.local_closed or self._table_shrank)
         ):
             number, pack = stream.id, HEAD.pack
             stream.local_closed = True
             del self.streams[number]
             self._send_window -= size
             self.large |= size > _LARGE
-            self._allowance.earned += 1
+            self._allowance.earned += _WHOLE_EARNS
             self._strikes = 0
             self._out += (
                 pack(0, len(head), HEADERS, END_HEADERS, number), head,
@@ -203,9 +214,7 @@ class Sending:
     def _send_waiting(self) -> None:
         waiting, most = self._waiting, _TAKEN
         while waiting and most > 0 and self._send_window > 0 and not self.blocked:
-            stream = waiting.popleft()
-            if stream.queue is None:  # it is gone
-                continue
+            number, stream = waiting.popitem(last=False)
             size = min(_FRAME_BYTES, stream.send_window, self._send_window, stream.unsent)
             if size <= 0:
                 stream.parked = True
@@ -213,13 +222,13 @@ class Sending:
             most -= size
             self._write_data(stream, size)
             if stream.queue is not None:
-                waiting.append(stream)
+                waiting[number] = stream
 
     def _window_opened(self, stream: Stream) -> None:
         """The client lets more of the stream come; raises nothing if it is too much, which the caller looks at."""
         if stream.parked and stream.send_window > 0:
             stream.parked = False
-            self._waiting.append(stream)
+            self._waiting[stream.id] = stream
 
     def _write_data(self, stream: Stream, size: int) -> None:
         """Writes a frame of `size` bytes, and what follows the last one."""
@@ -233,7 +242,7 @@ class Sending:
         self.large |= size > _LARGE
         last = not stream.unsent
         ends_here = last and stream.ends and stream.trailers is None
-        self._allowance.earned += 4  # the client opens its windows again
+        self._allowance.earned += _FRAME_EARNS
         self._out.append(frames.head(size, DATA, END_STREAM if ends_here else 0, stream.id))
         self._out.extend(_taken(queue, size))
         if last:
@@ -251,7 +260,7 @@ class Sending:
 
     def _closed(self, stream: Stream) -> None:
         """All was sent. The rest of a request that goes on is not wanted (section 8.1)."""
-        self._allowance.earned += 1
+        self._allowance.earned += _ANSWER_EARNS
         if self.streams.pop(stream.id, None) is not None and not stream.remote_closed:
             self._remember_reset(stream.id)
             self._out.append(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
@@ -265,6 +274,8 @@ class Sending:
         self.unsent -= stream.unsent
         stream.unsent = 0
         stream.queue = None
+        stream.parked = False
+        self._waiting.pop(stream.id, None)
 
 
 def _taken(queue: deque[Buffer], size: int) -> list[Buffer]:

@@ -13,7 +13,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE, SETTINGS
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Connections, Http2Protocol, Times
+from app.transports.http2.protocol import Application, Connections, Http2Protocol, Times
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):
@@ -101,12 +101,20 @@ class FakeTransport:
 
 
 class Client:
-    """The other end of one connection. Its application leaves all requests unanswered, in `asked`."""
+    """The other end of one connection. Without an application all requests are left unanswered, in `asked`."""
 
-    def __init__(self, loop: LeapingLoop, times: Times, limits: Http2Limits, memory: ClientMemory, **more: Any) -> None:
+    def __init__(
+        self,
+        loop: LeapingLoop,
+        times: Times,
+        limits: Http2Limits,
+        memory: ClientMemory,
+        application: Application | None = None,
+        **more: Any,
+    ) -> None:
         self.asked: list[Any] = []
         self.transport = FakeTransport(**more)
-        shared = Connections(self, limits=limits, times=times, memory=memory, most=10, clock=loop.time)
+        shared = Connections(application or self, limits=limits, times=times, memory=memory, most=10, clock=loop.time)
         self.protocol = Http2Protocol(shared)
         transport: Any = self.transport
         self.protocol.connection_made(transport)
@@ -126,14 +134,17 @@ def played(
     scenario: Callable[[Client], Awaitable[None]],
     memory: ClientMemory | None = None,
     alpn: str | None = None,
+    application: Callable[[Callable[[], float]], Application] | None = None,
     **times: Any,
 ) -> None:
-    """`times`: of Times; those that are not given are never over."""
+    """`application`: made with the clock. `times`: of Times; those that are not given are never over."""
     none = dict.fromkeys(("handshake_s", "keepalive_s", "keepalive_timeout_s", "slow_s"), inf)
 
     async def main() -> None:
         loop: Any = asyncio.get_running_loop()
-        client = Client(loop, replace(Times(), **{**none, **times}), Http2Limits(), memory or ClientMemory(), alpn=alpn)
+        seconds = replace(Times(), **{**none, **times})
+        answering = application and application(loop.time)
+        client = Client(loop, seconds, Http2Limits(), memory or ClientMemory(), answering, alpn=alpn)
         await scenario(client)
         client.protocol.connection_lost(None)
 

@@ -217,6 +217,32 @@ def test_a_drain_answers_what_was_opened_before_the_client_knew() -> None:
     assert sorted(connection.streams) == [1, 3]
 
 
+def test_the_first_list_after_the_client_made_its_table_smaller_says_that_none_is_used() -> None:
+    """RFC 7541, section 4.2; hpack's decoder reads no other list before."""
+    decoder = pytest.importorskip("hpack").Decoder()
+    connection = Connection(Http2Limits())
+    connection.receive(PREFACE + frames.settings([(frames.HEADER_TABLE_SIZE, 100)]))
+    decoder.max_allowed_table_size = 100
+    for number in (1, 3):
+        event = connection.receive(request(number))[-1]
+        sent_by(connection)
+        connection.send_whole(event.stream, ANSWER, b"abc", END)
+        content = sent_by(connection)
+        head, end = content[9 : 9 + content[2]], content[-len(END) :]
+        assert [decoder.decode(block) for block in (head, end)] == [[(":status", "200")], [("grpc-status", "0")]]
+
+
+def test_nothing_is_kept_of_a_stream_that_is_reset_while_the_window_of_the_connection_is_closed() -> None:
+    connection, event = opened()
+    connection.send_whole(event.stream, ANSWER, bytes(70_000), END)
+    for number in range(3, 101, 2):
+        (event,) = connection.receive(request(number))
+        connection.send_whole(event.stream, ANSWER, b"x", END)
+        connection.receive(reset(number, 8))
+    assert not connection.failure
+    assert list(connection._waiting) == list(connection.streams) == [1]
+
+
 # --- floods ---
 
 reset = frames.rst_stream
@@ -267,6 +293,17 @@ def test_a_client_that_cancels_some_of_its_calls_is_not_ended() -> None:
         (event,) = connection.receive(request(number))
         connection.send_whole(event.stream, ANSWER, b"", END)
         connection.receive(request(number + 2) + reset(number + 2, 8))
+        sent_by(connection)
+    assert not connection.failure
+
+
+def test_a_client_that_opens_both_windows_for_each_answer_is_not_ended() -> None:
+    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection.receive(START)
+    for number in range(1, 10_001, 2):
+        (event,) = connection.receive(request(number))
+        connection.send_whole(event.stream, ANSWER, b"12345", END)
+        connection.receive(frames.window_update(0, 5) + frames.window_update(number, 5))
         sent_by(connection)
     assert not connection.failure
 

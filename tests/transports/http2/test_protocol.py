@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import struct
 from math import inf
+from typing import Any
 
 import pytest
+import uvloop
 
 from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import ACK, END_HEADERS, GOAWAY, HEADERS, LARGEST_STREAM, PING, PREFACE
+from app.transports.http2.limits import Http2Limits
+from app.transports.http2.protocol import Connections, Http2Protocol, Times
 from app.transports.http2.sending import DRAIN, KEEPALIVE
+from app.transports.http2.stream import Stream
+from tests.support.waiting import until
 from tests.transports.http2.leaping_loop import Client, Frame, played, until_s
 from tests.transports.http2.test_connection import ANSWER, BLOCK, END, request
 
@@ -86,6 +94,56 @@ def test_who_takes_nothing_of_an_answer_is_cut_where_memory_is_scarce() -> None:
 
     played(scenario, memory, slow_s=60.0)
     assert memory.unread == 0
+
+
+def test_what_the_transport_has_is_counted_while_it_takes_no_more() -> None:
+    """Also where no stream has more to send."""
+    memory = ClientMemory(10**6)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.transport.held = 300_000
+        client.protocol.pause_writing()
+        client.protocol.flush()
+        assert memory.unread == 300_000
+        client.transport.held = 0
+        client.protocol.resume_writing()
+        assert memory.unread == 0
+
+    played(scenario, memory)
+
+
+def test_an_aborted_connection_holds_nothing_of_what_its_transport_has() -> None:
+    """uvloop's transport still has its buffer when it says that the connection is lost."""
+    memory = ClientMemory(10**8)
+
+    class Answering:
+        def begin(self, connection: Http2Protocol, stream: Stream, *_: Any) -> None:
+            connection.connection.send_whole(stream, ANSWER, bytes(2**23), END)
+
+    async def main() -> None:
+        shared = Connections(Answering(), limits=Http2Limits(), times=Times(), memory=memory, most=1)
+        listening = await asyncio.get_running_loop().create_server(lambda: Http2Protocol(shared), "127.0.0.1", 0)
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(listening.sockets[0].getsockname())
+        windows = frames.settings([(frames.INITIAL_WINDOW_SIZE, 2**30)]) + frames.window_update(0, 2**30)
+        client.sendall(PREFACE + windows + request(1))
+        await until(lambda: any(each.connection.blocked for each in shared.open))
+        assert memory.unread > 2**20
+        (served,) = shared.open
+        served.transport.abort()
+        await until(lambda: not shared.open)
+        assert memory.unread == 0
+        assert served._timer is not None
+        assert served._timer.cancelled()
+        served.flush()  # as for calls that were answered in the same turn
+        served.flush()
+        assert memory.unread == 0
+        client.close()
+        listening.close()
+
+    uvloop.run(main())
 
 
 # --- silence ---

@@ -11,12 +11,13 @@ import grpc
 from grpc import StatusCode
 
 from app.core.burst import Burst
+from app.core.errors import ServingError
 from app.transports.grpc.calls import Service
 from app.transports.grpc.own import replies
 from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
 from app.transports.grpc.own.handler_call import HandlerCall
 from app.transports.grpc.own.incoming_call import IncomingCall
-from app.transports.grpc.own.messages import Message
+from app.transports.grpc.own.messages import Message, Rejected
 from app.transports.grpc.own.request_head import GrpcHead, Metadata, read_head
 from app.transports.grpc.own.together import CallsOfATurn
 from app.transports.http2.hpack import HeaderList
@@ -123,7 +124,10 @@ class GrpcApplication:
         again.began_s = call.began_s
         call.stream.owner = again
         again.start()
-        again.messages([message], True)
+        try:
+            again.messages([message], True)
+        except (Rejected, ServingError) as error:  # it is this call's, not the caller's, which is over
+            again.fail(error)
 
     def flush_soon(self, connection: Http2Protocol) -> None:
         """What was answered is sent at the end of this turn of the event loop."""

@@ -48,6 +48,9 @@ _TRUE = {
     "grpc.http2.bdp_probe": {0, 1},
 }
 
+#: For a time of 0 or below. Chosen.
+_LEAST_S = 1.0
+
 #: The largest list of fields, as gRPC's own servers have it by default.
 _METADATA_BYTES = 2**14
 
@@ -78,12 +81,15 @@ def limits_of(options: GrpcOptions) -> Http2Limits:
 def times_of(options: GrpcOptions, times: Times) -> Times:
     """`times` with those that the arguments say."""
     arguments = _numbers(options)
-    seconds = {
-        field: inf if arguments[name] >= _NONE else arguments[name] / 1e3
-        for name, field in _TIMES.items()
-        if name in arguments
-    }
+    seconds = {field: _seconds(arguments[name]) for name, field in _TIMES.items() if name in arguments}
     return replace(times, **seconds, keepalive_without_calls=bool(arguments.get(_WITHOUT_CALLS, 1)))
+
+
+def _seconds(milliseconds: int) -> float:
+    """Nothing takes no time: it would end every connection."""
+    if milliseconds >= _NONE:
+        return inf
+    return milliseconds / 1e3 if milliseconds > 0 else _LEAST_S
 
 
 def max_message_bytes(options: GrpcOptions) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 from grpc import StatusCode
@@ -75,15 +74,24 @@ class AtOnceCall(IncomingCall):
         if messages:
             self._message = messages[0]
         if not ended:
+            self._hold(self._reader.size if self._reader else 0)
             self.watch_time()
         elif self._message is None:
             raise Rejected(StatusCode.UNIMPLEMENTED, "No message for a method that takes one")
         else:
             message, self._message = self._message, None
+            self._hold(0)
             if message.compressed:
                 self._hand_over(message)
             else:
                 self.application.together.add(self, message.content)
+
+    def waiting_bytes(self) -> int:
+        """Of a message that is whole, while its request goes on."""
+        return self._message.held_bytes if self._message else 0
+
+    def _hold(self, size: int) -> None:
+        super()._hold(size + self.waiting_bytes())
 
     # --- to the batcher ---
 
@@ -154,11 +162,9 @@ class AtOnceCall(IncomingCall):
             self.code = failure.code.name
             self.answer_failure(failure.code, failure.text, failure.metadata)
 
-    def answer_failure(
-        self, code: StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = (), *, began: bool = False
-    ) -> None:
+    def answer_failure(self, code: StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
         self.code = self.code or code.name
-        super().answer_failure(code, text, metadata, began=began)
+        super().answer_failure(code, text, metadata)
 
     def reply(self, message: bytes) -> None:
         """Ends the call with its message. Raises NoMemoryLeft."""
@@ -181,7 +187,7 @@ class AtOnceCall(IncomingCall):
             self.handle.cancel()
         if self.call is not None:
             self.asked = self.call.model, self.call.version, self.call.signature
-        now = time.monotonic()
+        now = self.application.clock()
         calls = self.method.calls
         code = self.code or ("DEADLINE_EXCEEDED" if now >= self.deadline_s else "CANCELLED")
         calls.listener(RequestFinished(calls.protocol, code, *self.asked, now - self.began_s))

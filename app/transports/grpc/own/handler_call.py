@@ -28,8 +28,8 @@ class HandlerCall(IncomingCall):
     """One call, and its handler's context: as much of grpc.aio.ServicerContext as handlers use."""
 
     __slots__ = (
-        "_began", "_callbacks", "_code", "_details", "_ended", "_first", "_handler", "_messages", "_sending", "_task",
-        "_trailing", "_waiter", "_waiting_bytes",
+        "_callbacks", "_code", "_details", "_ended", "_first", "_handler", "_messages", "_sending", "_task",
+        "_trailing", "_waiter", "_waiting_bytes", "began", "streaming",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +42,7 @@ class HandlerCall(IncomingCall):
     ) -> None:
         super().__init__(application, connection, stream, head)
         self._handler = handler
+        self.streaming = handler.request_streaming
         self._task: asyncio.Task[None] | None = None
         # What came and was not taken.
         self._messages: deque[Message] = deque()
@@ -49,7 +50,7 @@ class HandlerCall(IncomingCall):
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
         # The answer.
-        self._began = False
+        self.began = False
         self._first: Metadata = ()
         self._trailing: Metadata = ()
         self._code = StatusCode.OK
@@ -60,7 +61,7 @@ class HandlerCall(IncomingCall):
     def start(self) -> None:
         """Begins to answer a stream at once, and other calls when their message is whole."""
         self.watch_time()
-        if self._handler.request_streaming:
+        if self.streaming:
             self._run()
 
     def _run(self) -> None:
@@ -74,11 +75,11 @@ class HandlerCall(IncomingCall):
         self._ended = ended
         self._messages.extend(messages)
         if messages:
-            size = sum([len(each.content) for each in messages])
+            size = sum([each.held_bytes for each in messages])
             self._waiting_bytes += size
             if not self.connection.hold(size):
                 raise self._no_memory()
-        if self._handler.request_streaming:
+        if self.streaming:
             self._wake()
         elif len(self._messages) > 1:
             raise Rejected(StatusCode.UNIMPLEMENTED, "More than one message for a method that takes one")
@@ -102,9 +103,8 @@ class HandlerCall(IncomingCall):
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         message = self._messages.popleft()
-        size = len(message.content)
-        self._waiting_bytes -= size
-        self.connection.release(size)
+        self._waiting_bytes -= message.held_bytes
+        self.connection.release(message.held_bytes)
         if not self.stream.remote_closed:
             self.connection.connection.let_come(
                 self.stream, self._waiting_bytes, self._reader.missing if self._reader else 0
@@ -112,10 +112,14 @@ class HandlerCall(IncomingCall):
             self.application.flush_soon(self.connection)
         if not message.compressed:
             return message.content
-        limit = self.application.max_message_bytes
-        if size <= _AT_ONCE_BYTES:
-            return inflate(message.content, self.head.encoding, limit)
-        return await asyncio.to_thread(inflate, message.content, self.head.encoding, limit)
+        arguments = message.content, self.head.encoding, self.application.max_message_bytes
+        try:
+            if len(message.content) <= _AT_ONCE_BYTES:
+                return inflate(*arguments)
+            return await asyncio.to_thread(inflate, *arguments)
+        except Rejected as error:
+            self.fail(error)
+            raise asyncio.CancelledError from None  # nobody waits for what the handler would say
 
     async def _requests(self) -> AsyncIterator[Any]:
         read = self._handler.request_deserializer
@@ -144,7 +148,7 @@ class HandlerCall(IncomingCall):
     async def _call_handler(self) -> None:
         handler = self._handler
         argument: Any
-        if handler.request_streaming:
+        if self.streaming:
             argument = self._requests()
         else:
             content = await self._next()
@@ -165,11 +169,11 @@ class HandlerCall(IncomingCall):
             return
         if code is StatusCode.OK:
             self._begin()
-        self.answer_failure(code, self._details, self._trailing, began=self._began)
+        self.answer_failure(code, self._details, self._trailing)
 
     def _begin(self) -> None:
-        if not self._began:
-            self._began = True
+        if not self.began:
+            self.began = True
             self.connection.connection.send_headers(
                 self.stream, replies.head(self._first) if self._first else replies.HEAD
             )

@@ -41,6 +41,8 @@ class IncomingCall:
     """The owner of a stream: cuts its content into messages, and ends it.
 
     Attributes:
+        streaming: its request may be of any number of messages, at any time.
+        began: the head of its answer was sent.
         answered: its end is decided; nothing may decide it again.
         began_s: monotonic seconds.
     """
@@ -59,6 +61,8 @@ class IncomingCall:
         "head",
         "stream",
     )
+
+    streaming = began = False
 
     def __init__(self, application: Answering, connection: Http2Protocol, stream: Stream, head: GrpcHead) -> None:
         self.application = application
@@ -116,10 +120,19 @@ class IncomingCall:
         times = self.connection.times
         if self.answered or self._reader is None or self._reader.between:
             return
-        if self._came - self._came_then < times.slow_s * times.min_bytes_per_s and self.waiting_bytes() == 0:
+        waits_for_us = self.streaming and self.waiting_bytes() > 0
+        if self._came - self._came_then < times.slow_s * times.min_bytes_per_s and not waits_for_us:
             self.answer_failure(StatusCode.DEADLINE_EXCEEDED, "The message comes too slowly")
         else:
             self._watch_arrival()
+
+    def waits(self) -> None:
+        """A request of one message that neither comes nor ends would be held for ever."""
+        if self.answered or self.streaming or self.stream.remote_closed or self._arriving is not None:
+            return
+        if self._came == self._came_then:
+            self.answer_failure(StatusCode.DEADLINE_EXCEEDED, "The request does not end")
+        self._came_then = self._came
 
     def waiting_bytes(self) -> int:
         """Of messages that were not taken yet."""
@@ -185,13 +198,11 @@ class IncomingCall:
         failure = failure_of(error, self.head.path.rpartition("/")[2])
         self.answer_failure(failure.code, failure.text, failure.metadata)
 
-    def answer_failure(
-        self, code: StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = (), *, began: bool = False
-    ) -> None:
-        """Ends the call with a status; `began`: its head was sent."""
+    def answer_failure(self, code: StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
+        """Ends the call with a status."""
         if self.answered:
             return
-        block = (replies.trailers if began else replies.only_trailers)(code.value[0], text, metadata)
+        block = (replies.trailers if self.began else replies.only_trailers)(code.value[0], text, metadata)
         self.connection.connection.send_headers(self.stream, block, end=True)
         self._over()
         self.application.flush_soon(self.connection)

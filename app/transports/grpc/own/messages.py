@@ -16,6 +16,12 @@ PREFIX = struct.Struct(">BI")
 #: Encodings of messages that we read, as `grpc-accept-encoding` names them.
 ENCODINGS = b"identity, deflate, gzip"
 
+#: Of a message beside its content. Chosen: somewhat more than Python takes.
+_OBJECT_BYTES = 128
+
+#: Of a part of a message. Chosen: one of as many bytes takes little more than these.
+_SHORT_BYTES = 1024
+
 #: zlib's window bits for each.
 _WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 
@@ -34,6 +40,11 @@ class Message(NamedTuple):
     compressed: int
     content: bytes
 
+    @property
+    def held_bytes(self) -> int:
+        """What it takes while it waits: an empty one, too, is an object."""
+        return len(self.content) + _OBJECT_BYTES
+
 
 class MessageReader:
     """Cuts the content of a request into messages, of `limit` bytes at most.
@@ -49,7 +60,7 @@ class MessageReader:
         self._prefix = b""
         self._compressed = 0
         self._length = -1  # of the message that is being read; -1 before its prefix is whole
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self.size = 0
 
     @property
@@ -77,13 +88,23 @@ class MessageReader:
             missing = self._length - self.size
             if len(content) < missing:
                 if content:
-                    self._parts.append(content)
-                    self.size += len(content)
+                    self._keep(content)
                 return messages
             self._parts.append(content[:missing])
             messages.append(Message(self._compressed, b"".join(self._parts)))
             content = content[missing:]
             self._parts, self.size, self._length = [], 0, -1
+
+    def _keep(self, content: bytes) -> None:
+        """A part of a message. Short ones are joined: each would take more as an object than it counts."""
+        self.size += len(content)
+        last = self._parts[-1] if self._parts else None
+        if len(content) >= _SHORT_BYTES:
+            self._parts.append(content)
+        elif isinstance(last, bytearray):
+            last += content
+        else:
+            self._parts.append(bytearray(content))
 
     def _begin(self, content: bytes) -> None:
         self._compressed, self._length = PREFIX.unpack_from(content)
@@ -105,8 +126,10 @@ def _not_a_message(text: str) -> Rejected:
 def inflate(content: bytes, encoding: bytes, limit: int) -> bytes:
     """The message, of `limit` bytes at most. Raises Rejected."""
     bits = _WINDOW_BITS.get(encoding)
+    if encoding == b"identity":  # https://github.com/grpc/grpc/blob/master/doc/compression.md
+        raise Rejected(StatusCode.INTERNAL, "A message is compressed, but grpc-encoding does not say how")
     if bits is None:
-        raise _not_a_message("A message is compressed, but grpc-encoding does not say how")
+        raise Rejected(StatusCode.UNIMPLEMENTED, f"A message is compressed in none of the ways {ENCODINGS.decode()}")
     inflater = zlib.decompressobj(bits)
     try:
         inflated = inflater.decompress(content, limit + 1)

@@ -12,10 +12,9 @@ from app.transports.grpc.own.messages import ENCODINGS, PREFIX
 from app.transports.http2.hpack import Field, encode_fields
 
 _KIND: Field = (b"content-type", b"application/grpc")
-_HEAD: Sequence[Field] = ((b":status", b"200"), _KIND)
 
 #: The head of an answer, and what ends one that is right.
-HEAD = encode_fields([*_HEAD, (b"grpc-accept-encoding", ENCODINGS)])
+HEAD = encode_fields([(b":status", b"200"), _KIND, (b"grpc-accept-encoding", ENCODINGS)])
 OK = encode_fields([(b"grpc-status", b"0")])
 
 #: What a status text must not have as it is: all but printable ASCII, and the sign of this encoding.
@@ -30,7 +29,7 @@ def prefixed(message: bytes) -> bytes:
 
 
 def head(metadata: Iterable[tuple[str, str | bytes]] = ()) -> bytes:
-    return encode_fields([*_HEAD, (b"grpc-accept-encoding", ENCODINGS), *fields_of(metadata)])
+    return HEAD + encode_fields(fields_of(metadata))
 
 
 def trailers(code: int, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> bytes:
@@ -40,7 +39,7 @@ def trailers(code: int, text: str, metadata: Iterable[tuple[str, str | bytes]] =
 
 def only_trailers(code: int, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> bytes:
     """An answer that is nothing but its end."""
-    return encode_fields([*_HEAD, *_ending(code, text, metadata)])
+    return HEAD + encode_fields(_ending(code, text, metadata))
 
 
 def _ending(code: int, text: str, metadata: Iterable[tuple[str, str | bytes]]) -> Sequence[Field]:

@@ -94,6 +94,8 @@ class OwnEngine:
             each.end()
         for _ in range(_TURNS_TO_CLOSE):
             await asyncio.sleep(0)
+        while self._connections.open and loop.time() < end_s:  # noqa: ASYNC110 - the sockets have not taken all yet
+            await asyncio.sleep(_LOOK_S)
 
     def calls_under_way(self) -> int:
         return self._connections.under_way

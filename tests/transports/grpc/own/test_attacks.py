@@ -176,7 +176,7 @@ def test_heads_of_calls_that_send_no_message_have_a_budget(headers: list[tuple[s
             ]
             await asyncio.to_thread(client.send, b"".join(heads))
         await until(lambda: memory.full or memory.bodies > MIB // 2)
-        assert memory.bodies + memory.unread < 1.8 * MIB  # what one client sent was read at once: 0.6 MiB
+        await until(lambda: memory.bodies + memory.unread < 1.5 * MIB)  # the rest of those of a turn is rejected
         for each in world.clients:
             each.socket.close()
         await until(lambda: memory.bodies + memory.unread == 0)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
+import struct
+import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from math import inf
 from typing import Any
 
 import grpc
@@ -16,17 +20,21 @@ from app.codecs.protobuf.messages import message_class
 from app.core.errors import Overloaded
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.options import GrpcOptions
-from app.transports.grpc.own.arguments import unknown_arguments
+from app.transports.grpc.own.arguments import times_of, unknown_arguments
 from app.transports.grpc.own.messages import MessageReader, Rejected, inflate
 from app.transports.grpc.own.replies import percent_encoded
 from app.transports.grpc.own.request_head import GrpcHead, read_head
 from app.transports.grpc.server import GrpcServer, engine_of
+from app.transports.http2.frames import PREFACE
 from app.transports.http2.hpack import Decoder, encode_fields
+from app.transports.http2.protocol import Times
 from app.transports.http2.request_fields import read_request
 from tests.support.grpc_live import Live, live, outputs_of, predict_request, rows
 from tests.support.waiting import HANG_S, until
+from tests.transports.grpc.http2_frames import SETTINGS, frame, grpc_call
 
 SERVICE = "inference.GRPCInferenceService"
+MIB = 2**20
 Response = message_class("inference.ModelStreamInferResponse")
 
 
@@ -143,6 +151,41 @@ def test_an_old_connection_is_left_without_an_error() -> None:
     with_server(scenario, ("grpc.max_connection_age_ms", 20))
 
 
+def test_a_reply_that_waits_for_its_socket_is_sent_before_the_server_ends() -> None:
+    """No call is under way then: HTTP/2 has given all of it to the transport."""
+    size, answered = 100_000, []
+
+    async def long(_: Any, call: GrpcCall) -> bytes:
+        answered.append(call)
+        return bytes(size)
+
+    async def main() -> None:
+        calls = GrpcCalls("test", lambda _: None, 1e3 * HANG_S)
+        options = GrpcOptions("127.0.0.1", 0, engine="own")
+        server = GrpcServer(options, [calls.service(SERVICE, {"ServerLive": long})], lambda: True)
+        await server.start()
+        engine: Any = server._engine
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with client:
+            client.connect(("127.0.0.1", server.port))
+            windows = frame(SETTINGS, payload=struct.pack("!HI", 4, 2**30)) + frame(8, payload=struct.pack("!I", 2**30))
+            client.sendall(PREFACE + windows)
+            count = 0
+            while not any(each.transport.get_write_buffer_size() for each in engine._connections.open):
+                count += 1  # until the kernel takes no more
+                client.sendall(grpc_call(2 * count - 1, f"/{SERVICE}/ServerLive", b""))
+                await until(lambda: len(answered) == count and not server.calls_under_way())  # noqa: B023 - it waits
+            stopping = asyncio.create_task(server.stop(HANG_S))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert not stopping.done()
+            assert await asyncio.to_thread(lambda: sum(iter(lambda: len(client.recv(2**16)), 0))) > count * size
+            await stopping
+
+    uvloop.run(main())
+
+
 def test_a_client_whose_calls_all_run_out_of_time_or_are_cancelled_stays_connected() -> None:
     async def scenario(channel: grpc.aio.Channel) -> None:
         call = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")
@@ -166,9 +209,15 @@ def test_arguments_that_are_not_ours_choose_grpc_aio(caplog: pytest.LogCaptureFi
     assert engine(("grpc.so_reuseport", 1)) == "aio"
     assert engine(("grpc.lb_policy_name", "x")) == "aio"
     assert caplog.messages[-1] == "grpc.aio serves gRPC: the channel arguments grpc.lb_policy_name are its own"
-    assert engine_of(GrpcOptions()) == "own"
-    assert engine_of(GrpcOptions(engine="aio")) == "aio"
+    assert engine_of(GrpcOptions()) == "aio"
     assert unknown_arguments(GrpcOptions(arguments=[("grpc.lb_policy_name", "x")])) == ["grpc.lb_policy_name"]
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_time_of_nothing_is_a_short_one(value: int) -> None:
+    arguments = [("grpc.keepalive_time_ms", value), ("grpc.max_connection_idle_ms", value)]
+    times = times_of(GrpcOptions(arguments=arguments), Times())
+    assert (times.keepalive_s, times.idle_s, times.age_s) == (1.0, 1.0, inf)
 
 
 # --- messages ---
@@ -188,6 +237,24 @@ def test_messages_are_cut_at_any_point() -> None:
         assert reader.between
     reader = MessageReader(1000)
     assert [m.content for at in range(len(content)) for m in reader.feed(content[at : at + 1])] == messages
+
+
+@pytest.mark.parametrize("sizes", [[1], [2000, 1]], ids=["short", "mixed"])
+def test_a_message_in_short_pieces_takes_little_more_than_it_counts(sizes: list[int]) -> None:
+    reader = MessageReader(MIB)
+    reader.feed(bytes([0]) + MIB.to_bytes(4, "big"))
+    pieces = [bytes(size) for size in sizes]
+    tracemalloc.start()
+    try:
+        for _ in range(20_000 // sum(sizes)):
+            for each in pieces:
+                reader.feed(bytes(bytearray(each)))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1.3 * reader.size
+    (message,) = reader.feed(bytes(MIB - reader.size))
+    assert message.content == bytes(MIB)
 
 
 @pytest.mark.parametrize("content", [b"\2\0\0\0\0", b"\0\0\0\3\xe9"])

@@ -43,7 +43,7 @@ def test_honest_clients_stay_connected_and_leave_nothing() -> None:
     async def main() -> int:
         chance = random.Random(1)  # noqa: S311 - for no secret
         kept = [0]
-        async with live(options=GrpcOptions("127.0.0.1", 0)) as running:
+        async with live(options=GrpcOptions("127.0.0.1", 0, engine="own")) as running:
             channels = [
                 grpc.aio.insecure_channel(f"127.0.0.1:{running.server.port}", [("x", n)]) for n in range(CHANNELS)
             ]

@@ -1,0 +1,235 @@
+"""What calls hold while they wait: counted, and ended after a time; without a socket, on a clock that leaps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from app.codecs.at_once import TakesLong
+from app.codecs.protobuf.messages import message_class
+from app.core.burst import Burst
+from app.transports.client_memory import ClientMemory
+from app.transports.grpc.calls import GrpcCall, GrpcCalls
+from app.transports.grpc.held_messages import HeldMessages
+from app.transports.grpc.own.application import GrpcApplication
+from app.transports.http2 import frames
+from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS
+from app.transports.http2.hpack import Decoder, encode_fields
+from tests.support.waiting import until
+from tests.transports.http2.leaping_loop import Client, Frame, played, until_s
+
+SERVICE = "inference.GRPCInferenceService"
+AT_ONCE, HANDLED, STREAM = (f"/{SERVICE}/{name}" for name in ("ModelInfer", "ServerLive", "ModelStreamInfer"))
+UNARY = [AT_ONCE, HANDLED]
+Response = message_class("inference.ModelStreamInferResponse")
+MIB = 2**20
+
+
+class TooLong:
+    """Hands its calls over to the handler."""
+
+    def begin(self, *_: Any) -> Any:
+        raise TakesLong
+
+    def form(self, _: bytes) -> None:
+        return None
+
+    def together(self, *_: Any) -> None:
+        return None
+
+
+async def answer(_: Any, __: GrpcCall) -> Any:
+    return b"reply"
+
+
+async def once(requests: AsyncIterator[Any], _: GrpcCall) -> AsyncIterator[Any]:
+    async for _each in requests:
+        yield Response()
+        await asyncio.Event().wait()
+
+
+def application(memory: ClientMemory) -> Callable[[Callable[[], float]], GrpcApplication]:
+    calls = GrpcCalls("test", lambda _: None, 30_000.0, held=HeldMessages(memory))
+    answers: Any = {"ModelInfer": answer, "ServerLive": answer, "ModelStreamInfer": once}
+    at_once: Any = {"ModelInfer": TooLong()}
+    services = [calls.service(SERVICE, answers, at_once=at_once)]
+    return lambda clock: GrpcApplication(services, 64 * MIB, 2**14, Burst(), clock)
+
+
+def head(number: int, path: str, *more: tuple[bytes, bytes]) -> bytes:
+    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path.encode())]
+    block = encode_fields([*fields, (b"content-type", b"application/grpc"), *more])
+    return frames.frame(HEADERS, END_HEADERS, number, block)
+
+
+def message(size: int, flag: int = 0) -> bytes:
+    """Of zeros, which are no protobuf: its call ends with INVALID_ARGUMENT, 3."""
+    return bytes([flag]) + size.to_bytes(4, "big") + bytes(size)
+
+
+def data(number: int, content: bytes, *, end: bool = False) -> bytes:
+    return frames.frame(DATA, END_STREAM if end else 0, number, content)
+
+
+def send_long(client: Client, number: int, content: bytes) -> None:
+    for at in range(0, len(content), 2**14):
+        client.send(data(number, content[at : at + 2**14]))
+
+
+def lists(written: list[Frame]) -> list[tuple[int, dict[bytes, bytes]]]:
+    """The field lists, and their streams."""
+    return [(each.stream, dict(Decoder().decode(each.payload).fields)) for each in written if each.kind == HEADERS]
+
+
+def statuses(written: list[Frame]) -> dict[int, int]:
+    """By stream, of calls that have ended."""
+    return {number: int(fields[b"grpc-status"]) for number, fields in lists(written) if b"grpc-status" in fields}
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+# --- memory ---
+
+
+@pytest.mark.parametrize("path", UNARY)
+def test_a_message_that_is_whole_is_counted_until_its_request_ends(path: str) -> None:
+    memory = ClientMemory(10 * MIB)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        for number in range(1, 11, 2):
+            client.send(head(number, path))
+            send_long(client, number, message(3 * MIB))
+        assert 6 * MIB <= memory.bodies <= 7.5 * MIB
+        await turns()
+        assert statuses(client.transport.frames()) == dict.fromkeys((5, 7, 9), 14)
+        client.send(data(1, b"", end=True) + data(3, b"", end=True))
+        await turns()
+        assert statuses(client.transport.frames()) == {1: 3, 3: 3}
+        assert memory.bodies == 0
+
+    played(scenario, memory, application=application(memory))
+
+
+def test_empty_messages_of_a_stream_that_takes_none_are_counted() -> None:
+    memory = ClientMemory(MIB)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(head(1, STREAM))
+        await turns()
+        for _ in range(15):
+            client.send(data(1, message(0) * 3000))
+        await turns()
+        assert statuses(client.transport.frames()) == {1: 14}
+        assert memory.bodies == 0
+
+    played(scenario, memory, application=application(memory))
+
+
+@pytest.mark.parametrize("flag", [0, 1], ids=["takes long", "compressed"])
+def test_a_call_that_is_handed_over_while_there_is_no_memory_is_answered(flag: int) -> None:
+    memory = ClientMemory(MIB)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        assert memory.take_body(MIB // 2)
+        memory.change_unread(MIB // 5)
+        calls = range(1, 41, 2)
+        for number in calls:
+            client.send(head(number, AT_ONCE, (b"grpc-encoding", b"gzip")))
+            client.send(data(number, message(16_000, flag), end=True))
+        await until(lambda: not client.protocol.connection.streams)
+        await turns()
+        ended = statuses(client.transport.frames())
+        assert sorted(ended) == list(calls)
+        assert set(ended.values()) == {3, 14}
+        memory.change_unread(-(MIB // 5))
+        memory.give_body(MIB // 2)
+
+    played(scenario, memory, application=application(memory))
+    assert memory.bodies + memory.unread == 0
+
+
+# --- time ---
+
+
+@pytest.mark.parametrize("path", UNARY)
+@pytest.mark.parametrize("content", [b"", message(10), message(10) + message(100)[:50]], ids=["no", "one", "more"])
+def test_a_request_of_one_message_that_does_not_end_is_given_up(path: str, content: bytes) -> None:
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(head(1, path) + (data(1, content) if content else b""))
+        client.send(head(3, STREAM))
+        await until_s(59)
+        assert client.transport.frames() == []
+        await until_s(200)
+        assert statuses(client.transport.frames()) == {1: 4}
+        assert list(client.protocol.connection.streams) == [3]  # whose messages may come at any time
+
+    played(scenario, application=application(ClientMemory()), slow_s=60.0)
+
+
+@pytest.mark.parametrize("limit", [MIB, 100 * MIB])
+def test_short_replies_that_nobody_takes_end_where_memory_is_scarce(limit: int) -> None:
+    memory = ClientMemory(limit)
+    calls = range(1, 1001, 2)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(frames.settings([(frames.INITIAL_WINDOW_SIZE, 0)]))
+        client.send(b"".join(head(number, HANDLED) + data(number, message(0), end=True) for number in calls))
+        await turns()
+        assert memory.half_held == (limit == MIB)
+        client.transport.frames()
+        await until_s(130)
+        client.send(frames.window_update(5, 1))
+        await until_s(190)
+        written = client.transport.frames()
+        gone = [each.stream for each in written if each.kind == frames.RST_STREAM]
+        assert gone == ([number for number in calls if number != 5] if limit == MIB else [])
+        assert len(client.protocol.connection.streams) == len(calls) - len(gone)
+
+    played(scenario, memory, application=application(memory), slow_s=60.0)
+    assert memory.unread == 0
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize("path", [*UNARY, STREAM])
+@pytest.mark.parametrize(("encoding", "status"), [(b"snappy", b"12"), (b"identity", b"13"), (b"gzip", b"3")])
+@pytest.mark.parametrize("size", [10, 10_000])
+def test_a_message_that_is_compressed_otherwise_than_we_read(
+    path: str, encoding: bytes, status: bytes, size: int
+) -> None:
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(head(1, path, (b"grpc-encoding", encoding)) + data(1, message(size, flag=1), end=True))
+        await until(lambda: not client.protocol.connection.streams)
+        await turns()
+        ((_, fields),) = lists(client.transport.frames())
+        assert fields[b"grpc-status"] == status
+        assert fields[b"grpc-accept-encoding"] == b"identity, deflate, gzip"
+
+    played(scenario, application=application(ClientMemory()))
+
+
+def test_an_error_after_the_first_reply_is_told_without_a_second_head() -> None:
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(head(1, STREAM) + data(1, message(0)))
+        await turns()
+        client.send(data(1, b"\2\0\0\0\0"))
+        await turns()
+        (_, first), (_, last) = lists(client.transport.frames())
+        assert first[b":status"] == b"200"
+        assert set(last) == {b"grpc-status", b"grpc-message"}
+
+    played(scenario, application=application(ClientMemory()))
