@@ -243,6 +243,7 @@ class Sending:
         last = not stream.unsent
         ends_here = last and stream.ends and stream.trailers is None
         self._allowance.earned += _FRAME_EARNS
+        self._strikes = 0  # gRPC's clients measure with pings while data come
         self._out.append(frames.head(size, DATA, END_STREAM if ends_here else 0, stream.id))
         self._out.extend(_taken(queue, size))
         if last:

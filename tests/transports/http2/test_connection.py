@@ -308,6 +308,19 @@ def test_a_client_that_opens_both_windows_for_each_answer_is_not_ended() -> None
     assert not connection.failure
 
 
+def test_a_client_that_pings_while_a_long_answer_comes_is_not_ended() -> None:
+    """As gRPC's clients do, to measure what the connection carries."""
+    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection.receive(START)
+    (event,) = connection.receive(request(1))
+    connection.send_whole(event.stream, ANSWER, bytes(10**6), END)
+    for _ in range(10):
+        sent_by(connection)
+        opened = frames.window_update(0, 50_000) + frames.window_update(1, 50_000)
+        connection.receive(frames.frame(PING, 0, 0, b"12345678") + opened)
+    assert not connection.failure
+
+
 def test_streams_beyond_the_most_are_refused() -> None:
     connection = Connection(Http2Limits(max_streams=2))
     events = connection.receive(START + b"".join(request(number) for number in (1, 3, 5)))
