@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from grpc import StatusCode
 
 from app.batching.queue import RequestQueue
+from app.transports.grpc.own.application import GrpcApplication
 from tests.support.fakes import FakeLoadedModel
 from tests.support.grpc_live import (
     LIMIT,
@@ -209,14 +211,20 @@ def test_a_cancelled_call_whose_deadline_has_passed_is_counted_as_such(
     later_s: float, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """gRPC cancels a call at its deadline, too: the clock tells the two apart."""
+    passed_s = 0.0
+
+    def now() -> float:
+        return time.monotonic() + passed_s
+
+    monkeypatch.setattr("app.transports.grpc.own.server.GrpcApplication", partial(GrpcApplication, clock=now))
 
     async def scenario(running: Live, _: grpc.aio.Call) -> None:
         waiting = running.start("Predict", predict_request({"x": rows(1)}), timeout=HANG_S)
         await until_rows(running.batcher.queue, 1)
         with monkeypatch.context() as patched:
-            clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later_s)
-            for module in ("calls", "own.at_once_call"):
-                patched.setattr(f"app.transports.grpc.{module}.time", clock)
+            patched.setattr("app.transports.grpc.calls.time", SimpleNamespace(monotonic=now))
+            nonlocal passed_s
+            passed_s = later_s
             waiting.cancel()
             await until(lambda: bool(running.finished))
         assert [event.code for event in running.finished] == [code]
