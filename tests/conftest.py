@@ -26,7 +26,7 @@ settings.load_profile("certain")
 settings.register_profile("explore", _CERTAIN, derandomize=False, print_blob=True)
 settings.register_profile("schedules", _CERTAIN, derandomize=False, max_examples=5000)
 
-# HTTP/2 against the libraries h2 and hpack: tests/transports/http2/test_frames_beside_h2.py and test_hpack.py.
+# test_frames_beside_h2.py against the library h2.
 settings.register_profile("frames", _CERTAIN, derandomize=False, max_examples=100_000)
 
 # `make mutants`: a mutant is found or not; the smallest example of it is of no use.

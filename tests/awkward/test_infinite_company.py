@@ -15,7 +15,7 @@ from tests.every_protocol.driver import Driver
 from tests.every_protocol.live import live
 from tests.every_protocol.tensorflow_rest import MessagePack
 
-CLIENTS, REQUESTS = 32, 6
+CLIENTS, REQUESTS = 32, 12
 
 #: Their rows do not see each other, but for what loops do with rows that are not finite.
 NAMES = ("halved_until_small", "steps_of_the_row", "each_row_decides")

@@ -20,7 +20,7 @@ from tests.hostile.hostile_requests import HostileRequests
 from tests.hostile.served import answers, served_inputs, used_mib
 
 SEED = 20
-MUTATIONS, FROM_OPENAPI = 2400, 200
+MUTATIONS, FROM_OPENAPI = 4600, 400
 
 #: From one half of the mutations to the other.
 MOST_GROWTH_MIB = 32

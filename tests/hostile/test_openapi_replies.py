@@ -24,7 +24,7 @@ from tests.hostile.from_openapi import made_cases
 from tests.support.openapi_calls import operations
 from tests.support.waiting import HANG_S
 
-SEED, CASES = 20, 2
+SEED, CASES = 20, 3
 
 _CHECKS = [
     content_type_conformance,

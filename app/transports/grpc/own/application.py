@@ -18,6 +18,7 @@ from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
 from app.transports.grpc.own.handler_call import HandlerCall
 from app.transports.grpc.own.incoming_call import IncomingCall
 from app.transports.grpc.own.messages import Message, Rejected
+from app.transports.grpc.own.no_call import NoCall
 from app.transports.grpc.own.request_head import GrpcHead, Metadata, read_head
 from app.transports.grpc.own.together import CallsOfATurn
 from app.transports.http2.hpack import HeaderList
@@ -75,9 +76,8 @@ class GrpcApplication:
 
         # 1. What is no call of gRPC, or has too much or a wrong field in its head.
         if head.status:
-            block, text = replies.http_error(head.status)
-            connection.connection.send_headers(stream, block)
-            connection.connection.send_data(stream, text, end=True)
+            no_call = stream.owner = NoCall(connection, stream, head.status)
+            no_call.data(b"", ended)
             return
         if headers.too_long or head.fault:
             self._reject(connection, stream, headers, head)

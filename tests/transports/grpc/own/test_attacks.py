@@ -115,7 +115,7 @@ FLOODS: dict[str, Callable[[int], bytes]] = {
 @pytest.mark.no_cover  # tracing takes as long as the flood
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_flood_is_ended_while_others_are_served(flood: str) -> None:
-    """Within a second of this process, which also plays the clients; a fifth of it, on a core of its own."""
+    """Within half a second of this process, which also plays the clients."""
     pieces = [b"".join(FLOODS[flood](n) for n in range(first, first + 40, 2)) for first in range(1, 20_001, 40)]
 
     async def scenario(world: World) -> None:
@@ -136,7 +136,7 @@ def test_a_flood_is_ended_while_others_are_served(flood: str) -> None:
                 await call(b"")
             with suppress(ConnectionError):  # the rest of its flood made the kernel drop what it did not read
                 assert (await attacking).payload[4:8] == bytes(3) + bytes([ENHANCE_YOUR_CALM])
-            assert time.process_time() - began_s < 1
+            assert time.process_time() - began_s < 0.5
         await until(lambda: world.server.calls_under_way() == 0)
         assert len(world.clients) == 1
 
