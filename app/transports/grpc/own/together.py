@@ -2,14 +2,12 @@
 
 The rules are those of HTTP/1.1 (app/transports/http1/direct/coalescing.py): calls with messages of one form are decoded
 into one array, submitted as one request and computed by one call if the model is quick; what is unusual or invalid
-begins alone, in order of arrival, and what takes longer than a few milliseconds is left for the next turns.
+begins alone, in order of arrival (app/transports/requests_of_a_turn.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -21,67 +19,25 @@ from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED, Answer, Reply
 from app.transports.grpc.at_once import Together
 from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
+from app.transports.requests_of_a_turn import RequestsOfATurn
 
 logger = logging.getLogger(__name__)
-
-#: No call begins alone later in a turn of the event loop; at most this many, with this many bytes, are begun together.
-#: Chosen, as for HTTP/1.1.
-_TURN_S = 0.003
-_MOST_TOGETHER, _MOST_BYTES = 512, 2**20
 
 _Arrived = list[tuple[AtOnceCall, bytes]]
 
 
-class CallsOfATurn:
-    """Collects whole calls and begins them when every socket that is readable now has been read.
+class CallsOfATurn(RequestsOfATurn[AtOnceCall]):
+    """Begins calls of gRPC.
 
     Args:
-        burst: is told of calls that are left for the next turns.
         flush: sends what was answered.
-        clock: monotonic seconds.
     """
 
     def __init__(self, burst: Burst, flush: Callable[[], None], clock: Callable[[], float]) -> None:
-        self._arrived: _Arrived = []
-        self._alone: deque[tuple[AtOnceCall, bytes]] = deque()  # of a turn before; none of them can be begun together
-        self._burst = burst
+        super().__init__(clock, burst)
         self._flush = flush
-        self._clock = clock
 
-    def add(self, call: AtOnceCall, content: bytes) -> None:
-        if not (self._arrived or self._alone):
-            asyncio.get_running_loop().call_soon(self._begin)
-        self._arrived.append((call, content))
-
-    def _begin(self) -> None:
-        try:
-            self._begin_for_a_turn()
-        finally:  # whatever happens, the others begin
-            self._flush()
-            more = bool(self._alone or self._arrived)
-            if more:
-                asyncio.get_running_loop().call_soon(self._begin)
-            if more or self._burst.is_open:
-                self._burst.turn_ended(more)
-
-    def _begin_for_a_turn(self) -> None:
-        end_s = self._clock() + _TURN_S
-        alone = self._alone
-        if not alone:
-            alone.extend(self._begin_groups())
-        while alone:
-            call, content = alone.popleft()
-            if not call.answered and call.handle is None:
-                call.begin(content)
-                if self._clock() >= end_s:
-                    break
-
-    def _begin_groups(self) -> _Arrived:
-        """Submits together what can be; returns what has to begin alone."""
-        first = _for_a_turn(self._arrived)
-        arrived, self._arrived = self._arrived[:first], self._arrived[first:]
-        if len(arrived) < 2:
-            return arrived
+    def begin_together(self, arrived: Sequence[tuple[AtOnceCall, bytes]]) -> _Arrived:
         alone, groups = _by_form(arrived)
         for (method, form, caller), group in groups:
             try:
@@ -91,22 +47,20 @@ class CallsOfATurn:
             alone += [each for each in group if each[0].handle is None and not each[0].answered]
         return alone
 
+    def begin_alone(self, call: AtOnceCall, content: bytes) -> bool:
+        if call.answered or call.handle is not None:
+            return False
+        call.begin(content)
+        return True
 
-def _for_a_turn(arrived: _Arrived) -> int:
-    """How many of the first are few enough; at least one."""
-    count = size = 0
-    for _, content in arrived[:_MOST_TOGETHER]:
-        size += len(content)
-        if size > _MOST_BYTES:
-            break
-        count += 1
-    return max(1, count)
+    def turn_ends(self) -> None:
+        self._flush()
 
 
 _Group = tuple[tuple[AtOnceMethod, Any, str], _Arrived]
 
 
-def _by_form(arrived: _Arrived) -> tuple[_Arrived, list[_Group]]:
+def _by_form(arrived: Sequence[tuple[AtOnceCall, bytes]]) -> tuple[_Arrived, list[_Group]]:
     """The calls that begin alone, and groups of at least two that may begin together: of one form and caller."""
     alone: _Arrived = []
     groups: dict[tuple[AtOnceMethod, Any, str], _Arrived] = {}

@@ -7,23 +7,16 @@ that call is made at once, nothing else runs in between, and no request is overt
 A fast model in another process (frontends/) gets them in one message. The only one for its model takes this way, too,
 if others arrived with it: it is shorter.
 
-In all other cases, and if one of them is unusual or invalid, the requests begin one by one, in order of arrival.
-
-A turn of the event loop lasts as long as what is begun in it, and nothing else is answered meanwhile. So what takes
-longer than a few milliseconds is left for the next turns; what arrives in these is begun behind it. All of this is a
-burst: the batcher makes no short call before it has begun.
+In all other cases, and if one of them is unusual or invalid, the requests begin one by one, in order of arrival
+(app/transports/requests_of_a_turn.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from itertools import accumulate
-from operator import itemgetter
 from typing import NamedTuple
 
 from app.codecs.json.writing import takes_long
@@ -36,6 +29,7 @@ from app.transports.http.exchange import Coalesced
 from app.transports.http.server_timing import server_timing
 from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http1.direct.reply_buffer import ReplyBuffer
+from app.transports.requests_of_a_turn import RequestsOfATurn
 
 logger = logging.getLogger(__name__)
 
@@ -43,80 +37,32 @@ logger = logging.getLogger(__name__)
 #: Chosen: reading every socket once takes less.
 _SLOW_BODY_S = 0.05
 
-#: No request begins alone later in a turn of the event loop. Chosen: some turns pass until `/livez` is answered.
-_TURN_S = 0.003
-
-#: At most this many requests, with this many bytes of bodies, are coalesced in a turn. Chosen: 10 ms at 10 ns a byte.
-_MOST_TOGETHER, _MOST_BYTES = 512, 2**20
-
 _Arrived = list[tuple[DirectExchange, bytes]]
-_body = itemgetter(1)
 
 
-class Coalescer:
-    """Collects whole requests and begins them when every socket that is readable now has been read.
-
-    Args:
-        clock: monotonic seconds.
-        burst: is told of requests that are left for the next turns.
-    """
+class Coalescer(RequestsOfATurn[DirectExchange]):
+    """Begins requests of HTTP."""
 
     def __init__(self, reply_buffer: ReplyBuffer, clock: Callable[[], float], burst: Burst) -> None:
-        self._arrived: _Arrived = []
-        self._alone: deque[tuple[DirectExchange, bytes]] = deque()  # of a turn before; none of them can be coalesced
+        super().__init__(clock, burst)
         self._reply_buffer = reply_buffer
-        self._clock = clock
-        self._burst = burst
 
-    def add(self, exchange: DirectExchange, body: bytes) -> None:
-        if not (self._arrived or self._alone):
-            asyncio.get_running_loop().call_soon(self._begin)
-        self._arrived.append((exchange, body))
+    def begin_together(self, arrived: Sequence[tuple[DirectExchange, bytes]]) -> _Arrived:
+        for group in _by_model(arrived):
+            try:
+                _submit_group(group, self._reply_buffer)
+            except Exception:  # no accepted request may be lost: each begins alone
+                logger.exception("A bug kept %d requests from being coalesced", len(group))
+        return [each for each in arrived if not each[0].begun]
 
-    def _begin(self) -> None:
-        try:
-            self._begin_for_a_turn()
-        finally:  # whatever happens, the others begin
-            more = bool(self._alone or self._arrived)
-            if more:
-                asyncio.get_running_loop().call_soon(self._begin)
-            if more or self._burst.is_open:
-                self._burst.turn_ended(more)
-
-    def _begin_for_a_turn(self) -> None:
-        end_s = self._clock() + _TURN_S
-        alone = self._alone
-        if not alone:
-            alone.extend(self._coalesce())
-        while alone:
-            exchange, body = alone.popleft()
-            if not (exchange.begun or exchange.answered or exchange.reject_by_head(body)):
-                exchange.begin(body)
-                if self._clock() >= end_s:
-                    break
-
-    def _coalesce(self) -> _Arrived:
-        """Submits together what can be; returns all that it looked at."""
-        first = _for_a_turn(self._arrived)
-        arrived, self._arrived = self._arrived[:first], self._arrived[first:]
-        if len(arrived) > 1:
-            for group in _by_model(arrived):
-                try:
-                    _submit_group(group, self._reply_buffer)
-                except Exception:  # no accepted request may be lost: each begins alone
-                    logger.exception("A bug kept %d requests from being coalesced", len(group))
-        return arrived
+    def begin_alone(self, exchange: DirectExchange, body: bytes) -> bool:
+        if exchange.begun or exchange.answered or exchange.reject_by_head(body):
+            return False
+        exchange.begin(body)
+        return True
 
 
-def _for_a_turn(arrived: _Arrived) -> int:
-    """How many of the first are few enough; at least one."""
-    if len(arrived) <= _MOST_TOGETHER and sum(map(len, map(_body, arrived))) <= _MOST_BYTES:
-        return len(arrived)
-    sizes = accumulate(len(body) for _, body in arrived[:_MOST_TOGETHER])
-    return max(1, sum(size <= _MOST_BYTES for size in sizes))
-
-
-def _by_model(arrived: _Arrived) -> list[_Arrived]:
+def _by_model(arrived: Sequence[tuple[DirectExchange, bytes]]) -> list[_Arrived]:
     """Groups of requests that one model computes together, and of the same caller if callers are told apart.
 
     Requests whose client has gone, or that began long before the others since their bodies came slowly, are left out:

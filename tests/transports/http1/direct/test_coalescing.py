@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from app.transports.http.exchange import Computation, Exchange
-from app.transports.http1.direct.coalescing import _MOST_BYTES, _MOST_TOGETHER, _TURN_S
+from app.transports.requests_of_a_turn import MOST_BYTES, MOST_TOGETHER, TURN_S
 from bench.simulator.simulated_time import work
 from tests.support.fakes import run_in_fake_time
 from tests.transports.http1.connection_world import COMPUTE_S, World, request
@@ -67,7 +67,7 @@ def test_a_turn_begins_requests_for_a_few_milliseconds_and_the_rest_in_order() -
         slow = Slow()
         slow.arrive(bodies(300))
         await slow.begin_all(300)
-        assert max(map(len, slow.turns)) <= _TURN_S / _REQUEST_S + 1
+        assert max(map(len, slow.turns)) <= TURN_S / _REQUEST_S + 1
         assert slow.begun == bodies(300)
 
     run_in_fake_time(main())
@@ -81,7 +81,7 @@ def test_a_probe_is_answered_after_a_few_of_the_requests_that_arrived_before_it(
         while not slow.world.transport.out:
             await slow.turn()
         assert slow.world.transport.out.startswith(b"HTTP/1.1 200")
-        assert len(slow.begun) <= 5 * (_TURN_S / _REQUEST_S + 1)
+        assert len(slow.begun) <= 5 * (TURN_S / _REQUEST_S + 1)
         await slow.begin_all(300)
 
     run_in_fake_time(main())
@@ -113,7 +113,7 @@ def test_a_request_whose_client_leaves_before_its_turn_is_not_begun() -> None:
     run_in_fake_time(main())
 
 
-@pytest.mark.parametrize(("count", "size"), [(2 * _MOST_TOGETHER + 1, 0), (600, _MOST_BYTES // 256)])
+@pytest.mark.parametrize(("count", "size"), [(2 * MOST_TOGETHER + 1, 0), (600, MOST_BYTES // 256)])
 def test_so_many_requests_and_bytes_are_coalesced_in_a_turn(count: int, size: int) -> None:
     async def main() -> None:
         slow = Slow(inline_s=2 * COMPUTE_S)
@@ -122,7 +122,7 @@ def test_so_many_requests_and_bytes_are_coalesced_in_a_turn(count: int, size: in
         slow.turns.clear()
         slow.arrive(bodies(count, size=size))
         await slow.begin_all(count)
-        most = min(_MOST_TOGETHER, _MOST_BYTES // size if size else count)
+        most = min(MOST_TOGETHER, MOST_BYTES // size if size else count)
         assert [len(turn) for turn in slow.turns if turn] == [*[most] * (count // most), count % most]
 
     run_in_fake_time(main())
